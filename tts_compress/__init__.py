@@ -1,0 +1,1 @@
+"""Make text-to-speech models small and fast, and prove what that cost."""

@@ -1,0 +1,236 @@
+"""The saved result: a directory that appears whole or not at all, and its manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tts_compress.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "MANIFEST_NAME",
+    "CalibrationRecord",
+    "LayerRecord",
+    "Manifest",
+    "Source",
+    "atomic_directory",
+    "read_manifest",
+    "sha256_of",
+    "with_files",
+    "write_text_atomically",
+]
+
+MANIFEST_NAME = "manifest.json"
+_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The model that was compressed."""
+
+    spec: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRecord:
+    """What was decided for one operator."""
+
+    module: str
+    """Dotted module name, such as `dec.resblocks.0.convs.1`."""
+
+    operator: str
+    weights: str
+    activations: str
+    parameters: int
+    """Number of weights the decision is about, biases not counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationRecord:
+    """What the activation ranges were made of."""
+
+    set: str
+    sha256: str
+    """Of the texts that were used, joined by newlines."""
+
+    utterances: int
+    observer: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Everything that is known about how an artifact came to be; holds no time stamps."""
+
+    family: str
+    scheme: str
+    source: Source
+    recipe: dict[str, Any]
+    layers: tuple[LayerRecord, ...]
+    counts: dict[str, int]
+    """Operators by decision, counted in the finished graph: `Conv weights/activations` -> n."""
+
+    calibration: CalibrationRecord | None
+    seed: int
+    environment: dict[str, Any]
+    files: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of every other file of the artifact, by name."""
+
+    size_bytes: int = 0
+    """Bytes of the model file, comparable to `source.size_bytes`."""
+
+    format_version: int = _FORMAT_VERSION
+
+    def to_json(self) -> str:
+        """Return the manifest as stable, readable JSON."""
+        return json.dumps(asdict(self), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> Manifest:
+        """Return the manifest that `to_json` wrote.
+
+        Raises:
+            ArtifactError: The text is not a manifest of this format version.
+        """
+        try:
+            raw = json.loads(text)
+            if raw["format_version"] != _FORMAT_VERSION:
+                raise ArtifactError(
+                    f"manifest has format version {raw['format_version']!r}; "
+                    f"this release reads {_FORMAT_VERSION}: upgrade tts-compress"
+                )
+            raw["source"] = Source(**raw["source"])
+            raw["layers"] = tuple(LayerRecord(**layer) for layer in raw["layers"])
+            if raw["calibration"] is not None:
+                raw["calibration"] = CalibrationRecord(**raw["calibration"])
+            return Manifest(**raw)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArtifactError(f"not a manifest: {error!r}") from error
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read an artifact's manifest and check every file against its hash.
+
+    Raises:
+        ArtifactError: The manifest is missing or malformed, or a file was altered.
+    """
+    path = directory / MANIFEST_NAME
+    try:
+        manifest = Manifest.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"cannot read '{path}': {error}") from error
+    wrong = []
+    for name, digest in manifest.files.items():
+        file = directory / name
+        if Path(name).name != name:
+            wrong.append(f"{name!r} is not a plain file name")
+        elif not file.is_file():
+            wrong.append(f"'{name}' is missing")
+        elif sha256_of(file) != digest:
+            wrong.append(f"'{name}' was altered")
+    if wrong:
+        raise ArtifactError(f"artifact '{directory}': {'; '.join(wrong)}; compress the model again")
+    return manifest
+
+
+def with_files(manifest: Manifest, directory: Path, model_file: str) -> Manifest:
+    """Return the manifest completed with the hashes and size of the files in a directory."""
+    files = {p.name: sha256_of(p) for p in sorted(directory.iterdir()) if p.name != MANIFEST_NAME}
+    return replace(manifest, files=files, size_bytes=(directory / model_file).stat().st_size)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the hexadecimal SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def atomic_directory(target: Path, *, marker: str, force: bool = False) -> Iterator[Path]:
+    """Give a directory to write into that becomes `target` when the block ends without error.
+
+    The work happens beside `target`, so that the last step is a rename on one file system. What a
+    killed run left there is removed by the next one.
+
+    Args:
+        target: The directory to create.
+        marker: A file only our own directories of this kind have; `force` replaces nothing else.
+        force: Replace an existing `target`.
+
+    Raises:
+        ArtifactError: `target` exists (and `force` is not given, or it is not ours), or cannot
+            be written.
+    """
+    _check_replaceable(target, marker, force=force)
+    partial = target.parent / f".{target.name}.partial-{os.getpid()}"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(target)
+        partial.mkdir()
+        yield partial
+        _swap(partial, target)
+    except OSError as error:
+        raise ArtifactError(f"cannot write '{target}': {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write a text file that is never seen half-written.
+
+    Raises:
+        ArtifactError: The file cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise ArtifactError(f"cannot write '{path}': {error.strerror or error}") from error
+
+
+def _check_replaceable(target: Path, marker: str, *, force: bool) -> None:
+    if not os.path.lexists(target):
+        return
+    if not target.is_dir():
+        raise ArtifactError(f"'{target}' exists and is not a directory; choose another output")
+    if not any(target.iterdir()):
+        return
+    if not force:
+        raise ArtifactError(f"'{target}' exists; use --force to replace it, or another output")
+    if not (target / marker).is_file():
+        raise ArtifactError(
+            f"'{target}' has no {marker}, so it is not ours to replace; choose another output"
+        )
+
+
+def _swap(partial: Path, target: Path) -> None:
+    """Put `partial` in the place of `target`; an older one is moved aside first, then removed."""
+    if not target.exists():
+        partial.replace(target)
+        return
+    old = partial.with_name(f"{partial.name}-old")
+    target.replace(old)
+    partial.replace(target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what runs that are no longer alive left beside `target`."""
+    prefix = f".{target.name}.partial-"
+    for leftover in target.parent.glob(f"{prefix}*"):
+        pid = leftover.name.removeprefix(prefix).removesuffix("-old")
+        if not (pid.isdigit() and Path(f"/proc/{pid}").exists()):
+            shutil.rmtree(leftover, ignore_errors=True)

@@ -1,0 +1,61 @@
+"""Mono speech in memory and on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tts_compress.errors import ModelError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Audio", "Samples", "read_wav", "write_wav"]
+
+Samples: TypeAlias = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Audio:
+    """One spoken text."""
+
+    samples: Samples
+    """Shape `[T]`, nominally in [-1, 1], never normalised: loudness and clipping are measured."""
+
+    sample_rate: int
+    """Samples per second, Hz."""
+
+    durations: npt.NDArray[np.int64] | None = None
+    """Frames given to each input symbol, shape `[S]`, where the system predicts them."""
+
+    @property
+    def duration_s(self) -> float:
+        """Length in seconds."""
+        return len(self.samples) / self.sample_rate
+
+
+def write_wav(path: Path, audio: Audio, *, encoding: Literal["PCM_16", "FLOAT"] = "PCM_16") -> None:
+    """Write a mono WAV file; `FLOAT` keeps every sample exactly, `PCM_16` plays everywhere."""
+    import soundfile
+
+    soundfile.write(path, audio.samples, audio.sample_rate, subtype=encoding, format="WAV")
+
+
+def read_wav(path: Path) -> Audio:
+    """Read a mono WAV file as float32.
+
+    Raises:
+        ModelError: The file is missing, is not audio, or has more than one channel.
+    """
+    import soundfile
+
+    try:
+        samples, sample_rate = soundfile.read(path, dtype="float32", always_2d=True)
+    except (OSError, soundfile.LibsndfileError) as error:
+        raise ModelError(f"cannot read audio from '{path}': {error}") from error
+    if samples.shape[1] != 1:
+        raise ModelError(f"'{path}' has {samples.shape[1]} channels; mono audio is needed")
+    return Audio(samples=samples[:, 0], sample_rate=int(sample_rate))

@@ -1,0 +1,1 @@
+"""Observation of real activations: streaming, in constant memory."""

@@ -1,0 +1,79 @@
+"""The errors a caller can meet, as one tree.
+
+TTSCompressError
+├── ModelError          a model that cannot be found, read, or is not what it claims to be
+├── RecipeError         a recipe, calibration set, suite or gate file that is wrong
+├── SchemeError         a scheme nobody knows, or one the model's family does not support
+├── QuantizationError   a conversion that could not do what its recipe promises
+├── ArtifactError       an output that cannot be written, or a saved result that was altered
+├── TextError           a text that cannot be spoken
+├── EvaluationError     an evaluation that cannot go on
+└── MissingExtraError   an optional dependency that is not installed
+
+A message says what was wrong (with the value), what is accepted, and what to do.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArtifactError",
+    "EvaluationError",
+    "MissingExtraError",
+    "ModelError",
+    "QuantizationError",
+    "RecipeError",
+    "SchemeError",
+    "TTSCompressError",
+    "TTSCompressWarning",
+    "TextError",
+]
+
+
+class TTSCompressError(Exception):
+    """Any error of this package; the command line prints it as one line and exits with 2."""
+
+
+class ModelError(TTSCompressError):
+    """A model cannot be found, read, or is not what it claims to be."""
+
+
+class RecipeError(TTSCompressError):
+    """A recipe, calibration set, suite or gate file is wrong."""
+
+
+class SchemeError(TTSCompressError):
+    """A scheme is unknown, or not available for this family."""
+
+
+class QuantizationError(TTSCompressError):
+    """A conversion could not do what its recipe promises."""
+
+
+class ArtifactError(TTSCompressError):
+    """An output cannot be written, or a saved result was altered."""
+
+
+class TextError(TTSCompressError):
+    """A text cannot be spoken."""
+
+
+class EvaluationError(TTSCompressError):
+    """An evaluation cannot go on."""
+
+
+class MissingExtraError(TTSCompressError):
+    """An optional dependency is not installed.
+
+    Args:
+        package: The import that failed.
+        extra: The extra of this project that brings it.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"{package!r} is not installed; install it with: pip install 'tts-compress[{extra}]'"
+        )
+
+
+class TTSCompressWarning(UserWarning):
+    """Something a user should know that does not stop the work."""

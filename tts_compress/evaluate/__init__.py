@@ -1,0 +1,1 @@
+"""Comparison of a candidate with its reference."""

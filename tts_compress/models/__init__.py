@@ -1,0 +1,1 @@
+"""Systems we can load: `base.py` is the protocol, one file per family."""

@@ -1,0 +1,118 @@
+"""What every family can do, whatever its runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import numpy as np
+    import numpy.typing as npt
+    import onnx
+
+    from tts_compress.artifact import Manifest
+    from tts_compress.audio import Audio
+
+__all__ = ["Component", "Feeds", "GraphModel", "Runtime", "TTSModel"]
+
+Feeds = dict[str, "npt.NDArray[np.generic]"]
+"""Real inputs of an ONNX graph, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """A separately quantizable part of a model."""
+
+    name: str
+    """Dotted prefix of its modules' names, such as `dec`."""
+
+    role: str
+    """What it does, for people: `decoder`, `duration predictor`, …"""
+
+    parameters: int
+    size_bytes: int
+    operators: Mapping[str, int] = field(default_factory=dict)
+    """Operators that hold weights, by type."""
+
+
+class Runtime(Protocol):
+    """The system's own, unmodified inference code around a model's files; what users run."""
+
+    def speak(self, text: str) -> Audio:
+        """Speak a text with the system's default settings and its own random noise."""
+
+
+class TTSModel(Protocol):
+    """A text-to-speech model of one family, compressed or not; never modified in place."""
+
+    @property
+    def family(self) -> str:
+        """One of the supported systems, such as `piper`."""
+
+    @property
+    def spec(self) -> str:
+        """What the user named the model by."""
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples per second of what it speaks, Hz."""
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """How it was compressed; None for an original."""
+
+    def components(self) -> Mapping[str, Component]:
+        """Return the separately quantizable parts, by name, in the order data flows."""
+
+    def synthesize(self, text: str, *, seed: int | None) -> Audio:
+        """Speak a text reproducibly.
+
+        Args:
+            text: What to say.
+            seed: Chooses the noise: two models given the same seed are given the *same noise*,
+                sample for sample. None means no noise at all.
+
+        Raises:
+            TextError: The text is empty, has no speakable symbols, or is too long.
+        """
+
+    def open_runtime(self, *, threads: int) -> Runtime:
+        """Open the model's files in the system's own runtime.
+
+        Raises:
+            ModelError: The model was compressed in memory and not saved yet.
+        """
+
+    def model_file(self) -> Path:
+        """Return the file whose bytes are the model's size.
+
+        Raises:
+            ModelError: The model was compressed in memory and not saved yet.
+        """
+
+    def save(self, directory: Path | str, *, force: bool = False) -> Path:
+        """Write the runtime's own files, and the manifest if there is one, atomically.
+
+        Raises:
+            ArtifactError: The directory exists and `force` is not given, or cannot be written.
+        """
+
+
+@runtime_checkable
+class GraphModel(TTSModel, Protocol):
+    """A model that is an ONNX graph."""
+
+    def graph(self) -> onnx.ModelProto:
+        """Return a copy of the graph that the caller may change."""
+
+    def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> GraphModel:
+        """Return this model with another graph; nothing is written."""
+
+    def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
+        """Yield the inputs that the graph with fed noise gets for each text."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return what `inspect` shows beside the components."""

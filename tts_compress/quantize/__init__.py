@@ -1,0 +1,1 @@
+"""Conversion: one file per technique."""

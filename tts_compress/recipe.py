@@ -1,0 +1,152 @@
+"""How one scheme applies to the components of one family: the TOML files in `calib/recipes`."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from tts_compress.config import Card, Config, ConfigFile, read_config
+from tts_compress.errors import RecipeError, SchemeError
+from tts_compress.paths import data_file, data_names
+from tts_compress.schemes import find_scheme
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "Activations",
+    "Calibration",
+    "CalibrationSet",
+    "Recipe",
+    "Rule",
+    "Weights",
+    "find_recipe",
+    "read_calibration_set",
+    "schemes_of",
+]
+
+Weights: TypeAlias = Literal["float32", "float16", "bfloat16", "int8-per-channel"]
+Activations: TypeAlias = Literal["none", "uint8", "int8", "dynamic"]
+
+_FLOATS = ("float32", "float16", "bfloat16")
+
+
+class Calibration(Config):
+    """What is observed, and how a range is made of it."""
+
+    set: str = "en"
+    """A shipped calibration set or the path of a TOML file."""
+
+    observer: Literal["minmax", "percentile", "entropy", "mse"] = "percentile"
+    percentile: float = Field(default=99.99, gt=50, le=100)
+    """Share of the observed magnitudes a range covers, in percent; only for `percentile`."""
+
+    utterances: int = Field(default=64, ge=1)
+    """How many texts of the set are used, from its beginning."""
+
+
+class Rule(Config):
+    """What happens to the modules whose dotted name matches."""
+
+    match: str
+    """An `fnmatch` pattern on module names such as `dec.resblocks.0.convs.1`."""
+
+    weights: Weights = "float32"
+    activations: Activations = "none"
+    exclude: tuple[str, ...] = ()
+    """Patterns of modules left in FP32 although `match` covers them."""
+
+    operators: tuple[str, ...] = ()
+    """ONNX operator types the rule is about; empty means every type the technique supports."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Rule:
+        if self.weights in _FLOATS and self.activations != "none":
+            message = f'activations = "{self.activations}" needs INT8 weights, not "{self.weights}"'
+            raise ValueError(message)
+        return self
+
+    def covers(self, module: str, operator: str) -> bool:
+        """Return whether this rule decides about an operator of a module."""
+        return fnmatchcase(module, self.match) and (
+            not self.operators or operator in self.operators
+        )
+
+    def excludes(self, module: str) -> bool:
+        """Return whether a covered module is left in FP32."""
+        return any(fnmatchcase(module, pattern) for pattern in self.exclude)
+
+
+class Recipe(ConfigFile):
+    """One scheme for one family; of several rules that cover a module the first decides."""
+
+    family: str
+    scheme: str
+    summary: str
+    calibration: Calibration | None = None
+    component: tuple[Rule, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _calibrated_when_needed(self) -> Recipe:
+        static = any(rule.activations in {"uint8", "int8"} for rule in self.component)
+        if static and self.calibration is None:
+            raise ValueError("a rule with static activations needs a [calibration] table")
+        if not static and self.calibration is not None:
+            raise ValueError("[calibration] is given, but no rule has static activations")
+        return self
+
+    def rule_for(self, module: str, operator: str) -> Rule | None:
+        """Return the rule that decides about an operator, or None where it stays FP32."""
+        for rule in self.component:
+            if rule.covers(module, operator):
+                return None if rule.excludes(module) else rule
+        return None
+
+
+class CalibrationSet(ConfigFile):
+    """Texts on which activations are observed; never evaluation texts."""
+
+    name: str
+    language: str
+    """An espeak-ng voice name, such as `en-us`."""
+
+    texts: tuple[str, ...] = Field(min_length=1)
+    card: Card
+
+
+def find_recipe(family: str, scheme: str, recipe: str | Path | None = None) -> Recipe:
+    """Return the recipe that applies a scheme to a family, or the user's own if one is named.
+
+    Raises:
+        SchemeError: The scheme is unknown or the family has no recipe for it.
+        RecipeError: The recipe is malformed or made for another family.
+    """
+    find_scheme(scheme)
+    if recipe is None:
+        if scheme not in schemes_of(family):
+            known = ", ".join(schemes_of(family)) or "none"
+            raise SchemeError(f"no scheme {scheme!r} for family {family!r}; available: {known}")
+        recipe = f"{family}-{scheme}"
+    found = read_config(data_file("calib/recipes", str(recipe)), Recipe)
+    if found.family != family:
+        raise RecipeError(f"recipe '{recipe}' is for family {found.family!r}, not {family!r}")
+    if found.scheme != scheme:
+        raise RecipeError(f"recipe '{recipe}' is for scheme {found.scheme!r}, not {scheme!r}")
+    return found
+
+
+def schemes_of(family: str) -> list[str]:
+    """Return the names of the schemes a family has a shipped recipe for, sorted."""
+    prefix = f"{family}-"
+    return [n.removeprefix(prefix) for n in data_names("calib/recipes") if n.startswith(prefix)]
+
+
+def read_calibration_set(name: str) -> CalibrationSet:
+    """Return a shipped calibration set, or the one in a user's TOML file.
+
+    Raises:
+        RecipeError: There is none of that name, or the file is malformed.
+    """
+    return read_config(data_file("calib/sets", name), CalibrationSet)

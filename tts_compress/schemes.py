@@ -1,0 +1,68 @@
+"""What can be done to a model: the names of the schemes and what each one means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tts_compress.errors import SchemeError
+
+__all__ = ["SCHEMES", "Scheme", "find_scheme"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """One way to compress a model; how it applies to a family stands in that family's recipe."""
+
+    name: str
+    summary: str
+    """One line for people choosing."""
+
+    needs_calibration: bool
+    """Whether activations are observed on a calibration set first."""
+
+
+SCHEMES = (
+    Scheme(
+        name="int8",
+        summary="the family's best INT8 recipe for the processor at hand",
+        needs_calibration=True,
+    ),
+    Scheme(
+        name="int8-static",
+        summary="INT8 weights and activations, ranges from calibration",
+        needs_calibration=True,
+    ),
+    Scheme(
+        name="int8-dynamic",
+        summary="INT8 weights, activations rounded with ranges found at run time",
+        needs_calibration=False,
+    ),
+    Scheme(
+        name="int8-weight-only",
+        summary="INT8 weights in the file, FP32 arithmetic",
+        needs_calibration=False,
+    ),
+    Scheme(
+        name="fp16",
+        summary="half-precision floats where they are safe",
+        needs_calibration=False,
+    ),
+    Scheme(
+        name="bf16",
+        summary="bfloat16 where they are safe",
+        needs_calibration=False,
+    ),
+)
+
+
+def find_scheme(name: str) -> Scheme:
+    """Return the scheme called `name`.
+
+    Raises:
+        SchemeError: There is none; the message lists those there are.
+    """
+    for scheme in SCHEMES:
+        if scheme.name == name:
+            return scheme
+    known = ", ".join(scheme.name for scheme in SCHEMES)
+    raise SchemeError(f"unknown scheme {name!r}; known schemes: {known}")
