@@ -27,10 +27,19 @@ __all__ = [
     "schemes_of",
 ]
 
-Weights: TypeAlias = Literal["float32", "float16", "bfloat16", "int8-per-channel"]
-Activations: TypeAlias = Literal["none", "uint8", "int8", "dynamic"]
+Weights: TypeAlias = Literal["float32", "float16", "bfloat16", "int8"]
+"""How weights are stored; `int8` is symmetric with one scale per output channel."""
 
-_FLOATS = ("float32", "float16", "bfloat16")
+Activations: TypeAlias = Literal["none", "float16", "dynamic", "static"]
+"""What arithmetic runs on: `none` is FP32 whatever the weights are stored as, `float16` is half
+precision, `dynamic` and `static` are 8-bit integers with ranges found at run time or before."""
+
+_ARITHMETIC: dict[Weights, tuple[Activations, ...]] = {
+    "float32": ("none",),
+    "float16": ("none", "float16"),
+    "bfloat16": ("none",),
+    "int8": ("none", "dynamic", "static"),
+}
 
 
 class Calibration(Config):
@@ -63,9 +72,12 @@ class Rule(Config):
 
     @model_validator(mode="after")
     def _consistent(self) -> Rule:
-        if self.weights in _FLOATS and self.activations != "none":
-            message = f'activations = "{self.activations}" needs INT8 weights, not "{self.weights}"'
-            raise ValueError(message)
+        allowed = _ARITHMETIC[self.weights]
+        if self.activations not in allowed:
+            raise ValueError(
+                f"activations {self.activations!r} do not go with weights {self.weights!r}; "
+                f"accepted: {', '.join(allowed)}"
+            )
         return self
 
     def covers(self, module: str, operator: str) -> bool:
@@ -90,7 +102,7 @@ class Recipe(ConfigFile):
 
     @model_validator(mode="after")
     def _calibrated_when_needed(self) -> Recipe:
-        static = any(rule.activations in {"uint8", "int8"} for rule in self.component)
+        static = any(rule.activations == "static" for rule in self.component)
         if static and self.calibration is None:
             raise ValueError("a rule with static activations needs a [calibration] table")
         if not static and self.calibration is not None:

@@ -1,0 +1,108 @@
+"""Random noise as an input of a graph, so that two graphs can be given the same.
+
+A seed does not pair two graphs: runtimes derive each random operator's stream from its position,
+so an FP32 graph and its quantized copy draw different noise, and the difference between the two
+sounds swamps what quantization did. Noise that is fed pairs them exactly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.errors import ModelError
+
+if TYPE_CHECKING:
+    from tts_compress.audio import Samples
+
+__all__ = ["NOISE_LENGTH", "draw_noise", "feed_noise", "noise_inputs"]
+
+NOISE_LENGTH = 1 << 18
+"""Values fed per operator; a longer need repeats them (with 192 channels after 1,365 frames)."""
+
+_PREFIX = "tts_compress.noise."
+_RANDOM = {"RandomNormal", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+
+
+def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy in which every `RandomNormalLike` reads its values from a new input.
+
+    The values of an input of shape `[NOISE_LENGTH]` fill a tensor `[B, C, T]` time step by time
+    step, so that a graph with other durations still gets equal noise at equal times.
+
+    Raises:
+        ModelError: The graph draws randomness in another way, which cannot be paired.
+    """
+    fed = onnx.ModelProto()
+    fed.CopyFrom(model)
+    others = sorted({node.op_type for node in fed.graph.node} & _RANDOM)
+    if others:
+        raise ModelError(f"the graph uses {', '.join(others)}; only RandomNormalLike can be paired")
+    nodes: list[onnx.NodeProto] = []
+    count = 0
+    for node in fed.graph.node:
+        if node.op_type != "RandomNormalLike":
+            nodes.append(node)
+            continue
+        name = f"{_PREFIX}{count}"
+        fed.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]))
+        nodes.extend(_read_noise(name, node))
+        count += 1
+    del fed.graph.node[:]
+    fed.graph.node.extend(nodes)
+    if count:
+        fed.graph.initializer.extend(_constants())
+    return fed
+
+
+def noise_inputs(names: list[str]) -> list[str]:
+    """Return those of a graph's input names that take noise, in the order of its operators."""
+    return sorted((n for n in names if n.startswith(_PREFIX)), key=lambda n: int(n.split(".")[-1]))
+
+
+def draw_noise(names: list[str], *, seed: tuple[int, ...] | None) -> dict[str, Samples]:
+    """Return standard normal values for each noise input; zeros where `seed` is None."""
+    if seed is None:
+        return {name: np.zeros(1, np.float32) for name in noise_inputs(names)}
+    return {
+        name: np.random.default_rng([*seed, index]).standard_normal(NOISE_LENGTH, np.float32)
+        for index, name in enumerate(noise_inputs(names))
+    }
+
+
+def _read_noise(name: str, random: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Return the nodes that stand for one random operator."""
+
+    def node(operator: str, inputs: list[str], part: str, **attributes: Any) -> onnx.NodeProto:
+        return helper.make_node(
+            operator, inputs, [f"{name}/{part}"], f"{name}/{part}", **attributes
+        )
+
+    dtype = next((a.i for a in random.attribute if a.name == "dtype"), TensorProto.FLOAT)
+    nodes = [
+        node("Shape", [random.input[0]], "shape"),
+        node("ReduceProd", [f"{name}/shape"], "size", keepdims=1),
+        # Repeat the values as often as the tensor needs: size / available + 1 times.
+        node("Size", [name], "available"),
+        node("Div", [f"{name}/size", f"{name}/available"], "quotient"),
+        node("Add", [f"{name}/quotient", f"{_PREFIX}one"], "repeats"),
+        node("Tile", [name, f"{name}/repeats"], "tiled"),
+        node("Slice", [f"{name}/tiled", f"{_PREFIX}zero", f"{name}/size"], "flat"),
+        # [B, C, T] is filled as [B, T, C].
+        node("Gather", [f"{name}/shape", f"{_PREFIX}time_major"], "time_major_shape"),
+        node("Reshape", [f"{name}/flat", f"{name}/time_major_shape"], "time_major"),
+        node("Transpose", [f"{name}/time_major"], "values", perm=[0, 2, 1]),
+    ]
+    nodes.append(helper.make_node("Cast", [f"{name}/values"], [random.output[0]], name, to=dtype))
+    return nodes
+
+
+def _constants() -> list[onnx.TensorProto]:
+    values = {"zero": [0], "one": [1], "time_major": [0, 2, 1]}
+    return [
+        numpy_helper.from_array(np.array(value, np.int64), f"{_PREFIX}{name}")
+        for name, value in values.items()
+    ]

@@ -1,0 +1,48 @@
+"""Opening ONNX graphs in onnxruntime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnxruntime
+
+from tts_compress.errors import ModelError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import onnx
+
+__all__ = ["input_names", "open_session"]
+
+
+def open_session(
+    model: onnx.ModelProto | Path, spec: str, threads: int | None = None
+) -> onnxruntime.InferenceSession:
+    """Open a graph on the CPU.
+
+    Args:
+        model: The graph, or its file.
+        spec: How the user named the model, for the error message.
+        threads: Threads within an operator; None leaves it to the runtime.
+
+    Raises:
+        ModelError: The runtime refuses the graph.
+    """
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors only; warnings are for graph authors
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+    source = str(model) if not hasattr(model, "SerializeToString") else model.SerializeToString()
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    # onnxruntime's exceptions share no base class but this one.
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(f"onnxruntime cannot open '{spec}': {reason}") from error
+
+
+def input_names(session: onnxruntime.InferenceSession) -> list[str]:
+    """Return the names of a session's inputs."""
+    return [value.name for value in session.get_inputs()]

@@ -1,0 +1,218 @@
+"""Piper's training checkpoints (Lightning `.ckpt`), turned into the ONNX graph that piper runs."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import pickle
+import warnings
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.models.piper import PiperModel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import torch
+
+__all__ = ["load_checkpoint"]
+
+_OPSET = 15
+
+# What Piper's training uses where a checkpoint does not say; its medium quality.
+_DEFAULTS: dict[str, Any] = {
+    "num_symbols": 256,
+    "num_speakers": 1,
+    "filter_length": 1024,
+    "hop_length": 256,
+    "segment_size": 8192,
+    "inter_channels": 192,
+    "hidden_channels": 192,
+    "filter_channels": 768,
+    "n_heads": 2,
+    "n_layers": 6,
+    "kernel_size": 3,
+    "p_dropout": 0.1,
+    "resblock": "2",
+    "resblock_kernel_sizes": (3, 5, 7),
+    "resblock_dilation_sizes": ((1, 2), (2, 6), (3, 12)),
+    "upsample_rates": (8, 8, 4),
+    "upsample_initial_channel": 256,
+    "upsample_kernel_sizes": (16, 16, 8),
+    "gin_channels": 0,
+    "use_sdp": True,
+}
+_TUPLES = (
+    "resblock_kernel_sizes",
+    "resblock_dilation_sizes",
+    "upsample_rates",
+    "upsample_kernel_sizes",
+)
+# SynthesizerTrn takes these as they are named in the checkpoint.
+_SAME_NAME = (
+    "inter_channels",
+    "hidden_channels",
+    "filter_channels",
+    "n_heads",
+    "n_layers",
+    "kernel_size",
+    "p_dropout",
+    "resblock",
+    *_TUPLES,
+    "upsample_initial_channel",
+    "gin_channels",
+    "use_sdp",
+)
+
+
+def load_checkpoint(path: Path, *, spec: str) -> PiperModel:
+    """Return the voice in a training checkpoint, exported to ONNX with weight norm folded.
+
+    The voice's configuration is `<name>.ckpt.json`, `<name>.onnx.json` or training's
+    `config.json` beside it. Nothing that a hostile pickle could hold is executed.
+
+    Raises:
+        ModelError: A file is missing, or the checkpoint is not one of Piper's training.
+        MissingExtraError: torch or piper-tts is not installed.
+    """
+    config = _find_config(path)
+    checkpoint = _read(path)
+    try:
+        parameters = _DEFAULTS | dict(checkpoint["hyper_parameters"])
+        weights = {
+            name.removeprefix("model_g."): tensor
+            for name, tensor in checkpoint["state_dict"].items()
+            if name.startswith("model_g.")
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"'{path}' is not a checkpoint of Piper's training: {error!r}") from error
+    graph = _export(_build(path, parameters, weights), int(parameters["num_speakers"]))
+    return PiperModel(path.with_suffix(".onnx"), config=config, spec=spec, graph=graph)
+
+
+def _find_config(path: Path) -> Path:
+    if not path.is_file():
+        raise ModelError(f"no file '{path}'; give an existing Piper checkpoint (.ckpt)")
+    names = (f"{path.name}.json", f"{path.stem}.onnx.json", "config.json")
+    for name in names:
+        if (found := path.with_name(name)).is_file():
+            return found
+    raise ModelError(
+        f"no voice configuration beside '{path}'; one of these is needed: {', '.join(names)}"
+    )
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtraError("torch", "torch") from error
+    # Older checkpoints keep paths among their hyper-parameters; a path is harmless data.
+    allowed: list[Any] = [pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath]
+    try:
+        with torch.serialization.safe_globals(allowed):
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise ModelError(f"'{path}' is not a checkpoint that is safe to read: {reason}") from error
+    if not isinstance(checkpoint, dict):
+        raise ModelError(f"'{path}' holds a {type(checkpoint).__name__}, not a checkpoint")
+    return checkpoint
+
+
+def _build(
+    path: Path, parameters: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
+) -> torch.nn.Module:
+    try:
+        from piper.train.vits.models import SynthesizerTrn
+    except ImportError as error:
+        raise MissingExtraError("piper", "piper") from error
+    hyper = {
+        name: ast.literal_eval(value) if name in _TUPLES and isinstance(value, str) else value
+        for name, value in parameters.items()
+    }
+    if hyper["num_speakers"] > 1 and hyper["gin_channels"] <= 0:
+        hyper["gin_channels"] = 512  # as training does
+    try:
+        model: torch.nn.Module = SynthesizerTrn(
+            n_vocab=hyper["num_symbols"],
+            spec_channels=hyper["filter_length"] // 2 + 1,
+            segment_size=hyper["segment_size"] // hyper["hop_length"],
+            n_speakers=hyper["num_speakers"],
+            **{name: hyper[name] for name in _SAME_NAME},
+        )
+        missing, unexpected = model.load_state_dict(weights, strict=False)
+    except (RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(f"'{path}' does not fit its own hyper-parameters: {reason}") from error
+    # The posterior encoder serves training only.
+    missing = [name for name in missing if not name.startswith("enc_q.")]
+    if missing or unexpected:
+        example = (missing + unexpected)[0]
+        raise ModelError(
+            f"'{path}' lacks {len(missing)} weights of a Piper voice and has {len(unexpected)} "
+            f"that it does not know, such as {example!r}"
+        )
+    return _fold_weight_norm(model.eval().float())
+
+
+def _fold_weight_norm(model: torch.nn.Module) -> torch.nn.Module:
+    """Fold weight norm in every module; Piper's own method covers the decoder only."""
+    from torch.nn.utils import remove_weight_norm
+
+    for module in model.modules():
+        if hasattr(module, "weight_g"):
+            remove_weight_norm(module)
+    return model
+
+
+def _export(model: Any, speakers: int) -> onnx.ModelProto:
+    """Export with the inputs and outputs that the piper program uses."""
+    import torch
+
+    def forward(
+        text: torch.Tensor,
+        lengths: torch.Tensor,
+        scales: torch.Tensor,
+        sid: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        audio: torch.Tensor = model.infer(
+            text,
+            lengths,
+            noise_scale=scales[0],
+            length_scale=scales[1],
+            noise_scale_w=scales[2],
+            sid=sid,
+        )[0]  # (B, 1, T)
+        return audio.unsqueeze(1)  # (B, 1, 1, T), as piper expects
+
+    model.forward = forward
+    inputs = (
+        torch.arange(50).unsqueeze(0) % model.n_vocab,
+        torch.tensor([50]),
+        torch.tensor([0.667, 1.0, 0.8]),
+        torch.tensor([0]) if speakers > 1 else None,
+    )
+    with warnings.catch_warnings(), torch.no_grad(), TemporaryDirectory() as directory:
+        file = pathlib.Path(directory) / "voice.onnx"
+        warnings.simplefilter("ignore")  # tracer warnings about lengths, and of deprecation
+        torch.onnx.export(
+            model,
+            inputs,
+            file,
+            opset_version=_OPSET,
+            input_names=["input", "input_lengths", "scales", "sid"][: 4 if speakers > 1 else 3],
+            output_names=["output"],
+            dynamic_axes={
+                "input": {0: "batch_size", 1: "phonemes"},
+                "input_lengths": {0: "batch_size"},
+                "output": {0: "batch_size", 2: "time"},
+            },
+            dynamo=False,  # the newer exporter fails on the splines' data-dependent assertion
+        )
+        return onnx.load(file)
