@@ -1,0 +1,189 @@
+"""A realistic evaluation: a small voice and its int8 version on 24 utterances."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tts_compress.audio import Audio, write_wav
+from tts_compress.report import evaluation as doc
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TEXTS = (
+    "The quick brown fox jumps over the lazy dog.",
+    "Please leave the blue folder on the kitchen table before noon.",
+    "Her train was late, so the meeting began without her.",
+    "Seven small boats crossed the harbour in the morning fog.",
+    "Nobody knew why the old clock had stopped at midnight.",
+    "A cup of strong coffee is all I need to begin the day.",
+    "The museum opens at ten and closes at half past five.",
+    "We walked along the river until the rain began to fall.",
+    "Turn left at the second light, and the house is on your right.",
+    "The committee will publish its report early next week.",
+    "Fresh bread smells best when it has just left the oven.",
+    "He counted the coins twice and put them back in the jar.",
+)
+_HEARD = {"fox": "box", "folder": "fold", "train": "rain", "harbour": "arbor", "jar": "car"}
+
+
+def rate(reference: float, candidate: float, interval: tuple[float, float]) -> doc.ErrorRate:
+    """Return an error rate with plausible counts; the numbers are shares."""
+
+    def counts(share: float) -> doc.RateCounts:
+        errors = round(share * 268)
+        return doc.RateCounts(
+            rate=share,
+            substitutions=errors - 2 * (errors // 4),
+            insertions=errors // 4,
+            deletions=errors // 4,
+            reference_tokens=268,
+            above_half=0.0,
+        )
+
+    return doc.ErrorRate(
+        reference=reference,
+        candidate=candidate,
+        delta=candidate - reference,
+        interval=interval,
+        counts=doc.Pair(reference=counts(reference), candidate=counts(candidate)),
+    )
+
+
+def _transcript(text: str) -> str:
+    return text.lower().replace(",", "").replace(".", "")
+
+
+def _speech(text: str, *, chance: random.Random, name: str, share: float) -> doc.Speech:
+    """Return what a recognizer that mishears some words makes of a text."""
+    words, errors = [], 0
+    for word in _transcript(text).split():
+        if chance.random() >= share:
+            words.append(word)
+            continue
+        errors += 1
+        heard = _HEARD.get(word, "")
+        words.extend([heard] if heard else ([word, "and"] if chance.random() < 0.4 else []))
+    return doc.Speech(
+        hypothesis=" ".join(words),
+        word_errors=errors,
+        character_errors=3 * errors,
+        seconds=round(len(text) / 15 + chance.random() / 5, 3),
+        audio=f"wav/{name}.wav",
+    )
+
+
+def _utterances() -> tuple[doc.Utterance, ...]:
+    chance = random.Random(7)  # noqa: S311  (a fixture, not a secret)
+    made = []
+    for seed in (0, 1):
+        for index, text in enumerate(_TEXTS):
+            name = f"{index:03d}-{seed}"
+            made.append(
+                doc.Utterance(
+                    index=index,
+                    seed=seed,
+                    text=text,
+                    transcript=_transcript(text),
+                    words=len(text.split()),
+                    characters=len(_transcript(text)),
+                    reference=_speech(text, chance=chance, name=f"{name}-reference", share=0.06),
+                    candidate=_speech(text, chance=chance, name=f"{name}-candidate", share=0.09),
+                    log_mel_distance_db=round(chance.gauss(1.6, 0.35), 3),
+                    durations_kept=round(1 - chance.random() / 50, 4),
+                )
+            )
+    return tuple(made)
+
+
+def make_evaluation() -> doc.Evaluation:
+    """Return the same evaluation every time."""
+    speed = doc.LatencyComparison(
+        reference=doc.Latency(p50_ms=208.4, p95_ms=351.0, min_ms=190.2),
+        candidate=doc.Latency(p50_ms=66.9, p95_ms=117.3, min_ms=61.0),
+        p50_ratio=3.11,
+        threads=1,
+        texts=12,
+        runs=5,
+    )
+    return doc.Evaluation(
+        reference=doc.ModelIdentity(
+            spec="en_US-lessac-medium.onnx", family="piper", scheme="fp32", sha256="5e" * 32
+        ),
+        candidate=doc.ModelIdentity(
+            spec="out/en_US-lessac-medium-int8", family="piper", scheme="int8", sha256="a7" * 32
+        ),
+        suite=doc.SuiteIdentity(
+            name="en-quick",
+            sha256="0c" * 32,
+            texts=12,
+            seeds=(0, 1),
+            recognizer="pocketsphinx 5.0.4, en-us, en-us.lm.bin",
+            normalizer="tts-compress-en 1",
+        ),
+        wer=rate(0.0634, 0.0671, (-0.0089, 0.0182)),
+        cer=rate(0.0241, 0.0252, (-0.0031, 0.0066)),
+        size=doc.Size(
+            reference_bytes=63_201_294, candidate_bytes=16_320_118, ratio=63_201_294 / 16_320_118
+        ),
+        latency=speed,
+        rtf=doc.Pair(
+            reference=doc.Rtf(p50=0.061, p95=0.074), candidate=doc.Rtf(p50=0.0196, p95=0.0241)
+        ),
+        memory=doc.Pair(
+            reference=doc.Memory(peak_bytes=412_000_000, idle_bytes=96_000_000),
+            candidate=doc.Memory(peak_bytes=263_000_000, idle_bytes=96_000_000),
+        ),
+        load=doc.Pair(reference=doc.LoadTime(open_ms=640.0), candidate=doc.LoadTime(open_ms=702.5)),
+        signal=doc.Signal(
+            log_mel_distance_db=1.61,
+            log_mel_distance=doc.Distances(mean=1.61, p95=2.2),
+            snr_db=38.4,
+            equal_length=0.875,
+        ),
+        duration=doc.Duration(ratio=0.9991, kept=0.9934),
+        health=doc.Pair(
+            reference=doc.Health(silent=0, clipped=0, not_finite=0, empty=0),
+            candidate=doc.Health(silent=0, clipped=0, not_finite=0, empty=0),
+        ),
+        floors=doc.Floors(
+            other_seeds=rate(0.0634, 0.0597, (-0.0201, 0.0127)),
+            other_seeds_log_mel_distance_db=4.72,
+            recognizer=rate(0.0634, 0.0653, (-0.0024, 0.0061)),
+        ),
+        environment={
+            "processor": {
+                "architecture": "x86_64",
+                "model": "Example CPU at 2.4 GHz",
+                "cores": 8,
+                "features": ("avx2", "avx512_vnni"),
+            },
+            "system": "Linux 6.1",
+            "python": "3.11.7",
+            "packages": {"tts-compress": "0.1.0", "onnxruntime": "1.20.1"},
+        },
+        utterances=_utterances(),
+    )
+
+
+@pytest.fixture(scope="session")
+def evaluation() -> doc.Evaluation:
+    return make_evaluation()
+
+
+@pytest.fixture(scope="session")
+def report(evaluation: doc.Evaluation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report on disk with its WAV files, tones of the right length."""
+    directory = tmp_path_factory.mktemp("report")
+    (directory / "wav").mkdir()
+    for utterance in evaluation.utterances:
+        for pitch, speech in ((220, utterance.reference), (233, utterance.candidate)):
+            time = np.arange(int(speech.seconds * 8000), dtype=np.float32) / 8000
+            samples = (0.2 * np.sin(2 * np.pi * pitch * time)).astype(np.float32)
+            assert speech.audio is not None
+            write_wav(directory / speech.audio, Audio(samples=samples, sample_rate=8000))
+    return evaluation.write(directory)

@@ -1,0 +1,138 @@
+"""What the numbers mean, in sentences; comparisons are made on the raw values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from tts_compress.report import wording
+
+if TYPE_CHECKING:
+    from tts_compress.report.evaluation import ErrorRate, Evaluation, Health
+
+__all__ = [
+    "Trend",
+    "broken",
+    "broken_in_words",
+    "cautions",
+    "distance_judgement",
+    "rate_judgement",
+    "rate_trend",
+    "ratio_trend",
+    "verdict",
+]
+
+Trend: TypeAlias = Literal["better", "worse", "same", "unknown"]
+
+
+def rate_trend(rate: ErrorRate) -> Trend:
+    """Return the direction of an error rate: a change only where its interval excludes zero."""
+    low, high = rate.interval
+    if not (wording.is_finite(low) and wording.is_finite(high)):
+        return "unknown"
+    if low > 0:
+        return "worse"
+    return "better" if high < 0 else "same"
+
+
+def ratio_trend(ratio: float | None) -> Trend:
+    """Return the direction of a cost ratio reference/candidate: above 1 is better."""
+    if not wording.is_finite(ratio):
+        return "unknown"
+    if ratio > 1:
+        return "better"
+    return "worse" if ratio < 1 else "same"
+
+
+def rate_judgement(rate: ErrorRate) -> str:
+    """Return what the interval of an error-rate difference allows one to say."""
+    return {
+        "same": "no difference that this suite can show",
+        "worse": "a real loss: the whole interval is above zero",
+        "better": "a real gain: the whole interval is below zero",
+        "unknown": "not measured",
+    }[rate_trend(rate)]
+
+
+def distance_judgement(evaluation: Evaluation) -> str:
+    """Return how the distance to the reference compares with that between two of its seeds."""
+    distance = evaluation.signal.log_mel_distance_db
+    floor = evaluation.floors.other_seeds_log_mel_distance_db
+    if not (wording.is_finite(distance) and wording.is_finite(floor)):
+        return "not measured"
+    if distance < floor:
+        return "closer than the reference is to itself with another seed"
+    return "as far as, or farther than, the reference is from itself with another seed"
+
+
+def broken(health: Health) -> int:
+    """Return the number of defects: an utterance that is silent and clipped counts twice."""
+    return health.silent + health.clipped + health.not_finite + health.empty
+
+
+def broken_in_words(health: Health) -> str:
+    """Return the defects by kind, such as `2 silent, 1 clipped`, or `none`."""
+    kinds = (
+        (health.silent, "silent"),
+        (health.clipped, "clipped"),
+        (health.not_finite, "not finite"),
+        (health.empty, "empty"),
+    )
+    return ", ".join(f"{count} {kind}" for count, kind in kinds if count) or "none"
+
+
+def verdict(evaluation: Evaluation) -> str:
+    """Return the whole comparison as one sentence."""
+    cost = _cost(evaluation)
+    if broken(evaluation.health.candidate):
+        defects = broken_in_words(evaluation.health.candidate)
+        return f"The compressed model has broken utterances ({defects}), although it is {cost}."
+    wer = evaluation.wer
+    return (
+        f"The compressed model is {cost}; its word error rate changed by "
+        f"{wording.points(wer.delta)} (95 % interval {wording.interval(wer.interval)}): "
+        f"{rate_judgement(wer)}."
+    )
+
+
+def cautions(evaluation: Evaluation) -> tuple[str, ...]:
+    """Return what a reader must know before trusting the numbers; often nothing."""
+    found = []
+    for name, health in (
+        ("compressed model", evaluation.health.candidate),
+        ("reference", evaluation.health.reference),
+    ):
+        if broken(health):
+            found.append(f"Broken utterances of the {name}: {broken_in_words(health)}.")
+    found.extend(_cautions_about_words(evaluation))
+    if evaluation.latency.p50_ratio < 1:
+        found.append("The compressed model is slower than the reference on this machine.")
+    if evaluation.size.ratio < 1:
+        found.append("The compressed model is larger than the reference.")
+    return tuple(found)
+
+
+def _cautions_about_words(evaluation: Evaluation) -> list[str]:
+    wer, listener = evaluation.wer, evaluation.floors.recognizer
+    found = []
+    if wer.reference > 0.5:  # more misheard than heard: insertions and guesses dominate
+        found.append(
+            f"The recognizer mishears {wording.percent(wer.reference)} of the reference's words; "
+            "behind that, a difference between the models is hard to see."
+        )
+    if wer.delta != 0 and abs(wer.delta) <= abs(listener.delta):
+        found.append(
+            "An inaudible change to the reference's own audio moves the word error rate by "
+            f"{wording.points(listener.delta)}, no less than compression did."
+        )
+    return found
+
+
+def _cost(evaluation: Evaluation) -> str:
+    size = wording.times(evaluation.size.ratio, "smaller", "larger")
+    speed = wording.times(evaluation.latency.p50_ratio, "faster", "slower")
+    known = {"no change": "of unchanged {}", wording.MISSING: "of unknown {}"}
+    parts = (
+        known[size].format("size") if size in known else size,
+        known[speed].format("speed") if speed in known else speed,
+    )
+    return " and ".join(parts)

@@ -1,0 +1,164 @@
+"""The pictures of the page: words against the floors, distances, and what speaking costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tts_compress.report import svg, wording
+
+if TYPE_CHECKING:
+    from tts_compress.report.evaluation import ErrorRate, Evaluation
+
+__all__ = ["Plot", "plots"]
+
+# Inches at 72 units each: 380 units wide, about the width of a phone, so that the text of the
+# plots has its natural size there and in the three columns of a desktop.
+_SIZE = (380 / 72, 270 / 72)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """One figure with its words."""
+
+    title: str
+    svg: str | None
+    """None where there is nothing finite to draw."""
+
+    caption: str
+
+
+def plots(evaluation: Evaluation) -> tuple[Plot, ...]:
+    """Return the figures of the page.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    with svg.drawing():
+        return (_words(evaluation), _distances(evaluation), _costs(evaluation))
+
+
+def _words(evaluation: Evaluation) -> Plot:
+    """Draw the forest plot: each change of the word error rate as a point with its interval."""
+    floors = evaluation.floors
+    lines: list[tuple[str, ErrorRate, str]] = [
+        ("Compressed against reference", evaluation.wer, svg.CANDIDATE),
+        ("Reference, other seeds", floors.other_seeds, svg.FLOOR),
+        ("Recognizer alone", floors.recognizer, svg.FLOOR),
+    ]
+    shown = [line for line in lines if _all_finite(line[1].delta, *line[1].interval)]
+    drawn = None
+    if shown:
+        figure, axes = _axes()
+        axes.axvline(0, color=svg.MUTED, linewidth=1.2)
+        axes.grid(axis="x")
+        for place, (name, rate, color) in enumerate(shown):
+            _whisker(axes, place, rate, color)
+            change = f"{name}: {wording.points(rate.delta)}"
+            _label(axes, place, change)
+        axes.set(ylim=(len(shown) - 0.5, -0.75), yticks=[], xlabel="change in percentage points")
+        axes.margins(x=0.08)
+        drawn = svg.to_inline_svg(figure, "Forest plot of the changes of the word error rate")
+    return Plot(
+        title="Words: change and noise floors",
+        svg=drawn,
+        caption=(
+            "Change of the word error rate with its 95 % interval; right of zero is worse. The two "
+            "floors compare the reference with itself: a change no wider than they are is noise."
+        ),
+    )
+
+
+def _whisker(axes: Any, place: int, rate: ErrorRate, color: str) -> None:
+    low, high = (100 * bound for bound in rate.interval)
+    axes.plot([low, high], [place, place], color=color, linewidth=3, solid_capstyle="round")
+    axes.plot([100 * rate.delta], [place], "o", color=color, markersize=9)
+
+
+def _distances(evaluation: Evaluation) -> Plot:
+    """Draw the histogram of the utterances' distances, with the floor as a line."""
+    values = [u.log_mel_distance_db for u in evaluation.utterances]
+    values = [value for value in values if math.isfinite(value)]
+    floor = evaluation.floors.other_seeds_log_mel_distance_db
+    drawn = None
+    if values:
+        figure, axes = _axes(wide=False)
+        axes.grid(axis="y")
+        # Starting from zero: the distance to the floor is the message, not the spread.
+        widest = max(*values, floor if math.isfinite(floor) else 0.0, 0.1)
+        bins = min(48, max(24, math.isqrt(len(values)) * 3))
+        axes.hist(values, bins=bins, range=(0, widest), color=svg.CANDIDATE)
+        if math.isfinite(floor):
+            axes.axvline(floor, color=svg.FLOOR, linewidth=3)
+            side = {"ha": "right", "xytext": (-6, -12)} if floor > widest / 2 else {"ha": "left"}
+            axes.annotate(
+                "other seeds",
+                (floor, 1),
+                xycoords=axes.get_xaxis_transform(),
+                textcoords="offset points",
+                **({"xytext": (6, -12)} | side),
+            )
+        axes.set(xlim=(0, widest * 1.03), xlabel="log-mel distance, dB", ylabel="utterances")
+        axes.yaxis.get_major_locator().set_params(integer=True)
+        drawn = svg.to_inline_svg(figure, "Histogram of the log-mel distance of each utterance")
+    return Plot(
+        title="Sound: distance from the reference",
+        svg=drawn,
+        caption=(
+            "Number of utterances by log-mel distance, compressed against reference with the same "
+            "noise. The line is the mean distance of two seeds of the reference."
+        ),
+    )
+
+
+def _costs(evaluation: Evaluation) -> Plot:
+    """Draw what the candidate needs as a share of what the reference needs."""
+    latency, memory, load = evaluation.latency, evaluation.memory, evaluation.load
+    bytes_ = (evaluation.size.reference_bytes, evaluation.size.candidate_bytes)
+    peaks = (memory.reference.peak_bytes, memory.candidate.peak_bytes)
+    candidates = [
+        ("Size", *bytes_, wording.bytes_of),
+        ("Latency p50", latency.reference.p50_ms, latency.candidate.p50_ms, wording.milliseconds),
+        ("Latency p95", latency.reference.p95_ms, latency.candidate.p95_ms, wording.milliseconds),
+        ("Peak memory", *peaks, wording.bytes_of),
+        ("Load time", load.reference.open_ms, load.candidate.open_ms, wording.milliseconds),
+    ]
+    bars = [bar for bar in candidates if _all_finite(bar[1], bar[2]) and bar[1] > 0]
+    drawn = None
+    if bars:
+        figure, axes = _axes()
+        axes.grid(axis="x")
+        for place, (name, reference, candidate, written) in enumerate(bars):
+            axes.barh(place, 100 * candidate / reference, height=0.34, color=svg.CANDIDATE)
+            text = f"{name}: {written(candidate)} of {written(reference)}"
+            _label(axes, place, text)
+        axes.axvline(100, color=svg.REFERENCE, linewidth=3)
+        axes.set(ylim=(len(bars) - 0.6, -0.75), yticks=[], xlabel="per cent of the reference")
+        drawn = svg.to_inline_svg(figure, "Bars of size, latency, memory and load time")
+    return Plot(
+        title="Cost: share of the reference",
+        svg=drawn,
+        caption="What the compressed model needs of what the reference needs; shorter is better.",
+    )
+
+
+def _label(axes: Any, place: int, text: str) -> None:
+    """Write above a bar or whisker, from the left edge, over whatever lines are there."""
+    background = {"facecolor": svg.PAPER, "edgecolor": "none", "pad": 1}
+    axes.text(0, place - 0.28, text, transform=axes.get_yaxis_transform(), bbox=background)
+
+
+def _axes(*, wide: bool = True) -> tuple[Any, Any]:
+    """Return a figure and its axes; `wide` ones have no scale on the left."""
+    # The class, not pyplot: no window, no global list of figures.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_SIZE)
+    axes = figure.subplots()
+    figure.subplots_adjust(left=0.03 if wide else 0.12, right=0.97, top=0.98, bottom=0.18)
+    return figure, axes
+
+
+def _all_finite(*values: float) -> bool:
+    return all(math.isfinite(value) for value in values)

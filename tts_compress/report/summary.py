@@ -1,0 +1,174 @@
+"""The few numbers everybody wants, as rows for the terminal, Markdown and HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tts_compress.report import judgement, wording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tts_compress.report.evaluation import ErrorRate, Evaluation
+    from tts_compress.report.judgement import Trend
+
+__all__ = ["Row", "summary_rows"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One measurement of both models, ready to print."""
+
+    label: str
+    reference: str
+    """Empty where the measurement is a distance from the reference."""
+
+    candidate: str
+    change: str
+    """What happened, in words that say which way is up."""
+
+    trend: Trend
+    """Whether the change is one for the better; `same` also for what chance may have done."""
+
+
+def summary_rows(evaluation: Evaluation) -> list[Row]:
+    """Return the headline measurements: cost first, then intelligibility, then the signal."""
+    return [
+        *_cost_rows(evaluation),
+        _rate_row("Word error rate", evaluation.wer),
+        _rate_row("Character error rate", evaluation.cer),
+        _distance_row(evaluation),
+        _noise_row(evaluation),
+        _duration_row(evaluation),
+        _kept_row(evaluation),
+        _health_row(evaluation),
+    ]
+
+
+def _cost_rows(evaluation: Evaluation) -> list[Row]:
+    size, latency = evaluation.size, evaluation.latency
+    rtf, memory, load = evaluation.rtf, evaluation.memory, evaluation.load
+    sizes = (size.reference_bytes, size.candidate_bytes)
+    medians = (latency.reference.p50_ms, latency.candidate.p50_ms)
+    tails = (latency.reference.p95_ms, latency.candidate.p95_ms)
+    factors = (rtf.reference.p50, rtf.candidate.p50)
+    peaks = (memory.reference.peak_bytes, memory.candidate.peak_bytes)
+    opening = (load.reference.open_ms, load.candidate.open_ms)
+    return [
+        _ratio_row("Size on disk", sizes, wording.bytes_of, ("smaller", "larger"), size.ratio),
+        _ratio_row(
+            "Latency, median",
+            medians,
+            wording.milliseconds,
+            ("faster", "slower"),
+            latency.p50_ratio,  # of paired texts, not of the two medians
+        ),
+        _ratio_row("Latency, 95th percentile", tails, wording.milliseconds, ("faster", "slower")),
+        _ratio_row("Real-time factor", factors, wording.real_time_factor, ("faster", "slower")),
+        _ratio_row("Peak memory", peaks, wording.bytes_of, ("less", "more")),
+        _ratio_row("Load time", opening, wording.milliseconds, ("faster", "slower")),
+    ]
+
+
+def _ratio_row(
+    label: str,
+    values: tuple[float, float],
+    written: Callable[[float | None], str],
+    words: tuple[str, str],
+    ratio: float | None = None,
+) -> Row:
+    """Return a row of a cost, where less is better; the ratio is of the values unless given."""
+    reference, candidate = values
+    if ratio is None:
+        ratio = _ratio(reference, candidate)
+    return Row(
+        label=label,
+        reference=written(reference),
+        candidate=written(candidate),
+        change=wording.times(ratio, *words),
+        trend=judgement.ratio_trend(ratio),
+    )
+
+
+def _rate_row(label: str, rate: ErrorRate) -> Row:
+    change = wording.points(rate.delta)
+    if change != wording.MISSING:
+        change += f" (95 % interval {wording.interval(rate.interval)})"
+    return Row(
+        label=label,
+        reference=wording.percent(rate.reference),
+        candidate=wording.percent(rate.candidate),
+        change=change,
+        trend=judgement.rate_trend(rate),
+    )
+
+
+def _distance_row(evaluation: Evaluation) -> Row:
+    distance = evaluation.signal.log_mel_distance_db
+    floor = evaluation.floors.other_seeds_log_mel_distance_db
+    known = wording.is_finite(distance) and wording.is_finite(floor)
+    return Row(
+        label="Log-mel distance",
+        reference="",
+        candidate=wording.decibels(distance),
+        change=f"the reference's own other seeds: {wording.decibels(floor)}",
+        trend="unknown" if not known else "same" if distance < floor else "worse",
+    )
+
+
+def _noise_row(evaluation: Evaluation) -> Row:
+    signal = evaluation.signal
+    if not wording.is_finite(signal.snr_db):
+        change = "no utterances of equal length, or none that differ"
+    else:
+        change = f"over the {wording.percent(signal.equal_length)} of equal length"
+    return Row(
+        label="Signal-to-noise ratio",
+        reference="",
+        candidate=wording.decibels(signal.snr_db),
+        change=change,
+        trend="unknown",
+    )
+
+
+def _duration_row(evaluation: Evaluation) -> Row:
+    ratio = evaluation.duration.ratio
+    known = wording.is_finite(ratio)
+    return Row(
+        label="Length of the speech",
+        reference="",
+        candidate=f"{ratio:.4f}\N{MULTIPLICATION SIGN}" if known else wording.MISSING,
+        change=f"{wording.signed(100 * (ratio - 1), 2)} %" if known else wording.MISSING,
+        trend="unknown",
+    )
+
+
+def _kept_row(evaluation: Evaluation) -> Row:
+    kept = evaluation.duration.kept
+    moved = 1 - kept if wording.is_finite(kept) else None
+    return Row(
+        label="Symbols that keep their duration",
+        reference="",
+        candidate=wording.percent(kept),
+        change=wording.MISSING if moved is None else f"{wording.percent(moved)} moved",
+        trend="unknown",
+    )
+
+
+def _health_row(evaluation: Evaluation) -> Row:
+    reference, candidate = evaluation.health.reference, evaluation.health.candidate
+    before, after = judgement.broken(reference), judgement.broken(candidate)
+    return Row(
+        label="Broken utterances",
+        reference=judgement.broken_in_words(reference),
+        candidate=judgement.broken_in_words(candidate),
+        change="fails, whatever its word error rate" if after else "all are sound",
+        trend="worse" if after else "better" if before else "same",
+    )
+
+
+def _ratio(reference: float, candidate: float) -> float | None:
+    if not (wording.is_finite(reference) and wording.is_finite(candidate)) or candidate == 0:
+        return None
+    return reference / candidate

@@ -1,0 +1,38 @@
+"""A report on disk: the same evaluation for machines, for a job summary and for a browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tts_compress.artifact import write_text_atomically
+from tts_compress.errors import ArtifactError
+from tts_compress.report.html import render_html
+from tts_compress.report.markdown import render_markdown
+from tts_compress.report.reader import REPORT_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tts_compress.report.evaluation import Evaluation
+
+__all__ = ["write_report"]
+
+
+def write_report(evaluation: Evaluation, directory: Path) -> Path:
+    """Write `report.json`, `report.md` and `report.html`; return the directory.
+
+    The measurements are on disk before the page is drawn: a missing extra does not lose them.
+
+    Raises:
+        ArtifactError: The directory cannot be made or written.
+        MissingExtraError: The page needs jinja2 and matplotlib; the other two files are written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ArtifactError(f"cannot make the directory '{directory}': {reason}") from error
+    write_text_atomically(directory / REPORT_NAME, evaluation.to_json())
+    write_text_atomically(directory / "report.md", render_markdown(evaluation))
+    write_text_atomically(directory / "report.html", render_html(evaluation))
+    return directory
