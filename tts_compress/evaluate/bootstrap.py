@@ -1,0 +1,90 @@
+"""The interval of a difference of two corpus-level rates, by paired bootstrap.
+
+Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation",
+ICASSP 2004. What is resampled is the text, with all its seeds: renderings of one text share its
+difficulty, and treating them as independent would make the interval too narrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts_compress.evaluate.rates import summarize_edits
+from tts_compress.report.evaluation import ErrorRate, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    import numpy.typing as npt
+
+    from tts_compress.evaluate.rates import Edits
+
+__all__ = ["RESAMPLES", "compare_rates", "paired_interval"]
+
+RESAMPLES = 10_000
+
+_SEED = 20_040_517
+_CHUNK = 2_000_000
+"""Draws held in memory at once."""
+
+
+def compare_rates(
+    reference: Sequence[Edits], candidate: Sequence[Edits], blocks: Sequence[Hashable]
+) -> ErrorRate:
+    """Return both corpus-level rates and the interval of their difference.
+
+    Args:
+        reference: Edits of each utterance of the reference.
+        candidate: Of the same utterances of the candidate.
+        blocks: Which text each utterance speaks.
+
+    Raises:
+        EvaluationError: There are no utterances.
+        ValueError: The sequences differ in length, or transcripts differ within a pair.
+    """
+    counts = Pair(reference=summarize_edits(reference), candidate=summarize_edits(candidate))
+    return ErrorRate(
+        reference=counts.reference.rate,
+        candidate=counts.candidate.rate,
+        delta=counts.candidate.rate - counts.reference.rate,
+        interval=paired_interval(*_block_sums(reference, candidate, blocks)),
+        counts=counts,
+    )
+
+
+def paired_interval(
+    differences: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64]
+) -> tuple[float, float]:
+    """Return the 95 % percentile interval of sum(differences) / sum(tokens) over resampled blocks.
+
+    Args:
+        differences: Candidate errors minus reference errors of each block, shape `[B]`.
+        tokens: Transcript tokens of each block, shape `[B]`, positive.
+    """
+    blocks = len(tokens)
+    random = np.random.default_rng(_SEED)
+    deltas = np.empty(RESAMPLES)
+    rows = max(1, _CHUNK // blocks)
+    for start in range(0, RESAMPLES, rows):
+        chosen = random.integers(blocks, size=(min(rows, RESAMPLES - start), blocks))
+        deltas[start : start + rows] = differences[chosen].sum(1) / tokens[chosen].sum(1)
+    low, high = np.quantile(deltas, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _block_sums(
+    reference: Sequence[Edits], candidate: Sequence[Edits], blocks: Sequence[Hashable]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the error difference and the tokens of each text, its utterances summed."""
+    differences: dict[Hashable, int] = {}
+    tokens: dict[Hashable, int] = {}
+    for before, after, block in zip(reference, candidate, blocks, strict=True):
+        if before.tokens != after.tokens:
+            raise ValueError(
+                f"not a pair: transcripts of {before.tokens} and {after.tokens} tokens"
+            )
+        differences[block] = differences.get(block, 0) + after.errors - before.errors
+        tokens[block] = tokens.get(block, 0) + before.tokens
+    return np.array(list(differences.values())), np.array(list(tokens.values()))

@@ -1,0 +1,161 @@
+"""What a model costs to run: latency, real-time factor, memory, time to open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluate.process import Worker
+from tts_compress.report.evaluation import (
+    Latency,
+    LatencyComparison,
+    LoadTime,
+    Memory,
+    Pair,
+    Rtf,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from tts_compress.evaluate.options import EvaluationOptions
+    from tts_compress.evaluate.synthesize import Speaker
+
+__all__ = ["Cost", "choose_texts", "measure_cost"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Both models' costs on one machine."""
+
+    latency: LatencyComparison
+    rtf: Pair[Rtf]
+    memory: Pair[Memory]
+    load: Pair[LoadTime]
+
+
+@dataclass(frozen=True, slots=True)
+class _Timings:
+    """Of one model, shape `[texts, runs]`, in seconds."""
+
+    spent: npt.NDArray[np.float64]
+    audio: npt.NDArray[np.float64]
+
+
+def choose_texts(texts: Sequence[str], most: int) -> list[str]:
+    """Return up to `most` texts, from the shortest to the longest in even steps."""
+    ordered = sorted(dict.fromkeys(texts), key=lambda text: (len(text), text))
+    steps = np.linspace(0, len(ordered) - 1, min(most, len(ordered))).round().astype(int)
+    return [ordered[index] for index in steps]
+
+
+def measure_cost(
+    reference: Speaker, candidate: Speaker, texts: Sequence[str], options: EvaluationOptions
+) -> Cost:
+    """Time both models, run by run in turns, then the memory of each in a fresh process.
+
+    Raises:
+        EvaluationError: A model's process failed, or spoke no sound at all.
+    """
+    chosen = choose_texts(texts, options.timing_texts)
+    timings, modules = _take_turns((reference, candidate), chosen, options)
+    for speaker, timing in zip((reference, candidate), timings, strict=True):
+        if not timing.audio.all():
+            raise EvaluationError(f"'{speaker.shown}' speaks nothing in its own runtime")
+    memory, load = zip(
+        *(
+            _fresh_process(speaker, chosen[-1], imports, options)
+            for speaker, imports in zip((reference, candidate), modules, strict=True)
+        ),
+        strict=True,
+    )
+    return Cost(
+        latency=_compare(timings, options),
+        rtf=_pair([_rtf(timing) for timing in timings]),
+        memory=_pair(memory),
+        load=_pair(load),
+    )
+
+
+def _take_turns(
+    speakers: Sequence[Speaker], texts: Sequence[str], options: EvaluationOptions
+) -> tuple[list[_Timings], list[list[str]]]:
+    """Return timings, and the modules each model's process has imported."""
+    # What disturbs the machine for a while disturbs both models, because they take turns.
+    with _open(speakers[0], options) as first, _open(speakers[1], options) as second:
+        workers = (first, second)
+        for worker in workers:
+            worker.ask("open_runtime", threads=options.threads, modules=[])
+            for text in (texts[0], texts[-1]):
+                worker.ask("speak", text=text)
+        answers: list[list[list[dict[str, Any]]]] = [[], []]
+        for done, text in enumerate(texts):
+            options.progress.advance("time", done, len(texts))
+            turns = [
+                [w.ask("speak", text=text) for w in workers] for _ in range(options.timing_runs)
+            ]
+            for own, runs in zip(answers, zip(*turns, strict=True), strict=True):
+                own.append(list(runs))
+        options.progress.advance("time", len(texts), len(texts))
+        modules = [worker.ask("inspect")["modules"] for worker in workers]
+    return [_as_timings(own) for own in answers], modules
+
+
+def _fresh_process(
+    speaker: Speaker, text: str, modules: list[str], options: EvaluationOptions
+) -> tuple[Memory, LoadTime]:
+    with _open(speaker, options) as worker:
+        opened = worker.ask("open_runtime", threads=options.threads, modules=modules)
+        worker.ask("speak", text=text)
+        peak = worker.ask("inspect")["peak_bytes"]
+    return (
+        Memory(peak_bytes=peak, idle_bytes=opened["idle_bytes"]),
+        LoadTime(open_ms=opened["open_s"] * 1e3),
+    )
+
+
+def _open(speaker: Speaker, options: EvaluationOptions) -> Worker:
+    return Worker("model", speaker.location, options.workers, shown=speaker.shown)
+
+
+def _as_timings(answers: list[list[dict[str, Any]]]) -> _Timings:
+    return _Timings(
+        np.array([[run["seconds"] for run in runs] for runs in answers]),
+        np.array([[run["audio_s"] for run in runs] for runs in answers]),
+    )
+
+
+def _compare(timings: Sequence[_Timings], options: EvaluationOptions) -> LatencyComparison:
+    reference, candidate = (timing.spent for timing in timings)
+    ratios = np.median(reference, axis=1) / np.median(candidate, axis=1)
+    return LatencyComparison(
+        reference=_latency(reference),
+        candidate=_latency(candidate),
+        p50_ratio=float(np.median(ratios)),
+        threads=options.threads,
+        texts=len(reference),
+        runs=options.timing_runs,
+    )
+
+
+def _latency(spent: npt.NDArray[np.float64]) -> Latency:
+    return Latency(
+        p50_ms=float(np.median(spent)) * 1e3,
+        p95_ms=float(np.quantile(spent, 0.95)) * 1e3,
+        min_ms=float(spent.min(axis=1).mean()) * 1e3,
+    )
+
+
+def _rtf(timing: _Timings) -> Rtf:
+    factors = timing.spent / timing.audio
+    return Rtf(p50=float(np.median(factors)), p95=float(np.quantile(factors, 0.95)))
+
+
+def _pair(values: Sequence[Any]) -> Pair[Any]:
+    reference, candidate = values
+    return Pair(reference=reference, candidate=candidate)

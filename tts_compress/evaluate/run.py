@@ -1,0 +1,221 @@
+"""One evaluation from two models to the finished document."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts_compress.artifact import sha256_of
+from tts_compress.audio import Audio, read_wav, write_wav
+from tts_compress.environment import describe_environment
+from tts_compress.errors import EvaluationError, ModelError
+from tts_compress.evaluate.cost import measure_cost
+from tts_compress.evaluate.floors import OTHER_SEEDS, disturbed_copy
+from tts_compress.evaluate.options import EvaluationOptions
+from tts_compress.evaluate.recognize import recognize
+from tts_compress.evaluate.score import audio_name, score
+from tts_compress.evaluate.store import Store, fingerprint, make_directory
+from tts_compress.evaluate.suite import Suite, read_suite
+from tts_compress.evaluate.synthesize import Line, Speaker, synthesize
+from tts_compress.report.evaluation import Evaluation, ModelIdentity, Size, SuiteIdentity, Utterance
+
+if TYPE_CHECKING:
+    from tts_compress.models.base import TTSModel
+
+__all__ = ["evaluate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Subject:
+    """A model that has a file."""
+
+    model: TTSModel
+    file: Path
+    speaker: Speaker
+
+    def identity(self) -> ModelIdentity:
+        """Return what the report calls it."""
+        manifest = self.model.manifest
+        return ModelIdentity(
+            spec=self.model.spec,
+            family=self.model.family,
+            scheme=manifest.scheme if manifest else "fp32",
+            sha256=sha256_of(self.file),
+        )
+
+
+def evaluate(
+    reference: TTSModel | str | Path,
+    candidate: TTSModel | str | Path,
+    *,
+    suite: Suite | str | Path = "en-quick",
+    output: Path | str | None = None,
+    options: EvaluationOptions | None = None,
+) -> Evaluation:
+    """Compare a compressed model with the one it was made from.
+
+    Both speak the same texts with the same noise, a recognizer listens, and each model is timed in
+    its system's own runtime in a process of its own.
+
+    Args:
+        reference: The uncompressed model, or its spec.
+        candidate: The compressed one; one that is in memory only is saved to a temporary place.
+        suite: What to speak: a shipped name, or a TOML file.
+        output: Where the work and the audio stay. A run that was interrupted goes on from there.
+        options: How to run it.
+
+    Raises:
+        EvaluationError: The models do not compare, or a model's process failed.
+        TextError: A model cannot speak a text of the suite.
+        ModelError: A model cannot be found or read.
+        RecipeError: The suite is malformed.
+        ArtifactError: `output` cannot be written.
+        MissingExtraError: An optional package is needed.
+    """
+    options = options or EvaluationOptions()
+    chosen = suite if isinstance(suite, Suite) else read_suite(suite)
+    if options.seeds is not None:
+        chosen = chosen.with_seeds(options.seeds)
+    with ExitStack() as stack:
+        before, after = (
+            _subject(model, Path(stack.enter_context(TemporaryDirectory())))
+            for model in (reference, candidate)
+        )
+        _check_comparable(before.model, after.model)
+        place = Path(output or stack.enter_context(TemporaryDirectory()))
+        make_directory(place / "work")
+        found = _run(before, after, chosen, Store(place / "work"), options)
+        if output is not None and options.keep_audio:
+            found = _with_audio(found, Store(place / "work"), (before, after), place)
+        return found
+
+
+def _run(
+    before: _Subject, after: _Subject, suite: Suite, store: Store, options: EvaluationOptions
+) -> Evaluation:
+    """Go through the stages; what is in the store already is not done again."""
+    speakers = (before.speaker, after.speaker)
+    lines = [Line(text=item.text, seed=seed) for item in suite.utterances for seed in suite.seeds]
+    others = [Line(text=line.text, seed=line.seed + OTHER_SEEDS) for line in lines]
+    synthesize(store, speakers[0], lines + others, options, stage="synthesize reference")
+    synthesize(store, speakers[1], lines, options, stage="synthesize candidate")
+    recognizer = recognize(
+        store, suite.recognizer, _audios(store, speakers, lines, others), options
+    )
+    models = (speakers[0].fingerprint, speakers[1].fingerprint)
+    found = score(store, suite, models, recognizer)
+    cost = measure_cost(*speakers, [item.text for item in suite.utterances], options)
+    return Evaluation(
+        reference=before.identity(),
+        candidate=after.identity(),
+        suite=_suite_identity(suite, recognizer),
+        wer=found.wer,
+        cer=found.cer,
+        size=_size(before.file, after.file),
+        latency=cost.latency,
+        rtf=cost.rtf,
+        memory=cost.memory,
+        load=cost.load,
+        signal=found.signal,
+        duration=found.duration,
+        health=found.health,
+        floors=found.floors,
+        environment=describe_environment().to_dict(),
+        utterances=found.utterances,
+    )
+
+
+def _audios(
+    store: Store, speakers: tuple[Speaker, Speaker], lines: list[Line], others: list[Line]
+) -> dict[str, Path]:
+    """Return every WAV file to listen to, by the hash of its samples."""
+    reference, candidate = speakers
+    jobs = [(reference, line) for line in lines + others] + [(candidate, line) for line in lines]
+    audios = {}
+    for speaker, line in jobs:
+        spoken = store.find_spoken(speaker.fingerprint, line.text, line.seed)
+        assert spoken is not None, "synthesize() returned, so every line is spoken"
+        audios[spoken.audio] = store.wav_path(speaker.fingerprint, line.text, line.seed)
+    for line in lines:
+        key, path = disturbed_copy(
+            store, store.wav_path(reference.fingerprint, line.text, line.seed)
+        )
+        audios[key] = path
+    return audios
+
+
+def _subject(given: TTSModel | str | Path, spare: Path) -> _Subject:
+    """Return a model with its file, and where a worker finds it."""
+    model = _load(given)
+    try:
+        file, location = model.model_file(), model.spec
+    except ModelError:
+        # Compressed in memory: the worker, and the size, need a file.
+        location = str(model.save(spare / "model"))
+        file = _load(location).model_file()
+    speaker = Speaker(location=location, shown=model.spec, fingerprint=fingerprint(file))
+    return _Subject(model=model, file=file, speaker=speaker)
+
+
+def _load(given: TTSModel | str | Path) -> TTSModel:
+    if not isinstance(given, str | Path):
+        return given
+    from tts_compress.models import load
+
+    return load(given)
+
+
+def _check_comparable(reference: TTSModel, candidate: TTSModel) -> None:
+    if reference.sample_rate != candidate.sample_rate:
+        raise EvaluationError(
+            f"'{reference.spec}' speaks at {reference.sample_rate} Hz and '{candidate.spec}' at "
+            f"{candidate.sample_rate} Hz; give a candidate that was made from the reference"
+        )
+
+
+def _suite_identity(suite: Suite, recognizer: str) -> SuiteIdentity:
+    return SuiteIdentity(
+        name=suite.name,
+        sha256=suite.sha256,
+        texts=len(suite.utterances),
+        seeds=suite.seeds,
+        recognizer=recognizer,
+        normalizer=suite.normalizer,
+    )
+
+
+def _size(reference: Path, candidate: Path) -> Size:
+    before, after = reference.stat().st_size, candidate.stat().st_size
+    if not after:
+        raise EvaluationError(f"'{candidate}' is an empty file")
+    return Size(reference_bytes=before, candidate_bytes=after, ratio=before / after)
+
+
+def _with_audio(
+    found: Evaluation, store: Store, subjects: tuple[_Subject, _Subject], place: Path
+) -> Evaluation:
+    """Write what both models said beside the report; return the document that names the files."""
+    make_directory(place / "wav")
+
+    def keep(row: Utterance, role: str, subject: _Subject) -> object:
+        name = f"wav/{audio_name(row.index, row.seed, role)}"
+        exact = read_wav(store.wav_path(subject.speaker.fingerprint, row.text, row.seed))
+        samples = np.nan_to_num(exact.samples, nan=0.0, posinf=1.0, neginf=-1.0)
+        write_wav(place / name, Audio(samples=samples, sample_rate=exact.sample_rate))
+        return getattr(row, role).model_copy(update={"audio": name})
+
+    rows = [
+        row.model_copy(
+            update={
+                role: keep(row, role, subject)
+                for role, subject in zip(("reference", "candidate"), subjects, strict=True)
+            }
+        )
+        for row in found.utterances
+    ]
+    return found.model_copy(update={"utterances": tuple(rows)})

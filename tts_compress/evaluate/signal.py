@@ -1,0 +1,58 @@
+"""How far two renderings of one text are from each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts_compress.evaluate.alignment import frame_distances, warped_distance
+from tts_compress.evaluate.logmel import log_mel
+from tts_compress.report.evaluation import Distances
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tts_compress.audio import Audio
+
+__all__ = ["log_mel_distance", "snr_db", "summarize_distances"]
+
+
+def log_mel_distance(reference: Audio, candidate: Audio) -> float:
+    """Return the log-mel distance in decibels; 0 for identical audio.
+
+    Per frame the root-mean-square difference over mels, then the mean over frames. Frames are
+    compared one by one where the lengths are equal, else along the best alignment in time.
+
+    Raises:
+        ValueError: The sample rates differ.
+    """
+    if reference.sample_rate != candidate.sample_rate:
+        rates = f"{reference.sample_rate} and {candidate.sample_rate}"
+        raise ValueError(f"cannot compare audio at {rates} Hz")
+    left, right = log_mel(reference), log_mel(candidate)
+    if len(reference.samples) == len(candidate.samples):
+        return float(np.mean(frame_distances(left, right)))
+    return warped_distance(left, right)
+
+
+def snr_db(pairs: Iterable[tuple[Audio, Audio]]) -> float | None:
+    """Return the reference's energy over the difference's, over all pairs of equal length.
+
+    None where there is no such pair, where they are identical, or where either is not finite.
+    """
+    signal = noise = 0.0
+    for reference, candidate in pairs:
+        if len(reference.samples) != len(candidate.samples):
+            continue
+        exact = reference.samples.astype(np.float64)
+        signal += float(np.sum(np.square(exact)))
+        noise += float(np.sum(np.square(exact - candidate.samples)))
+    if not (0.0 < signal < np.inf and 0.0 < noise < np.inf):
+        return None
+    return float(10.0 * np.log10(signal / noise))
+
+
+def summarize_distances(distances: Sequence[float]) -> Distances:
+    """Return mean and 95th percentile over utterances."""
+    return Distances(mean=float(np.mean(distances)), p95=float(np.quantile(distances, 0.95)))
