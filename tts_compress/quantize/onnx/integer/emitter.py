@@ -1,0 +1,106 @@
+"""The state of an emission: which real tensors exist as 8-bit codes, and under what scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts_compress.errors import QuantizationError
+from tts_compress.quantize.onnx.integer.affine import Affine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tts_compress.quantize.onnx.integer.plan import IntegerPlan
+    from tts_compress.quantize.onnx.rewrite.graph import Graph
+
+__all__ = ["CONTRIB", "Coded", "Emitter"]
+
+CONTRIB = "com.microsoft"
+"""The domain of onnxruntime's own operators, part of every build of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A tensor of uint8 codes, channels last: (B, T, C) for a real tensor (B, C, T)."""
+
+    tensor: str
+    code: Affine
+
+
+class Emitter:
+    """Writes integer nodes beside the real ones and keeps track of both forms of a tensor."""
+
+    def __init__(
+        self, graph: Graph, plan: IntegerPlan, ranges: Mapping[str, tuple[float, float]]
+    ) -> None:
+        self.graph = graph
+        self.plan = plan
+        self._ranges = ranges
+        self._coded: dict[str, Coded] = {}
+        self._scales: dict[float, str] = {}
+        self._zeros: dict[int, str] = {}
+
+    def code_of(self, tensor: str) -> Affine:
+        """Return the code that covers a real tensor's observed range.
+
+        Raises:
+            QuantizationError: The tensor was not observed, or its range is not finite.
+        """
+        if tensor not in self._ranges:
+            raise QuantizationError(
+                f"no range was observed for tensor {tensor!r}; calibrate every tensor that "
+                "`observed_tensors` names"
+            )
+        low, high = self._ranges[tensor]
+        if not np.isfinite([low, high]).all() or low > high:
+            raise QuantizationError(
+                f"range {low} .. {high} of tensor {tensor!r} is not an interval of finite numbers"
+            )
+        return Affine.spanning(low, high)
+
+    def codes(self, tensor: str) -> Coded:
+        """Return a real tensor's codes, quantizing it here if it has none yet."""
+        if tensor not in self._coded:
+            code, stem = self.code_of(tensor), tensor
+            flat = self.graph.fresh(f"{stem}.codes_first")
+            self.graph.add("QuantizeLinear", [tensor, *self.names(code)], [flat])
+            turned = self.graph.fresh(f"{stem}.codes")
+            self.graph.add("Transpose", [flat], [turned], perm=[0, 2, 1])  # (B, C, T) -> (B, T, C)
+            self._coded[tensor] = Coded(turned, code)
+        return self._coded[tensor]
+
+    def define(self, tensor: str, coded: Coded) -> None:
+        """Record the codes of a real tensor that is no longer computed."""
+        self._coded[tensor] = coded
+
+    def is_coded(self, tensor: str) -> bool:
+        """Return whether a tensor is already there as codes."""
+        return tensor in self._coded
+
+    def restore(self, tensor: str) -> None:
+        """Write the real tensor again, from its codes, for readers that stayed real."""
+        coded = self._coded[tensor]
+        turned = self.graph.fresh(f"{tensor}.first")
+        self.graph.add("Transpose", [coded.tensor], [turned], perm=[0, 2, 1])  # (B, C, T)
+        self.graph.add("DequantizeLinear", [turned, *self.names(coded.code)], [tensor])
+
+    def names(self, code: Affine) -> tuple[str, str]:
+        """Return initializers that hold a scale and a zero point."""
+        return self.scale(code.scale), self.zero(code.zero)
+
+    def scale(self, value: float) -> str:
+        """Return an initializer that holds a float32 scalar."""
+        if value not in self._scales:
+            name = f"scale_{len(self._scales)}"
+            self._scales[value] = self.graph.add_constant(name, np.array(value, np.float32))
+        return self._scales[value]
+
+    def zero(self, value: int) -> str:
+        """Return an initializer that holds a uint8 scalar."""
+        if value not in self._zeros:
+            name = f"zero_{value}"
+            self._zeros[value] = self.graph.add_constant(name, np.array(value, np.uint8))
+        return self._zeros[value]

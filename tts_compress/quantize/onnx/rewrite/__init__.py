@@ -1,0 +1,1 @@
+"""Exact rewrites of FP32 graphs, one file each."""
