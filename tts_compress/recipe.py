@@ -109,13 +109,6 @@ class Recipe(ConfigFile):
             raise ValueError("[calibration] is given, but no rule has static activations")
         return self
 
-    def rule_for(self, module: str, operator: str) -> Rule | None:
-        """Return the rule that decides about an operator, or None where it stays FP32."""
-        for rule in self.component:
-            if rule.covers(module, operator):
-                return None if rule.excludes(module) else rule
-        return None
-
 
 class CalibrationSet(ConfigFile):
     """Texts on which activations are observed; never evaluation texts."""

@@ -45,6 +45,7 @@ class Runtime(Protocol):
         """Speak a text with the system's default settings and its own random noise."""
 
 
+@runtime_checkable
 class TTSModel(Protocol):
     """A text-to-speech model of one family, compressed or not; never modified in place."""
 

@@ -1,0 +1,178 @@
+"""From an FP32 graph and a recipe to a compressed graph, with a record of what was done."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from tts_compress.artifact import CalibrationRecord, LayerRecord, Manifest, Source, sha256_of
+from tts_compress.calibrate.collect import collect
+from tts_compress.calibrate.histogram import choose_range
+from tts_compress.environment import Processor, describe_environment, describe_processor
+from tts_compress.errors import ModelError, QuantizationError
+from tts_compress.models.noise import feed_noise
+from tts_compress.quantize.onnx.count import count_fused, count_operators
+from tts_compress.quantize.onnx.decisions import count_decisions, decide
+from tts_compress.quantize.onnx.dynamic import quantize_dynamically
+from tts_compress.quantize.onnx.graph import GraphEditor, copy_model
+from tts_compress.quantize.onnx.half import halve
+from tts_compress.quantize.onnx.prepare import prepare
+from tts_compress.quantize.onnx.static import (
+    Arithmetic,
+    Range,
+    observed_tensors,
+    quantize_statically,
+)
+from tts_compress.quantize.onnx.weight_only import store_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import onnx
+
+    from tts_compress.models.base import Feeds, GraphModel
+    from tts_compress.progress import Progress
+    from tts_compress.quantize.onnx.decisions import Decision
+    from tts_compress.recipe import CalibrationSet, Recipe
+
+__all__ = ["compress_graph", "convert"]
+
+
+def compress_graph(
+    model: GraphModel,
+    recipe: Recipe,
+    calibration: CalibrationSet | None,
+    *,
+    seed: int,
+    progress: Progress,
+) -> GraphModel:
+    """Return the model with its graph converted as a recipe says.
+
+    Args:
+        model: Any model that is an ONNX graph; not modified.
+        recipe: What happens to which module.
+        calibration: Texts to observe activations on; None where the recipe needs none.
+        seed: Of the noise the model speaks the texts with.
+        progress: Is told of every text spoken.
+
+    Raises:
+        QuantizationError: The recipe does not fit the graph, or the finished graph does not hold
+            what the recipe promises.
+    """
+    if model.manifest is not None:
+        raise QuantizationError(
+            f"'{model.spec}' is already compressed ({model.manifest.scheme}); "
+            "compress the original voice"
+        )
+    graph = prepare(model.graph())
+    decisions = decide(graph, recipe)
+    ranges: dict[str, Range] = {}
+    texts: tuple[str, ...] = ()
+    if recipe.calibration is not None:
+        assert calibration is not None
+        texts = calibration.texts[: recipe.calibration.utterances]
+        calls = _reported(model.calibration_calls(texts, seed=seed), len(texts), progress)
+        seen = collect(feed_noise(graph), observed_tensors(graph, decisions), calls)
+        ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
+    converted = convert(graph, decisions, ranges, arithmetic_for(describe_processor()))
+    manifest = Manifest(
+        family=model.family,
+        scheme=recipe.scheme,
+        source=_source(model),
+        recipe=recipe.model_dump(mode="json"),
+        layers=tuple(_record(decision) for decision in decisions),
+        counts=dict(sorted(count_operators(converted).items())),
+        calibration=_calibration_record(recipe, calibration, texts, seed),
+        seed=seed,
+        environment=describe_environment().to_dict(),
+    )
+    return model.with_graph(converted, manifest)
+
+
+def convert(
+    graph: onnx.ModelProto,
+    decisions: Sequence[Decision],
+    ranges: Mapping[str, Range],
+    arithmetic: Arithmetic,
+) -> onnx.ModelProto:
+    """Return a converted copy of a prepared graph.
+
+    Raises:
+        QuantizationError: The finished graph does not hold what was decided.
+    """
+    types = {value.name: value.type.tensor_type.elem_type for value in graph.graph.value_info}
+    types |= {value.name: value.type.tensor_type.elem_type for value in graph.graph.input}
+    types |= {value.name: value.type.tensor_type.elem_type for value in graph.graph.output}
+    types |= {tensor.name: tensor.data_type for tensor in graph.graph.initializer}
+    editor = GraphEditor(copy_model(graph))
+    quantize_statically(editor, decisions, ranges, arithmetic)
+    quantize_dynamically(editor, decisions)
+    halve(editor, decisions, types)
+    store_weights(editor, decisions)
+    finished = editor.finish()
+    promised, held = count_decisions(list(decisions)), count_operators(finished)
+    if promised != held:
+        raise QuantizationError(
+            f"the finished graph holds {dict(held)}, but the recipe promises {dict(promised)}; "
+            "please report this voice"
+        )
+    _check_fused(finished, decisions)
+    return finished
+
+
+def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision]) -> None:
+    """Refuse a graph of which the runtime would compute in FP32 what is promised in integers."""
+    promised = sum(d.activations == "static" and d.weight is not None for d in decisions)
+    if promised and (fused := count_fused(graph)) != promised:
+        raise QuantizationError(
+            f"the recipe promises {promised} integer operators, but onnxruntime runs only {fused} "
+            "of them in integers; exclude those that stand at the graph's border"
+        )
+
+
+def arithmetic_for(processor: Processor) -> Arithmetic:
+    """Return the integer arithmetic that is fast and exact on a processor."""
+    if processor.architecture.lower() in {"aarch64", "arm64", "armv7l"}:
+        return Arithmetic(signed_activations=True)
+    return Arithmetic(weight_bits=8 if processor.has_integer_dot_product else 7)
+
+
+def _reported(calls: Iterator[Feeds], total: int, progress: Progress) -> Iterator[Feeds]:
+    for done, feeds in enumerate(calls, start=1):
+        yield feeds
+        progress.advance("calibrate", min(done, total), total)
+    progress.advance("calibrate", total, total)
+
+
+def _record(decision: Decision) -> LayerRecord:
+    return LayerRecord(
+        module=decision.module,
+        operator=decision.operator,
+        weights=decision.weights,
+        activations=decision.activations,
+        parameters=decision.parameters,
+    )
+
+
+def _source(model: GraphModel) -> Source:
+    try:
+        path = model.model_file()
+    except ModelError:  # exported from a checkpoint and not saved
+        content = model.graph().SerializeToString(deterministic=True)
+        digest = hashlib.sha256(content).hexdigest()
+        return Source(spec=model.spec, sha256=digest, size_bytes=len(content))
+    return Source(spec=model.spec, sha256=sha256_of(path), size_bytes=path.stat().st_size)
+
+
+def _calibration_record(
+    recipe: Recipe, calibration: CalibrationSet | None, texts: tuple[str, ...], seed: int
+) -> CalibrationRecord | None:
+    if recipe.calibration is None or calibration is None:
+        return None
+    return CalibrationRecord(
+        set=calibration.name,
+        sha256=hashlib.sha256("\n".join(texts).encode()).hexdigest(),
+        utterances=len(texts),
+        observer=recipe.calibration.observer,
+        seed=seed,
+    )

@@ -1,0 +1,158 @@
+"""Which operator of a graph gets what, by recipe."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from tts_compress.errors import QuantizationError
+from tts_compress.models.onnx_modules import module_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tts_compress.recipe import Activations, Recipe, Rule, Weights
+
+__all__ = ["Decision", "count_decisions", "decide"]
+
+_WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gather": 0}
+
+_CHANNEL_AXIS = {"Conv": 0, "ConvTranspose": 1, "MatMul": 1, "Gather": 0}
+"""The axis of output channels (of rows, for a table that is looked up) in the weight tensor."""
+
+_SUPPORTED: dict[Activations, tuple[str, ...]] = {
+    "none": ("Conv", "ConvTranspose", "MatMul", "Gather"),
+    "float16": ("Conv", "ConvTranspose", "MatMul"),
+    "dynamic": ("Conv", "MatMul"),
+    "static": ("Conv", "MatMul"),
+}
+"""Operators each kind of arithmetic has kernels for; no runtime here transposes a convolution in
+integers."""
+
+_ELEMENTWISE = ("LeakyRelu", "Relu", "Add")
+"""Without weights; static quantization keeps them in integers where a recipe names them."""
+
+_SMALLEST_TABLE = 4_096
+"""Elements; below that a looked-up table is not worth an operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What happens to one operator."""
+
+    output: str
+    """The operator's first output: the only name of it that is always unique."""
+
+    operator: str
+    module: str
+    weights: Weights
+    activations: Activations
+    weight: str | None
+    """Name of its weight tensor; None where it has none."""
+
+    axis: int
+    """Axis of the weight's output channels."""
+
+    parameters: int
+
+    @property
+    def label(self) -> str:
+        """How the manifest counts it, such as `Conv int8/static`."""
+        return f"{self.operator} {self.weights}/{self.activations}"
+
+
+def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
+    """Return a decision for every operator with weights, and for every other one a rule names.
+
+    Raises:
+        QuantizationError: A rule names operators its technique cannot convert, or the recipe
+            compresses nothing in this graph.
+    """
+    for rule in recipe.component:
+        _check_operators(rule)
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    decisions = [
+        decision
+        for node in model.graph.node
+        if (decision := _decide_one(node, recipe, tensors)) is not None
+    ]
+    if all(decision.weights == "float32" for decision in decisions):
+        patterns = ", ".join(repr(rule.match) for rule in recipe.component)
+        raise QuantizationError(
+            f"the recipe compresses nothing in this model: no module matches {patterns}; "
+            "see its modules with: tts-compress inspect MODEL"
+        )
+    return decisions
+
+
+def count_decisions(decisions: list[Decision]) -> Counter[str]:
+    """Return how many operators with weights got what."""
+    return Counter(decision.label for decision in decisions if decision.weight is not None)
+
+
+def _decide_one(
+    node: onnx.NodeProto, recipe: Recipe, tensors: Mapping[str, onnx.TensorProto]
+) -> Decision | None:
+    weight = _weight_of(node, tensors)
+    if weight is None and node.op_type not in _ELEMENTWISE:
+        return None
+    module = module_of(node, tensors.keys())
+    rule = next((r for r in recipe.component if _applies(r, module, node.op_type, weight)), None)
+    if rule is not None and rule.excludes(module):
+        rule = None
+    if weight is None and rule is None:
+        return None
+    return Decision(
+        output=node.output[0],
+        operator=node.op_type,
+        module=module,
+        weights=rule.weights if rule else "float32",
+        activations=rule.activations if rule else "none",
+        weight=weight,
+        axis=_CHANNEL_AXIS.get(node.op_type, 0),
+        parameters=int(np.prod(tensors[weight].dims)) if weight else 0,
+    )
+
+
+def _weight_of(node: onnx.NodeProto, tensors: Mapping[str, onnx.TensorProto]) -> str | None:
+    position = _WEIGHT_INPUT.get(node.op_type)
+    if position is None or node.input[position] not in tensors:
+        return None
+    tensor = tensors[node.input[position]]
+    if tensor.data_type != onnx.TensorProto.FLOAT or len(tensor.dims) < 2:
+        return None
+    if node.op_type == "Gather" and np.prod(tensor.dims) < _SMALLEST_TABLE:
+        return None
+    if node.op_type == "ConvTranspose" and any(
+        a.name == "group" and a.i != 1 for a in node.attribute
+    ):
+        return None
+    return tensor.name
+
+
+def _groups(node: onnx.NodeProto) -> int:
+    return next((a.i for a in node.attribute if a.name == "group"), 1)
+
+
+def _applies(rule: Rule, module: str, operator: str, weight: str | None) -> bool:
+    if not rule.covers(module, operator):
+        return False
+    if weight is None:
+        return operator in rule.operators
+    return operator in _SUPPORTED[rule.activations]
+
+
+def _check_operators(rule: Rule) -> None:
+    possible = _SUPPORTED[rule.activations]
+    if rule.activations == "static":
+        possible += _ELEMENTWISE
+    wrong = [operator for operator in rule.operators if operator not in possible]
+    if wrong:
+        raise QuantizationError(
+            f"rule '{rule.match}' names {', '.join(wrong)}; with activations "
+            f"{rule.activations!r} it can convert {', '.join(possible)}"
+        )

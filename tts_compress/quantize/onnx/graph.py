@@ -1,0 +1,111 @@
+"""Editing ONNX graphs: look tensors up, put operators between others, keep the order valid."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+import onnx
+from onnx import helper, numpy_helper
+
+from tts_compress.errors import QuantizationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["GraphEditor", "copy_model", "sort_nodes"]
+
+
+class GraphEditor:
+    """A model under conversion; `finish` puts its operators into a valid order."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = model
+        self.graph = model.graph
+        self.nodes: list[onnx.NodeProto] = list(model.graph.node)
+        self.weights = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._outputs = {value.name for value in model.graph.output}
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """Return a constant's values."""
+        return numpy_helper.to_array(self.weights[name])
+
+    def add_weight(self, name: str, values: npt.NDArray[np.generic]) -> str:
+        """Add a constant, once; return its name."""
+        return self.add_tensor(numpy_helper.from_array(values, name))
+
+    def add_tensor(self, tensor: onnx.TensorProto) -> str:
+        """Add a constant that numpy has no type for, once; return its name."""
+        if tensor.name not in self.weights:
+            self.weights[tensor.name] = tensor
+        return tensor.name
+
+    def add_node(self, operator: str, inputs: Iterable[str], output: str, **attributes: Any) -> str:
+        """Add an operator with one output; return that output."""
+        # An original operator may bear the output's own name, and names have to be unique.
+        name = f"{output}/{operator}"
+        self.nodes.append(helper.make_node(operator, list(inputs), [output], name, **attributes))
+        return output
+
+    def remove(self, node: onnx.NodeProto) -> None:
+        """Take an operator out."""
+        self.nodes = [other for other in self.nodes if other is not node]
+
+    def redirect(self, tensor: str, to: str, where: Callable[[onnx.NodeProto], bool]) -> None:
+        """Let the operators that `where` accepts read `to` in the place of `tensor`."""
+        for node in self.nodes:
+            for position, name in enumerate(node.input):
+                if name == tensor and where(node):
+                    node.input[position] = to
+
+    def is_output(self, tensor: str) -> bool:
+        """Return whether the graph gives this tensor to its caller."""
+        return tensor in self._outputs
+
+    def finish(self) -> onnx.ModelProto:
+        """Return the model with its operators sorted and without constants nobody reads."""
+        ordered = sort_nodes(self.nodes)
+        used = {name for node in ordered for name in node.input} | self._outputs
+        del self.graph.node[:]
+        self.graph.node.extend(ordered)
+        del self.graph.initializer[:]
+        self.graph.initializer.extend(t for name, t in self.weights.items() if name in used)
+        del self.graph.value_info[:]
+        return self.model
+
+
+def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a deep copy."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def sort_nodes(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Return the operators so that each comes after what it reads, else in the given order.
+
+    Raises:
+        QuantizationError: They form a cycle; a fault of a rewrite.
+    """
+    producer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    waits = [{producer[name] for name in node.input if name in producer} for node in nodes]
+    readers: dict[int, list[int]] = {}
+    for index, needs in enumerate(waits):
+        for need in needs:
+            readers.setdefault(need, []).append(index)
+    ready = [index for index, needs in enumerate(waits) if not needs]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers.get(index, ()):
+            waits[reader].discard(index)
+            if not waits[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) != len(nodes):
+        raise QuantizationError("the rewritten graph has a cycle; please report this voice")
+    return [nodes[index] for index in order]

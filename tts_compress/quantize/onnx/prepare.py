@@ -1,0 +1,68 @@
+"""Making an exported graph fit for conversion: constants folded, types known, no leftovers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import onnx
+import onnxruntime
+from onnx import shape_inference
+
+from tts_compress.errors import QuantizationError
+
+__all__ = ["optimize", "prepare"]
+
+
+def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return an equivalent graph with every weight a plain constant and every tensor typed.
+
+    Exported voices keep weight norm as arithmetic on constants, shapes as chains of small
+    operators, and hundreds of `Constant` nodes; quantizers that look for a weight find none.
+    onnxruntime's basic optimisation folds all of it and stays within standard operators.
+
+    Raises:
+        QuantizationError: onnxruntime cannot read the graph.
+    """
+    folded = optimize(model, fuse=False)
+    _keep_used_domains(folded)
+    typed: onnx.ModelProto = shape_inference.infer_shapes(folded)
+    return typed
+
+
+def optimize(model: onnx.ModelProto, *, fuse: bool) -> onnx.ModelProto:
+    """Return the graph as onnxruntime's optimiser leaves it.
+
+    Args:
+        model: The graph.
+        fuse: Use the runtime's own fused operators too; otherwise only standard ones.
+
+    Raises:
+        QuantizationError: onnxruntime cannot read the graph.
+    """
+    levels = onnxruntime.GraphOptimizationLevel
+    with TemporaryDirectory() as directory:
+        optimized = Path(directory) / "optimized.onnx"
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = (
+            levels.ORT_ENABLE_EXTENDED if fuse else levels.ORT_ENABLE_BASIC
+        )
+        options.optimized_model_filepath = str(optimized)
+        options.log_severity_level = 3
+        try:
+            onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+        # onnxruntime's exceptions share no base class but this one.
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0]
+            raise QuantizationError(f"onnxruntime cannot read the graph: {reason}") from error
+        return onnx.load(optimized)
+
+
+def _keep_used_domains(model: onnx.ModelProto) -> None:
+    """Drop the operator sets the optimiser lists whether or not the graph uses them."""
+    used = {node.domain for node in model.graph.node} | {""}
+    kept = [opset for opset in model.opset_import if opset.domain in used]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
