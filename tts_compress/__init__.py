@@ -1,1 +1,56 @@
-"""Make text-to-speech models small and fast, and prove what that cost."""
+"""Make text-to-speech models small and fast, and prove what that cost.
+
+>>> from tts_compress import compress, evaluate, load
+>>> voice = load("demo")
+>>> small = compress(voice, scheme="int8")
+>>> small.save("out/demo-int8")
+>>> evaluate(voice, small, suite="en-quick").write("out/report")
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tts_compress.errors import TTSCompressError
+    from tts_compress.evaluate import EvaluationOptions, check, evaluate, read_gates
+    from tts_compress.models import load
+    from tts_compress.quantize import compress
+    from tts_compress.report.evaluation import Evaluation
+    from tts_compress.schemes import SCHEMES
+
+__all__ = [
+    "SCHEMES",
+    "Evaluation",
+    "EvaluationOptions",
+    "TTSCompressError",
+    "check",
+    "compress",
+    "evaluate",
+    "load",
+    "read_gates",
+]
+
+# Resolved on first use, so that the import costs neither torch nor onnxruntime.
+_HOMES = {
+    "SCHEMES": "tts_compress.schemes",
+    "Evaluation": "tts_compress.report.evaluation",
+    "EvaluationOptions": "tts_compress.evaluate",
+    "TTSCompressError": "tts_compress.errors",
+    "check": "tts_compress.evaluate",
+    "compress": "tts_compress.quantize",
+    "evaluate": "tts_compress.evaluate",
+    "load": "tts_compress.models",
+    "read_gates": "tts_compress.evaluate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -23,6 +23,7 @@ __all__ = [
     "Manifest",
     "Source",
     "atomic_directory",
+    "check_replaceable",
     "read_manifest",
     "sha256_of",
     "with_files",
@@ -172,7 +173,7 @@ def atomic_directory(target: Path, *, marker: str, force: bool = False) -> Itera
         ArtifactError: `target` exists (and `force` is not given, or it is not ours), or cannot
             be written.
     """
-    _check_replaceable(target, marker, force=force)
+    check_replaceable(target, marker, force=force)
     partial = target.parent / f".{target.name}.partial-{os.getpid()}"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -201,7 +202,17 @@ def write_text_atomically(path: Path, text: str) -> None:
         raise ArtifactError(f"cannot write '{path}': {error.strerror or error}") from error
 
 
-def _check_replaceable(target: Path, marker: str, *, force: bool) -> None:
+def check_replaceable(target: Path, marker: str, *, force: bool) -> None:
+    """Refuse an output that is in the way.
+
+    Args:
+        target: The directory to create.
+        marker: A file only our own directories of this kind have.
+        force: Whether one of them may be replaced.
+
+    Raises:
+        ArtifactError: `target` exists, and `force` is not given or it is not one of ours.
+    """
     if not os.path.lexists(target):
         return
     if not target.is_dir():

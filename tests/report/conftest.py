@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from tts_compress.audio import Audio, write_wav
 from tts_compress.report import evaluation as doc
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _TEXTS = (
@@ -160,7 +161,7 @@ def make_evaluation() -> doc.Evaluation:
                 "architecture": "x86_64",
                 "model": "Example CPU at 2.4 GHz",
                 "cores": 8,
-                "features": ("avx2", "avx512_vnni"),
+                "features": ["avx2", "avx512_vnni"],
             },
             "system": "Linux 6.1",
             "python": "3.11.7",
@@ -187,3 +188,20 @@ def report(evaluation: doc.Evaluation, tmp_path_factory: pytest.TempPathFactory)
             assert speech.audio is not None
             write_wav(directory / speech.audio, Audio(samples=samples, sample_rate=8000))
     return evaluation.write(directory)
+
+
+@pytest.fixture(scope="session")
+def altered(evaluation: doc.Evaluation) -> Callable[[dict[str, Any]], doc.Evaluation]:
+    """Return the evaluation with other values at some dotted paths, such as `wer.delta`."""
+
+    def alter(changes: dict[str, Any]) -> doc.Evaluation:
+        content: Any = evaluation.model_dump()
+        for path, value in changes.items():
+            *parents, last = path.split(".")
+            inner = content
+            for part in parents:
+                inner = inner[int(part)] if part.isdigit() else inner[part]
+            inner[last] = value
+        return doc.Evaluation.model_validate(content)
+
+    return alter

@@ -33,7 +33,11 @@ class Component:
     """What it does, for people: `decoder`, `duration predictor`, …"""
 
     parameters: int
+    """Number of weights; biases and normalisation are not counted."""
+
     size_bytes: int
+    """What those weights take in the file."""
+
     operators: Mapping[str, int] = field(default_factory=dict)
     """Operators that hold weights, by type."""
 

@@ -10,10 +10,19 @@ if TYPE_CHECKING:
 
     import onnx
 
-__all__ = ["WEIGHTED_OPERATORS", "initializer_names", "module_of"]
+__all__ = ["WeightFinder", "initializer_names", "module_of"]
 
-WEIGHTED_OPERATORS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Gather")
-"""Operators that hold the trained weights of speech models."""
+_WEIGHT_INPUT = {
+    "Conv": 1,
+    "ConvTranspose": 1,
+    "MatMul": 1,
+    "Gather": 0,
+    "ConvInteger": 1,
+    "MatMulInteger": 1,
+    "QLinearConv": 3,
+    "QLinearMatMul": 3,
+}
+"""Where the operators that hold the trained weights of speech models take them."""
 
 _PARAMETER = re.compile(r"^(?P<module>\w+(\.\w+)+)\.(weight|bias|weight_[gv]|gamma|beta)$")
 
@@ -36,3 +45,31 @@ def module_of(node: onnx.NodeProto, initializers: Collection[str]) -> str:
 def initializer_names(graph: onnx.GraphProto) -> frozenset[str]:
     """Return the names of a graph's constant tensors."""
     return frozenset(tensor.name for tensor in graph.initializer)
+
+
+class WeightFinder:
+    """Looks up the stored weight of an operator, also behind the operator that widens it."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._tensors = {tensor.name: tensor for tensor in graph.initializer}
+        self._producers = {name: node for node in graph.node for name in node.output}
+
+    def find(self, node: onnx.NodeProto) -> onnx.TensorProto | None:
+        """Return the constant tensor of two or more dimensions, or None where there is none."""
+        position = _WEIGHT_INPUT.get(node.op_type)
+        if position is None:
+            return None
+        name = node.input[position]
+        if self.is_widened(node):
+            name = self._producers[name].input[0]
+        tensor = self._tensors.get(name)
+        return tensor if tensor is not None and len(tensor.dims) >= 2 else None
+
+    def is_widened(self, node: onnx.NodeProto) -> bool:
+        """Return whether the weight is stored in fewer bits than the operator reads."""
+        source = self._producers.get(node.input[_WEIGHT_INPUT[node.op_type]])
+        return source is not None and source.op_type in {"DequantizeLinear", "Cast"}
+
+    def producer(self, tensor: str) -> onnx.NodeProto | None:
+        """Return the operator that makes a tensor."""
+        return self._producers.get(tensor)

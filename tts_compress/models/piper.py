@@ -23,7 +23,7 @@ from tts_compress.errors import MissingExtraError, ModelError, TextError
 from tts_compress.models.base import Component, Feeds
 from tts_compress.models.noise import draw_noise, feed_noise
 from tts_compress.models.onnx_file import read_graph
-from tts_compress.models.onnx_modules import WEIGHTED_OPERATORS, initializer_names, module_of
+from tts_compress.models.onnx_modules import WeightFinder, initializer_names, module_of
 from tts_compress.models.onnx_session import input_names, open_session
 
 if TYPE_CHECKING:
@@ -118,29 +118,27 @@ class PiperModel:
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, in the order data flows."""
         graph = self.graph().graph
-        tensors = {tensor.name: tensor for tensor in graph.initializer}
-        owner: dict[str, str] = {}
+        weights = WeightFinder(graph)
+        initializers = initializer_names(graph)
         operators: dict[str, Counter[str]] = {name: Counter() for name in _ROLES}
+        tensors: dict[str, dict[str, onnx.TensorProto]] = {name: {} for name in _ROLES}
         for node in graph.node:
-            component = module_of(node, tensors.keys()).split(".")[0]
-            if component not in _ROLES:
-                continue
-            held = [name for name in node.input if name in tensors]
-            owner |= dict.fromkeys(held, component)
-            if held and node.op_type in WEIGHTED_OPERATORS:
+            component = module_of(node, initializers).split(".")[0]
+            weight = weights.find(node) if component in _ROLES else None
+            if weight is not None:
                 operators[component][node.op_type] += 1
-        found = {}
-        for name, role in _ROLES.items():
-            own = [tensors[tensor] for tensor, component in owner.items() if component == name]
-            if own:
-                found[name] = Component(
-                    name=name,
-                    role=role,
-                    parameters=sum(int(np.prod(tensor.dims)) for tensor in own),
-                    size_bytes=sum(tensor.ByteSize() for tensor in own),
-                    operators=operators[name],
-                )
-        return found
+                tensors[component][weight.name] = weight
+        return {
+            name: Component(
+                name=name,
+                role=role,
+                parameters=sum(int(np.prod(tensor.dims)) for tensor in tensors[name].values()),
+                size_bytes=sum(tensor.ByteSize() for tensor in tensors[name].values()),
+                operators=operators[name],
+            )
+            for name, role in _ROLES.items()
+            if tensors[name]
+        }
 
     def describe(self) -> Mapping[str, Any]:
         """Return what `inspect` shows beside the components."""

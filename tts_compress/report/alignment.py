@@ -21,6 +21,11 @@ _TOKEN = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 # for seconds on one utterance.
 _MOST_CELLS = 1_000_000
 
+# Costs: one edit outweighs any number of equal words, which decide between alignments with as many
+# edits, so that a shifted sentence is not shown as all of it misheard.
+_EDIT = 1 << 20
+_EQUAL = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -37,8 +42,9 @@ class Span:
 def align(transcript: str, hypothesis: str) -> tuple[Span, ...]:
     """Return the hypothesis as spans of equal, substituted, deleted and inserted words.
 
-    The alignment has the fewest edits, as the word error rate has. Only beyond about a thousand
-    words each, what lies between the common beginning and the common end is one substitution.
+    The alignment has the fewest edits, as the word error rate has, and of those the most equal
+    words. Only beyond about a thousand words each, what lies between the common beginning and the
+    common end is one substitution.
     """
     expected, heard = _TOKEN.findall(transcript), _TOKEN.findall(hypothesis)
     start = _common(expected, heard)
@@ -74,10 +80,10 @@ def _fewest_edits(expected: Sequence[str], heard: Sequence[str]) -> list[tuple[K
     while row or column:
         here = table[row][column]
         same = row > 0 and column > 0 and expected[row - 1] == heard[column - 1]
-        if row and column and here == table[row - 1][column - 1] + (not same):
+        if row and column and here == table[row - 1][column - 1] + (_EQUAL if same else _EDIT):
             row, column = row - 1, column - 1
             steps.append(("equal" if same else "substitute", expected[row], heard[column]))
-        elif row and here == table[row - 1][column] + 1:
+        elif row and here == table[row - 1][column] + _EDIT:
             row -= 1
             steps.append(("delete", expected[row], ""))
         else:
@@ -87,13 +93,13 @@ def _fewest_edits(expected: Sequence[str], heard: Sequence[str]) -> list[tuple[K
 
 
 def _distances(expected: Sequence[str], heard: Sequence[str]) -> list[list[int]]:
-    """Return the Levenshtein table: `[i][j]` for the first i and the first j words."""
-    table = [list(range(len(heard) + 1))]
+    """Return the table of costs: `[i][j]` for the first i and the first j words."""
+    table = [[_EDIT * column for column in range(len(heard) + 1)]]
     for row, word in enumerate(expected, start=1):
-        above, current = table[-1], [row]
+        above, current = table[-1], [_EDIT * row]
         for column, other in enumerate(heard, start=1):
-            diagonal = above[column - 1] + (word != other)
-            current.append(min(diagonal, above[column] + 1, current[-1] + 1))
+            diagonal = above[column - 1] + (_EQUAL if word == other else _EDIT)
+            current.append(min(diagonal, above[column] + _EDIT, current[-1] + _EDIT))
         table.append(current)
     return table
 

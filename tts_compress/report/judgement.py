@@ -27,7 +27,7 @@ Trend: TypeAlias = Literal["better", "worse", "same", "unknown"]
 def rate_trend(rate: ErrorRate) -> Trend:
     """Return the direction of an error rate: a change only where its interval excludes zero."""
     low, high = rate.interval
-    if not (wording.is_finite(low) and wording.is_finite(high)):
+    if not all(wording.is_finite(value) for value in (rate.delta, low, high)):
         return "unknown"
     if low > 0:
         return "worse"

@@ -112,7 +112,7 @@ def _distance_row(evaluation: Evaluation) -> Row:
         label="Log-mel distance",
         reference="",
         candidate=wording.decibels(distance),
-        change=f"the reference's own other seeds: {wording.decibels(floor)}",
+        change=f"floor, other seeds: {wording.decibels(floor)}",
         trend="unknown" if not known else "same" if distance < floor else "worse",
     )
 

@@ -46,7 +46,6 @@ _VARIABLES = {
 
 _SETTINGS = {
     "svg.fonttype": "none",  # text stays text: searchable, read aloud, a tenth of the bytes
-    "svg.hashsalt": "tts-compress",  # the same picture has the same identifiers
     "font.size": 12.5,
     "text.color": INK,
     "axes.edgecolor": GRID,
@@ -98,11 +97,15 @@ def to_inline_svg(figure: Any, label: str) -> str:
 
     Args:
         figure: A matplotlib figure drawn inside `drawing()`.
-        label: The text alternative; plain words, no markup.
+        label: The text alternative; plain words, no markup, another one for each figure.
     """
+    import matplotlib
+
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    # Identifiers come of the content and the salt: the same in every run, other in every figure.
+    with matplotlib.rc_context({"svg.hashsalt": label}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     svg = buffer.getvalue()
     for pattern in _DROPPED:
         svg = pattern.sub("", svg)

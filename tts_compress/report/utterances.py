@@ -40,6 +40,9 @@ class UtteranceRow:
     changed: bool
     """Whether the recognizer heard different words."""
 
+    spelled_out: bool
+    """Whether the transcript has other words than the text, such as `ten` for `10`."""
+
     lengthening: float | None
     """Relative change of the length, -0.02 for two per cent shorter; None where unknown."""
 
@@ -60,6 +63,7 @@ def _row(utterance: Utterance) -> UtteranceRow:
     return UtteranceRow(
         utterance=utterance,
         added=candidate.word_errors - reference.word_errors,
+        spelled_out=_letters(utterance.text) != _letters(utterance.transcript),
         changed=reference.hypothesis != candidate.hypothesis,
         lengthening=lengthening if wording.is_finite(lengthening) else None,
         renderings=(
@@ -67,6 +71,10 @@ def _row(utterance: Utterance) -> UtteranceRow:
             _rendering("Compressed", utterance.transcript, candidate),
         ),
     )
+
+
+def _letters(text: str) -> str:
+    return "".join(character for character in text.casefold() if character.isalnum())
 
 
 def _rendering(name: str, transcript: str, speech: Speech) -> Rendering:

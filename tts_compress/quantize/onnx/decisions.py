@@ -82,9 +82,10 @@ def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
     ]
     if all(decision.weights == "float32" for decision in decisions):
         patterns = ", ".join(repr(rule.match) for rule in recipe.component)
+        modules = sorted({decision.module.split(".")[0] or "unnamed" for decision in decisions})
         raise QuantizationError(
             f"the recipe compresses nothing in this model: no module matches {patterns}; "
-            "see its modules with: tts-compress inspect MODEL"
+            f"its components are {', '.join(modules) or 'none'}"
         )
     return decisions
 

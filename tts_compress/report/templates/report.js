@@ -61,6 +61,15 @@
     sequence = null;
   };
   const players = [...document.querySelectorAll("audio")];
+  // Hundreds of native players make loading and sorting slow; those out of sight can wait.
+  const near = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      target.querySelector("audio")?.setAttribute("controls", "");
+      near.unobserve(target);
+    }
+  }, { rootMargin: "800px" });
+  for (const player of players) near.observe(player.parentElement);
   for (const player of players) {
     player.addEventListener("play", () => {
       if (sequence && !sequence.audio.includes(player)) stop();

@@ -1,0 +1,324 @@
+"""The page."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pytest
+
+from tts_compress.errors import MissingExtraError
+from tts_compress.report import html, judgement, summary_rows, svg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tts_compress.report.evaluation import Evaluation
+
+    Altered = Callable[[dict[str, Any]], Evaluation]
+
+HOSTILE = "<script>alert(1)</script>\"' onload=x <img src=//x> {{ 7*7 }} </style> \u202egnp.exe"
+SHOWN = HOSTILE.replace("\u202e", "")
+REFERRING = ("src", "href", "xlink:href", "action", "data", "poster", "srcset")
+VOID = {"meta", "input", "path", "use", "rect", "br", "link"}
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the pictures, which take most of the time and hold no text of anybody's."""
+    monkeypatch.setattr(html, "plots", lambda _: ())
+
+
+class Page(HTMLParser):
+    """A parsed page: its elements, its text, and whether every element was closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an element; an attribute given twice would be an injected one."""
+        assert len({name for name, _ in attrs}) == len(attrs), f"{tag} has an attribute twice"
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an element without content."""
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Check that it is the innermost open element that ends."""
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        """Note a text."""
+        self.texts.append(data)
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        """Return the attributes of every element of one kind."""
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def text(self) -> str:
+        """Return all the text with single spaces."""
+        return " ".join(" ".join(self.texts).split())
+
+
+@pytest.fixture(scope="module")
+def page(evaluation: Evaluation) -> Page:
+    return Page(html.render_html(evaluation))
+
+
+def test_every_element_is_closed(page: Page) -> None:
+    assert page.open == []
+
+
+def test_it_tells_the_verdict_every_measurement_and_every_word(
+    page: Page, evaluation: Evaluation
+) -> None:
+    text = page.text()
+    assert judgement.verdict(evaluation) in text
+    for row in summary_rows(evaluation):
+        assert row.label in text
+        assert row.change in text
+    for utterance in evaluation.utterances:
+        assert utterance.text in text
+    assert evaluation.suite.recognizer in text
+    assert evaluation.candidate.sha256 in text
+
+
+def test_nothing_is_fetched_from_elsewhere(page: Page) -> None:
+    """The page must work in ten years, on a plane, and without telling anybody that it is read."""
+    for tag, attributes in page.elements:
+        for name in REFERRING:
+            target = attributes.get(name) or ""
+            assert ":" not in target, (tag, target)
+            assert not target.startswith("/"), (tag, target)
+    assert page.named("link") == []
+    styles = "".join(page.texts) + "".join(a.get("style") or "" for _, a in page.elements)
+    assert "@import" not in styles
+    assert "url(" not in styles.replace("url(#", "")
+    assert "http:" not in styles
+    assert "https:" not in styles
+
+
+def test_the_policy_admits_the_one_script(page: Page) -> None:
+    (policy,) = [m["content"] for m in page.named("meta") if "http-equiv" in m]
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    (script,) = [text for text in page.texts if '"use strict"' in text]
+    assert f"'sha256-{html._hash_of(script)}'" in policy
+    assert len(page.named("script")) == 1
+
+
+def test_each_identifier_is_there_once_and_each_reference_finds_one(page: Page) -> None:
+    """Three drawings share the page: a clip path of one must not cut another."""
+    names = [a["id"] for tag, a in page.elements if a.get("id") and tag not in {"path"}]
+    assert len(names) == len(set(names))
+    known = {a["id"] for _, a in page.elements if "id" in a}
+    for _, attributes in page.elements:
+        for name in ("href", "xlink:href", "aria-labelledby"):
+            target = attributes.get(name) or ""
+            if name == "aria-labelledby" and target:
+                assert target in known
+            if target.startswith("#"):
+                assert target[1:] in known
+
+
+def test_every_picture_has_a_text_alternative_and_every_table_a_caption(page: Page) -> None:
+    drawings = page.named("svg")
+    assert len(drawings) == 3
+    assert all(d["role"] == "img" and d["aria-label"] for d in drawings)
+    assert len(page.named("caption")) == len(page.named("table")) == 3
+    assert all("scope" in header for header in page.named("th"))
+    assert all(a["aria-label"] for a in page.named("audio"))
+
+
+def test_the_drawings_have_no_colours_of_their_own(page: Page) -> None:
+    """A fixed colour would vanish on the dark page."""
+    styles = [a.get("style") or "" for _, a in page.elements]
+    assert not [style for style in styles if "#" in style.replace("url(#", "")]
+
+
+def test_every_player_has_its_file(report: Path) -> None:
+    players = Page((report / "report.html").read_text(encoding="utf-8")).named("audio")
+    assert len(players) == 48
+    for player in players:
+        assert player["preload"] == "none"
+        assert (report / unquote(player["src"] or "")).is_file()
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    "path",
+    [
+        None,
+        "",
+        "/etc/passwd",
+        "//host/x.wav",
+        "../x.wav",
+        "wav/../../x.wav",
+        "..\\x.wav",
+    ],
+)
+def test_audio_that_is_not_beside_the_report_is_said_to_be_missing(
+    altered: Altered, path: str | None
+) -> None:
+    page = Page(html.render_html(altered({"utterances.0.reference.audio": path})))
+    assert "audio was not kept" in page.text()
+    assert len(page.named("audio")) == 47
+    assert len(page.named("button")) == 23
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("path", ["javascript:alert(1)", "https://host/x.wav", "a b#?%.wav", '"x'])
+def test_an_audio_path_is_nothing_but_a_file_name(altered: Altered, path: str) -> None:
+    page = Page(html.render_html(altered({"utterances.0.reference.audio": path})))
+    (source,) = [p["src"] for p in page.named("audio") if not (p["src"] or "").startswith("wav/")]
+    assert source is not None
+    assert not set(source) & set(':?#" ')
+    assert unquote(source) == path
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "utterances.0.text",
+        "utterances.0.transcript",
+        "utterances.0.reference.hypothesis",
+        "utterances.0.candidate.hypothesis",
+        "candidate.spec",
+        "reference.spec",
+        "suite.name",
+        "suite.recognizer",
+    ],
+)
+def test_a_hostile_text_stays_text(altered: Altered, page: Page, path: str) -> None:
+    changed = Page(html.render_html(altered({path: HOSTILE})))
+    # A hypothesis is shown word by word; a text is shown as it is, a name without controls.
+    pieces = SHOWN.split() if "hypothesis" in path or "transcript" in path else [SHOWN]
+    text = changed.text().replace("\u202e", "")
+    assert all(piece in text for piece in pieces)
+    assert len(changed.named("script")) == 1
+    assert changed.named("img") == []
+    assert not [a for _, a in changed.elements if any(name.startswith("on") for name in a)]
+    assert len(changed.named("style")) == len(page.named("style"))
+    assert "49" not in [text.strip() for text in changed.texts]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_hostile_environment_stays_text(altered: Altered) -> None:
+    page = Page(html.render_html(altered({"environment": {HOSTILE: {HOSTILE: [HOSTILE, None]}}})))
+    assert len(page.named("script")) == 1
+    assert SHOWN in page.text()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_differing_words_are_marked(altered: Altered) -> None:
+    words = {
+        "transcript": "the lazy dog sleeps here",
+        "text": "The lazy dog sleeps here.",
+        "reference.hypothesis": "the lazy dog sleeps here",
+        "candidate.hypothesis": "the lady dog here now",
+    }
+    changed = {f"utterances.0.{name}": value for name, value in words.items()}
+    text = html.render_html(altered(changed))
+    assert '<span class="sub"><del>lazy</del> <ins>lady</ins></span>' in text
+    assert "<del>sleeps</del>" in text
+    assert "<ins>now</ins>" in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_text_that_is_spoken_otherwise_is_spelled_out(altered: Altered) -> None:
+    changed = altered(
+        {"utterances.0.text": "It is 10 a.m.", "utterances.0.transcript": "it is ten a m"}
+    )
+    assert "spoken as: it is ten a m" in Page(html.render_html(changed)).text()
+
+
+@pytest.mark.parametrize("nothing", [math.nan, math.inf])
+def test_what_was_not_measured_does_not_stop_the_page(altered: Altered, nothing: float) -> None:
+    names = ("delta", "reference", "candidate")
+    rates = ("wer", "cer", "floors.other_seeds", "floors.recognizer")
+    changes: dict[str, Any] = {f"{rate}.{name}": nothing for rate in rates for name in names}
+    changes |= {f"{rate}.interval": (nothing, nothing) for rate in rates}
+    changes |= {
+        f"latency.{side}.{name}": nothing
+        for side in ("reference", "candidate")
+        for name in ("p50_ms", "p95_ms")
+    }
+    changes |= dict.fromkeys(
+        (
+            "latency.p50_ratio",
+            "size.ratio",
+            "rtf.candidate.p50",
+            "duration.ratio",
+            "signal.log_mel_distance_db",
+            "floors.other_seeds_log_mel_distance_db",
+            "utterances.0.log_mel_distance_db",
+            "utterances.0.candidate.seconds",
+            "utterances.1.reference.seconds",
+        ),
+        nothing,
+    )
+    changes |= {"signal.snr_db": None, "duration.kept": None, "utterances.0.durations_kept": None}
+    text = Page(html.render_html(altered(changes))).text()
+    assert "Nothing was measured that could be drawn." in text
+    assert " nan" not in text
+    assert " inf" not in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_an_evaluation_of_nothing_is_still_a_page(altered: Altered) -> None:
+    page = Page(html.render_html(altered({"utterances": ()})))
+    assert "There are no utterances." in page.text()
+
+
+def test_the_same_evaluation_gives_the_same_bytes(evaluation: Evaluation, tmp_path: Path) -> None:
+    """In another process too, with other hash seeds and another matplotlib configuration."""
+    source = tmp_path / "report.json"
+    source.write_text(evaluation.to_json(), encoding="utf-8")
+    (tmp_path / "matplotlibrc").write_text("font.size: 31\nsvg.fonttype: path\n", encoding="utf-8")
+    program = (
+        "import sys; from pathlib import Path; from tts_compress.report import read_report, html; "
+        "sys.stdout.reconfigure(encoding='utf-8'); "
+        "sys.stdout.write(html.render_html(read_report(Path(sys.argv[1]))))"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", program, str(source)],
+        check=True,
+        capture_output=True,
+        env=os.environ | {"PYTHONHASHSEED": "99", "MATPLOTLIBRC": str(tmp_path)},
+    )
+    assert made.stdout.decode() == html.render_html(evaluation)
+
+
+def test_drawing_leaves_the_users_matplotlib_alone() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    with svg.drawing():
+        pass
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
+def test_a_missing_extra_is_named(
+    evaluation: Evaluation, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    html._environment.cache_clear()
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"{package}.*tts-compress\[evaluate\]"):
+        html.render_html(evaluation)

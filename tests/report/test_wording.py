@@ -1,0 +1,96 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tts_compress.report import wording
+
+NOTHING = (None, math.nan, math.inf, -math.inf)
+
+
+@pytest.mark.parametrize("value", NOTHING)
+def test_what_is_no_number_is_not_available(value: float | None) -> None:
+    for written in (
+        wording.percent,
+        wording.points,
+        wording.bytes_of,
+        wording.milliseconds,
+        wording.real_time_factor,
+        wording.decibels,
+    ):
+        assert written(value) == wording.MISSING
+    assert wording.times(value, "faster", "slower") == wording.MISSING
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.004, "+0.4 points"), (-0.009, "\u22120.9 points"), (0.0, "0.0 points")],
+)
+def test_a_difference_of_shares_has_a_sign_and_is_in_points(share: float, text: str) -> None:
+    assert wording.points(share) == text
+
+
+def test_what_rounds_to_zero_has_no_sign() -> None:
+    """`-0.0` would read as an improvement."""
+    assert wording.points(-0.0001) == "0.0 points"
+    assert wording.decibels(-0.01) == "0.0 dB"
+
+
+def test_an_interval_is_in_points_and_not_available_when_half_of_it_is() -> None:
+    assert wording.interval((-0.009, 0.018)) == "\u22120.9 \u2026 +1.8"
+    assert wording.interval((-0.009, math.nan)) == wording.MISSING
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (1.8, "1.8\u00d7 faster"),
+        (1 / 1.2, "1.2\u00d7 slower"),
+        (1.04, "1.04\u00d7 faster"),
+        (1.0951, "1.1\u00d7 faster"),
+        (250.0, "250\u00d7 faster"),
+        (1.0, "no change"),
+        (1.004, "no change"),
+        (0, "infinitely slower"),
+        (-1.0, wording.MISSING),
+    ],
+)
+def test_a_ratio_says_which_way_is_up(ratio: float, text: str) -> None:
+    assert wording.times(ratio, "faster", "slower") == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.004, "0.00 ms"), (9.99, "9.99 ms"), (66.9, "66.9 ms"), (208.4, "208 ms"), (1500, "1.50 s")],
+)
+def test_a_time_has_about_three_digits(value: float, text: str) -> None:
+    assert wording.milliseconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 bytes"), (2_500, "2.5 kB"), (63_201_294, "63.2 MB"), (4e9, "4.0 GB")]
+)
+def test_bytes_are_in_powers_of_ten(count: float, text: str) -> None:
+    assert wording.bytes_of(count) == text
+
+
+@given(st.text(), st.integers(1, 50))
+def test_one_line_is_one_harmless_line(text: str, limit: int) -> None:
+    line = wording.one_line(text, limit)
+    assert len(line) <= limit
+    assert not any(unicodedata.category(character) in {"Cc", "Cs"} for character in line)
+    assert "\u202e" not in line
+    assert wording.plain(line) == line
+
+
+def test_a_text_is_kept_but_for_what_steers_its_surroundings() -> None:
+    """Zero-width joiners stay: Persian and Hindi need them."""
+    assert wording.plain("a\tb\n c\x1b[31m") == "a b c[31m"
+    assert wording.plain("exe.\u202egnp") == "exe.gnp"
+    assert wording.plain("\u0645\u06cc\u200c\u062e") == "\u0645\u06cc\u200c\u062e"

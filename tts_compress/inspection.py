@@ -1,0 +1,59 @@
+"""What a model consists of, and how it was made if it is compressed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tts_compress.models.base import GraphModel
+from tts_compress.terminal import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import RenderableType
+
+    from tts_compress.models.base import TTSModel
+
+__all__ = ["inspect_model", "inspection_tables"]
+
+
+def inspect_model(model: TTSModel) -> dict[str, Any]:
+    """Return family, properties, components and manifest as plain data."""
+    manifest = model.manifest
+    return {
+        "spec": model.spec,
+        "family": model.family,
+        "scheme": manifest.scheme if manifest else "fp32",
+        "properties": dict(model.describe()) if isinstance(model, GraphModel) else {},
+        "components": [
+            asdict(part) | {"operators": dict(part.operators)}
+            for part in model.components().values()
+        ],
+        "counts": manifest.counts if manifest else {},
+        "source": asdict(manifest.source) if manifest else None,
+    }
+
+
+def inspection_tables(found: Mapping[str, Any]) -> list[RenderableType]:
+    """Return what a terminal shows of it."""
+    from rich.table import Table
+
+    head = f"{found['spec']}: family {found['family']}, scheme {found['scheme']}"
+    properties = ", ".join(f"{name} {value}" for name, value in found["properties"].items())
+    table = Table(box=None, pad_edge=False)
+    for column, justify in (("component", "left"), ("role", "left"), ("parameters", "right")):
+        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    table.add_column("bytes", justify="right")
+    table.add_column("operators")
+    for part in found["components"]:
+        operators = ", ".join(f"{count} {name}" for name, count in part["operators"].items())
+        table.add_row(
+            part["name"],
+            part["role"],
+            f"{part['parameters']:,}",
+            human_bytes(part["size_bytes"]),
+            operators,
+        )
+    counts = [f"  {count:4d} × {label}" for label, count in found["counts"].items()]
+    return [head, *([properties] if properties else []), table, *counts]
