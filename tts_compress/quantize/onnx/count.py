@@ -7,6 +7,7 @@ from collections import Counter
 import onnx
 from onnx import TensorProto
 
+from tts_compress.models.onnx_modules import WeightFinder
 from tts_compress.quantize.onnx.prepare import optimize
 
 __all__ = ["count_fused", "count_operators"]
