@@ -1,0 +1,78 @@
+"""The pictures of the page."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tts_compress.report.plots import plots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tts_compress.report.evaluation import Evaluation
+
+    Altered = Callable[[dict[str, Any]], Evaluation]
+
+
+def drawn(evaluation: Evaluation) -> tuple[str, str, str]:
+    words, sound, cost = plots(evaluation)
+    return words.svg or "", sound.svg or "", cost.svg or ""
+
+
+def test_the_change_of_the_words_stands_beside_both_floors(evaluation: Evaluation) -> None:
+    words, _, _ = drawn(evaluation)
+    assert ">Compressed against reference: +0.4 points</text>" in words
+    assert ">Reference, other seeds: \u22120.4 points</text>" in words
+    assert ">Recognizer alone: +0.2 points</text>" in words
+    assert words.count("var(--candidate)") < words.count("var(--floor)")
+
+
+def test_what_is_not_finite_is_left_out_of_a_picture(altered: Altered) -> None:
+    words, _, cost = drawn(
+        altered({"wer.interval": (math.nan, 0.1), "load.candidate.open_ms": math.inf})
+    )
+    assert "Compressed against reference" not in words
+    assert "Recognizer alone" in words
+    assert "Load time" not in cost
+    assert "Size" in cost
+
+
+def test_costs_are_named_with_both_values(evaluation: Evaluation) -> None:
+    _, _, cost = drawn(evaluation)
+    for text in (
+        "Size: 16.3 MB of 63.2 MB",
+        "Latency p50: 66.9 ms of 208 ms",
+        "Latency p95: 117 ms of 351 ms",
+        "Peak memory: 263.0 MB of 412.0 MB",
+        "Load time: 702 ms of 640 ms",
+    ):
+        assert f">{text}</text>" in cost
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.5, 50.0, math.nan])
+@pytest.mark.parametrize("distance", [0.0, 1e-9, 3.0])
+def test_distances_are_drawn_with_any_floor(
+    altered: Altered, floor: float, distance: float
+) -> None:
+    changes: dict[str, Any] = {
+        f"utterances.{place}.log_mel_distance_db": distance for place in range(24)
+    }
+    _, sound, _ = drawn(altered(changes | {"floors.other_seeds_log_mel_distance_db": floor}))
+    assert "var(--candidate)" in sound
+    assert ("other seeds" in sound) == math.isfinite(floor)
+
+
+def test_a_plot_is_small_and_follows_the_width_of_the_page(evaluation: Evaluation) -> None:
+    for picture in drawn(evaluation):
+        assert len(picture) < 40_000
+        assert picture.startswith('<svg role="img" aria-label="')
+        assert "width=" not in picture.partition(">")[0]
+
+
+def test_a_reference_that_costs_nothing_has_no_bar(altered: Altered) -> None:
+    _, _, cost = drawn(altered({"size.reference_bytes": 0}))
+    assert "Size" not in cost
+    assert "Peak memory" in cost
