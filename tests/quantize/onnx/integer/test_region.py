@@ -85,7 +85,7 @@ def _ranges(model: onnx.ModelProto, plan: IntegerPlan) -> dict[str, tuple[float,
 def test_close_to_the_real_graph(leaky_relu: str, length: int) -> None:
     """Some 8-bit roundings in a row leave about 30 dB here; a wrong scale leaves none."""
     model = _vocoder()
-    plan = IntegerPlan(nodes=PLANNED, leaky_relu=leaky_relu)  # type: ignore[arg-type]
+    plan = IntegerPlan(convolutions=PLANNED, leaky_relu=leaky_relu)  # type: ignore[arg-type]
     integer = emit_integer(model, plan, _ranges(model, plan))
     (expected,), (found,) = (_run(m, ["post"], length) for m in (model, integer))
     assert expected.shape == found.shape
@@ -94,7 +94,7 @@ def test_close_to_the_real_graph(leaky_relu: str, length: int) -> None:
 
 def test_no_layout_or_code_change_between_convolutions() -> None:
     model = _vocoder()
-    plan = IntegerPlan(nodes=PLANNED)
+    plan = IntegerPlan(convolutions=PLANNED)
     integer = emit_integer(model, plan, _ranges(model, plan))
     types = [node.op_type for node in integer.graph.node]
     assert types.count("QLinearConv") == 4
@@ -105,7 +105,7 @@ def test_no_layout_or_code_change_between_convolutions() -> None:
 
 def test_the_same_input_gives_the_same_bytes() -> None:
     model = _vocoder()
-    plan = IntegerPlan(nodes=PLANNED)
+    plan = IntegerPlan(convolutions=PLANNED)
     ranges = _ranges(model, plan)
     before = model.SerializeToString()
     first, second = (emit_integer(model, plan, ranges).SerializeToString() for _ in range(2))
@@ -119,7 +119,7 @@ def test_every_subset_of_the_convolutions_works() -> None:
     (expected,) = _run(model, ["post"], 16)
     for size in range(1, 5):
         for nodes in itertools.combinations(sorted(PLANNED), size):
-            plan = IntegerPlan(nodes=frozenset(nodes))
+            plan = IntegerPlan(convolutions=frozenset(nodes))
             (found,) = _run(emit_integer(model, plan, _ranges(model, plan)), ["post"], 16)
             assert np.square(expected - found).sum() < 1e-3 * np.square(expected).sum(), nodes
 
@@ -127,15 +127,15 @@ def test_every_subset_of_the_convolutions_works() -> None:
 @pytest.mark.parametrize("name", ["nowhere", "pre.a"])
 def test_a_plan_that_cannot_be_kept_is_refused(name: str) -> None:
     with pytest.raises(QuantizationError, match="take them out of the plan"):
-        emit_integer(_vocoder(), IntegerPlan(nodes=frozenset({name})), {})
+        emit_integer(_vocoder(), IntegerPlan(convolutions=frozenset({name})), {})
 
 
 def test_an_unobserved_tensor_is_named() -> None:
     with pytest.raises(QuantizationError, match="no range was observed for tensor 'pre'"):
-        emit_integer(_vocoder(), IntegerPlan(nodes=frozenset({"pre"})), {"x": (-1.0, 1.0)})
+        emit_integer(_vocoder(), IntegerPlan(convolutions=frozenset({"pre"})), {"x": (-1.0, 1.0)})
 
 
 def test_a_range_that_is_not_finite_is_refused() -> None:
     ranges = {"x": (-1.0, 1.0), "pre": (0.0, float("nan"))}
     with pytest.raises(QuantizationError, match="not an interval of finite numbers"):
-        emit_integer(_vocoder(), IntegerPlan(nodes=frozenset({"pre"})), ranges)
+        emit_integer(_vocoder(), IntegerPlan(convolutions=frozenset({"pre"})), ranges)

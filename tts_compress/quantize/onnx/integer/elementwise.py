@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tts_compress.quantize.onnx.integer.affine import Affine
 from tts_compress.quantize.onnx.integer.emitter import CONTRIB, Coded
 from tts_compress.quantize.onnx.rewrite.graph import real
 
 if TYPE_CHECKING:
     import onnx
 
-    from tts_compress.quantize.onnx.integer.affine import Affine
     from tts_compress.quantize.onnx.integer.emitter import Emitter
 
-__all__ = ["add", "leaky_relu", "scale"]
+__all__ = ["concatenate", "leaky_relu", "relu", "scale", "sigmoid", "tanh", "total"]
 
 
 def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
@@ -27,10 +27,8 @@ def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
     graph, code = emitter.graph, source.code
     if emitter.plan.leaky_relu == "lookup":
         out = emitter.code_of(made)
-        name = graph.fresh(f"{made}.codes")
         inputs = [source.tensor, *emitter.names(code), *emitter.names(out)]
-        graph.add("QLinearLeakyRelu", inputs, [name], domain=CONTRIB, alpha=slope)
-        emitter.define(made, Coded(name, out))
+        _define(emitter, node, "QLinearLeakyRelu", inputs, out, alpha=slope)
         return
     zero = emitter.zero(code.zero)
     scale = emitter.scale(code.scale)
@@ -41,19 +39,74 @@ def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
         domain=CONTRIB,
     )
     name = graph.add("Max", [source.tensor, small], [graph.fresh(f"{made}.codes")])
-    emitter.define(made, Coded(name, code))
+    emitter.define(made, source.as_codes(name))
 
 
-def add(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
-    """Emit the sum of two tensors of one shape."""
+def relu(emitter: Emitter, node: onnx.NodeProto) -> None:
+    """Emit max(x, 0); free where the codes begin at zero, as they do behind a convolution."""
+    source, made = emitter.codes(node.input[0]), node.output[0]
+    name = source.tensor
+    if source.code.zero:
+        inputs = [source.tensor, emitter.zero(source.code.zero)]
+        name = emitter.graph.add("Max", inputs, [emitter.graph.fresh(f"{made}.codes")])
+    emitter.define(made, source.as_codes(name))
+
+
+def total(emitter: Emitter, node: onnx.NodeProto) -> None:
+    """Emit the sum or the product of two tensors of one shape."""
     left, right = (emitter.codes(tensor) for tensor in node.input)
-    name = emitter.graph.fresh(f"{node.output[0]}.codes")
+    out = emitter.code_of(node.output[0])
     operands = (left.tensor, *emitter.names(left.code), right.tensor, *emitter.names(right.code))
-    emitter.graph.add("QLinearAdd", [*operands, *emitter.names(out)], [name], domain=CONTRIB)
-    emitter.define(node.output[0], Coded(name, out))
+    _define(emitter, node, f"QLinear{node.op_type}", [*operands, *emitter.names(out)], out)
 
 
 def scale(emitter: Emitter, node: onnx.NodeProto, factor: float) -> None:
     """Multiply by a constant: the bytes stay, only their meaning changes."""
     source = emitter.codes(node.input[0])
-    emitter.define(node.output[0], Coded(source.tensor, source.code.times(factor)))
+    coded = source.as_codes(source.tensor, source.code.times(factor))
+    emitter.define(node.output[0], coded)
+
+
+def sigmoid(emitter: Emitter, node: onnx.NodeProto) -> None:
+    """Emit a sigmoid by table; its codes span 0 .. 1."""
+    source, out = emitter.codes(node.input[0]), Affine(1 / 255, 0)
+    inputs = [source.tensor, *emitter.names(source.code), *emitter.names(out)]
+    _define(emitter, node, "QLinearSigmoid", inputs, out)
+
+
+def tanh(emitter: Emitter, node: onnx.NodeProto) -> None:
+    """Emit tanh x = 2 · sigmoid 2x - 1: the same table, its input and output read differently."""
+    source = emitter.codes(node.input[0])
+    into = emitter.names(source.code.times(2))
+    inputs = [source.tensor, *into, *emitter.names(Affine(1 / 254, 0))]
+    _define(emitter, node, "QLinearSigmoid", inputs, Affine(1 / 127, 127))
+
+
+def concatenate(emitter: Emitter, node: onnx.NodeProto) -> None:
+    """Put channels side by side."""
+    parts = [emitter.codes(tensor) for tensor in node.input]
+    out = parts[0].code
+    if all(part.code == out for part in parts):
+        _define(emitter, node, "Concat", [part.tensor for part in parts], out, axis=2)
+        return
+    out = emitter.code_of(node.output[0])
+    inputs = [*emitter.names(out)]
+    for part in parts:
+        inputs += [part.tensor, *emitter.names(part.code)]
+    _define(emitter, node, "QLinearConcat", inputs, out, axis=2)
+
+
+def _define(
+    emitter: Emitter,
+    node: onnx.NodeProto,
+    op: str,
+    inputs: list[str],
+    out: Affine,
+    **attributes: Any,
+) -> None:
+    """Write one operator and record its codes as those of the node's output."""
+    name = emitter.graph.fresh(f"{node.output[0]}.codes")
+    domain = CONTRIB if op.startswith("QLinear") else ""
+    emitter.graph.add(op, inputs, [name], domain=domain, **attributes)
+    multiple = emitter.codes(node.input[0]).multiple
+    emitter.define(node.output[0], Coded(name, out, multiple))

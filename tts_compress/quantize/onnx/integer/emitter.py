@@ -11,7 +11,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.quantize.onnx.integer.affine import Affine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tts_compress.quantize.onnx.integer.plan import IntegerPlan
     from tts_compress.quantize.onnx.rewrite.graph import Graph
@@ -28,6 +28,12 @@ class Coded:
 
     tensor: str
     code: Affine
+    multiple: int = 1
+    """A number that T is known to be divisible by."""
+
+    def as_codes(self, tensor: str, code: Affine | None = None) -> Coded:
+        """Return other codes of the same length."""
+        return Coded(tensor, code or self.code, self.multiple)
 
 
 class Emitter:
@@ -38,7 +44,7 @@ class Emitter:
     ) -> None:
         self.graph = graph
         self.plan = plan
-        self._ranges = ranges
+        self._ranges = dict(ranges)
         self._coded: dict[str, Coded] = {}
         self._scales: dict[float, str] = {}
         self._zeros: dict[int, str] = {}
@@ -60,6 +66,13 @@ class Emitter:
                 f"range {low} .. {high} of tensor {tensor!r} is not an interval of finite numbers"
             )
         return Affine.spanning(low, high)
+
+    def share(self, tensors: Sequence[str]) -> None:
+        """Give tensors that will stand side by side one code, so that joining them is a copy."""
+        known = [self._ranges[tensor] for tensor in tensors if tensor in self._ranges]
+        if len(known) == len(tensors):
+            span = (min(low for low, _ in known), max(high for _, high in known))
+            self._ranges.update(dict.fromkeys(tensors, span))
 
     def codes(self, tensor: str) -> Coded:
         """Return a real tensor's codes, quantizing it here if it has none yet."""

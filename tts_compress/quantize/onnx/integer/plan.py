@@ -12,8 +12,8 @@ __all__ = ["IntegerPlan"]
 class IntegerPlan:
     """The decisions of a recipe, in terms of one graph."""
 
-    nodes: frozenset[str]
-    """Names of the convolutions that compute on codes; what stands between them follows."""
+    convolutions: frozenset[str]
+    """Output tensors of the convolutions that compute on codes; what stands between follows."""
 
     weight_limit: int = 127
     """The largest weight code; 63 keeps sums of two products in 16 bits where there is no VNNI."""

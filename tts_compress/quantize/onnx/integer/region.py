@@ -1,106 +1,81 @@
-"""Emission of a region of a graph on 8-bit codes."""
+"""Which part of a graph computes on codes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tts_compress.errors import QuantizationError
-from tts_compress.quantize.onnx.integer import elementwise
-from tts_compress.quantize.onnx.integer.convolutions import convolve, is_convolution, upsample
-from tts_compress.quantize.onnx.integer.emitter import CONTRIB, Emitter
-from tts_compress.quantize.onnx.rewrite.graph import Graph
+from tts_compress.quantize.onnx.integer.convolutions import is_convolution, is_pointwise
+from tts_compress.quantize.onnx.rewrite.graph import Graph, integer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import onnx
 
     from tts_compress.quantize.onnx.integer.plan import IntegerPlan
 
-__all__ = ["emit_integer", "observed_tensors"]
+__all__ = ["Region", "find_region", "observed_tensors", "positive_factor"]
+
+_INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
+"""Done on codes only on the way to a convolution on codes: they round noticeably."""
 
 
-def emit_integer(
-    model: onnx.ModelProto, plan: IntegerPlan, ranges: Mapping[str, tuple[float, float]]
-) -> onnx.ModelProto:
-    """Return the model with a plan's convolutions, and all that stands between them, on codes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """Nodes that compute on codes, in graph order."""
 
-    Args:
-        model: A graph in FP32; it is not changed.
-        plan: What becomes integer.
-        ranges: Lowest and highest value of every tensor that `observed_tensors` names.
+    nodes: tuple[onnx.NodeProto, ...]
+    real: frozenset[str]
+    """Outputs of its convolutions that are made as real numbers at once."""
+
+    clipped: frozenset[str]
+    """Outputs of its convolutions that only a Relu reads: never below zero in any code."""
+
+
+def find_region(graph: Graph, plan: IntegerPlan) -> Region:
+    """Return the planned convolutions and what follows from them.
 
     Raises:
-        QuantizationError: A planned node is not there or has no integer form, or a tensor was
-            not observed.
+        QuantizationError: A planned convolution is not there or has no integer form.
     """
-    graph = Graph(model)
-    region = _region(graph, plan)
-    emitter = Emitter(graph, plan, ranges)
-    graph.require_opset(CONTRIB, 1)
-    for node in region:
-        _emit(emitter, node)
-    inside = {id(node) for node in region}
-    for node in region:
-        graph.remove(node)
-    for tensor in (tensor for node in region for tensor in node.output):
-        outside = [reader for reader in graph.readers(tensor) if id(reader) not in inside]
-        if outside or tensor in graph.outputs:
-            emitter.restore(tensor)
-    return graph.finish()
+    nodes = _grow(graph, _planned(graph, plan))
+    inside = {id(node) for node in nodes}
+    real, clipped = set(), set()
+    for node in nodes:
+        made = node.output[0]
+        readers = graph.readers(made)
+        coded = [reader for reader in readers if id(reader) in inside]
+        if node.op_type == "Conv" and not coded and is_pointwise(graph, node):
+            real.add(made)
+        only = graph.only_reader(made)
+        if node.op_type == "Conv" and coded and only is not None and only.op_type == "Relu":
+            clipped.add(made)
+    return Region(nodes=tuple(nodes), real=frozenset(real), clipped=frozenset(clipped))
 
 
 def observed_tensors(model: onnx.ModelProto, plan: IntegerPlan) -> list[str]:
-    """Return the tensors whose ranges `emit_integer` will ask for, in graph order."""
+    """Return the tensors whose ranges `emit_integer` asks for, in graph order.
+
+    Raises:
+        QuantizationError: A planned convolution is not there or has no integer form.
+    """
     graph = Graph(model)
-    region = _region(graph, plan)
-    made = {tensor for node in region for tensor in node.output}
+    region = find_region(graph, plan)
+    made = {tensor for node in region.nodes for tensor in node.output}
     wanted: dict[str, None] = {}
-    for node in region:
-        for tensor in _data(graph, node):
-            if tensor not in made:
-                wanted[tensor] = None
-        if node.op_type != "LeakyRelu" or plan.leaky_relu == "lookup":
+    for node in region.nodes:
+        wanted.update(dict.fromkeys(t for t in _data(graph, node) if t not in made))
+        free = node.op_type in {"Tanh", "Sigmoid"} or positive_factor(graph, node) is not None
+        free = free or (node.op_type == "LeakyRelu" and plan.leaky_relu == "max")
+        if not free and node.output[0] not in region.real | region.clipped:
             wanted[node.output[0]] = None
     return list(wanted)
 
 
-def _region(graph: Graph, plan: IntegerPlan) -> list[onnx.NodeProto]:
-    """Return the planned convolutions and what follows from them, in graph order."""
-    planned = [node for node in graph.nodes if node.name in plan.nodes]
-    missing = plan.nodes - {node.name for node in planned}
-    unfit = [node.name for node in planned if not is_convolution(graph, node)]
-    if missing or unfit:
-        raise QuantizationError(
-            f"no integer form: nodes that are not there {sorted(missing)}, nodes that are not "
-            f"convolutions along time with constant weights {unfit}; take them out of the plan"
-        )
-    made: set[str] = set()
-    region = []
-    for node in graph.nodes:
-        if node.name in plan.nodes or (made and _follows(graph, node, made)):
-            made.update(node.output)
-            region.append(node)
-    return region
-
-
-def _follows(graph: Graph, node: onnx.NodeProto, made: set[str]) -> bool:
-    """Return whether a node has an integer form and all its data are codes already."""
-    data = _data(graph, node)
-    if not data or not made.issuperset(data):
-        return False
-    if node.op_type in {"Div", "Mul"}:
-        return _factor(graph, node) is not None
-    return node.op_type == "LeakyRelu" or (node.op_type == "Add" and len(node.input) == len(data))
-
-
-def _data(graph: Graph, node: onnx.NodeProto) -> list[str]:
-    """Return a node's inputs that are not constants."""
-    return [tensor for tensor in node.input if tensor and graph.constant(tensor) is None]
-
-
-def _factor(graph: Graph, node: onnx.NodeProto) -> float | None:
-    """Return the positive number a node multiplies by, or None where it does something else."""
+def positive_factor(graph: Graph, node: onnx.NodeProto) -> float | None:
+    """Return the positive number a Mul or Div multiplies by, or None where it does otherwise."""
+    if node.op_type not in {"Mul", "Div"}:
+        return None
     value = graph.scalar(node.input[1])
     if value is None and node.op_type == "Mul":
         value = graph.scalar(node.input[0])
@@ -109,17 +84,50 @@ def _factor(graph: Graph, node: onnx.NodeProto) -> float | None:
     return 1 / value if node.op_type == "Div" else value
 
 
-def _emit(emitter: Emitter, node: onnx.NodeProto) -> None:
-    made = node.output[0]
-    if node.op_type == "Conv":
-        convolve(emitter, node, emitter.code_of(made))
-    elif node.op_type == "ConvTranspose":
-        upsample(emitter, node, emitter.code_of(made))
-    elif node.op_type == "LeakyRelu":
-        elementwise.leaky_relu(emitter, node)
-    elif node.op_type == "Add":
-        elementwise.add(emitter, node, emitter.code_of(made))
-    else:
-        factor = _factor(emitter.graph, node)
-        assert factor is not None
-        elementwise.scale(emitter, node, factor)
+def _planned(graph: Graph, plan: IntegerPlan) -> set[int]:
+    planned = [n for n in graph.nodes if n.output and n.output[0] in plan.convolutions]
+    missing = plan.convolutions - {node.output[0] for node in planned}
+    unfit = [node.output[0] for node in planned if not is_convolution(graph, node)]
+    if missing or unfit:
+        raise QuantizationError(
+            f"no integer form: tensors that no operator makes {sorted(missing)}, tensors not made "
+            f"by a convolution along time with constant weights {unfit}; take them out of the plan"
+        )
+    return {id(node) for node in planned}
+
+
+def _grow(graph: Graph, planned: set[int]) -> list[onnx.NodeProto]:
+    """Return the planned nodes and those between them, in graph order."""
+    made: set[str] = set()
+    nodes = []
+    for node in graph.nodes:
+        if id(node) in planned or _follows(graph, node, made):
+            made.update(node.output)
+            nodes.append(node)
+    kept: list[onnx.NodeProto] = []
+    wanted: set[str] = set()
+    for node in reversed(nodes):
+        inner = node.op_type in _INNER and positive_factor(graph, node) is None
+        if id(node) in planned or not inner or node.output[0] in wanted:
+            kept.append(node)
+            wanted.update(node.input)
+    return kept[::-1]
+
+
+def _follows(graph: Graph, node: onnx.NodeProto, made: set[str]) -> bool:
+    """Return whether a node has an integer form and all its data are codes already."""
+    data = _data(graph, node)
+    if not data or not made.issuperset(data):
+        return False
+    if positive_factor(graph, node) is not None:
+        return True
+    if node.op_type in {"LeakyRelu", "Relu", "Tanh", "Sigmoid"}:
+        return True
+    if node.op_type == "Concat":
+        return integer(node, "axis", 0) == 1 and len(data) == len(node.input)
+    return node.op_type in {"Add", "Mul"} and len(data) == 2
+
+
+def _data(graph: Graph, node: onnx.NodeProto) -> list[str]:
+    """Return a node's inputs that are not constants."""
+    return [tensor for tensor in node.input if tensor and graph.constant(tensor) is None]

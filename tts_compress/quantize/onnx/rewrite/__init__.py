@@ -1,1 +1,51 @@
-"""Exact rewrites of FP32 graphs, one file each."""
+"""Exact rewrites of FP32 graphs, one file each.
+
+Each takes a `Graph`, changes what it can prove to be equal up to rounding, and returns how often.
+`rewrite` applies them in the order in which one makes room for the next.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tts_compress.quantize.onnx.rewrite.graph import Graph
+from tts_compress.quantize.onnx.rewrite.masks import drop_masks, single_utterance
+from tts_compress.quantize.onnx.rewrite.merge import merge_pointwise
+from tts_compress.quantize.onnx.rewrite.neutral import drop_neutral
+from tts_compress.quantize.onnx.rewrite.split import split_convolutions
+from tts_compress.quantize.onnx.rewrite.upsample import expand_upsampling
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = [
+    "REWRITES",
+    "Graph",
+    "drop_masks",
+    "drop_neutral",
+    "expand_upsampling",
+    "merge_pointwise",
+    "rewrite",
+    "single_utterance",
+    "split_convolutions",
+]
+
+REWRITES = (
+    single_utterance,
+    drop_masks,
+    drop_neutral,
+    split_convolutions,
+    merge_pointwise,
+)
+"""What helps every scheme, in order. `expand_upsampling` only pays where it leads to integers."""
+
+
+def rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, int]]:
+    """Return an equal model and how often each rewrite applied.
+
+    Args:
+        model: A prepared graph (constants folded); it is not changed.
+    """
+    graph = Graph(model)
+    counts = {step.__name__: step(graph) for step in REWRITES}
+    return graph.finish(), counts

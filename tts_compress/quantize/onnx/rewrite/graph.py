@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Array", "Graph", "integer", "integers", "is_automatic", "real"]
+__all__ = ["Array", "Graph", "copy_attributes", "integer", "integers", "is_automatic", "real"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -32,6 +32,11 @@ def integers(node: onnx.NodeProto, name: str, default: Sequence[int] = ()) -> tu
 def real(node: onnx.NodeProto, name: str, default: float) -> float:
     """Return a floating-point attribute, or the default where it is not written."""
     return cast("float", _attribute(node, name, default))
+
+
+def copy_attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    """Return a node's attributes as arguments for another one like it."""
+    return {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
 
 
 def is_automatic(node: onnx.NodeProto) -> bool:

@@ -1,0 +1,83 @@
+"""Emission of a region of a graph on 8-bit codes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tts_compress.quantize.onnx.integer import elementwise
+from tts_compress.quantize.onnx.integer.affine import Affine
+from tts_compress.quantize.onnx.integer.convolutions import convolve, project, upsample
+from tts_compress.quantize.onnx.integer.emitter import CONTRIB, Emitter
+from tts_compress.quantize.onnx.integer.region import Region, find_region, positive_factor
+from tts_compress.quantize.onnx.rewrite.graph import Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import onnx
+
+    from tts_compress.quantize.onnx.integer.plan import IntegerPlan
+
+__all__ = ["emit_integer"]
+
+_ELEMENTWISE = {
+    "LeakyRelu": elementwise.leaky_relu,
+    "Relu": elementwise.relu,
+    "Add": elementwise.total,
+    "Mul": elementwise.total,
+    "Tanh": elementwise.tanh,
+    "Sigmoid": elementwise.sigmoid,
+    "Concat": elementwise.concatenate,
+}
+
+
+def emit_integer(
+    model: onnx.ModelProto, plan: IntegerPlan, ranges: Mapping[str, tuple[float, float]]
+) -> onnx.ModelProto:
+    """Return the model with a plan's convolutions, and all that stands between them, on codes.
+
+    Args:
+        model: A graph in FP32; it is not changed.
+        plan: What becomes integer.
+        ranges: Lowest and highest value of every tensor that `observed_tensors` names.
+
+    Raises:
+        QuantizationError: A planned convolution is not there or has no integer form, or a tensor
+            was not observed.
+    """
+    graph = Graph(model)
+    region = find_region(graph, plan)
+    emitter = Emitter(graph, plan, ranges)
+    graph.require_opset(CONTRIB, 1)
+    for node in region.nodes:
+        if node.op_type == "Concat":
+            emitter.share([*node.input, node.output[0]])
+    for node in region.nodes:
+        graph.remove(node)
+        _emit(emitter, region, node)
+    for tensor in (tensor for node in region.nodes for tensor in node.output):
+        unserved = graph.producer(tensor) is None
+        if unserved and (graph.readers(tensor) or tensor in graph.outputs):
+            emitter.restore(tensor)
+    return graph.finish()
+
+
+def _emit(emitter: Emitter, region: Region, node: onnx.NodeProto) -> None:
+    made = node.output[0]
+    factor = positive_factor(emitter.graph, node)
+    if made in region.real:
+        project(emitter, node)
+    elif node.op_type in {"Conv", "ConvTranspose"}:
+        out = _clipped_code(emitter, made) if made in region.clipped else emitter.code_of(made)
+        (convolve if node.op_type == "Conv" else upsample)(emitter, node, out)
+    elif factor is not None:
+        elementwise.scale(emitter, node, factor)
+    else:
+        _ELEMENTWISE[node.op_type](emitter, node)
+
+
+def _clipped_code(emitter: Emitter, tensor: str) -> Affine:
+    """Return a code that begins at zero: what lies below is clipped, as the Relu behind would."""
+    (relu,) = emitter.graph.readers(tensor)
+    span = emitter.code_of(relu.output[0])
+    return Affine.spanning(0.0, span.scale * (255 - span.zero))
