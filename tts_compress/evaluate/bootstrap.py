@@ -45,11 +45,13 @@ def compare_rates(
         ValueError: The sequences differ in length, or transcripts differ within a pair.
     """
     counts = Pair(reference=summarize_edits(reference), candidate=summarize_edits(candidate))
+    differences, tokens = _block_sums(reference, candidate, blocks)
     return ErrorRate(
         reference=counts.reference.rate,
         candidate=counts.candidate.rate,
-        delta=counts.candidate.rate - counts.reference.rate,
-        interval=paired_interval(*_block_sums(reference, candidate, blocks)),
+        # The same arithmetic as for the resamples: no last digit puts it outside its interval.
+        delta=float(differences.sum() / tokens.sum()),
+        interval=paired_interval(differences, tokens),
         counts=counts,
     )
 

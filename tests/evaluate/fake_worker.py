@@ -1,0 +1,133 @@
+"""A worker whose models and recognizer are made up; run like `tts_compress.evaluate.worker`.
+
+A model is a JSON file that says how it behaves. It "speaks" a tone per character, and the
+recognizer reads the tones back, so that words survive a change of loudness.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tts_compress import models
+from tts_compress.audio import Audio
+from tts_compress.errors import ModelError, TextError
+from tts_compress.evaluate import recognizers, worker
+
+BLOCK = 400
+RATE = 16_000
+LETTERS = " abcdefghijklmnopqrstuvwxyz'"
+
+
+class FakeModel:
+    """Speaks as its JSON file says."""
+
+    family = "fake"
+    manifest = None
+
+    def __init__(self, spec: str, *, saved: bool = True) -> None:
+        self.spec = spec
+        self._saved = saved
+        try:
+            self._ways: dict[str, Any] = json.loads(Path(spec).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ModelError(f"no model '{spec}'") from error
+        self.sample_rate = self._ways.get("rate", RATE)
+        print("library chatter on standard output")
+
+    def components(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def synthesize(self, text: str, *, seed: int | None) -> Audio:
+        """Return a tone per letter, with a little noise."""
+        self._misbehave(text)
+        letters = [c for c in text.lower() if c in LETTERS][:: self._ways.get("skip", 1)]
+        time_s = np.arange(BLOCK) / RATE
+        tones = [np.sin(2 * np.pi * _frequency(c) * time_s) for c in letters]
+        samples = 0.3 * np.concatenate(tones) * self._ways.get("gain", 1.0)
+        samples += 0.001 * np.random.default_rng(seed).standard_normal(len(samples))
+        samples = samples.astype(np.float32)
+        samples[: self._ways.get("nan", 0)] = np.nan
+        durations = np.full(len(letters), 2, np.int64)
+        return Audio(samples=samples, sample_rate=self.sample_rate, durations=durations)
+
+    def open_runtime(self, *, threads: int) -> FakeModel:
+        """Check that the environment agrees with `threads`."""
+        assert os.environ["OMP_NUM_THREADS"] == str(threads)
+        return self
+
+    def speak(self, text: str) -> Audio:
+        """Speak without noise."""
+        return self.synthesize(text, seed=None)
+
+    def model_file(self) -> Path:
+        """Return the JSON file."""
+        if not self._saved:
+            raise ModelError("not saved")
+        return Path(self.spec)
+
+    def save(self, directory: Path | str, *, force: bool = False) -> Path:
+        """Write the JSON file."""
+        del force
+        path = Path(directory).with_suffix(".json")
+        path.write_text(json.dumps(self._ways), encoding="utf-8")
+        return path
+
+    def _misbehave(self, text: str) -> None:
+        if (log := self._ways.get("log")) is not None:
+            with Path(log).open("a", encoding="utf-8") as file:
+                file.write(f"{text}\n")
+        if self._ways.get("on", text) != text:
+            return
+        if "sleep" in self._ways:
+            time.sleep(self._ways["sleep"])
+        match self._ways.get("fault"):
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "exit":
+                print("out of cheese", file=sys.stderr)
+                os._exit(3)
+            case "raise":
+                raise ZeroDivisionError("by a fault")
+            case "text":
+                raise TextError("cannot be spoken")
+
+
+class FakeRecognizer:
+    """Reads the tones back."""
+
+    description = "tone reader 1"
+
+    def transcribe(self, audio: Audio) -> str:
+        """Return a letter per tone."""
+        if (log := os.environ.get("FAKE_RECOGNIZER_LOG")) is not None:
+            with Path(log).open("a", encoding="utf-8") as file:
+                file.write(f"{len(audio.samples)}\n")
+        whole = len(audio.samples) // BLOCK * BLOCK
+        blocks = np.nan_to_num(audio.samples[:whole]).reshape(-1, BLOCK)
+        peaks = np.abs(np.fft.rfft(blocks, 8 * BLOCK, axis=1)).argmax(axis=1) * RATE / (8 * BLOCK)
+        grid = np.array([_frequency(letter) for letter in LETTERS])
+        return "".join(LETTERS[np.abs(grid - peak).argmin()] for peak in peaks)
+
+
+def _frequency(letter: str) -> float:
+    return 500.0 + 150.0 * LETTERS.index(letter)
+
+
+def load(spec: str | Path) -> FakeModel:
+    """Return the model of a JSON file."""
+    return FakeModel(str(spec))
+
+
+if __name__ == "__main__":
+    vars(models)["load"] = load
+    vars(recognizers)["RECOGNIZERS"] = {"pocketsphinx": FakeRecognizer}
+    worker.main(sys.argv[1:])
