@@ -32,7 +32,7 @@ def test_the_rows_of_a_good_result(evaluation: Evaluation) -> None:
     assert found == {
         "Size on disk": ("63.2 MB", "16.3 MB", "3.9\u00d7 smaller"),
         "Latency, median": ("208 ms", "66.9 ms", "3.1\u00d7 faster"),
-        "Latency, 95th percentile": ("351 ms", "117 ms", "3.0\u00d7 faster"),
+        "Latency, p95": ("351 ms", "117 ms", "3.0\u00d7 faster"),
         "Real-time factor": ("0.061", "0.020", "3.1\u00d7 faster"),
         "Peak memory": ("412.0 MB", "263.0 MB", "1.6\u00d7 less"),
         "Load time": ("640 ms", "702 ms", "1.1\u00d7 slower"),
@@ -49,7 +49,7 @@ def test_the_rows_of_a_good_result(evaluation: Evaluation) -> None:
         "Log-mel distance": ("", "1.6 dB", "floor, other seeds: 4.7 dB"),
         "Signal-to-noise ratio": ("", "38.4 dB", "over the 87.5 % of equal length"),
         "Length of the speech": ("", "0.9991\u00d7", "\u22120.09 %"),
-        "Symbols that keep their duration": ("", "99.3 %", "0.7 % moved"),
+        "Durations kept": ("", "99.3 %", "0.7 % of symbols moved"),
         "Broken utterances": ("none", "none", "all are sound"),
     }
 
@@ -63,8 +63,8 @@ def test_the_speed_is_that_of_paired_texts_and_not_of_the_two_medians(altered: A
 @pytest.mark.parametrize(
     ("changes", "label", "candidate", "change", "trend"),
     [
-        ({"signal.snr_db": None}, "Signal-to-noise ratio", "n/a", "no utterances", "unknown"),
-        ({"duration.kept": None}, "Symbols that keep their duration", "n/a", "n/a", "unknown"),
+        ({"signal.snr_db": None}, "Signal-to-noise ratio", "n/a", "no equal lengths", "unknown"),
+        ({"duration.kept": None}, "Durations kept", "n/a", "n/a", "unknown"),
         ({"wer.delta": math.nan}, "Word error rate", "6.7 %", "n/a", "unknown"),
         (
             {"wer.candidate": 0.05, "wer.delta": -0.0134, "wer.interval": (-0.02, -0.001)},

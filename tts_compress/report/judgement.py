@@ -81,11 +81,14 @@ def broken_in_words(health: Health) -> str:
 
 
 def verdict(evaluation: Evaluation) -> str:
-    """Return the whole comparison as one sentence."""
+    """Return the whole comparison as one sentence; two where utterances are broken."""
     cost = _cost(evaluation)
     if broken(evaluation.health.candidate):
         defects = broken_in_words(evaluation.health.candidate)
-        return f"The compressed model has broken utterances ({defects}), although it is {cost}."
+        return (
+            f"The compressed model is not fit for use: it has broken utterances ({defects}). "
+            f"It is {cost}."
+        )
     wer = evaluation.wer
     return (
         f"The compressed model is {cost}; its word error rate changed by "

@@ -64,7 +64,7 @@ def _cost_rows(evaluation: Evaluation) -> list[Row]:
             ("faster", "slower"),
             latency.p50_ratio,  # of paired texts, not of the two medians
         ),
-        _ratio_row("Latency, 95th percentile", tails, wording.milliseconds, ("faster", "slower")),
+        _ratio_row("Latency, p95", tails, wording.milliseconds, ("faster", "slower")),
         _ratio_row("Real-time factor", factors, wording.real_time_factor, ("faster", "slower")),
         _ratio_row("Peak memory", peaks, wording.bytes_of, ("less", "more")),
         _ratio_row("Load time", opening, wording.milliseconds, ("faster", "slower")),
@@ -120,7 +120,7 @@ def _distance_row(evaluation: Evaluation) -> Row:
 def _noise_row(evaluation: Evaluation) -> Row:
     signal = evaluation.signal
     if not wording.is_finite(signal.snr_db):
-        change = "no utterances of equal length, or none that differ"
+        change = "no equal lengths, or no difference"
     else:
         change = f"over the {wording.percent(signal.equal_length)} of equal length"
     return Row(
@@ -148,10 +148,10 @@ def _kept_row(evaluation: Evaluation) -> Row:
     kept = evaluation.duration.kept
     moved = 1 - kept if wording.is_finite(kept) else None
     return Row(
-        label="Symbols that keep their duration",
+        label="Durations kept",
         reference="",
         candidate=wording.percent(kept),
-        change=wording.MISSING if moved is None else f"{wording.percent(moved)} moved",
+        change=wording.MISSING if moved is None else f"{wording.percent(moved)} of symbols moved",
         trend="unknown",
     )
 

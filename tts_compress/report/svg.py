@@ -62,7 +62,8 @@ _SETTINGS = {
     "axes.axisbelow": True,
 }
 
-# What the HTML parser does not need, what is global to the page, and what would be there twice.
+# What the HTML parser does not need, what is global to the page, what would be there twice, and the
+# date of the drawing.
 _DROPPED = (
     re.compile(r"<\?xml.*?\?>\s*|<!DOCTYPE.*?>\s*|<!--.*?-->\s*", re.DOTALL),
     re.compile(r"<metadata>.*?</metadata>\s*", re.DOTALL),
@@ -102,10 +103,9 @@ def to_inline_svg(figure: Any, label: str) -> str:
     import matplotlib
 
     buffer = io.StringIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     # Identifiers come of the content and the salt: the same in every run, other in every figure.
     with matplotlib.rc_context({"svg.hashsalt": label}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+        figure.savefig(buffer, format="svg", transparent=True)
     svg = buffer.getvalue()
     for pattern in _DROPPED:
         svg = pattern.sub("", svg)

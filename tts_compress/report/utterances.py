@@ -81,7 +81,7 @@ def _rendering(name: str, transcript: str, speech: Speech) -> Rendering:
     known = wording.is_finite(speech.seconds)
     return Rendering(
         name=name,
-        spans=align(transcript, speech.hypothesis),
+        spans=align(wording.plain(transcript), wording.plain(speech.hypothesis)),
         errors=speech.word_errors,
         seconds=f"{speech.seconds:.2f} s" if known else wording.MISSING,
         audio=_relative_url(speech.audio),
