@@ -54,7 +54,8 @@ def _load_piper(location: str, spec: str) -> TTSModel:
         from tts_compress.models.piper_checkpoint import load_checkpoint
 
         return load_checkpoint(path, spec=spec)
-    raise ModelError(f"cannot load {spec!r}; accepted: {_ACCEPTED}")
+    problem = "unknown kind of file" if path.exists() else "no such model"
+    raise ModelError(f"{problem}: {spec!r}; accepted: {_ACCEPTED}")
 
 
 def _load_artifact(directory: Path, spec: str) -> TTSModel:

@@ -75,10 +75,17 @@ def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
     for rule in recipe.component:
         _check_operators(rule)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    # Graphs also add lengths and indices; only what is known to be sound is touched.
+    floats = {
+        value.name
+        for value in model.graph.value_info
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    }
     decisions = [
         decision
         for node in model.graph.node
-        if (decision := _decide_one(node, recipe, tensors)) is not None
+        if (node.op_type not in _ELEMENTWISE or node.output[0] in floats)
+        and (decision := _decide_one(node, recipe, tensors)) is not None
     ]
     if all(decision.weights == "float32" for decision in decisions):
         patterns = ", ".join(repr(rule.match) for rule in recipe.component)
