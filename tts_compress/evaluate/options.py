@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluate.process import WORKER, WorkerOptions
+from tts_compress.progress import Progress, Silent
 
-__all__ = ["EvaluationOptions", "Progress"]
-
-
-class Progress(Protocol):
-    """Something that shows how far a stage is."""
-
-    def advance(self, stage: str, done: int, total: int) -> None:
-        """Take note that `done` of `total` pieces of a stage are finished."""
-
-
-class _Silent:
-    def advance(self, stage: str, done: int, total: int) -> None:
-        pass
+__all__ = ["EvaluationOptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +44,7 @@ class EvaluationOptions:
     worker: tuple[str, ...] = WORKER
     """The program that runs a model or a recognizer."""
 
-    progress: Progress = field(default_factory=_Silent)
+    progress: Progress = field(default_factory=Silent)
 
     def __post_init__(self) -> None:
         numbers = ("threads", "jobs", "timing_texts", "timing_runs", "timeout_s")

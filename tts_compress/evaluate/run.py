@@ -3,50 +3,30 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts_compress.artifact import sha256_of
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.environment import describe_environment
-from tts_compress.errors import EvaluationError, ModelError
+from tts_compress.errors import EvaluationError
 from tts_compress.evaluate.cost import measure_cost
 from tts_compress.evaluate.floors import OTHER_SEEDS, disturbed_copy
 from tts_compress.evaluate.options import EvaluationOptions
 from tts_compress.evaluate.recognize import recognize
 from tts_compress.evaluate.score import audio_name, score
-from tts_compress.evaluate.store import Store, fingerprint, make_directory
+from tts_compress.evaluate.store import Store, make_directory
+from tts_compress.evaluate.subject import Subject, check_comparable, open_subject
 from tts_compress.evaluate.suite import Suite, read_suite
 from tts_compress.evaluate.synthesize import Line, Speaker, synthesize
-from tts_compress.report.evaluation import Evaluation, ModelIdentity, Size, SuiteIdentity, Utterance
+from tts_compress.report.evaluation import Evaluation, Size, SuiteIdentity, Utterance
 
 if TYPE_CHECKING:
     from tts_compress.models.base import TTSModel
 
 __all__ = ["evaluate"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Subject:
-    """A model that has a file."""
-
-    model: TTSModel
-    file: Path
-    speaker: Speaker
-
-    def identity(self) -> ModelIdentity:
-        """Return what the report calls it."""
-        manifest = self.model.manifest
-        return ModelIdentity(
-            spec=self.model.spec,
-            family=self.model.family,
-            scheme=manifest.scheme if manifest else "fp32",
-            sha256=sha256_of(self.file),
-        )
 
 
 def evaluate(
@@ -83,10 +63,10 @@ def evaluate(
         chosen = chosen.with_seeds(options.seeds)
     with ExitStack() as stack:
         before, after = (
-            _subject(model, Path(stack.enter_context(TemporaryDirectory())))
+            open_subject(model, Path(stack.enter_context(TemporaryDirectory())))
             for model in (reference, candidate)
         )
-        _check_comparable(before.model, after.model)
+        check_comparable(before.model, after.model)
         place = Path(output or stack.enter_context(TemporaryDirectory()))
         make_directory(place / "work")
         found = _run(before, after, chosen, Store(place / "work"), options)
@@ -96,7 +76,7 @@ def evaluate(
 
 
 def _run(
-    before: _Subject, after: _Subject, suite: Suite, store: Store, options: EvaluationOptions
+    before: Subject, after: Subject, suite: Suite, store: Store, options: EvaluationOptions
 ) -> Evaluation:
     """Go through the stages; what is in the store already is not done again."""
     speakers = (before.speaker, after.speaker)
@@ -149,35 +129,6 @@ def _audios(
     return audios
 
 
-def _subject(given: TTSModel | str | Path, spare: Path) -> _Subject:
-    """Return a model with its file, and where a worker finds it."""
-    model = _load(given)
-    try:
-        file, location = model.model_file(), model.spec
-    except ModelError:
-        # Compressed in memory: the worker, and the size, need a file.
-        location = str(model.save(spare / "model"))
-        file = _load(location).model_file()
-    speaker = Speaker(location=location, shown=model.spec, fingerprint=fingerprint(file))
-    return _Subject(model=model, file=file, speaker=speaker)
-
-
-def _load(given: TTSModel | str | Path) -> TTSModel:
-    if not isinstance(given, str | Path):
-        return given
-    from tts_compress.models import load
-
-    return load(given)
-
-
-def _check_comparable(reference: TTSModel, candidate: TTSModel) -> None:
-    if reference.sample_rate != candidate.sample_rate:
-        raise EvaluationError(
-            f"'{reference.spec}' speaks at {reference.sample_rate} Hz and '{candidate.spec}' at "
-            f"{candidate.sample_rate} Hz; give a candidate that was made from the reference"
-        )
-
-
 def _suite_identity(suite: Suite, recognizer: str) -> SuiteIdentity:
     return SuiteIdentity(
         name=suite.name,
@@ -197,12 +148,12 @@ def _size(reference: Path, candidate: Path) -> Size:
 
 
 def _with_audio(
-    found: Evaluation, store: Store, subjects: tuple[_Subject, _Subject], place: Path
+    found: Evaluation, store: Store, subjects: tuple[Subject, Subject], place: Path
 ) -> Evaluation:
     """Write what both models said beside the report; return the document that names the files."""
     make_directory(place / "wav")
 
-    def keep(row: Utterance, role: str, subject: _Subject) -> object:
+    def keep(row: Utterance, role: str, subject: Subject) -> object:
         name = f"wav/{audio_name(row.index, row.seed, role)}"
         exact = read_wav(store.wav_path(subject.speaker.fingerprint, row.text, row.seed))
         samples = np.nan_to_num(exact.samples, nan=0.0, posinf=1.0, neginf=-1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ from tts_compress.evaluate.floors import OTHER_SEEDS, disturb
 from tts_compress.evaluate.health import check_health
 from tts_compress.evaluate.normalize import find_normalizer
 from tts_compress.evaluate.rates import count_edits
-from tts_compress.evaluate.signal import log_mel_distance, snr_db, summarize_distances
+from tts_compress.evaluate.signal import log_mel_distance, same_timing, snr_db, summarize_distances
 from tts_compress.evaluate.store import audio_sha256
 from tts_compress.report.evaluation import (
     Duration,
@@ -74,7 +74,8 @@ class _Rendering:
 
     def audio(self) -> Audio:
         """Read the samples; a suite's audio together may be larger than memory."""
-        return read_wav(self.wav)
+        known = None if self.durations is None else np.array(self.durations, np.int64)
+        return replace(read_wav(self.wav), durations=known)
 
 
 def score(store: Store, suite: Suite, models: tuple[str, str], recognizer: str) -> Score:
@@ -177,11 +178,15 @@ def _signal(
 ) -> Signal:
     summary = summarize_distances(distances)
     pairs = list(zip(reference, candidate, strict=True))
+    held = [same_timing(before.audio(), after.audio()) for before, after in pairs]
+    sharp = [distance for distance, same in zip(distances, held, strict=True) if same]
     return Signal(
         log_mel_distance_db=summary.mean,
         log_mel_distance=summary,
         snr_db=snr_db((before.audio(), after.audio()) for before, after in pairs),
         equal_length=float(np.mean([before.seconds == after.seconds for before, after in pairs])),
+        same_timing=float(np.mean(held)),
+        same_timing_log_mel_distance_db=float(np.mean(sharp)) if sharp else None,
     )
 
 

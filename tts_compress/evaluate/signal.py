@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from tts_compress.audio import Audio
 
-__all__ = ["log_mel_distance", "snr_db", "summarize_distances"]
+__all__ = ["log_mel_distance", "same_timing", "snr_db", "summarize_distances"]
 
 
 def log_mel_distance(reference: Audio, candidate: Audio) -> float:
     """Return the log-mel distance in decibels; 0 for identical audio.
 
     Per frame the root-mean-square difference over mels, then the mean over frames. Frames are
-    compared one by one where the lengths are equal, else along the best alignment in time.
+    compared one by one where the timing is the same, else along the best alignment in time.
 
     Raises:
         ValueError: The sample rates differ.
@@ -31,19 +31,32 @@ def log_mel_distance(reference: Audio, candidate: Audio) -> float:
         rates = f"{reference.sample_rate} and {candidate.sample_rate}"
         raise ValueError(f"cannot compare audio at {rates} Hz")
     left, right = log_mel(reference), log_mel(candidate)
-    if len(reference.samples) == len(candidate.samples):
+    if same_timing(reference, candidate):
         return float(np.mean(frame_distances(left, right)))
     return warped_distance(left, right)
 
 
+def same_timing(reference: Audio, candidate: Audio) -> bool:
+    """Return whether each moment of one is the same moment of the other.
+
+    Equal length is not enough where durations are known: of two symbols one may have gained the
+    frame that the other lost, and everything between them is late.
+    """
+    if len(reference.samples) != len(candidate.samples):
+        return False
+    if reference.durations is None or candidate.durations is None:
+        return True
+    return np.array_equal(reference.durations, candidate.durations)
+
+
 def snr_db(pairs: Iterable[tuple[Audio, Audio]]) -> float | None:
-    """Return the reference's energy over the difference's, over all pairs of equal length.
+    """Return the reference's energy over the difference's, over all pairs of the same timing.
 
     None where there is no such pair, where they are identical, or where either is not finite.
     """
     signal = noise = 0.0
     for reference, candidate in pairs:
-        if len(reference.samples) != len(candidate.samples):
+        if not same_timing(reference, candidate):
             continue
         exact = reference.samples.astype(np.float64)
         signal += float(np.sum(np.square(exact)))

@@ -171,14 +171,21 @@ class Signal(Record):
     """How far the candidate's audio is from the reference's, given the same noise."""
 
     log_mel_distance_db: float
-    """Mean over utterances, decibels; frames aligned by time warping where lengths differ."""
+    """Mean over utterances, decibels; frames aligned by time warping where the timing differs."""
 
     log_mel_distance: Distances
     snr_db: float | None
-    """Over the utterances of equal length; None if there are none or they are identical."""
+    """Over the utterances of the same timing; None if there are none or they are identical."""
 
     equal_length: float
     """Share of utterances whose audio has the same length."""
+
+    same_timing: float | None = None
+    """Share of utterances with the same length and, where known, the same symbol durations."""
+
+    same_timing_log_mel_distance_db: float | None = None
+    """Mean over those: there every frame had the same noise, so this is the sharpest measure of
+    damage. None if there are none."""
 
 
 class Duration(Record):

@@ -1,0 +1,71 @@
+"""A model under evaluation: its file, and where a worker finds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tts_compress.artifact import sha256_of
+from tts_compress.errors import EvaluationError, ModelError
+from tts_compress.evaluate.store import fingerprint
+from tts_compress.evaluate.synthesize import Speaker
+from tts_compress.report.evaluation import ModelIdentity
+
+if TYPE_CHECKING:
+    from tts_compress.models.base import TTSModel
+
+__all__ = ["Subject", "check_comparable", "open_subject"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A model that has a file."""
+
+    model: TTSModel
+    file: Path
+    speaker: Speaker
+
+    def identity(self) -> ModelIdentity:
+        """Return what the report calls it."""
+        manifest = self.model.manifest
+        return ModelIdentity(
+            spec=self.model.spec,
+            family=self.model.family,
+            scheme=manifest.scheme if manifest else "fp32",
+            sha256=sha256_of(self.file),
+        )
+
+
+def open_subject(given: TTSModel | str | Path, spare: Path) -> Subject:
+    """Return a model with its file, and where a worker finds it."""
+    model = _load(given)
+    try:
+        file, location = model.model_file(), model.spec
+    except ModelError:
+        # Compressed in memory: the worker, and the size, need a file.
+        location = str(model.save(spare / "model"))
+        file = _load(location).model_file()
+    speaker = Speaker(location=location, shown=model.spec, fingerprint=fingerprint(file))
+    return Subject(model=model, file=file, speaker=speaker)
+
+
+def _load(given: TTSModel | str | Path) -> TTSModel:
+    if not isinstance(given, str | Path):
+        return given
+    from tts_compress.models import load
+
+    return load(given)
+
+
+def check_comparable(reference: TTSModel, candidate: TTSModel) -> None:
+    """Refuse models whose audio cannot be compared.
+
+    Raises:
+        EvaluationError: Their sample rates differ.
+    """
+    if reference.sample_rate != candidate.sample_rate:
+        raise EvaluationError(
+            f"'{reference.spec}' speaks at {reference.sample_rate} Hz and '{candidate.spec}' at "
+            f"{candidate.sample_rate} Hz; give a candidate that was made from the reference"
+        )
