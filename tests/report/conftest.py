@@ -145,6 +145,8 @@ def make_evaluation() -> doc.Evaluation:
             log_mel_distance=doc.Distances(mean=1.61, p95=2.2),
             snr_db=38.4,
             equal_length=0.875,
+            same_timing=0.75,
+            same_timing_log_mel_distance_db=0.62,
         ),
         duration=doc.Duration(ratio=0.9991, kept=0.9934),
         health=doc.Pair(

@@ -47,7 +47,8 @@ def test_the_rows_of_a_good_result(evaluation: Evaluation) -> None:
             "+0.1 points (95 % interval \u22120.3 \u2026 +0.7)",
         ),
         "Log-mel distance": ("", "1.6 dB", "floor, other seeds: 4.7 dB"),
-        "Signal-to-noise ratio": ("", "38.4 dB", "over the 87.5 % of equal length"),
+        "Log-mel, same timing": ("", "0.6 dB", "over the 75.0 % of same timing"),
+        "Signal-to-noise ratio": ("", "38.4 dB", "over the 75.0 % of same timing"),
         "Length of the speech": ("", "0.9991\u00d7", "\u22120.09 %"),
         "Durations kept": ("", "99.3 %", "0.7 % of symbols moved"),
         "Broken utterances": ("none", "none", "all are sound"),
@@ -63,7 +64,21 @@ def test_the_speed_is_that_of_paired_texts_and_not_of_the_two_medians(altered: A
 @pytest.mark.parametrize(
     ("changes", "label", "candidate", "change", "trend"),
     [
-        ({"signal.snr_db": None}, "Signal-to-noise ratio", "n/a", "no equal lengths", "unknown"),
+        ({"signal.snr_db": None}, "Signal-to-noise ratio", "n/a", "no same timing", "unknown"),
+        (
+            {"signal.same_timing": None},
+            "Signal-to-noise ratio",
+            "38.4 dB",
+            "over the 87.5 % of same timing",
+            "unknown",
+        ),
+        (
+            {"signal.same_timing": 0.0, "signal.same_timing_log_mel_distance_db": None},
+            "Log-mel, same timing",
+            "n/a",
+            "no utterances of same timing",
+            "unknown",
+        ),
         ({"duration.kept": None}, "Durations kept", "n/a", "n/a", "unknown"),
         ({"wer.delta": math.nan}, "Word error rate", "6.7 %", "n/a", "unknown"),
         (

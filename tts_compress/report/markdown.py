@@ -31,7 +31,7 @@ _HOW_TO_READ = """\
   noise.
 - **Real-time factor**: synthesis seconds per second of audio; below 1 is faster than speech.
 - **Log-mel distance**: how far the audio is from the reference's with the same noise; 0 dB is the
-  same sound.
+  same sound. Sharpest where the timing is the same: there every frame had the same noise.
 """
 
 

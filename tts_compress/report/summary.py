@@ -39,6 +39,7 @@ def summary_rows(evaluation: Evaluation) -> list[Row]:
         _rate_row("Word error rate", evaluation.wer),
         _rate_row("Character error rate", evaluation.cer),
         _distance_row(evaluation),
+        _sharpest_row(evaluation),
         _noise_row(evaluation),
         _duration_row(evaluation),
         _kept_row(evaluation),
@@ -117,12 +118,27 @@ def _distance_row(evaluation: Evaluation) -> Row:
     )
 
 
+def _sharpest_row(evaluation: Evaluation) -> Row:
+    signal = evaluation.signal
+    share = wording.percent(signal.same_timing)
+    known = wording.is_finite(signal.same_timing_log_mel_distance_db)
+    return Row(
+        label="Log-mel, same timing",
+        reference="",
+        candidate=wording.decibels(signal.same_timing_log_mel_distance_db),
+        change=f"over the {share} of same timing" if known else "no utterances of same timing",
+        trend="unknown",
+    )
+
+
 def _noise_row(evaluation: Evaluation) -> Row:
     signal = evaluation.signal
     if not wording.is_finite(signal.snr_db):
-        change = "no equal lengths, or no difference"
+        change = "no same timing, or no difference"
     else:
-        change = f"over the {wording.percent(signal.equal_length)} of equal length"
+        # Reports of before `same_timing` was measured have the share of equal lengths only.
+        share = signal.equal_length if signal.same_timing is None else signal.same_timing
+        change = f"over the {wording.percent(share)} of same timing"
     return Row(
         label="Signal-to-noise ratio",
         reference="",
