@@ -1,11 +1,33 @@
-"""Fixtures for every part of the suite."""
+"""Fixtures for every part of the suite: tiny voices made from Piper's own network classes."""
 
 from __future__ import annotations
 
+import json
 import os
+import pathlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+
+from tts_compress.models import load
+from tts_compress.models.base import GraphModel
+from tts_compress.paths import data_file, demo_voice
+from tts_compress.quantize import compress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# A voice of 0.16 million weights with every component that a real one has.
+_TINY = {
+    "num_symbols": 256,
+    "inter_channels": 16,
+    "hidden_channels": 16,
+    "filter_channels": 32,
+    "n_layers": 2,
+    "upsample_initial_channel": 32,
+}
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +41,139 @@ def assets() -> Path:
     if not folder.is_dir():
         pytest.skip("no assets; set TTS_COMPRESS_ASSETS to their folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def demo() -> Path:
+    """Return the embedded voice, trained on real speech."""
+    path = demo_voice()
+    if not path.is_file():
+        pytest.skip("the embedded voice is not in this checkout")
+    return path
+
+
+@pytest.fixture(scope="session")
+def voice_config() -> dict[str, Any]:
+    """Return a voice's configuration as Piper's training writes it."""
+    phoneme_ids = pytest.importorskip("piper.phoneme_ids")
+    return {
+        "audio": {"sample_rate": 16000, "quality": "tiny"},
+        "espeak": {"voice": "en-us"},
+        "inference": {"noise_scale": 0.667, "length_scale": 1.0, "noise_w": 0.8},
+        "phoneme_type": "espeak",
+        "phoneme_map": {},
+        "phoneme_id_map": phoneme_ids.DEFAULT_PHONEME_ID_MAP,
+        "num_symbols": 256,
+        "num_speakers": 1,
+        "speaker_id_map": {},
+        "piper_version": "1.0.0",
+    }
+
+
+@pytest.fixture(scope="session")
+def make_checkpoint() -> Callable[..., dict[str, Any]]:
+    """Return what builds a training checkpoint with seeded weights, in Lightning's layout."""
+    torch = pytest.importorskip("torch")
+    models = pytest.importorskip("piper.train.vits.models")
+    defaults = pytest.importorskip("tts_compress.models.piper_checkpoint")._DEFAULTS
+
+    def make(**changes: Any) -> dict[str, Any]:
+        stated = _TINY | changes
+        hyper = defaults | stated
+        torch.manual_seed(0)
+        same = {
+            name: value
+            for name, value in hyper.items()
+            if not name.startswith(("num_", "filter_length", "hop_", "segment_"))
+        }
+        network = models.SynthesizerTrn(
+            n_vocab=hyper["num_symbols"],
+            spec_channels=513,
+            segment_size=32,
+            n_speakers=hyper["num_speakers"],
+            **same,
+        )
+        with torch.no_grad():
+            for parameter in network.parameters():
+                if not parameter.any():  # flows begin as the identity; a trained one is none
+                    parameter.normal_(0, 0.1)
+            network.dec.conv_post.weight *= 20  # loud enough to hear
+        weights = {f"model_g.{name}": value for name, value in network.state_dict().items()}
+        weights["model_d.unused"] = torch.zeros(1)
+        # Older trainings left paths among the hyper-parameters.
+        stated["dataset_dir"] = pathlib.PosixPath("/data")
+        return {"epoch": 1, "hyper_parameters": stated, "state_dict": weights}
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(
+    tmp_path_factory: pytest.TempPathFactory,
+    make_checkpoint: Callable[..., dict[str, Any]],
+    voice_config: dict[str, Any],
+) -> Path:
+    """Return a training checkpoint of a tiny voice, with its configuration beside it."""
+    torch = pytest.importorskip("torch")
+    path = tmp_path_factory.mktemp("checkpoint") / "tiny.ckpt"
+    torch.save(make_checkpoint(), path)
+    path.with_name("tiny.ckpt.json").write_text(json.dumps(voice_config), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_path(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Path:
+    """Return the tiny voice's `.onnx` file; do not write into its folder."""
+    folder = load(tiny_checkpoint).save(tmp_path_factory.mktemp("voice") / "tiny")
+    return folder / "tiny.onnx"
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_path: Path) -> GraphModel:
+    """Return the tiny voice, loaded."""
+    voice = load(tiny_path)
+    assert isinstance(voice, GraphModel)
+    return voice
+
+
+@pytest.fixture(scope="session")
+def quick_recipe(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return what writes a shipped Piper recipe that calibrates on three texts only."""
+    folder = tmp_path_factory.mktemp("recipes")
+
+    def write(scheme: str) -> Path:
+        text = data_file("calib/recipes", f"piper-{scheme}").read_text(encoding="utf-8")
+        path = folder / f"{scheme}.toml"
+        path.write_text(text.replace("utterances = 64", "utterances = 3"), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def compressed(
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny: GraphModel,
+    quick_recipe: Callable[[str], Path],
+) -> Callable[[str], Path]:
+    """Return what gives the tiny voice's artifact of a scheme, made once."""
+    folder = tmp_path_factory.mktemp("artifacts")
+
+    def make(scheme: str) -> Path:
+        target = folder / scheme
+        if not target.exists():
+            compress(tiny, scheme, recipe=quick_recipe(scheme)).save(target)
+        return target
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def snr_db() -> Callable[[Any, Any], float]:
+    """Return what measures how far a signal is above its difference from another, in dB."""
+
+    def measure(signal: Any, other: Any) -> float:
+        error = float(np.square(np.subtract(signal, other, dtype=np.float64)).mean())
+        return float(10 * np.log10(np.square(signal, dtype=np.float64).mean() / max(error, 1e-30)))
+
+    return measure
