@@ -1,0 +1,80 @@
+"""The data folders: every shipped file parses, and no model is judged on what it was fitted to."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+
+from tts_compress.evaluate.gates import read_gates
+from tts_compress.evaluate.suite import read_suite
+from tts_compress.models import FAMILIES
+from tts_compress.paths import data_names
+from tts_compress.recipe import find_recipe, read_calibration_set, schemes_of
+from tts_compress.schemes import SCHEMES
+
+_SHARED_WORDS = 5
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9']+", text.lower())
+
+
+def _sequences(text: str) -> set[tuple[str, ...]]:
+    words = _words(text)
+    return {tuple(words[i : i + _SHARED_WORDS]) for i in range(len(words) - _SHARED_WORDS + 1)}
+
+
+@pytest.mark.parametrize("name", data_names("calib/recipes"))
+def test_recipe_parses_and_is_named_for_family_and_scheme(name: str) -> None:
+    family = next(family for family in FAMILIES if name.startswith(f"{family}-"))
+    recipe = find_recipe(family, name.removeprefix(f"{family}-"))
+    assert name == f"{recipe.family}-{recipe.scheme}"
+    if recipe.calibration is not None:
+        texts = read_calibration_set(recipe.calibration.set).texts
+        assert recipe.calibration.utterances <= len(texts)
+
+
+def test_every_scheme_has_a_recipe_that_calibrates_as_the_scheme_says() -> None:
+    assert schemes_of("piper") == sorted(scheme.name for scheme in SCHEMES)
+    for scheme in SCHEMES:
+        recipe = find_recipe("piper", scheme.name)
+        assert (recipe.calibration is not None) == scheme.needs_calibration
+
+
+@pytest.mark.parametrize("name", data_names("calib/sets"))
+def test_calibration_set_parses(name: str) -> None:
+    found = read_calibration_set(name)
+    assert found.name == name
+    assert len(set(found.texts)) == len(found.texts)
+
+
+@pytest.mark.parametrize("name", data_names("eval/suites"))
+def test_suite_parses(name: str) -> None:
+    assert read_suite(name).name == name
+
+
+@pytest.mark.parametrize("name", data_names("eval/gates"))
+def test_gates_parse(name: str) -> None:
+    assert read_gates(name) is not None
+
+
+def test_promised_sizes_of_sets_and_suites() -> None:
+    assert len(read_calibration_set("en").texts) == 128
+    assert len(read_suite("en-quick").utterances) == 24
+    assert len(read_suite("en-full").utterances) == 200
+
+
+@pytest.mark.parametrize(
+    ("calibration", "suite"), list(product(data_names("calib/sets"), data_names("eval/suites")))
+)
+def test_calibration_and_evaluation_texts_are_disjoint(calibration: str, suite: str) -> None:
+    """Neither a text, nor one that differs in case or punctuation, nor five words in a row."""
+    fitted = read_calibration_set(calibration).texts
+    judged = [u.text for u in read_suite(suite).utterances]
+    judged += [u.spoken for u in read_suite(suite).utterances if u.spoken]
+    assert not set(fitted) & set(judged)
+    assert not {tuple(_words(t)) for t in fitted} & {tuple(_words(t)) for t in judged}
+    seen = set().union(*map(_sequences, fitted))
+    assert not [(text, seen & _sequences(text)) for text in judged if seen & _sequences(text)]

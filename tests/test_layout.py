@@ -1,0 +1,175 @@
+"""The repository layout is the architecture; these tests keep it honest."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import tts_compress
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "tts_compress"
+
+LAYERS = [
+    "errors",
+    "audio",
+    "progress",
+    "schemes",
+    "paths",
+    "config",
+    "recipe",
+    "environment",
+    "artifact",
+    "models",
+    "calibrate",
+    "quantize",
+    "report",  # before `evaluate`, which fills the report's types
+    "evaluate",
+    "terminal",
+    "inspection",
+    "cli",
+]
+"""A layer imports only those before it."""
+
+_NAMES_OF_NOTHING = {"utils", "util", "helpers", "helper", "common", "core", "misc"}
+
+
+def _modules(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*.py") if "__pycache__" not in p.parts)
+
+
+def _imported_layers(module: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import"
+            # `from tts_compress import x` reaches whatever x is, so it counts as x.
+            inside = node.module == "tts_compress"
+            names = [f"tts_compress.{a.name}" for a in node.names] if inside else [str(node.module)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("tts_compress.")}
+    return found
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layer_imports_only_layers_before_it(layer: str) -> None:
+    allowed = set(LAYERS[: LAYERS.index(layer) + 1])
+    modules = [m for m in (PACKAGE / f"{layer}.py", *_modules(PACKAGE / layer)) if m.exists()]
+    assert modules, f"layer {layer!r} does not exist"
+    for module in modules:
+        assert _imported_layers(module) <= allowed, module
+
+
+def test_every_module_belongs_to_a_layer() -> None:
+    tops = {m.relative_to(PACKAGE).parts[0].removesuffix(".py") for m in _modules(PACKAGE)}
+    assert tops - {"__init__", "__main__"} == set(LAYERS)
+
+
+@pytest.mark.parametrize("name", ["calib", "eval"])
+def test_data_folders_hold_no_python(name: str) -> None:
+    assert (ROOT / name).is_dir()
+    assert not list((ROOT / name).rglob("*.py"))
+
+
+def test_every_package_is_listed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = set(project["tool"]["setuptools"]["packages"])
+    on_disk = {
+        ".".join(p.parent.relative_to(ROOT).parts)
+        for p in _modules(PACKAGE)
+        if p.name == "__init__.py"
+    }
+    assert listed - {"tts_compress._calib", "tts_compress._eval"} == on_disk
+    folders = {".".join(p.parent.relative_to(ROOT).parts) for p in _modules(PACKAGE)}
+    assert folders == on_disk, "a folder of modules has no __init__.py"
+
+
+@pytest.mark.slow
+def test_wheel_has_one_top_level_name_and_carries_the_data(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for name in ("tts_compress", "calib", "eval"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index"]
+    command += ["--no-build-isolation", "-w", str(tmp_path), str(source)]
+    built = subprocess.run(command, check=False, capture_output=True, text=True)
+    if "setuptools" in built.stderr and built.returncode:
+        pytest.skip(f"cannot build here: {built.stderr.strip().splitlines()[-1]}")
+    assert built.returncode == 0, built.stderr
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        names = wheel.namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"tts_compress"}
+    shipped = [p.relative_to(ROOT) for d in ("calib", "eval") for p in (ROOT / d).rglob("*.toml")]
+    for path in shipped:
+        assert f"tts_compress/_{path.as_posix()}" in names
+    for path in (PACKAGE / "voices").glob("*"):
+        assert f"tts_compress/voices/{path.name}" in names
+    for module in _modules(PACKAGE):
+        assert module.relative_to(ROOT).as_posix() in names
+
+
+def test_import_loads_nothing_heavy() -> None:
+    heavy = {"torch", "onnxruntime", "onnx", "pydantic", "numpy", "piper"}
+    command = f"import sys, tts_compress; print(*({heavy!r} & sys.modules.keys()))"
+    run = subprocess.run(
+        [sys.executable, "-c", command], check=True, capture_output=True, text=True
+    )
+    assert not run.stdout.split()
+
+
+def test_public_names_resolve() -> None:
+    assert len(set(tts_compress.__all__)) == len(tts_compress.__all__)
+    assert set(tts_compress._HOMES) == set(tts_compress.__all__)
+    for name in tts_compress.__all__:
+        assert getattr(tts_compress, name) is not None
+        assert name in dir(tts_compress)
+
+
+def test_unknown_public_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="squash"):
+        _ = tts_compress.squash
+
+
+@pytest.mark.parametrize("module", _modules(PACKAGE), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_module_is_small_documented_and_named_for_something(module: Path) -> None:
+    text = module.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 400
+    assert module.stem not in _NAMES_OF_NOTHING
+    assert ast.get_docstring(ast.parse(text))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [m for m in _modules(PACKAGE) if m.name not in {"__init__.py", "__main__.py"}],
+    ids=lambda p: str(p.relative_to(PACKAGE)),
+)
+def test_exports_are_sorted_and_defined(module: Path) -> None:
+    """`__all__` is what a module offers; a name in it that does not exist breaks star imports."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    defined: set[str] = set()
+    exported: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            defined |= {target.id for target in targets if isinstance(target, ast.Name)}
+            if "__all__" in defined and not exported and node.value is not None:
+                exported = ast.literal_eval(node.value)
+        elif isinstance(node, ast.ImportFrom):
+            defined |= {alias.asname or alias.name for alias in node.names}
+    public = {name for name in exported if not name.startswith("_")}
+    assert exported
+    assert public <= defined
