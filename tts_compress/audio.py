@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.errors import ModelError
+from tts_compress.errors import ArtifactError, ModelError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,10 +38,17 @@ class Audio:
 
 
 def write_wav(path: Path, audio: Audio, *, encoding: Literal["PCM_16", "FLOAT"] = "PCM_16") -> None:
-    """Write a mono WAV file; `FLOAT` keeps every sample exactly, `PCM_16` plays everywhere."""
+    """Write a mono WAV file; `FLOAT` keeps every sample exactly, `PCM_16` plays everywhere.
+
+    Raises:
+        ArtifactError: The file cannot be written.
+    """
     import soundfile
 
-    soundfile.write(path, audio.samples, audio.sample_rate, subtype=encoding, format="WAV")
+    try:
+        soundfile.write(path, audio.samples, audio.sample_rate, subtype=encoding, format="WAV")
+    except (OSError, soundfile.LibsndfileError) as error:
+        raise ArtifactError(f"cannot write '{path}': {error}") from error
 
 
 def read_wav(path: Path) -> Audio:
@@ -54,7 +61,8 @@ def read_wav(path: Path) -> Audio:
 
     try:
         samples, sample_rate = soundfile.read(path, dtype="float32", always_2d=True)
-    except (OSError, soundfile.LibsndfileError) as error:
+    # A name such as `x.raw` stands for samples without a header, and is a TypeError.
+    except (OSError, TypeError, soundfile.LibsndfileError) as error:
         raise ModelError(f"cannot read audio from '{path}': {error}") from error
     if samples.shape[1] != 1:
         raise ModelError(f"'{path}' has {samples.shape[1]} channels; mono audio is needed")

@@ -50,8 +50,10 @@ class Environment:
     packages: dict[str, str]
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain data for JSON."""
-        return asdict(self)
+        """Return plain data that is equal after a round through JSON."""
+        plain = asdict(self)
+        plain["processor"]["features"] = list(self.processor.features)
+        return plain
 
 
 def describe_processor() -> Processor:

@@ -42,7 +42,7 @@ T = TypeVar("T")
 class Record(BaseModel):
     """A part of the document: immutable, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Pair(Record, Generic[T]):

@@ -1,0 +1,194 @@
+"""What a user of the shell sees: exit codes, one plain line per error, JSON on request."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tts_compress.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_quantize_saves_an_artifact_and_says_what_it_holds(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "small"
+    arguments = ["quantize", str(tiny_path), "--scheme", "int8-weight-only"]
+    assert main([*arguments, "--output", str(target)]) == 0
+    printed = capsys.readouterr().out
+    assert "times smaller" in printed
+    assert "Conv int8/none" in printed
+    assert (target / "manifest.json").is_file()
+
+
+def test_quantize_prints_json_for_machines(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "small"
+    arguments = ["quantize", str(tiny_path), "--scheme", "bf16", "--output", str(target)]
+    assert main([*arguments, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["scheme"] == "bf16"
+    assert printed["candidate_bytes"] == (target / "tiny.onnx").stat().st_size
+
+
+def test_quantize_overwrites_only_with_force(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["quantize", str(tiny_path), "--scheme", "bf16", "--output", str(tmp_path / "x")]
+    assert main(arguments) == 0
+    assert main(arguments) == 2
+    assert "--force" in capsys.readouterr().err
+    assert main([*arguments, "--force"]) == 0
+
+
+def test_force_never_replaces_a_directory_that_is_not_ours(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("years of work")
+    arguments = ["quantize", str(tiny_path), "--output", str(precious), "--force"]
+    assert main(arguments) == 2
+    assert "not ours" in capsys.readouterr().err
+    assert (precious / "thesis.txt").read_text() == "years of work"
+
+
+def _missing(tmp_path: Path, _: Path) -> list[str]:
+    return ["quantize", str(tmp_path / "nothing.onnx"), "--output", str(tmp_path / "o")]
+
+
+def _truncated(tmp_path: Path, voice: Path) -> list[str]:
+    cut = tmp_path / "cut.onnx"
+    cut.write_bytes(voice.read_bytes()[:1000])
+    (tmp_path / "cut.onnx.json").write_bytes(Path(f"{voice}.json").read_bytes())
+    return ["quantize", str(cut), "--output", str(tmp_path / "o")]
+
+
+def _without_json(tmp_path: Path, voice: Path) -> list[str]:
+    alone = tmp_path / "alone.onnx"
+    alone.write_bytes(voice.read_bytes())
+    return ["quantize", str(alone), "--output", str(tmp_path / "o")]
+
+
+def _no_scheme(tmp_path: Path, voice: Path) -> list[str]:
+    return ["quantize", str(voice), "--scheme", "int3", "--output", str(tmp_path / "o")]
+
+
+def _no_suite(tmp_path: Path, voice: Path) -> list[str]:
+    paths = [str(voice), str(voice)]
+    return ["evaluate", *paths, "--suite", "klingon", "--output", str(tmp_path / "o")]
+
+
+def _empty_text(tmp_path: Path, voice: Path) -> list[str]:
+    return ["synthesize", str(voice), " ", "--output", str(tmp_path / "o.wav")]
+
+
+def _unwritable(tmp_path: Path, voice: Path) -> list[str]:
+    (tmp_path / "file").write_text("not a directory")
+    arguments = ["quantize", str(voice), "--scheme", "bf16"]
+    return [*arguments, "--output", str(tmp_path / "file" / "o")]
+
+
+def _unwritable_audio(tmp_path: Path, voice: Path) -> list[str]:
+    return ["synthesize", str(voice), "Hello.", "--output", str(tmp_path / "no" / "o.wav")]
+
+
+def _no_report(tmp_path: Path, _: Path) -> list[str]:
+    return ["gate", str(tmp_path / "report.json")]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (_missing, "no file"),
+        (_truncated, "not a readable ONNX file"),
+        (_without_json, ".onnx.json"),
+        (_no_scheme, "known schemes: int8"),
+        (_no_suite, "shipped: en-full, en-quick"),
+        (_empty_text, "nothing to speak"),
+        (_unwritable, "cannot write"),
+        (_unwritable_audio, "cannot write"),
+        (_no_report, "report.json"),
+    ],
+    ids=lambda case: getattr(case, "__name__", ""),
+)
+def test_bad_input_gets_one_plain_line_and_exit_code_2(
+    make: Callable[[Path, Path], list[str]],
+    says: str,
+    tiny_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(make(tmp_path, tiny_path)) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert says in lines[0]
+    assert not (tmp_path / "o").exists()
+
+
+def test_synthesize_writes_speech_that_a_seed_repeats(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, other = (tmp_path / f"{name}.wav" for name in ("first", "second", "other"))
+    for path, seed in ((first, "1"), (second, "1"), (other, "2")):
+        arguments = ["synthesize", str(tiny_path), "Hello there.", "--seed", seed]
+        assert main([*arguments, "--output", str(path)]) == 0
+    assert "s of speech" in capsys.readouterr().out
+    assert first.read_bytes() == second.read_bytes()
+    assert first.read_bytes() != other.read_bytes()
+
+
+def test_inspect_shows_components_and_what_was_done(
+    compressed: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(compressed("int8")), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["scheme"] == "int8"
+    assert [part["name"] for part in found["components"]] == ["enc_p", "dp", "flow", "dec"]
+    assert sum(found["counts"].values()) == sum(
+        sum(part["operators"].values()) for part in found["components"]
+    )
+    assert main(["inspect", str(compressed("int8"))]) == 0
+    assert "duration predictor" in capsys.readouterr().out
+
+
+def test_schemes_lists_every_scheme_with_its_families(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["schemes", "--json"]) == 0
+    found = {
+        row["scheme"]: row["families"] for row in json.loads(capsys.readouterr().out)["schemes"]
+    }
+    assert found["int8"] == ["piper"]
+    assert main(["schemes"]) == 0
+    assert "int8-weight-only" in capsys.readouterr().out
+
+
+def test_help_and_import_load_no_heavy_package() -> None:
+    """A slow `--help` is how command lines lose people; the heavy packages load when needed."""
+    heavy = {"torch", "onnxruntime", "onnx", "numpy", "pydantic", "rich", "matplotlib"}
+    program = (
+        "import sys; from tts_compress.cli import _parser; _parser().format_help(); "
+        f"print(sorted({heavy!r} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_a_closed_pipe_is_no_error(tiny_path: Path) -> None:
+    command = [sys.executable, "-m", "tts_compress.cli", "inspect", str(tiny_path), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        run.stdout.close()
+        assert run.stderr.read() == b""
+    assert run.returncode == 0
