@@ -50,11 +50,13 @@ def read_config(path: Path, kind: type[_File]) -> _File:
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        # Read as JSON, because strict mode takes a tuple field from a JSON array only. A date,
+        # which JSON does not know, is a TypeError; no file of ours holds one.
+        text = json.dumps(table)
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise RecipeError(f"cannot read '{path}': {error}") from error
     try:
-        # Read as JSON, because strict mode takes a tuple field from a JSON array only.
-        return kind.model_validate_json(json.dumps(table))
+        return kind.model_validate_json(text)
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']}"

@@ -27,12 +27,12 @@ def data_file(kind: str, name: str) -> Path:
         RecipeError: Neither exists; the message lists the shipped names.
     """
     if name.endswith(".toml"):
-        if (own := Path(name)).is_file():
+        if _is_file(own := Path(name)):
             return own
         raise RecipeError(f"no file '{name}'; give an existing .toml file or a shipped name")
     root, folder = kind.split("/")
     shipped = _data_root(root) / folder / f"{name}.toml"
-    if shipped.is_file() and shipped.parent.name == folder:
+    if _is_file(shipped) and shipped.parent.name == folder:
         return shipped
     known = ", ".join(data_names(kind)) or "none"
     raise RecipeError(
@@ -49,3 +49,10 @@ def data_names(kind: str) -> list[str]:
 def demo_voice() -> Path:
     """Return the embedded demo voice's ONNX file."""
     return _PACKAGE / "voices" / "demo.onnx"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name too long to be one, a folder nobody may look into
+        return False

@@ -1,0 +1,85 @@
+"""Speech in memory and on disk."""
+
+from __future__ import annotations
+
+import wave
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from tts_compress.audio import Audio, read_wav, write_wav
+from tts_compress.errors import ArtifactError, ModelError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+
+def test_duration_is_samples_over_rate() -> None:
+    assert Audio(samples=np.zeros(8000, np.float32), sample_rate=16000).duration_s == 0.5
+
+
+@given(
+    samples=arrays(np.float32, st.integers(0, 50), elements=st.floats(-4, 4, width=32)),
+    rate=st.sampled_from([8000, 16000, 22050, 48000]),
+)
+def test_float_wav_keeps_every_sample(
+    tmp_path_factory: pytest.TempPathFactory, samples: npt.NDArray[np.float32], rate: int
+) -> None:
+    """Also those beyond full scale, which an evaluation has to see."""
+    path = tmp_path_factory.mktemp("wav") / "x.wav"
+    write_wav(path, Audio(samples=samples, sample_rate=rate), encoding="FLOAT")
+    found = read_wav(path)
+    np.testing.assert_array_equal(found.samples, samples)
+    assert found.samples.dtype == np.float32
+    assert found.sample_rate == rate
+
+
+def test_pcm_wav_plays_in_the_standard_library_and_saturates(tmp_path: Path) -> None:
+    """Values beyond full scale stay at full scale; wrapping round would be a loud click."""
+    path = tmp_path / "x.wav"
+    samples = np.array([0.0, 0.5, -0.5, 1.5, -1.5], np.float32)
+    write_wav(path, Audio(samples=samples, sample_rate=16000))
+    with wave.open(str(path)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 16000)
+        integers = np.frombuffer(file.readframes(5), "<i2")
+    assert integers.tolist() == [0, 16384, -16384, 32767, -32768]
+
+
+@pytest.mark.parametrize("content", [b"", b"RIFF", b"no audio at all" * 20], ids=str)
+def test_unreadable_file_is_a_model_error(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.wav"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"x\.wav"):
+        read_wav(path)
+
+
+@pytest.mark.parametrize("name", ["missing.wav", "missing.raw"])
+def test_missing_file_is_a_model_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ModelError, match=name):
+        read_wav(tmp_path / name)
+
+
+def test_headerless_file_is_a_model_error(tmp_path: Path) -> None:
+    """Soundfile takes the suffix .raw for headerless samples and raises a TypeError."""
+    (tmp_path / "x.raw").write_bytes(bytes(100))
+    with pytest.raises(ModelError, match=r"x\.raw"):
+        read_wav(tmp_path / "x.raw")
+
+
+def test_stereo_is_refused(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "x.wav", np.zeros((10, 2)), 16000)
+    with pytest.raises(ModelError, match="2 channels; mono"):
+        read_wav(tmp_path / "x.wav")
+
+
+def test_unwritable_output_is_an_artifact_error(tmp_path: Path) -> None:
+    audio = Audio(samples=np.zeros(10, np.float32), sample_rate=16000)
+    with pytest.raises(ArtifactError, match=r"cannot write '.*x\.wav'"):
+        write_wav(tmp_path / "no folder" / "x.wav", audio)

@@ -1,0 +1,30 @@
+"""The error tree is what callers catch."""
+
+from __future__ import annotations
+
+import pytest
+
+from tts_compress import errors
+
+_KINDS = [n for n in errors.__all__ if n.endswith("Error") and n != "TTSCompressError"]
+
+
+@pytest.mark.parametrize("name", _KINDS)
+def test_every_error_is_caught_by_the_root(name: str) -> None:
+    assert issubclass(getattr(errors, name), errors.TTSCompressError)
+
+
+@pytest.mark.parametrize("name", _KINDS)
+def test_every_error_is_in_the_drawing(name: str) -> None:
+    assert name in str(errors.__doc__)
+
+
+def test_no_error_shadows_a_builtin() -> None:
+    assert not set(errors.__all__) & set(dir(__builtins__))
+
+
+def test_missing_extra_names_the_line_that_installs_it() -> None:
+    error = errors.MissingExtraError("torch", "torch")
+    assert str(error) == (
+        "'torch' is not installed; install it with: pip install 'tts-compress[torch]'"
+    )
