@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ class FakeModel:
 
     def speak(self, text: str) -> Audio:
         """Speak without noise."""
-        return self.synthesize(text, seed=None)
+        audio = self.synthesize(text, seed=None)
+        return replace(audio, samples=audio.samples[:0]) if "mute" in self._ways else audio
 
     def model_file(self) -> Path:
         """Return the JSON file."""

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from tts_compress.errors import RecipeError
 from tts_compress.evaluate import Gate, Gates, check, read_gates
 from tts_compress.paths import data_names
+from tts_compress.report.evaluation import Evaluation, Health
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,3 +137,28 @@ def test_a_file_without_gates_is_refused(tmp_path: Path) -> None:
 def test_shipped_gates_read(name: str) -> None:
     """The shipped files keep to the schema and to their names."""
     assert name == read_gates(name).name
+
+
+def test_the_default_gates_ask_for_smaller_faster_and_as_good() -> None:
+    """What every gate file for shipping has to look at."""
+    for name in data_names("eval/gates"):
+        asked = {(gate.metric, gate.direction) for gate in read_gates(name).gate}
+        assert {
+            ("wer.interval.1", "at-most"),
+            ("size.candidate_bytes", "at-most"),
+            ("latency.p50_ratio", "at-least"),
+            ("duration.ratio", "at-least"),
+            ("duration.ratio", "at-most"),
+            *((f"health.candidate.{field}", "at-most") for field in Health.model_fields),
+        } <= asked
+
+
+@pytest.mark.parametrize("name", data_names("eval/gates"))
+def test_every_shipped_metric_is_in_the_document(name: str) -> None:
+    """A mistyped path would fail every candidate."""
+    for gate in read_gates(name).gate:
+        for path in filter(None, (gate.metric, gate.baseline)):
+            kind: Any = Evaluation
+            for part in path.split("."):
+                if not part.isdecimal():
+                    kind = kind.model_fields[part].annotation

@@ -27,4 +27,4 @@ except Exception as error:
     print(type(error).__name__)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "RecipeError" == done.stdout.strip()
+    assert done.stdout.strip() == "RecipeError"

@@ -17,8 +17,13 @@ __all__ = ["FLOOR_DB", "MELS", "log_mel", "mel_filters", "window_length"]
 
 MELS = 80
 
-FLOOR_DB = -80.0
-"""Below a full-scale sine by this much counts as silence: differences nobody hears stay small."""
+FLOOR_DB = -60.0
+"""Below a full-scale sine by this much counts as silence.
+
+Rounding to 8 bits leaves a hiss about 37 dB below the voice. Measured on the demo voice with a
+floor of -80 dB, that hiss in pauses and empty bands is as far (0.71 dB) as a decoder with a wrong
+weight (0.71 dB); with -60 dB it is 0.12 dB against 0.54 dB.
+"""
 
 
 def window_length(sample_rate: int) -> int:

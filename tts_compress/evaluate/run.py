@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -105,7 +106,8 @@ def _run(
         duration=found.duration,
         health=found.health,
         floors=found.floors,
-        environment=describe_environment().to_dict(),
+        # Plain JSON from the start, so that a report that is read again is equal to this one.
+        environment=json.loads(json.dumps(describe_environment().to_dict())),
         utterances=found.utterances,
     )
 
