@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,6 +105,8 @@ class Manifest:
         Raises:
             ArtifactError: The text is not a manifest of this format version.
         """
+        from pydantic import TypeAdapter
+
         try:
             raw = json.loads(text)
             if raw["format_version"] != _FORMAT_VERSION:
@@ -111,13 +114,10 @@ class Manifest:
                     f"manifest has format version {raw['format_version']!r}; "
                     f"this release reads {_FORMAT_VERSION}: upgrade tts-compress"
                 )
-            raw["source"] = Source(**raw["source"])
-            raw["layers"] = tuple(LayerRecord(**layer) for layer in raw["layers"])
-            if raw["calibration"] is not None:
-                raw["calibration"] = CalibrationRecord(**raw["calibration"])
-            return Manifest(**raw)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ArtifactError(f"not a manifest: {error!r}") from error
+            return TypeAdapter(Manifest).validate_python(raw)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            reason = " ".join(str(error).split())
+            raise ArtifactError(f"not a manifest: {type(error).__name__}: {reason}") from error
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -198,7 +198,8 @@ def write_text_atomically(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise ArtifactError(f"cannot write '{path}': {error.strerror or error}") from error
 
 
@@ -217,7 +218,11 @@ def check_replaceable(target: Path, marker: str, *, force: bool) -> None:
         return
     if not target.is_dir():
         raise ArtifactError(f"'{target}' exists and is not a directory; choose another output")
-    if not any(target.iterdir()):
+    try:
+        empty = not any(target.iterdir())
+    except OSError as error:
+        raise ArtifactError(f"cannot read '{target}': {error.strerror or error}") from error
+    if empty:
         return
     if not force:
         raise ArtifactError(f"'{target}' exists; use --force to replace it, or another output")
@@ -234,14 +239,22 @@ def _swap(partial: Path, target: Path) -> None:
         return
     old = partial.with_name(f"{partial.name}-old")
     target.replace(old)
-    partial.replace(target)
+    try:
+        partial.replace(target)
+    except OSError:
+        old.replace(target)
+        raise
     shutil.rmtree(old, ignore_errors=True)
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what runs that are no longer alive left beside `target`."""
+    """Remove what runs that are no longer alive left beside `target`.
+
+    One with our own number was left by another process: in containers every run may have it.
+    """
     prefix = f".{target.name}.partial-"
-    for leftover in target.parent.glob(f"{prefix}*"):
+    for leftover in target.parent.glob(f"{glob.escape(prefix)}*"):
         pid = leftover.name.removeprefix(prefix).removesuffix("-old")
-        if not (pid.isdigit() and Path(f"/proc/{pid}").exists()):
+        alive = pid.isdigit() and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
+        if not alive:
             shutil.rmtree(leftover, ignore_errors=True)
