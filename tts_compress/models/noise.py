@@ -81,7 +81,12 @@ def _read_noise(name: str, random: onnx.NodeProto) -> list[onnx.NodeProto]:
             operator, inputs, [f"{name}/{part}"], f"{name}/{part}", **attributes
         )
 
-    dtype = next((a.i for a in random.attribute if a.name == "dtype"), TensorProto.FLOAT)
+    attributes = {a.name: helper.get_attribute_value(a) for a in random.attribute}
+
+    def constant(value: float, part: str) -> onnx.NodeProto:
+        tensor = numpy_helper.from_array(np.array(value, np.float32))
+        return node("Constant", [], part, value=tensor)
+
     nodes = [
         node("Shape", [random.input[0]], "shape"),
         node("ReduceProd", [f"{name}/shape"], "size", keepdims=1),
@@ -94,8 +99,13 @@ def _read_noise(name: str, random: onnx.NodeProto) -> list[onnx.NodeProto]:
         # [B, C, T] is filled as [B, T, C].
         node("Gather", [f"{name}/shape", f"{_PREFIX}time_major"], "time_major_shape"),
         node("Reshape", [f"{name}/flat", f"{name}/time_major_shape"], "time_major"),
-        node("Transpose", [f"{name}/time_major"], "values", perm=[0, 2, 1]),
+        node("Transpose", [f"{name}/time_major"], "standard", perm=[0, 2, 1]),
+        constant(attributes.get("scale", 1.0), "deviation"),
+        constant(attributes.get("mean", 0.0), "mean"),
+        node("Mul", [f"{name}/standard", f"{name}/deviation"], "scaled"),
+        node("Add", [f"{name}/scaled", f"{name}/mean"], "values"),
     ]
+    dtype = attributes.get("dtype", TensorProto.FLOAT)
     nodes.append(helper.make_node("Cast", [f"{name}/values"], [random.output[0]], name, to=dtype))
     return nodes
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["read_graph"]
 
+_FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
+
 
 def read_graph(path: Path) -> onnx.ModelProto:
     """Return the whole model, weights included.
@@ -38,7 +40,7 @@ def read_graph(path: Path) -> onnx.ModelProto:
 
 def _check_weights(path: Path, model: onnx.ModelProto) -> None:
     for tensor in model.graph.initializer:
-        if tensor.data_type not in {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16}:
+        if tensor.data_type not in _FLOATS:
             continue
         try:
             values = numpy_helper.to_array(tensor)

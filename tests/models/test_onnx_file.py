@@ -1,0 +1,133 @@
+"""Files that nobody vouches for end in a voice or in one clear error."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.errors import ModelError
+from tts_compress.models.onnx_file import read_graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+
+def _model(weight: npt.NDArray[np.generic]) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["w"], ["y"])],
+        "tiny",
+        [],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 15)])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """An ONNX file with one weight."""
+    path = tmp_path / "voice.onnx"
+    onnx.save(_model(np.arange(1000, dtype=np.float32)), path)
+    return path
+
+
+def test_sound_file_is_read(file: Path) -> None:
+    assert len(read_graph(file).graph.node) == 1
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no file '.*nothing\.onnx'"):
+        read_graph(tmp_path / "nothing.onnx")
+
+
+def test_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError):
+        read_graph(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 10, 50, 100, 1000, 4000, -100, -10, -1])
+def test_truncated_file_is_refused(file: Path, kept: int) -> None:
+    file.write_bytes(file.read_bytes()[:kept])
+    with pytest.raises(ModelError, match=r"voice\.onnx"):
+        read_graph(file)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with pytest.raises(ModelError):
+        read_graph(file)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4))
+def test_flipped_bytes_are_read_or_refused(tmp_path: Path, flips: list[tuple[int, int]]) -> None:
+    """A changed byte may be harmless; it must never be another exception."""
+    content = bytearray(_model(np.arange(20, dtype=np.float32)).SerializeToString())
+    for place, value in flips:
+        content[place % len(content)] = value
+    path = tmp_path / "flipped.onnx"
+    path.write_bytes(content)
+    with contextlib.suppress(ModelError):
+        read_graph(path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_weights_that_are_not_finite_are_refused(
+    tmp_path: Path, value: float, dtype: type[np.floating]
+) -> None:
+    onnx.save(_model(np.array([1.0, value], dtype)), tmp_path / "voice.onnx")
+    with pytest.raises(ModelError, match="weight 'w' has values that are not finite"):
+        read_graph(tmp_path / "voice.onnx")
+
+
+def _outside(folder: Path, location: str) -> Path:
+    """Write a model whose weight is in another file."""
+    model = _model(np.arange(1000, dtype=np.float32))
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    path = folder / "voice.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("location", ["../secret", "/etc/hostname", "../../secret"])
+def test_weights_outside_the_folder_are_refused(tmp_path: Path, location: str) -> None:
+    (tmp_path / "voice").mkdir()
+    (tmp_path / "secret").write_bytes(bytes(4000))
+    with pytest.raises(ModelError, match=r"voice\.onnx"):
+        read_graph(_outside(tmp_path / "voice", location))
+
+
+def test_weights_through_a_link_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "voice").mkdir()
+    (tmp_path / "secret").write_bytes(bytes(4000))
+    (tmp_path / "voice" / "link").symlink_to(tmp_path / "secret")
+    with pytest.raises(ModelError, match=r"voice\.onnx"):
+        read_graph(_outside(tmp_path / "voice", "link"))
+
+
+def test_missing_weights_file_is_not_called_a_missing_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"weights\.bin"):
+        read_graph(_outside(tmp_path, "weights.bin"))
+
+
+def test_weight_with_too_few_values_is_refused(tmp_path: Path) -> None:
+    model = _model(np.arange(10, dtype=np.float32))
+    model.graph.initializer[0].dims[0] = 11
+    onnx.save(model, tmp_path / "voice.onnx")
+    with pytest.raises(ModelError, match="weight 'w' is malformed"):
+        read_graph(tmp_path / "voice.onnx")
