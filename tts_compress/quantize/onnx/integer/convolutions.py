@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tts_compress.quantize.onnx.integer.emitter import Emitter
     from tts_compress.quantize.onnx.rewrite.graph import Array, Graph
 
-__all__ = ["convolve", "is_convolution", "is_pointwise", "project", "upsample"]
+__all__ = ["convolve", "is_convolution", "upsample"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,40 +63,8 @@ def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
         stride=integers(node, "strides", [1])[0],
     )
     source = emitter.codes(node.input[0])
-    same = kernel.stride == 1 and begin + end == kernel.dilation * (weight.shape[2] - 1)
     made = _emit(emitter, source, kernel, out)
-    emitter.define(node.output[0], Coded(made, out, source.multiple if same else 1))
-
-
-def project(emitter: Emitter, node: onnx.NodeProto) -> None:
-    """Emit a pointwise Conv whose result nobody reads as codes: it leaves the integers unrounded.
-
-    The accumulator of a matrix product is scaled straight to FP32, (B, T, C) -> (B, T, C_out).
-    """
-    graph, stem = emitter.graph, node.output[0]
-    weight = _constant(emitter, node, 1)
-    source = emitter.codes(node.input[0])
-    codes, scales = quantize_channels(weight[:, :, 0], emitter.plan.weight_limit)
-    into_scale, into_zero = emitter.names(source.code)
-    inputs = [
-        source.tensor,
-        graph.add_constant(f"{stem}.weight", codes.T),
-        into_scale,
-        graph.add_constant(f"{stem}.weight_scale", scales),
-        into_zero,
-        graph.add_constant(f"{stem}.weight_zero", np.zeros(len(codes), np.int8)),
-        graph.add_constant(f"{stem}.bias", _bias(emitter, node, len(codes)).astype(np.float32)),
-    ]
-    last = graph.fresh(f"{stem}.last")
-    graph.add("MatMulIntegerToFloat", inputs, [last], domain=CONTRIB)
-    graph.add("Transpose", [last], [stem], perm=[0, 2, 1])  # (B, T, C) -> (B, C, T)
-
-
-def is_pointwise(graph: Graph, node: onnx.NodeProto) -> bool:
-    """Return whether a convolution that has an integer form looks at one frame at a time."""
-    weight = graph.constant(node.input[1])
-    plain = integers(node, "strides", [1]) == (1,) and not any(integers(node, "pads"))
-    return node.op_type == "Conv" and weight is not None and weight.shape[2] == 1 and plain
+    emitter.define(node.output[0], Coded(made, out))
 
 
 def upsample(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
@@ -117,7 +85,7 @@ def upsample(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
     samples = graph.add("Reshape", [frames, shape], [graph.fresh(f"{stem}.samples")])
     made = graph.fresh(f"{stem}.codes")
     cut_samples(graph, samples, made, phases, axis=1)
-    emitter.define(stem, Coded(made, out, source.multiple * phases.stride))
+    emitter.define(stem, Coded(made, out))
 
 
 def _emit(emitter: Emitter, source: Coded, kernel: Kernel, out: Affine) -> str:

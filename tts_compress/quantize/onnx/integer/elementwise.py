@@ -39,7 +39,7 @@ def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
         domain=CONTRIB,
     )
     name = graph.add("Max", [source.tensor, small], [graph.fresh(f"{made}.codes")])
-    emitter.define(made, source.as_codes(name))
+    emitter.define(made, Coded(name, code))
 
 
 def relu(emitter: Emitter, node: onnx.NodeProto) -> None:
@@ -49,7 +49,7 @@ def relu(emitter: Emitter, node: onnx.NodeProto) -> None:
     if source.code.zero:
         inputs = [source.tensor, emitter.zero(source.code.zero)]
         name = emitter.graph.add("Max", inputs, [emitter.graph.fresh(f"{made}.codes")])
-    emitter.define(made, source.as_codes(name))
+    emitter.define(made, Coded(name, source.code))
 
 
 def total(emitter: Emitter, node: onnx.NodeProto) -> None:
@@ -63,8 +63,7 @@ def total(emitter: Emitter, node: onnx.NodeProto) -> None:
 def scale(emitter: Emitter, node: onnx.NodeProto, factor: float) -> None:
     """Multiply by a constant: the bytes stay, only their meaning changes."""
     source = emitter.codes(node.input[0])
-    coded = source.as_codes(source.tensor, source.code.times(factor))
-    emitter.define(node.output[0], coded)
+    emitter.define(node.output[0], Coded(source.tensor, source.code.times(factor)))
 
 
 def sigmoid(emitter: Emitter, node: onnx.NodeProto) -> None:
@@ -108,5 +107,4 @@ def _define(
     name = emitter.graph.fresh(f"{node.output[0]}.codes")
     domain = CONTRIB if op.startswith("QLinear") else ""
     emitter.graph.add(op, inputs, [name], domain=domain, **attributes)
-    multiple = emitter.codes(node.input[0]).multiple
-    emitter.define(node.output[0], Coded(name, out, multiple))
+    emitter.define(node.output[0], Coded(name, out))

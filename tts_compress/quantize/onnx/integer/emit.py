@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from tts_compress.quantize.onnx.integer import elementwise
 from tts_compress.quantize.onnx.integer.affine import Affine
-from tts_compress.quantize.onnx.integer.convolutions import convolve, project, upsample
+from tts_compress.quantize.onnx.integer.convolutions import convolve, upsample
 from tts_compress.quantize.onnx.integer.emitter import CONTRIB, Emitter
+from tts_compress.quantize.onnx.integer.projection import project
 from tts_compress.quantize.onnx.integer.region import Region, find_region, positive_factor
 from tts_compress.quantize.onnx.rewrite.graph import Graph
 

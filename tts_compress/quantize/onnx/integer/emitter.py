@@ -28,12 +28,6 @@ class Coded:
 
     tensor: str
     code: Affine
-    multiple: int = 1
-    """A number that T is known to be divisible by."""
-
-    def as_codes(self, tensor: str, code: Affine | None = None) -> Coded:
-        """Return other codes of the same length."""
-        return Coded(tensor, code or self.code, self.multiple)
 
 
 class Emitter:

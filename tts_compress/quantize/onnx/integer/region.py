@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tts_compress.errors import QuantizationError
-from tts_compress.quantize.onnx.integer.convolutions import is_convolution, is_pointwise
-from tts_compress.quantize.onnx.rewrite.graph import Graph, integer
+from tts_compress.quantize.onnx.integer.convolutions import is_convolution
+from tts_compress.quantize.onnx.integer.projection import can_project
+from tts_compress.quantize.onnx.rewrite.graph import Graph, integer, integers
 
 if TYPE_CHECKING:
     import onnx
@@ -41,11 +42,16 @@ def find_region(graph: Graph, plan: IntegerPlan) -> Region:
     nodes = _grow(graph, _planned(graph, plan))
     inside = {id(node) for node in nodes}
     real, clipped = set(), set()
+    multiples = _multiples(graph, nodes)
     for node in nodes:
         made = node.output[0]
         readers = graph.readers(made)
         coded = [reader for reader in readers if id(reader) in inside]
-        if node.op_type == "Conv" and not coded and is_pointwise(graph, node):
+        if (
+            node.op_type == "Conv"
+            and not coded
+            and can_project(graph, node, multiples.get(node.input[0], 1))
+        ):
             real.add(made)
         only = graph.only_reader(made)
         if node.op_type == "Conv" and coded and only is not None and only.op_type == "Relu":
@@ -112,6 +118,22 @@ def _grow(graph: Graph, planned: set[int]) -> list[onnx.NodeProto]:
             kept.append(node)
             wanted.update(node.input)
     return kept[::-1]
+
+
+def _multiples(graph: Graph, nodes: list[onnx.NodeProto]) -> dict[str, int]:
+    """Return a divisor of the length of every tensor of a region, where it is not just 1."""
+    known: dict[str, int] = {}
+    for node in nodes:
+        multiple = known.get(node.input[0], 1)
+        if node.op_type == "ConvTranspose":
+            multiple *= integers(node, "strides", [1])[0]
+        elif node.op_type == "Conv":
+            weight, (dilation,) = graph.constant(node.input[1]), integers(node, "dilations", [1])
+            reach = 0 if weight is None else dilation * (weight.shape[2] - 1)
+            same = sum(integers(node, "pads", [0, 0])) == reach
+            multiple = multiple if same and integers(node, "strides", [1]) == (1,) else 1
+        known[node.output[0]] = multiple
+    return known
 
 
 def _follows(graph: Graph, node: onnx.NodeProto, made: set[str]) -> bool:

@@ -12,6 +12,7 @@ from tts_compress.quantize.onnx.rewrite.graph import Graph
 from tts_compress.quantize.onnx.rewrite.masks import drop_masks, single_utterance
 from tts_compress.quantize.onnx.rewrite.merge import merge_pointwise
 from tts_compress.quantize.onnx.rewrite.neutral import drop_neutral
+from tts_compress.quantize.onnx.rewrite.padding import fold_padding
 from tts_compress.quantize.onnx.rewrite.split import split_convolutions
 from tts_compress.quantize.onnx.rewrite.upsample import expand_upsampling
 
@@ -24,6 +25,7 @@ __all__ = [
     "drop_masks",
     "drop_neutral",
     "expand_upsampling",
+    "fold_padding",
     "merge_pointwise",
     "rewrite",
     "single_utterance",
@@ -34,6 +36,7 @@ REWRITES = (
     single_utterance,
     drop_masks,
     drop_neutral,
+    fold_padding,
     split_convolutions,
     merge_pointwise,
 )
@@ -47,5 +50,8 @@ def rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, int]]:
         model: A prepared graph (constants folded); it is not changed.
     """
     graph = Graph(model)
-    counts = {step.__name__: step(graph) for step in REWRITES}
+    counts = {}
+    for step in REWRITES:
+        counts[step.__name__] = step(graph)
+        graph.sweep()
     return graph.finish(), counts

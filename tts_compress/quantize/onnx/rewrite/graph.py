@@ -14,7 +14,16 @@ from onnx import helper, numpy_helper
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Array", "Graph", "copy_attributes", "integer", "integers", "is_automatic", "real"]
+__all__ = [
+    "Array",
+    "Graph",
+    "copy_attributes",
+    "integer",
+    "integers",
+    "is_automatic",
+    "real",
+    "text",
+]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -32,6 +41,11 @@ def integers(node: onnx.NodeProto, name: str, default: Sequence[int] = ()) -> tu
 def real(node: onnx.NodeProto, name: str, default: float) -> float:
     """Return a floating-point attribute, or the default where it is not written."""
     return cast("float", _attribute(node, name, default))
+
+
+def text(node: onnx.NodeProto, name: str, default: str) -> str:
+    """Return a text attribute, or the default where it is not written."""
+    return cast("bytes", _attribute(node, name, default.encode())).decode()
 
 
 def copy_attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -146,8 +160,20 @@ class Graph:
             for position, tensor in enumerate(node.input):
                 if tensor == old:
                     node.input[position] = new
-            self._readers.setdefault(new, []).append(node)
+            others = self._readers.setdefault(new, [])
+            if all(other is not node for other in others):
+                others.append(node)
         self._readers[old] = []
+
+    def replace_input(self, node: onnx.NodeProto, position: int, tensor: str) -> None:
+        """Let one node read another tensor at one place."""
+        old = node.input[position]
+        node.input[position] = tensor
+        if old not in node.input:
+            self._readers[old] = [reader for reader in self._readers[old] if reader is not node]
+        readers = self._readers.setdefault(tensor, [])
+        if all(reader is not node for reader in readers):
+            readers.append(node)
 
     def fresh(self, name: str) -> str:
         """Return a tensor name nobody uses yet, and reserve it."""
@@ -169,6 +195,16 @@ class Graph:
     def opset(self) -> int:
         """Return the version of the standard operators."""
         return next((o.version for o in self.model.opset_import if o.domain in {"", "ai.onnx"}), 1)
+
+    def sweep(self) -> None:
+        """Take out what no graph output depends on, so that it no longer counts as a reader."""
+        present = [node for node in self.nodes if id(node) not in self._removed]
+        live = {id(node) for node in self._live(present)}
+        for node in present:
+            if id(node) not in live:
+                self.remove(node)
+        self.nodes = [node for node in present if id(node) in live]
+        self._removed.clear()  # nobody holds them any more: their ids may be given again
 
     def finish(self) -> onnx.ModelProto:
         """Return the model: nodes sorted, unread nodes and initializers dropped."""

@@ -14,8 +14,23 @@ if TYPE_CHECKING:
 __all__ = ["drop_masks", "single_utterance"]
 
 
+def single_utterance(graph: Graph) -> int:
+    """Fix the batch axis of every input and output to one utterance; return how many were open.
+
+    Programs that speak with Piper voices never pass more; and one utterance has no padding, so
+    its length is the number of its ids.
+    """
+    fixed = 0
+    for value in (*graph.model.graph.input, *graph.model.graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) and dims[0].dim_param == "batch_size":
+            dims[0].dim_value = 1
+            fixed += 1
+    return fixed
+
+
 def drop_masks(graph: Graph) -> int:
-    """Drop multiplications by the mask of valid frames; return how many were dropped.
+    """Drop multiplications by, and selections on, masks of ones; return how many were dropped.
 
     A frame is valid while its number is below the utterance's length, and there are as many frames
     as the longest utterance has. With one utterance that is all of them. Wanted, therefore: every
@@ -25,28 +40,35 @@ def drop_masks(graph: Graph) -> int:
         return 0
     dropped = 0
     for node in graph.nodes:
-        if node.op_type == "Mul" and len(node.output) == 1:
-            left, right = node.input
-            masks = [_is_mask(graph, left), _is_mask(graph, right)]
-            if any(masks) and node.output[0] not in graph.outputs:
-                graph.remove(node)
-                graph.redirect(node.output[0], left if masks[1] else right)
-                dropped += 1
+        kept = None
+        if node.op_type == "Mul":
+            kept = _unmasked(graph, node)
+        elif node.op_type == "Where" and _is_never(graph, node.input[0]):
+            kept = node.input[2]
+        if kept is not None and node.output[0] not in graph.outputs:
+            graph.remove(node)
+            graph.redirect(node.output[0], kept)
+            dropped += 1
     return dropped
 
 
-def single_utterance(graph: Graph) -> int:
-    """Fix the batch axis of every input and output to one utterance; return how many were open.
+def _unmasked(graph: Graph, product: onnx.NodeProto) -> str | None:
+    """Return the factor of a product whose other factor is a mask."""
+    left, right = (str(tensor) for tensor in product.input)
+    if _is_mask(graph, right):
+        return left
+    return right if _is_mask(graph, left) else None
 
-    Programs that speak with Piper voices never pass more.
-    """
-    fixed = 0
-    for value in (*graph.model.graph.input, *graph.model.graph.output):
-        dims = value.type.tensor_type.shape.dim
-        if len(dims) and dims[0].dim_param == "batch_size":
-            dims[0].dim_value = 1
-            fixed += 1
-    return fixed
+
+def _is_never(graph: Graph, condition: str) -> bool:
+    """Return whether a condition is Equal(mask · mask, 0), which holds nowhere."""
+    equal = graph.producer(condition)
+    if equal is None or equal.op_type != "Equal" or graph.scalar(equal.input[1]) != 0:
+        return False
+    product = graph.producer(equal.input[0])
+    if product is None or product.op_type != "Mul":
+        return False
+    return all(_is_mask(graph, _origin(graph, side)) for side in product.input)
 
 
 def _single(graph: Graph) -> bool:
@@ -72,9 +94,13 @@ def _is_mask(graph: Graph, tensor: str) -> bool:
     begin, step = graph.scalar(numbers.input[0]), graph.scalar(numbers.input[2])
     if (begin, step) != (0, 1):
         return False
-    longest = graph.producer(numbers.input[1])
     lengths = _origin(graph, less.input[1])
-    return longest is not None and longest.op_type == "ReduceMax" and longest.input[0] == lengths
+    longest = graph.producer(numbers.input[1])
+    if longest is not None and longest.op_type == "ReduceMax":
+        return str(longest.input[0]) == lengths
+    # The number of ids, against the length that was passed along with them.
+    shape = _beneath(graph, numbers.input[1], "Gather")
+    return shape is not None and shape.op_type == "Shape" and lengths in graph.inputs
 
 
 def _origin(graph: Graph, tensor: str) -> str:

@@ -1,0 +1,174 @@
+"""Convolutions that leave the integers: matrix products whose accumulator is scaled to FP32.
+
+QLinearConv can only answer in 8 bits. Where a result is read as real numbers anyway (the audio
+itself, a flow's shift, the encoder's residual stream), that rounding is spared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts_compress.quantize.onnx.integer.affine import quantize_channels
+from tts_compress.quantize.onnx.integer.emitter import CONTRIB
+from tts_compress.quantize.onnx.rewrite.graph import integers
+
+if TYPE_CHECKING:
+    import onnx
+
+    from tts_compress.quantize.onnx.integer.affine import Affine
+    from tts_compress.quantize.onnx.integer.emitter import Coded, Emitter
+    from tts_compress.quantize.onnx.rewrite.graph import Array, Graph
+
+__all__ = ["can_project", "project"]
+
+_BLOCK = 8
+"""Samples computed together where channels are few: 8 x 3 columns fill a product's registers."""
+
+_MANY = 16
+"""Output channels from which a product is wide enough by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A convolution along time with as many outputs as inputs, on codes."""
+
+    codes: Array
+    """int8, shape (C_out, C_in, K)."""
+
+    scales: Array
+    """float32, shape (C_out,)."""
+
+    bias: Array
+    """float32, shape (C_out,)."""
+
+    begin: int
+    """Zeros before the first sample."""
+
+    dilation: int
+
+
+def can_project(graph: Graph, node: onnx.NodeProto, multiple: int) -> bool:
+    """Return whether `project` can emit a convolution that has an integer form.
+
+    Args:
+        graph: Where its weight is.
+        node: The convolution.
+        multiple: A number that the input's length is known to be divisible by.
+    """
+    weight = graph.constant(node.input[1])
+    if node.op_type != "Conv" or weight is None or integers(node, "strides", [1]) != (1,):
+        return False
+    (dilation,), pads = integers(node, "dilations", [1]), integers(node, "pads", [0, 0])
+    if sum(pads) != dilation * (weight.shape[2] - 1):
+        return False
+    block = gcd(multiple, _BLOCK)
+    return len(weight) >= _MANY or (dilation == 1 and max(pads) <= block == _BLOCK)
+
+
+def project(emitter: Emitter, node: onnx.NodeProto) -> None:
+    """Emit a convolution on codes whose result is real, (B, C, T) in FP32."""
+    graph, stem = emitter.graph, node.output[0]
+    weight = graph.constant(node.input[1])
+    bias = graph.constant(node.input[2]) if len(node.input) > 2 else None
+    assert weight is not None
+    codes, scales = quantize_channels(weight, emitter.plan.weight_limit)
+    kernel = Filter(
+        codes=codes,
+        scales=scales,
+        bias=np.zeros(len(codes), np.float32) if bias is None else bias,
+        begin=integers(node, "pads", [0, 0])[0],
+        dilation=integers(node, "dilations", [1])[0],
+    )
+    source = emitter.codes(node.input[0])
+    few = len(codes) < _MANY and codes.shape[2] > 1
+    last = (_blocks if few else _frames)(emitter, stem, source, kernel)
+    graph.add("Transpose", [last], [stem], perm=[0, 2, 1])  # (B, T, C) -> (B, C, T)
+
+
+def _frames(emitter: Emitter, stem: str, source: Coded, kernel: Filter) -> str:
+    """Multiply every frame's neighbourhood, laid side by side, with the filter; (B, T, C_out)."""
+    graph, taps = emitter.graph, kernel.codes.shape[2]
+    matrix = kernel.codes.transpose(2, 1, 0).reshape(-1, len(kernel.codes))  # (K·C_in, C_out)
+    seen = source.tensor
+    if taps > 1:
+        reach = kernel.dilation * (taps - 1)
+        pads = np.array([0, kernel.begin, 0, 0, reach - kernel.begin, 0])
+        padding = graph.add_constant(f"{stem}.pads", pads)
+        inputs = [seen, padding, emitter.zero(source.code.zero)]
+        padded = graph.add("Pad", inputs, [graph.fresh(f"{stem}.padded")])
+        shifted = []
+        for tap in range(taps):
+            end = -(taps - 1 - tap) * kernel.dilation or np.iinfo(np.int64).max
+            bounds = [
+                graph.add_constant(f"{stem}.bound", np.array([value], np.int64))
+                for value in (tap * kernel.dilation, end, 1)
+            ]
+            shifted.append(graph.add("Slice", [padded, *bounds], [graph.fresh(f"{stem}.tap")]))
+        seen = graph.add("Concat", shifted, [graph.fresh(f"{stem}.taps")], axis=2)
+    return _product(emitter, stem, (seen, source.code), matrix, (kernel.scales, kernel.bias))
+
+
+def _blocks(emitter: Emitter, stem: str, source: Coded, kernel: Filter) -> str:
+    """Compute blocks of samples, each from its own frames and those of its two neighbours."""
+    graph, (outputs, channels, _) = emitter.graph, kernel.codes.shape
+    width = _BLOCK * outputs
+    shape = graph.add_constant(f"{stem}.blocks", np.array([0, -1, _BLOCK * channels]))
+    blocks = graph.add("Reshape", [source.tensor, shape], [graph.fresh(f"{stem}.blocked")])
+    # The bias belongs to each sample once: to the middle one of three contributions.
+    silent = np.zeros(width, np.float32)
+    bias = np.concatenate([silent, np.tile(kernel.bias, _BLOCK), silent])
+    scales = np.tile(kernel.scales, 3 * _BLOCK)
+    product = _product(emitter, stem, (blocks, source.code), _block_matrix(kernel), (scales, bias))
+    sizes = graph.add_constant(f"{stem}.sizes", np.array([width] * 3))
+    names = [graph.fresh(f"{stem}.{side}") for side in ("to_next", "own", "to_previous")]
+    graph.add("Split", [product, sizes], names, axis=2)
+    parts = [names[1]]
+    for name, shift in ((names[0], 1), (names[2], -1)):
+        pads = graph.add_constant(f"{stem}.shift", np.array([0, shift, 0, 0, -shift, 0]))
+        parts.append(graph.add("Pad", [name, pads], [graph.fresh(f"{name}.moved")]))
+    total = graph.add("Sum", parts, [graph.fresh(f"{stem}.total")])
+    samples = graph.add_constant(f"{stem}.samples", np.array([0, -1, outputs]))
+    return graph.add("Reshape", [total, samples], [graph.fresh(f"{stem}.last")])
+
+
+def _block_matrix(kernel: Filter) -> Array:
+    """Return what a block of frames adds to the next block, its own, and the previous one.
+
+    Returns:
+        int8, shape (_BLOCK·C_in, 3·_BLOCK·C_out).
+    """
+    outputs, channels, taps = kernel.codes.shape
+    matrix = np.zeros((_BLOCK, channels, 3, _BLOCK, outputs), np.int8)
+    for sample in range(_BLOCK):
+        for tap in range(taps):
+            position = sample + tap - kernel.begin  # of the frame, counted from the block's first
+            block, frame = divmod(position, _BLOCK)
+            matrix[frame, :, 1 + block, sample] = kernel.codes[:, :, tap].T
+    return matrix.reshape(_BLOCK * channels, -1)
+
+
+def _product(
+    emitter: Emitter,
+    stem: str,
+    source: tuple[str, Affine],
+    matrix: Array,
+    columns: tuple[Array, Array],
+) -> str:
+    """Write codes times matrix, scaled and with its bias; `columns` holds both per column."""
+    graph, (tensor, code), (scales, bias) = emitter.graph, source, columns
+    scale, zero = emitter.names(code)
+    inputs = [
+        tensor,
+        graph.add_constant(f"{stem}.weight", matrix),
+        scale,
+        graph.add_constant(f"{stem}.weight_scale", scales.astype(np.float32)),
+        zero,
+        graph.add_constant(f"{stem}.weight_zero", np.zeros(matrix.shape[1], np.int8)),
+        graph.add_constant(f"{stem}.bias", bias.astype(np.float32)),
+    ]
+    name = graph.fresh(f"{stem}.product")
+    return graph.add("MatMulIntegerToFloat", inputs, [name], domain=CONTRIB)
