@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,9 +34,13 @@ def load(spec: str | Path) -> TTSModel:
     """
     text = str(spec)
     family, separator, location = text.partition(":")
-    if separator and family in FAMILIES:
+    if not separator or family not in FAMILIES:
+        location = text
+    try:
+        os.fsencode(location).decode()  # what is no UTF-8 cannot be written into a manifest
         return _load_piper(location, text)
-    return _load_piper(text, text)
+    except (OSError, UnicodeError) as error:
+        raise ModelError(f"cannot load {text[:80]!r}: {error}; accepted: {_ACCEPTED}") from error
 
 
 def _load_piper(location: str, spec: str) -> TTSModel:
@@ -49,6 +54,8 @@ def _load_piper(location: str, spec: str) -> TTSModel:
     if path.suffix == ".onnx":
         beside = path.with_name(MANIFEST_NAME)
         manifest = read_manifest(path.parent) if beside.is_file() else None
+        if manifest is not None and path.name not in manifest.files:
+            manifest = None  # another voice in the same folder
         return PiperModel(path, spec=spec, manifest=manifest)
     if path.suffix == ".ckpt":
         from tts_compress.models.piper_checkpoint import load_checkpoint

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, TTSCompressError
 
 if TYPE_CHECKING:
     from tts_compress.audio import Samples
@@ -64,9 +64,15 @@ def noise_inputs(names: list[str]) -> list[str]:
 
 
 def draw_noise(names: list[str], *, seed: tuple[int, ...] | None) -> dict[str, Samples]:
-    """Return standard normal values for each noise input; zeros where `seed` is None."""
+    """Return standard normal values for each noise input; zeros where `seed` is None.
+
+    Raises:
+        TTSCompressError: A part of the seed is negative.
+    """
     if seed is None:
         return {name: np.zeros(1, np.float32) for name in noise_inputs(names)}
+    if min(seed) < 0:
+        raise TTSCompressError(f"seed {min(seed)} is negative; give 0 or a larger integer")
     return {
         name: np.random.default_rng([*seed, index]).standard_normal(NOISE_LENGTH, np.float32)
         for index, name in enumerate(noise_inputs(names))

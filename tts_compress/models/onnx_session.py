@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnxruntime
 
 from tts_compress.errors import ModelError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import onnx
 
-__all__ = ["input_names", "open_session"]
+    from tts_compress.models.base import Feeds
+
+__all__ = ["input_names", "open_session", "run_session"]
 
 
 def open_session(
@@ -46,3 +49,23 @@ def open_session(
 def input_names(session: onnxruntime.InferenceSession) -> list[str]:
     """Return the names of a session's inputs."""
     return [value.name for value in session.get_inputs()]
+
+
+def run_session(
+    session: onnxruntime.InferenceSession,
+    feeds: Feeds,
+    spec: str,
+    outputs: Sequence[str] | None = None,
+) -> list[Any]:
+    """Run a graph and return the named outputs; all of them where none are named.
+
+    Raises:
+        ModelError: An operator of the graph failed on these inputs.
+    """
+    try:
+        results: list[Any] = session.run(outputs, feeds)
+    # onnxruntime's exceptions share no base class but this one.
+    except Exception as error:
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
+        raise ModelError(f"'{spec}' cannot be run: {reason}") from error
+    return results

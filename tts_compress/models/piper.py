@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -24,7 +23,8 @@ from tts_compress.models.base import Component, Feeds
 from tts_compress.models.noise import draw_noise, feed_noise
 from tts_compress.models.onnx_file import read_graph
 from tts_compress.models.onnx_modules import WeightFinder, initializer_names, module_of
-from tts_compress.models.onnx_session import input_names, open_session
+from tts_compress.models.onnx_session import input_names, open_session, run_session
+from tts_compress.models.piper_config import read_voice_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -79,7 +79,7 @@ class PiperModel:
         self._path = path
         self._graph = graph
         self._config_path = config or path.with_name(f"{path.name}.json")
-        self._config = _read_config(self._config_path)
+        self._config = read_voice_config(self._config_path)
         self._voice: PiperVoice | None = None
         self._session: onnxruntime.InferenceSession | None = None
         self.spec = spec
@@ -159,7 +159,9 @@ class PiperModel:
         if self._session is None:
             self._session = open_session(_with_durations(feed_noise(self.graph())), self.spec)
         session = self._session
-        runs = [session.run(None, feeds) for feeds in self._feeds(session, text, seed)]
+        runs = [
+            run_session(session, feeds, self.spec) for feeds in self._feeds(session, text, seed)
+        ]
         return Audio(
             samples=np.concatenate([run[0].reshape(-1) for run in runs]).astype(np.float32),
             sample_rate=self.sample_rate,
@@ -230,12 +232,19 @@ class PiperModel:
 
     def _sentences(self, text: str) -> list[list[int]]:
         """Return phoneme ids of each sentence, as piper itself would feed them."""
+        _check_text(text)
         if self._voice is None:
             self._voice = self._piper(None)
-        sentences = [p for p in self._voice.phonemize(text) if p] if text.strip() else []
-        if not sentences:
+        try:
+            sentences = [p for p in self._voice.phonemize(text) if p] if text.strip() else []
+            ids = [self._voice.phonemes_to_ids(sentence) for sentence in sentences]
+        # A language espeak-ng does not know, a map without the symbols every sentence has.
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise ModelError(
+                f"'{self._config_path}' does not fit the phonemizer: {error}"
+            ) from error
+        if not ids:
             raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")
-        ids = [self._voice.phonemes_to_ids(sentence) for sentence in sentences]
         if (longest := max(len(sentence) for sentence in ids)) > MAX_SYMBOLS:
             raise TextError(
                 f"a sentence of {text[:40]!r}… has {longest} phoneme ids; "
@@ -249,7 +258,11 @@ class PiperModel:
             from piper.config import PiperConfig
         except ImportError as error:
             raise MissingExtraError("piper", "piper") from error
-        return PiperVoice(session=session, config=PiperConfig.from_dict(self._config))
+        try:
+            config = PiperConfig.from_dict(self._config)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"piper cannot use '{self._config_path}': {error}") from error
+        return PiperVoice(session=session, config=config)
 
 
 class PiperRuntime:
@@ -266,6 +279,7 @@ class PiperRuntime:
         """
         from piper import SynthesisConfig
 
+        _check_text(text)
         # Normalised loudness would hide clipping and level changes.
         settings = SynthesisConfig(normalize_audio=False)
         chunks = [c.audio_float_array for c in self._voice.synthesize(text, settings)]
@@ -274,22 +288,12 @@ class PiperRuntime:
         return Audio(samples=np.concatenate(chunks), sample_rate=self._voice.config.sample_rate)
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        for section, key in (("audio", "sample_rate"), ("espeak", "voice")):
-            config[section][key]
-        for key in ("num_speakers", "num_symbols", "phoneme_id_map"):
-            config[key]
-    except FileNotFoundError as error:
-        raise ModelError(
-            f"no file '{path}'; a Piper voice is a .onnx file with its .onnx.json beside it"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read '{path}': {error}") from error
-    except (KeyError, TypeError) as error:
-        raise ModelError(f"'{path}' is not a Piper voice's configuration: no {error}") from error
-    return dict(config)
+def _check_text(text: str) -> None:
+    """Refuse what a phonemizer written in C cannot be given."""
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise TextError(
+            f"{text[:40]!r} holds null characters or halves of surrogate pairs; give plain text"
+        )
 
 
 def _check_voice(path: Path, model: onnx.ModelProto) -> None:

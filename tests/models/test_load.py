@@ -1,0 +1,142 @@
+"""What a model spec names."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tts_compress.errors import ArtifactError, ModelError
+from tts_compress.models import FAMILIES, load
+from tts_compress.models.base import GraphModel, TTSModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def voice_copy(tmp_path: Path, tiny_path: Path) -> Path:
+    """The tiny voice in a folder of its own, to be damaged."""
+    return shutil.copytree(tiny_path.parent, tmp_path / "voice") / "tiny.onnx"
+
+
+def test_voice_is_loaded_by_path_text_and_family(tiny_path: Path) -> None:
+    for spec in (tiny_path, str(tiny_path), f"piper:{tiny_path}"):
+        voice = load(spec)
+        assert voice.spec == str(spec)
+        assert voice.family in FAMILIES
+        assert voice.sample_rate == 16000
+        assert voice.manifest is None
+        assert voice.model_file() == tiny_path
+        assert isinstance(voice, TTSModel)
+        assert isinstance(voice, GraphModel)
+
+
+def test_demo_is_loaded_by_name(demo: Path) -> None:
+    assert load("demo").model_file() == demo
+    assert load("piper:demo").spec == "piper:demo"
+
+
+def test_artifact_is_loaded_by_folder_and_by_file(compressed: Callable[[str], Path]) -> None:
+    folder = compressed("int8-weight-only")
+    for spec in (folder, folder / "tiny.onnx"):
+        found = load(spec)
+        assert found.manifest is not None
+        assert found.manifest.scheme == "int8-weight-only"
+        assert found.manifest.size_bytes == found.model_file().stat().st_size
+
+
+def test_altered_artifact_is_refused(tmp_path: Path, compressed: Callable[[str], Path]) -> None:
+    folder = shutil.copytree(compressed("int8-weight-only"), tmp_path / "copy")
+    content = bytearray((folder / "tiny.onnx").read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / "tiny.onnx").write_bytes(content)
+    for spec in (folder, folder / "tiny.onnx"):
+        with pytest.raises(ArtifactError, match=r"'tiny\.onnx' was altered"):
+            load(spec)
+
+
+def test_other_voice_in_an_artifact_is_not_called_compressed(
+    tmp_path: Path, compressed: Callable[[str], Path], tiny_path: Path
+) -> None:
+    folder = shutil.copytree(compressed("int8-weight-only"), tmp_path / "copy")
+    for name in ("tiny.onnx", "tiny.onnx.json"):
+        shutil.copy(tiny_path.with_name(name), folder / name.replace("tiny", "other"))
+    assert load(folder / "other.onnx").manifest is None
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "",
+        "nothing",
+        "nothing.onnx",
+        "nothing.ckpt",
+        "piper:",
+        "piper:nothing.onnx",
+        "flute:voice.onnx",
+        ".",
+        "\0.onnx",
+        "a" * 300,
+        "a" * 300 + ".onnx",
+        "a" * 300 + ".ckpt",
+        "\ud800.onnx",
+    ],
+)
+def test_spec_that_names_nothing_is_a_model_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError):
+        load(spec)
+
+
+@given(st.text(max_size=20).filter(lambda text: "demo" not in text and "/" not in text))
+def test_any_text_is_a_model_error(text: str) -> None:
+    with pytest.raises(ModelError):
+        load(f"no such folder/{text}")
+
+
+def test_message_names_what_is_accepted() -> None:
+    with pytest.raises(ModelError, match=r"voice\.mp3.*'demo'.*\.onnx.*\.ckpt.*artifact"):
+        load("voice.mp3")
+
+
+def test_folder_without_manifest_is_refused(voice_copy: Path) -> None:
+    with pytest.raises(ModelError, match=r"no manifest\.json"):
+        load(voice_copy.parent)
+
+
+def test_missing_configuration_is_named(voice_copy: Path) -> None:
+    voice_copy.with_name("tiny.onnx.json").unlink()
+    with pytest.raises(ModelError, match=r"no file '.*tiny\.onnx\.json'"):
+        load(voice_copy)
+
+
+def test_graph_that_is_no_voice_is_refused(voice_copy: Path) -> None:
+    model = onnx.load(voice_copy)
+    model.graph.input[0].name = "pixels"
+    onnx.save(model, voice_copy)
+    with pytest.raises(ModelError, match=r"not a Piper voice: its inputs are .*pixels"):
+        load(voice_copy).synthesize("Hello.", seed=0)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
+def test_truncated_voice_is_refused(voice_copy: Path, share: float) -> None:
+    content = voice_copy.read_bytes()
+    voice_copy.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ModelError, match=r"tiny\.onnx"):
+        load(voice_copy).synthesize("Hello.", seed=0)
+
+
+def test_graph_the_runtime_refuses_is_a_model_error(voice_copy: Path) -> None:
+    model = onnx.load(voice_copy)
+    next(node for node in model.graph.node if node.op_type == "Conv").op_type = "Cornv"
+    onnx.save(model, voice_copy)
+    with pytest.raises(ModelError, match="onnxruntime cannot open"):
+        load(voice_copy).synthesize("Hello.", seed=0)

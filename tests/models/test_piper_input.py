@@ -1,0 +1,126 @@
+"""Texts and configurations that nobody vouches for."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tts_compress.errors import ModelError, TextError, TTSCompressError
+from tts_compress.models import load
+from tts_compress.models.piper import MAX_SYMBOLS, PiperModel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tts_compress.models.base import GraphModel, Runtime
+
+_KEYS = [
+    ("audio",),
+    ("audio", "sample_rate"),
+    ("espeak",),
+    ("espeak", "voice"),
+    ("inference",),
+    ("inference", "noise_scale"),
+    ("inference", "length_scale"),
+    ("inference", "noise_w"),
+    ("phoneme_type",),
+    ("phoneme_id_map",),
+    ("num_symbols",),
+    ("num_speakers",),
+    ("default_speaker_id",),
+]
+
+
+@pytest.fixture(scope="module")
+def runtime(tiny: GraphModel) -> Runtime:
+    """Piper's own code around the tiny voice."""
+    return tiny.open_runtime(threads=1)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t", "...", "?!", "—", "\x01"])
+def test_text_without_words_is_refused(tiny: GraphModel, runtime: Runtime, text: str) -> None:
+    with pytest.raises(TextError, match=r"nothing to speak in .*give a text with words"):
+        tiny.synthesize(text, seed=0)
+    with pytest.raises(TextError, match="nothing to speak"):
+        runtime.speak(text)
+
+
+@pytest.mark.parametrize("text", ["hello\0world", "\ud800"])
+def test_text_that_is_no_unicode_text_is_refused(
+    tiny: GraphModel, runtime: Runtime, text: str
+) -> None:
+    with pytest.raises(TextError):
+        tiny.synthesize(text, seed=0)
+    with pytest.raises(TextError):
+        runtime.speak(text)
+
+
+def test_very_long_sentence_is_refused(tiny: GraphModel) -> None:
+    with pytest.raises(TextError, match=rf"at most {MAX_SYMBOLS} are accepted.*full stop"):
+        tiny.synthesize("word " * 3000, seed=0)
+
+
+def test_long_text_of_short_sentences_is_spoken(tiny: GraphModel) -> None:
+    audio = tiny.synthesize("Yes. " * 50, seed=0)
+    assert np.isfinite(audio.samples).all()
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.text(max_size=12))
+def test_any_text_is_spoken_or_refused(tiny: GraphModel, runtime: Runtime, text: str) -> None:
+    with contextlib.suppress(TextError):
+        assert tiny.synthesize(text, seed=0).samples.size > 0
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b"null", b"3", b'{"audio": 1}'])
+def test_malformed_configuration_is_a_model_error(
+    tiny_path: Path, tmp_path: Path, content: bytes
+) -> None:
+    shutil.copy(tiny_path, tmp_path)
+    (tmp_path / "tiny.onnx.json").write_bytes(content)
+    with pytest.raises(ModelError, match=r"tiny\.onnx\.json"):
+        load(tmp_path / "tiny.onnx")
+
+
+@pytest.mark.parametrize("key", _KEYS, ids=".".join)
+def test_any_wrong_value_is_our_own_error(
+    tiny_path: Path, tmp_path: Path, voice_config: dict[str, Any], key: tuple[str, ...]
+) -> None:
+    """Whatever is not refused at once has to be enough to turn a text into symbols."""
+    path = tmp_path / "tiny.onnx"
+    path.symlink_to(tiny_path)
+    values: tuple[Any, ...] = (None, "?", [], {}, -1, 0, 1e400, True)
+    for value in values:
+        config = copy.deepcopy(voice_config)
+        place = config
+        for part in key[:-1]:
+            place = place[part]
+        place[key[-1]] = value
+        path.with_name("tiny.onnx.json").write_text(json.dumps(config), encoding="utf-8")
+        with contextlib.suppress(TTSCompressError):
+            voice = load(path)
+            assert isinstance(voice, PiperModel)
+            assert voice.describe()
+            assert voice.sample_rate > 0
+            assert voice._sentences("Hello.")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.text(max_size=60))
+def test_any_text_as_configuration_is_a_model_error(
+    tiny_path: Path, tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "tiny.onnx"
+    with contextlib.suppress(FileExistsError):
+        path.symlink_to(tiny_path)
+    path.with_name("tiny.onnx.json").write_bytes(text.encode())
+    with pytest.raises(ModelError):
+        load(path)
