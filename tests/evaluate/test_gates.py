@@ -24,6 +24,8 @@ _DOCUMENT: dict[str, Any] = {
     "text": "5",
     "flag": True,
     "zero": 0,
+    "recovery": 0.9462,
+    "rise": 0.0504,
 }
 
 
@@ -53,6 +55,9 @@ def _passes(gate: Gate) -> bool:
         (_gate("wer.interval.1", 0.0500000001, "at-least"), False),
         (_gate("wer.interval.0", 0.0), True),
         (_gate("zero", 0), True),
+        # Rounded to two digits, both would pass.
+        (_gate("recovery", 0.95, "at-least"), False),
+        (_gate("rise", 0.05), False),
         (
             _gate("size.candidate_bytes", 0.25, kind="relative", baseline="size.reference_bytes"),
             True,
