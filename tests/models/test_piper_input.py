@@ -75,7 +75,7 @@ def test_long_text_of_short_sentences_is_spoken(tiny: GraphModel) -> None:
 
 @settings(deadline=None, max_examples=20)
 @given(st.text(max_size=12))
-def test_any_text_is_spoken_or_refused(tiny: GraphModel, runtime: Runtime, text: str) -> None:
+def test_any_text_is_spoken_or_refused(tiny: GraphModel, text: str) -> None:
     with contextlib.suppress(TextError):
         assert tiny.synthesize(text, seed=0).samples.size > 0
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.calibrate.histogram import Histogram
 from tts_compress.errors import QuantizationError
-from tts_compress.models.onnx_session import open_session
+from tts_compress.models.onnx_session import open_session, run_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,22 +44,26 @@ def collect(
     wanted = [name for names in outputs for name in names]
     runs = 0
     for feeds in calls:
-        values = iter(session.run(wanted, feeds))
-        for histogram in histograms.values():
-            low, high, sample = next(values), next(values), next(values)
-            histogram.add(sample, float(low), float(high))
+        values = iter(run_session(session, feeds, "the calibration graph", wanted))
+        for name, histogram in histograms.items():
+            low, high, total, sample = (next(values) for _ in range(4))
+            try:
+                # The runtime's extremes pass over NaN; a sum does not.
+                histogram.add(sample, float(low), float(total if np.isnan(total) else high))
+            except QuantizationError as error:
+                raise QuantizationError(f"tensor '{name}': {error}") from error
         runs += 1
     if not runs:
         raise QuantizationError("calibration had nothing to run; is the calibration set empty?")
     return histograms
 
 
-def _names(index: int) -> tuple[str, str, str]:
-    return tuple(f"{_PREFIX}{index}.{part}" for part in ("low", "high", "sample"))  # type: ignore[return-value]
+def _names(index: int) -> list[str]:
+    return [f"{_PREFIX}{index}.{part}" for part in ("low", "high", "total", "sample")]
 
 
 def _observed(model: onnx.ModelProto, tensors: Sequence[str]) -> onnx.ModelProto:
-    """Return a copy with three more outputs per tensor: minimum, maximum and a sample."""
+    """Return a copy with more outputs per tensor: minimum, maximum, sum and a sample."""
     observed = onnx.ModelProto()
     observed.CopyFrom(model)
     graph = observed.graph
@@ -78,7 +82,7 @@ def _observed(model: onnx.ModelProto, tensors: Sequence[str]) -> onnx.ModelProto
 
 
 def _watch(tensor: str, index: int) -> list[onnx.NodeProto]:
-    low, high, sample = _names(index)
+    low, high, total, sample = _names(index)
     own = f"{_PREFIX}{index}."
 
     def node(operator: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
@@ -87,6 +91,7 @@ def _watch(tensor: str, index: int) -> list[onnx.NodeProto]:
     return [
         node("ReduceMin", [tensor], low, keepdims=0),
         node("ReduceMax", [tensor], high, keepdims=0),
+        node("ReduceSum", [tensor], total, keepdims=0),
         # An odd stride does not lock onto channels of even length: 2 * (size / 2n) + 1.
         node("Size", [tensor], own + "size"),
         node("Div", [own + "size", _PREFIX + "share"], own + "half_stride"),

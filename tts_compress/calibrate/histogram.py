@@ -52,11 +52,11 @@ class Histogram:
         Raises:
             QuantizationError: A value is not finite.
         """
-        if not (np.isfinite(low) and np.isfinite(high)):
+        if not (np.isfinite(low) and np.isfinite(high) and np.isfinite(values).all()):
             raise QuantizationError("calibration met values that are not finite")
         self.low, self.high = min(self.low, low), max(self.high, high)
         largest = max(abs(low), abs(high))
-        if largest == 0:
+        if largest == 0 and self.span == 0:
             self._zeros += values.size
             return
         if self.span == 0:
@@ -64,7 +64,9 @@ class Histogram:
             self.span = float(2.0 ** np.ceil(np.log2(largest)))
         while largest > self.span:
             self._widen()
-        counts, _ = np.histogram(values, bins=_BINS, range=(-self.span, self.span))
+        # In float64, because bins of very small or large values have no edges in float32.
+        wide = values.astype(np.float64)
+        counts, _ = np.histogram(wide, bins=_BINS, range=(-self.span, self.span))
         self.counts += counts
         self.counts[_BINS // 2] += self._zeros
         self._zeros = 0

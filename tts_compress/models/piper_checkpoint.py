@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import pathlib
-import pickle
 import warnings
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -89,9 +88,15 @@ def load_checkpoint(path: Path, *, spec: str) -> PiperModel:
             for name, tensor in checkpoint["state_dict"].items()
             if name.startswith("model_g.")
         }
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelError(f"'{path}' is not a checkpoint of Piper's training: {error!r}") from error
-    graph = _export(_build(path, parameters, weights), int(parameters["num_speakers"]))
+    model = _build(path, parameters, weights)
+    try:
+        graph = _export(model, int(parameters["num_speakers"]))
+    # Tracing runs the network, whose asserts and indexing can fail on weights nobody trained.
+    except Exception as error:
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
+        raise ModelError(f"'{path}' cannot be exported to ONNX: {reason}") from error
     return PiperModel(path.with_suffix(".onnx"), config=config, spec=spec, graph=graph)
 
 
@@ -117,8 +122,9 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         with torch.serialization.safe_globals(allowed):
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+    # Arbitrary bytes make the reader fail in arbitrary ways (IndexError, struct.error, …).
+    except Exception as error:
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise ModelError(f"'{path}' is not a checkpoint that is safe to read: {reason}") from error
     if not isinstance(checkpoint, dict):
         raise ModelError(f"'{path}' holds a {type(checkpoint).__name__}, not a checkpoint")
@@ -132,13 +138,13 @@ def _build(
         from piper.train.vits.models import SynthesizerTrn
     except ImportError as error:
         raise MissingExtraError("piper", "piper") from error
-    hyper = {
-        name: ast.literal_eval(value) if name in _TUPLES and isinstance(value, str) else value
-        for name, value in parameters.items()
-    }
-    if hyper["num_speakers"] > 1 and hyper["gin_channels"] <= 0:
-        hyper["gin_channels"] = 512  # as training does
     try:
+        hyper = {
+            name: ast.literal_eval(value) if name in _TUPLES and isinstance(value, str) else value
+            for name, value in parameters.items()
+        }
+        if hyper["num_speakers"] > 1 and hyper["gin_channels"] <= 0:
+            hyper["gin_channels"] = 512  # as training does
         model: torch.nn.Module = SynthesizerTrn(
             n_vocab=hyper["num_symbols"],
             spec_channels=hyper["filter_length"] // 2 + 1,
@@ -147,8 +153,9 @@ def _build(
             **{name: hyper[name] for name in _SAME_NAME},
         )
         missing, unexpected = model.load_state_dict(weights, strict=False)
-    except (RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+    # Network and weights are built by code that was written for its authors' own checkpoints.
+    except Exception as error:
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise ModelError(f"'{path}' does not fit its own hyper-parameters: {reason}") from error
     # The posterior encoder serves training only.
     missing = [name for name in missing if not name.startswith("enc_q.")]
@@ -158,6 +165,9 @@ def _build(
             f"'{path}' lacks {len(missing)} weights of a Piper voice and has {len(unexpected)} "
             f"that it does not know, such as {example!r}"
         )
+    for name, tensor in weights.items():
+        if not name.startswith("enc_q.") and not tensor.isfinite().all():
+            raise ModelError(f"'{path}': weight '{name}' has values that are not finite")
     return _fold_weight_norm(model.eval().float())
 
 
