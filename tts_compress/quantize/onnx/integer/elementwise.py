@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     import onnx
 
     from tts_compress.quantize.onnx.integer.emitter import Emitter
+    from tts_compress.quantize.onnx.integer.region import Sum
 
-__all__ = ["concatenate", "leaky_relu", "relu", "scale", "sigmoid", "tanh", "total"]
+__all__ = ["concatenate", "leaky_relu", "leaky_sum", "relu", "scale", "sigmoid", "tanh", "total"]
 
 
 def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
@@ -40,6 +41,26 @@ def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
     )
     name = graph.add("Max", [source.tensor, small], [graph.fresh(f"{made}.codes")])
     emitter.define(made, Coded(name, code))
+
+
+def leaky_sum(emitter: Emitter, node: onnx.NodeProto, sum_: Sum) -> None:
+    """Emit max(a + b, slope · (a + b)) straight from a and b.
+
+    The sum itself would need a code that reaches as far down as up; what leaves the LeakyRelu
+    hardly goes below zero, so its own code has almost half the step.
+    """
+    slope, graph, made = real(node, "alpha", 0.01), emitter.graph, node.output[0]
+    low, high = emitter.span_of(sum_.made)
+    out = Affine.spanning(low * slope * sum_.factor, high * sum_.factor)
+    left, right = emitter.codes(sum_.left), emitter.codes(sum_.right)
+    sides = []
+    for factor in (sum_.factor, sum_.factor * slope):
+        inputs = [left.tensor, *emitter.names(left.code.times(factor))]
+        inputs += [right.tensor, *emitter.names(right.code.times(factor)), *emitter.names(out)]
+        name = graph.fresh(f"{made}.side")
+        sides.append(graph.add("QLinearAdd", inputs, [name], domain=CONTRIB))
+    name = graph.add("Max", sides, [graph.fresh(f"{made}.codes")])
+    emitter.define(made, Coded(name, out))
 
 
 def relu(emitter: Emitter, node: onnx.NodeProto) -> None:

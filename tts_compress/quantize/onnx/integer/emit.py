@@ -57,7 +57,7 @@ def emit_integer(
         graph.remove(node)
         _emit(emitter, region, node)
     for tensor in (tensor for node in region.nodes for tensor in node.output):
-        unserved = graph.producer(tensor) is None
+        unserved = graph.producer(tensor) is None and tensor not in region.skipped
         if unserved and (graph.readers(tensor) or tensor in graph.outputs):
             emitter.restore(tensor)
     return graph.finish()
@@ -66,8 +66,12 @@ def emit_integer(
 def _emit(emitter: Emitter, region: Region, node: onnx.NodeProto) -> None:
     made = node.output[0]
     factor = positive_factor(emitter.graph, node)
+    if made in region.skipped:
+        return
     if made in region.real:
         project(emitter, node)
+    elif made in region.sums:
+        elementwise.leaky_sum(emitter, node, region.sums[made])
     elif node.op_type in {"Conv", "ConvTranspose"}:
         out = _clipped_code(emitter, made) if made in region.clipped else emitter.code_of(made)
         (convolve if node.op_type == "Conv" else upsample)(emitter, node, out)

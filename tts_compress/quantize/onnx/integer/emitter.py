@@ -44,7 +44,11 @@ class Emitter:
         self._zeros: dict[int, str] = {}
 
     def code_of(self, tensor: str) -> Affine:
-        """Return the code that covers a real tensor's observed range.
+        """Return the code that covers a real tensor's observed range."""
+        return Affine.spanning(*self.span_of(tensor))
+
+    def span_of(self, tensor: str) -> tuple[float, float]:
+        """Return a real tensor's observed range.
 
         Raises:
             QuantizationError: The tensor was not observed, or its range is not finite.
@@ -59,7 +63,7 @@ class Emitter:
             raise QuantizationError(
                 f"range {low} .. {high} of tensor {tensor!r} is not an interval of finite numbers"
             )
-        return Affine.spanning(low, high)
+        return low, high
 
     def share(self, tensors: Sequence[str]) -> None:
         """Give tensors that will stand side by side one code, so that joining them is a copy."""

@@ -11,6 +11,8 @@ from tts_compress.quantize.onnx.integer.projection import can_project
 from tts_compress.quantize.onnx.rewrite.graph import Graph, integer, integers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import onnx
 
     from tts_compress.quantize.onnx.integer.plan import IntegerPlan
@@ -19,6 +21,17 @@ __all__ = ["Region", "find_region", "observed_tensors", "positive_factor"]
 
 _INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
 """Done on codes only on the way to a convolution on codes: they round noticeably."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A sum, perhaps times a positive factor, that only a LeakyRelu reads."""
+
+    left: str
+    right: str
+    factor: float
+    made: str
+    """The sum before the factor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +44,12 @@ class Region:
 
     clipped: frozenset[str]
     """Outputs of its convolutions that only a Relu reads: never below zero in any code."""
+
+    sums: Mapping[str, Sum]
+    """What each LeakyRelu that reads such a sum reads, by its own output."""
+
+    skipped: frozenset[str]
+    """Outputs that exist neither as codes nor as real numbers: the inner parts of `sums`."""
 
 
 def find_region(graph: Graph, plan: IntegerPlan) -> Region:
@@ -56,7 +75,14 @@ def find_region(graph: Graph, plan: IntegerPlan) -> Region:
         only = graph.only_reader(made)
         if node.op_type == "Conv" and coded and only is not None and only.op_type == "Relu":
             clipped.add(made)
-    return Region(nodes=tuple(nodes), real=frozenset(real), clipped=frozenset(clipped))
+    sums, skipped = _sums(graph, nodes)
+    return Region(
+        nodes=tuple(nodes),
+        real=frozenset(real),
+        clipped=frozenset(clipped),
+        sums=sums,
+        skipped=frozenset(skipped),
+    )
 
 
 def observed_tensors(model: onnx.ModelProto, plan: IntegerPlan) -> list[str]:
@@ -118,6 +144,28 @@ def _grow(graph: Graph, planned: set[int]) -> list[onnx.NodeProto]:
             kept.append(node)
             wanted.update(node.input)
     return kept[::-1]
+
+
+def _sums(graph: Graph, nodes: list[onnx.NodeProto]) -> tuple[dict[str, Sum], set[str]]:
+    inside = {node.output[0]: node for node in nodes}
+    sums: dict[str, Sum] = {}
+    skipped: set[str] = set()
+    for node in nodes:
+        source = inside.get(node.input[0]) if node.op_type == "LeakyRelu" else None
+        between: list[str] = []
+        factor = 1.0
+        while source is not None and graph.only_reader(source.output[0]) is not None:
+            between.append(source.output[0])
+            step = positive_factor(graph, source)
+            if step is None:
+                break
+            factor *= step
+            source = inside.get(next(t for t in source.input if graph.constant(t) is None))
+        if source is not None and source.op_type == "Add" and source.output[0] in between:
+            left, right = source.input
+            sums[node.output[0]] = Sum(left, right, factor, source.output[0])
+            skipped.update(between)
+    return sums, skipped
 
 
 def _multiples(graph: Graph, nodes: list[onnx.NodeProto]) -> dict[str, int]:
