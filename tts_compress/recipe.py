@@ -19,6 +19,7 @@ __all__ = [
     "Activations",
     "Calibration",
     "CalibrationSet",
+    "Format",
     "Recipe",
     "Rule",
     "Weights",
@@ -33,6 +34,11 @@ Weights: TypeAlias = Literal["float32", "float16", "bfloat16", "int8"]
 Activations: TypeAlias = Literal["none", "float16", "dynamic", "static"]
 """What arithmetic runs on: `none` is FP32 whatever the weights are stored as, `float16` is half
 precision, `dynamic` and `static` are 8-bit integers with ranges found at run time or before."""
+
+Format: TypeAlias = Literal["qdq", "qoperator"]
+"""How an ONNX graph says `static`: `qdq` puts quantize-dequantize pairs around standard operators,
+which every runtime reads; `qoperator` uses onnxruntime's own integer operators with nothing between
+them, which is faster there and runs nowhere else."""
 
 _ARITHMETIC: dict[Weights, tuple[Activations, ...]] = {
     "float32": ("none",),
@@ -97,6 +103,7 @@ class Recipe(ConfigFile):
     family: str
     scheme: str
     summary: str
+    format: Format = "qdq"
     calibration: Calibration | None = None
     component: tuple[Rule, ...] = Field(min_length=1)
 

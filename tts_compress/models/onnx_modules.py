@@ -21,6 +21,7 @@ _WEIGHT_INPUT = {
     "MatMulInteger": 1,
     "QLinearConv": 3,
     "QLinearMatMul": 3,
+    "MatMulIntegerToFloat": 1,
 }
 """Where the operators that hold the trained weights of speech models take them."""
 

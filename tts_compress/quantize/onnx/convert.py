@@ -11,12 +11,15 @@ from tts_compress.calibrate.histogram import choose_range
 from tts_compress.environment import Processor, describe_environment, describe_processor
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.models.noise import feed_noise
+from tts_compress.quantize.onnx import integer
 from tts_compress.quantize.onnx.count import count_fused, count_operators
 from tts_compress.quantize.onnx.decisions import count_decisions, decide
 from tts_compress.quantize.onnx.dynamic import quantize_dynamically
 from tts_compress.quantize.onnx.graph import GraphEditor, copy_model
 from tts_compress.quantize.onnx.half import halve
-from tts_compress.quantize.onnx.prepare import prepare
+from tts_compress.quantize.onnx.integer import IntegerPlan, emit_integer
+from tts_compress.quantize.onnx.prepare import prepare, typed
+from tts_compress.quantize.onnx.rewrite import rewrite
 from tts_compress.quantize.onnx.static import (
     Arithmetic,
     Range,
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from tts_compress.models.base import Feeds, GraphModel
     from tts_compress.progress import Progress
     from tts_compress.quantize.onnx.decisions import Decision
-    from tts_compress.recipe import CalibrationSet, Recipe
+    from tts_compress.recipe import CalibrationSet, Format, Recipe
 
 __all__ = ["compress_graph", "convert"]
 
@@ -65,6 +68,9 @@ def compress_graph(
             "compress the original voice"
         )
     graph = prepare(model.graph())
+    arithmetic = arithmetic_for(describe_processor())
+    if recipe.format == "qoperator":
+        graph = typed(rewrite(graph)[0])
     decisions = decide(graph, recipe)
     ranges: dict[str, Range] = {}
     texts: tuple[str, ...] = ()
@@ -72,9 +78,10 @@ def compress_graph(
         assert calibration is not None
         texts = calibration.texts[: recipe.calibration.utterances]
         calls = _reported(model.calibration_calls(texts, seed=seed), len(texts), progress)
-        seen = collect(feed_noise(graph), observed_tensors(graph, decisions), calls)
+        observed = _observed(graph, decisions, recipe.format)
+        seen = collect(feed_noise(graph), observed, calls)
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
-    converted = convert(graph, decisions, ranges, arithmetic_for(describe_processor()))
+    converted = convert(graph, decisions, ranges, arithmetic, form=recipe.format)
     manifest = Manifest(
         family=model.family,
         scheme=recipe.scheme,
@@ -94,6 +101,8 @@ def convert(
     decisions: Sequence[Decision],
     ranges: Mapping[str, Range],
     arithmetic: Arithmetic,
+    *,
+    form: Format = "qdq",
 ) -> onnx.ModelProto:
     """Return a converted copy of a prepared graph.
 
@@ -104,20 +113,37 @@ def convert(
     types |= {value.name: value.type.tensor_type.elem_type for value in graph.graph.input}
     types |= {value.name: value.type.tensor_type.elem_type for value in graph.graph.output}
     types |= {tensor.name: tensor.data_type for tensor in graph.graph.initializer}
-    editor = GraphEditor(copy_model(graph))
-    quantize_statically(editor, decisions, ranges, arithmetic)
+    if form == "qoperator":
+        editor = GraphEditor(emit_integer(graph, _plan(decisions, arithmetic), ranges))
+    else:
+        editor = GraphEditor(copy_model(graph))
+        quantize_statically(editor, decisions, ranges, arithmetic)
     quantize_dynamically(editor, decisions)
     halve(editor, decisions, types)
     store_weights(editor, decisions)
     finished = editor.finish()
-    promised, held = count_decisions(list(decisions)), count_operators(finished)
+    promised, held = count_decisions(decisions), count_operators(finished)
     if promised != held:
         raise QuantizationError(
             f"the finished graph holds {dict(held)}, but the recipe promises {dict(promised)}; "
             "please report this voice"
         )
-    _check_fused(finished, decisions)
+    if form == "qdq":
+        _check_fused(finished, decisions)
     return finished
+
+
+def _observed(graph: onnx.ModelProto, decisions: Sequence[Decision], form: Format) -> list[str]:
+    if form == "qoperator":
+        return integer.observed_tensors(graph, _plan(decisions, Arithmetic()))
+    return observed_tensors(graph, decisions)
+
+
+def _plan(decisions: Sequence[Decision], arithmetic: Arithmetic) -> IntegerPlan:
+    return IntegerPlan(
+        convolutions=frozenset(d.output for d in decisions if d.activations == "static"),
+        weight_limit=2 ** (arithmetic.weight_bits - 1) - 1,
+    )
 
 
 def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision]) -> None:

@@ -13,7 +13,14 @@ from tts_compress.quantize.onnx.prepare import optimize
 __all__ = ["count_fused", "count_operators"]
 
 _FUSED = {"QLinearConv", "QLinearMatMul"}
-_INTEGER_FORM = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
+_INTEGER_FORM = {
+    "ConvInteger": "Conv int8/dynamic",
+    "MatMulInteger": "MatMul int8/dynamic",
+    "QLinearConv": "Conv int8/static",
+    "MatMulIntegerToFloat": "Conv int8/static",
+}
+"""What stands in a finished graph for which operator; a convolution whose result is read as real
+numbers is a product of its frames."""
 _NAMES: dict[int, str] = {
     TensorProto.INT8: "int8",
     TensorProto.FLOAT16: "float16",
@@ -35,7 +42,7 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
         if weight is None:
             continue
         if node.op_type in _INTEGER_FORM:
-            counts[f"{_INTEGER_FORM[node.op_type]} int8/dynamic"] += 1
+            counts[_INTEGER_FORM[node.op_type]] += 1
         elif weight.data_type in _NAMES:
             stored = _NAMES[weight.data_type]
             counts[f"{node.op_type} {stored}/{_arithmetic(node, stored, weights)}"] += 1

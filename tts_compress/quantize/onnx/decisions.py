@@ -13,9 +13,9 @@ from tts_compress.errors import QuantizationError
 from tts_compress.models.onnx_modules import module_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from tts_compress.recipe import Activations, Recipe, Rule, Weights
+    from tts_compress.recipe import Activations, Format, Recipe, Rule, Weights
 
 __all__ = ["Decision", "count_decisions", "decide"]
 
@@ -30,8 +30,11 @@ _SUPPORTED: dict[Activations, tuple[str, ...]] = {
     "dynamic": ("Conv", "MatMul"),
     "static": ("Conv", "MatMul"),
 }
-"""Operators each kind of arithmetic has kernels for; no runtime here transposes a convolution in
-integers."""
+"""Operators each kind of arithmetic has kernels for."""
+
+_SUPPORTED_FUSED = ("Conv", "ConvTranspose")
+"""The same for calibrated integers in onnxruntime's own operators: no kernel transposes a
+convolution in integers, but it can be written as a plain one."""
 
 _ELEMENTWISE = ("LeakyRelu", "Relu", "Add")
 """Without weights; static quantization keeps them in integers where a recipe names them."""
@@ -73,7 +76,7 @@ def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
             compresses nothing in this graph.
     """
     for rule in recipe.component:
-        _check_operators(rule)
+        _check_operators(rule, recipe.format)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     # Graphs also add lengths and indices; only what is known to be sound is touched.
     floats = {
@@ -97,9 +100,14 @@ def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
     return decisions
 
 
-def count_decisions(decisions: list[Decision]) -> Counter[str]:
-    """Return how many operators with weights got what."""
-    return Counter(decision.label for decision in decisions if decision.weight is not None)
+def count_decisions(decisions: Sequence[Decision]) -> Counter[str]:
+    """Return how many operators with weights got what, as a finished graph counts them."""
+    weighted = [decision for decision in decisions if decision.weight is not None]
+    # Upsampling is computed in integers as a convolution that makes all phases at once.
+    return Counter(
+        decision.label.replace("ConvTranspose int8/static", "Conv int8/static")
+        for decision in weighted
+    )
 
 
 def _decide_one(
@@ -109,7 +117,9 @@ def _decide_one(
     if weight is None and node.op_type not in _ELEMENTWISE:
         return None
     module = module_of(node, tensors.keys())
-    rule = next((r for r in recipe.component if _applies(r, module, node.op_type, weight)), None)
+    covering = (r for r in recipe.component if r.covers(module, node.op_type))
+    possible = (r for r in covering if _can_apply(r, node.op_type, weight, recipe.format))
+    rule = next(possible, None)
     if rule is not None and rule.excludes(module):
         rule = None
     if weight is None and rule is None:
@@ -146,17 +156,21 @@ def _groups(node: onnx.NodeProto) -> int:
     return next((a.i for a in node.attribute if a.name == "group"), 1)
 
 
-def _applies(rule: Rule, module: str, operator: str, weight: str | None) -> bool:
-    if not rule.covers(module, operator):
-        return False
+def _can_apply(rule: Rule, operator: str, weight: str | None, form: Format) -> bool:
     if weight is None:
         return operator in rule.operators
-    return operator in _SUPPORTED[rule.activations]
+    return operator in _possible_operators(rule, form)
 
 
-def _check_operators(rule: Rule) -> None:
-    possible = _SUPPORTED[rule.activations]
-    if rule.activations == "static":
+def _possible_operators(rule: Rule, form: Format) -> tuple[str, ...]:
+    if rule.activations == "static" and form == "qoperator":
+        return _SUPPORTED_FUSED
+    return _SUPPORTED[rule.activations]
+
+
+def _check_operators(rule: Rule, form: Format) -> None:
+    possible = _possible_operators(rule, form)
+    if rule.activations == "static" and form == "qdq":
         possible += _ELEMENTWISE
     wrong = [operator for operator in rule.operators if operator not in possible]
     if wrong:

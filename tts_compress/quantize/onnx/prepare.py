@@ -11,7 +11,7 @@ from onnx import shape_inference
 
 from tts_compress.errors import QuantizationError
 
-__all__ = ["optimize", "prepare"]
+__all__ = ["optimize", "prepare", "typed"]
 
 
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -26,8 +26,13 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     folded = optimize(model, fuse=False)
     _keep_used_domains(folded)
-    typed: onnx.ModelProto = shape_inference.infer_shapes(folded)
-    return typed
+    return typed(folded)
+
+
+def typed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the graph with the element type and shape of every tensor that can be inferred."""
+    inferred: onnx.ModelProto = shape_inference.infer_shapes(model)
+    return inferred
 
 
 def optimize(model: onnx.ModelProto, *, fuse: bool) -> onnx.ModelProto:
