@@ -14,7 +14,7 @@ RUN := $(VENV)/bin/tts-compress
 SETUP := $(VENV)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quantize evaluate gate report check test test-slow clean
+.PHONY: help install quantize evaluate gate report check test test-slow bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,6 +47,9 @@ test: $(VENV)/.developer  ## the fast tests
 
 test-slow: $(VENV)/.developer  ## the tests that take minutes
 	$(VENV)/bin/pytest -m slow
+
+bench: $(VENV)/.developer  ## time FP32, stock quantization, every scheme into out/bench (BENCH=--quick)
+	$(VENV)/bin/python -m benchmarks --output out/bench $(BENCH)
 
 clean:  ## remove outputs and the virtual environment
 	rm -rf out build $(VENV)

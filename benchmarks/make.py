@@ -1,0 +1,54 @@
+"""The process that makes one contestant's file: ``KIND NAME VOICE OUTPUT``, timed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from time import perf_counter
+
+from benchmarks.memory import peak_bytes
+from tts_compress.errors import TTSCompressError
+
+_CORES = 2
+
+
+class _Reporter:
+    """Passes progress on to the parent, one JSON line each."""
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        print(json.dumps({"stage": stage, "done": done, "total": total}), flush=True)
+
+
+def _make(kind: str, name: str, voice: Path, output: Path) -> None:
+    if kind == "scheme":
+        from tts_compress.quantize import compress
+
+        compress(voice, name, progress=_Reporter()).save(output.parent)
+    else:
+        from benchmarks.peers import PEER_CALLS
+
+        output.parent.mkdir(parents=True)
+        PEER_CALLS[name](voice, output)
+
+
+def main(arguments: list[str]) -> None:
+    """Make the file; the last line of standard output says what it cost, or why it failed."""
+    kind, name, voice, output = arguments
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:_CORES])
+    start = perf_counter()
+    try:
+        _make(kind, name, Path(voice), Path(output))
+    except Exception as error:
+        known = isinstance(error, TTSCompressError)
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        print(json.dumps({"error": text.strip().splitlines()[0]}))
+        return
+    cost = {"seconds": perf_counter() - start, "peak_bytes": peak_bytes(), "cores": _CORES}
+    print(json.dumps(cost))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,108 @@
+"""What users of Piper voices do today, by the tools' own public calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    CalibrationMethod,
+    QuantFormat,
+    QuantType,
+    quant_pre_process,
+    quantize_dynamic,
+    quantize_static,
+)
+
+from tts_compress.models import load
+from tts_compress.models.base import GraphModel
+from tts_compress.recipe import read_calibration_set
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tts_compress.models.base import Feeds
+
+__all__ = ["PEER_CALLS"]
+
+_UTTERANCES = 8
+"""The stock calibrator watches every activation of the graph; more costs minutes."""
+
+
+def _dynamic_quint8(voice: Path, output: Path) -> None:
+    """As sherpa-onnx makes its published INT8 voices."""
+    quantize_dynamic(str(voice), str(output), weight_type=QuantType.QUInt8)
+
+
+def _dynamic_default(voice: Path, output: Path) -> None:
+    quantize_dynamic(str(voice), str(output))
+
+
+def _static(voice: Path, output: Path) -> None:
+    """As onnxruntime's documentation advises for processors with VNNI."""
+    _quantize_static(voice, output, operators=None)
+
+
+def _static_conv(voice: Path, output: Path) -> None:
+    """The same, of convolutions only: durations and quality suffer less."""
+    _quantize_static(voice, output, operators=["Conv"])
+
+
+def _fp16(voice: Path, output: Path) -> None:
+    """As sherpa-onnx makes its published FP16 voices."""
+    import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    half = convert_float_to_float16(
+        onnx.load(voice), keep_io_types=True, op_block_list=["RandomNormalLike", "Range"]
+    )
+    onnx.save(half, output)
+
+
+PEER_CALLS: dict[str, Callable[[Path, Path], None]] = {
+    "dynamic-quint8": _dynamic_quint8,
+    "dynamic-default": _dynamic_default,
+    "static": _static,
+    "static-conv": _static_conv,
+    "fp16": _fp16,
+}
+
+
+def _quantize_static(voice: Path, output: Path, operators: list[str] | None) -> None:
+    with TemporaryDirectory() as temporary:
+        prepared = str(Path(temporary) / "prepared.onnx")
+        # Symbolic shape inference fails on VITS.
+        quant_pre_process(str(voice), prepared, skip_symbolic_shape=True)
+        quantize_static(
+            prepared,
+            str(output),
+            _Reader(voice),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=operators,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            calibrate_method=CalibrationMethod.MinMax,
+        )
+
+
+class _Reader(CalibrationDataReader):  # type: ignore[misc]  # no type information is published
+    """The inputs of a few utterances."""
+
+    def __init__(self, voice: Path) -> None:
+        self._feeds = _plain_feeds(voice)
+
+    def get_next(self) -> dict[str, Any] | None:
+        """Return the next utterance's inputs; None after the last."""
+        return next(self._feeds, None)
+
+
+def _plain_feeds(path: Path) -> Iterator[Feeds]:
+    voice = load(path)
+    assert isinstance(voice, GraphModel)
+    names = {value.name for value in voice.graph().graph.input}
+    texts = read_calibration_set("en").texts[:_UTTERANCES]
+    for feeds in voice.calibration_calls(texts, seed=0):
+        yield {name: value for name, value in feeds.items() if name in names}

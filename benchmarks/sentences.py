@@ -1,0 +1,127 @@
+"""Sentences of a wanted length: real phonemes, at a real speaking rate whatever the voice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from onnx import helper
+
+from tts_compress.models.onnx_session import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import onnx
+
+    from tts_compress.models.base import Feeds, GraphModel
+
+__all__ = ["FRAMES_PER_ID", "Durations", "Sentence", "make_sentences", "search_scale"]
+
+FRAMES_PER_ID = 2.5
+"""What Piper's English voices give a phoneme id, pads between phonemes counted."""
+
+# About 600 phoneme ids; written for this purpose and in no calibration set.
+_TEXT = (
+    "The keeper of the lighthouse counted seven ships before the fog rolled in from the west, "
+    "and by noon the harbor bell was ringing for the fishermen who had gone out at dawn, while "
+    "their children waited on the pier with lanterns, blankets, and a kettle of hot soup, "
+    "because the old captain had told them that nobody comes home from the winter sea without "
+    "a story, an empty stomach, and at least one frozen finger to complain about."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentence:
+    """What a voice is given to speak."""
+
+    name: str
+    """Its length in words, such as `5 s`."""
+
+    ids: tuple[int, ...]
+    scales: tuple[float, float, float]
+    """Noise, length and duration noise, as Piper orders them."""
+
+    def feeds(self, *, random_durations: bool) -> Feeds:
+        """Return the graph's inputs; without random durations every run is equally long."""
+        noise, length, duration_noise = self.scales
+        scales = [noise, length, duration_noise if random_durations else 0.0]
+        return {
+            "input": np.array([self.ids], np.int64),
+            "input_lengths": np.array([len(self.ids)], np.int64),
+            "scales": np.array(scales, np.float32),
+        }
+
+
+class Durations:
+    """The frames that an FP32 voice gives to phoneme ids.
+
+    Args:
+        voice: Its graph has the one `Ceil` of VITS, which makes whole frames.
+    """
+
+    def __init__(self, voice: GraphModel) -> None:
+        graph = voice.graph()
+        ceil = next(node for node in graph.graph.node if node.op_type == "Ceil")
+        del graph.graph.output[:]
+        graph.graph.output.append(helper.make_empty_tensor_value_info(ceil.output[0]))
+        _drop_unneeded(graph.graph)
+        self._session = open_session(graph, voice.spec, 1)
+        usual = next(voice.calibration_calls([_TEXT], seed=0))
+        self._ids = tuple(int(value) for value in usual["input"][0])
+        self._noise, _, self._duration_noise = (float(value) for value in usual["scales"])
+
+    def ids(self, count: int) -> tuple[int, ...]:
+        """Return the first phoneme ids of a text and its last, repeated where it is too short."""
+        inner = self._ids[:-1] + self._ids[1:-1] * (count // len(self._ids))
+        return (*inner[: count - 1], self._ids[-1])
+
+    def sentence(self, name: str, count: int, frames: float) -> Sentence:
+        """Return so many ids at the length scale at which they take so many frames."""
+
+        def at(scale: float) -> Sentence:
+            scales = (self._noise, scale, self._duration_noise)
+            return Sentence(name=name, ids=self.ids(count), scales=scales)
+
+        return at(search_scale(lambda scale: self._frames(at(scale)), frames))
+
+    def _frames(self, sentence: Sentence) -> float:
+        return float(self._session.run(None, sentence.feeds(random_durations=False))[0].sum())
+
+
+def _drop_unneeded(graph: onnx.GraphProto) -> None:
+    """Leave out what no output needs; the runtime would compute it all the same."""
+    needed = {value.name for value in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            needed |= set(node.input)
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(reversed(kept))
+
+
+def make_sentences(
+    voice: GraphModel, seconds: Sequence[float], samples_per_frame: int = 256
+) -> list[Sentence]:
+    """Return a sentence for each wanted length of audio."""
+    durations = Durations(voice)
+    sentences = []
+    for wanted in seconds:
+        frames = wanted * voice.sample_rate / samples_per_frame
+        count = max(3, round(frames / FRAMES_PER_ID))
+        sentences.append(durations.sentence(f"{wanted:g} s", count, frames))
+    return sentences
+
+
+def search_scale(frames_at: Callable[[float], float], wanted: float) -> float:
+    """Return the scale at which a function that grows with it comes closest to `wanted`."""
+    low, high = 0.02, 50.0
+    for _ in range(20):
+        middle = (low * high) ** 0.5
+        if frames_at(middle) < wanted:
+            low = middle
+        else:
+            high = middle
+    return min((low, high), key=lambda scale: abs(frames_at(scale) - wanted))

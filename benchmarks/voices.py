@@ -1,0 +1,160 @@
+"""The voices that are timed: Piper's low, medium and high network with random weights, and `demo`.
+
+Speed, size and memory hang on the network's shape, not on what it has learnt, so seeded random
+weights stand for every voice of a quality; what learning changes is measured on the demo voice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.sentences import FRAMES_PER_ID, Durations
+from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.models import load
+from tts_compress.models.base import GraphModel
+from tts_compress.paths import demo_voice
+
+__all__ = ["VOICES", "available_voices", "open_voice"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Network:
+    """What distinguishes Piper's qualities."""
+
+    sample_rate: int
+    changes: dict[str, Any] = field(default_factory=dict)
+    """To the arguments of a medium voice's network."""
+
+
+_MEDIUM: dict[str, Any] = {
+    "inter_channels": 192,
+    "hidden_channels": 192,
+    "filter_channels": 768,
+    "n_heads": 2,
+    "n_layers": 6,
+    "kernel_size": 3,
+    "p_dropout": 0.1,
+    "resblock": "2",
+    "resblock_kernel_sizes": (3, 5, 7),
+    "resblock_dilation_sizes": ((1, 2), (2, 6), (3, 12)),
+    "upsample_rates": (8, 8, 4),
+    "upsample_initial_channel": 256,
+    "upsample_kernel_sizes": (16, 16, 8),
+}
+_HIGH: dict[str, Any] = {
+    "resblock": "1",
+    "resblock_kernel_sizes": (3, 7, 11),
+    "resblock_dilation_sizes": ((1, 3, 5),) * 3,
+    "upsample_rates": (8, 8, 2, 2),
+    "upsample_initial_channel": 512,
+    "upsample_kernel_sizes": (16, 16, 4, 4),
+}
+_NETWORKS = {
+    "low": _Network(sample_rate=16_000),
+    "medium": _Network(sample_rate=22_050),
+    "high": _Network(sample_rate=22_050, changes=_HIGH),
+}
+VOICES = (*_NETWORKS, "demo")
+_SYMBOLS = 256
+
+
+def available_voices() -> tuple[str, ...]:
+    """Return all voices, without the embedded one where a checkout lacks it."""
+    return VOICES if demo_voice().is_file() else tuple(_NETWORKS)
+
+
+def open_voice(name: str, work: Path) -> GraphModel:
+    """Return a voice that has a file, made on first use and kept in `work`.
+
+    Raises:
+        ModelError: There is no such voice.
+        MissingExtraError: torch or piper-tts is not installed.
+    """
+    if name not in VOICES:
+        raise ModelError(f"no benchmark voice {name!r}; there are {', '.join(VOICES)}")
+    spec = "demo" if name == "demo" else str(_random_voice(name, work))
+    voice = load(spec)
+    assert isinstance(voice, GraphModel)
+    return voice
+
+
+def _random_voice(name: str, work: Path) -> Path:
+    network = _NETWORKS[name]
+    made_of = [_MEDIUM | network.changes, network.sample_rate, Path(__file__).read_text("utf-8")]
+    try:
+        made_of += [version("torch"), version("piper-tts")]
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(str(error.name), "torch") from error
+    key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]
+    folder = work / f"{name}-{key}"
+    if not folder.exists():
+        _make(name, network, folder)
+    return folder / f"{name}.onnx"
+
+
+def _make(name: str, network: _Network, folder: Path) -> None:
+    """Write a checkpoint as training does, and let the project export it as users do."""
+    import torch
+
+    config = _config(network.sample_rate)
+    with TemporaryDirectory() as temporary:
+        checkpoint = Path(temporary) / f"{name}.ckpt"
+        beside = checkpoint.with_name(f"{name}.ckpt.json")
+        torch.save(_checkpoint(_MEDIUM | network.changes), checkpoint)
+        beside.write_text(json.dumps(config), encoding="utf-8")
+        voice = load(checkpoint)
+        assert isinstance(voice, GraphModel)
+        # Random weights know no speaking rate; calibration, too, needs a real one.
+        usual = Durations(voice).sentence("usual", 200, 200 * FRAMES_PER_ID)
+        config["inference"]["length_scale"] = usual.scales[1]
+        beside.write_text(json.dumps(config), encoding="utf-8")
+        voice.save(folder)
+
+
+def _checkpoint(arguments: dict[str, Any]) -> dict[str, Any]:
+    import torch
+    from piper.train.vits.models import SynthesizerTrn
+
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Piper's classes use an older weight norm
+        network = SynthesizerTrn(
+            n_vocab=_SYMBOLS, spec_channels=513, segment_size=32, n_speakers=1, **arguments
+        )
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if not parameter.any():  # flows begin as the identity; a trained one is none
+                parameter.normal_(0, 0.1)
+        # Speech has a root mean square about 0.1; what is inaudible has no log-mel distance.
+        loudness = network.dec(torch.randn(1, arguments["inter_channels"], 50)).square().mean()
+        network.dec.conv_post.weight *= 0.1 / loudness.sqrt()
+    weights = {f"model_g.{name}": value for name, value in network.state_dict().items()}
+    hyper = arguments | {"num_symbols": _SYMBOLS, "num_speakers": 1}
+    return {"epoch": 0, "hyper_parameters": hyper, "state_dict": weights}
+
+
+def _config(sample_rate: int) -> dict[str, Any]:
+    """Return a voice's configuration as Piper's training writes it."""
+    from piper.phoneme_ids import DEFAULT_PHONEME_ID_MAP
+
+    # An untrained duration predictor turns Piper's usual noise_w of 0.8 into endless vowels.
+    inference = {"noise_scale": 0.667, "length_scale": 1.0, "noise_w": 0.2}
+    return {
+        "audio": {"sample_rate": sample_rate, "quality": "random"},
+        "espeak": {"voice": "en-us"},
+        "inference": inference,
+        "phoneme_type": "espeak",
+        "phoneme_map": {},
+        "phoneme_id_map": DEFAULT_PHONEME_ID_MAP,
+        "num_symbols": _SYMBOLS,
+        "num_speakers": 1,
+        "speaker_id_map": {},
+        "piper_version": "1.0.0",
+    }

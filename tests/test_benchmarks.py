@@ -1,0 +1,62 @@
+"""The benchmark's own arithmetic; what it measures is `make bench`'s business."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import pytest
+
+# The benchmark is run from a checkout and never installed.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.fidelity import compare, speak
+from benchmarks.results import summarize
+from benchmarks.sentences import make_sentences, search_scale
+
+if TYPE_CHECKING:
+    from tts_compress.models.base import GraphModel
+
+
+def test_scale_is_found_in_a_staircase() -> None:
+    """Frames are whole, so the wanted number may lie between two steps."""
+    scale = search_scale(lambda s: float(np.ceil(s * np.array([0.3, 1.1, 2.0])).sum()), 17.0)
+    assert np.ceil(scale * np.array([0.3, 1.1, 2.0])).sum() == pytest.approx(17, abs=1)
+
+
+def test_ratios_are_reference_over_candidate() -> None:
+    timing = summarize("5 s", 1, ([10.0, 20.0, 40.0], 4.5), ([60.0, 30.0, 90.0], 5.0))
+    assert timing.ratio_min == pytest.approx(3.0)
+    assert timing.ratio_median == pytest.approx(3.0)
+    assert timing.rtf == pytest.approx(0.020 / 4.5)
+    assert timing.length_change == pytest.approx(-0.1)
+
+
+def test_a_sentence_has_the_wanted_length_and_speaks_equal_noise(tiny: GraphModel) -> None:
+    [sentence] = make_sentences(tiny, [0.5])
+    reference = speak(tiny.model_file(), [sentence], tiny.sample_rate)
+    again = speak(tiny.model_file(), [sentence], tiny.sample_rate, reference)
+    assert len(sentence.ids) == round(0.5 * tiny.sample_rate / 256 / 2.5)
+    assert compare(reference, again).snr_db is None  # no difference at all
+    assert compare(reference, again).kept_durations == 1.0
+
+
+def test_given_durations_are_spoken(tiny: GraphModel, tmp_path: Path) -> None:
+    """A candidate that chooses other durations still speaks with the reference's."""
+    [sentence] = make_sentences(tiny, [0.5])
+    reference = speak(tiny.model_file(), [sentence], tiny.sample_rate)
+    changed = onnx.load(tiny.model_file())
+    ceil = next(node for node in changed.graph.node if node.op_type == "Ceil")
+    slower = onnx.helper.make_node("Add", [ceil.input[0], ceil.input[0]], ["slower"])
+    ceil.input[0] = "slower"
+    changed.graph.node.insert(list(changed.graph.node).index(ceil), slower)
+    onnx.save(changed, tmp_path / "slow.onnx")
+    candidate = speak(tmp_path / "slow.onnx", [sentence], tiny.sample_rate, reference)
+    found = compare(reference, candidate)
+    assert len(candidate[0].audio.samples) == len(reference[0].audio.samples)
+    assert found.log_mel_db == pytest.approx(0.0, abs=1e-3)
+    assert found.duration_change is not None
+    assert found.duration_change > 0.2
