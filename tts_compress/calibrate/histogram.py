@@ -155,11 +155,12 @@ def _divergence(centers: _Counts, counts: _Counts, limits: Range) -> float:
     mass = np.bincount(levels[inside], counts[inside], _LEVELS)
     bins = np.bincount(levels[inside], minlength=_LEVELS)
     spread = (mass / np.maximum(bins, 1))[levels] * inside
+    if not inside.any():
+        return float("inf")
     reference = np.where(inside, counts, 0.0)
-    if inside.any():
-        places = np.flatnonzero(inside)
-        reference[places[0]] += counts[centers < limits[0]].sum()
-        reference[places[-1]] += counts[centers > limits[1]].sum()
+    places = np.flatnonzero(inside)
+    reference[places[0]] += counts[centers < limits[0]].sum()
+    reference[places[-1]] += counts[centers > limits[1]].sum()
     share, rounded = reference / reference.sum(), spread / max(spread.sum(), 1e-300)
     seen = share > 0
     return float(np.sum(share[seen] * np.log(share[seen] / np.maximum(rounded[seen], 1e-12))))

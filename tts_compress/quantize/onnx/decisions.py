@@ -122,6 +122,8 @@ def _decide_one(
     rule = next(possible, None)
     if rule is not None and rule.excludes(module):
         rule = None
+    if weight is not None and not _is_convertible(node, tensors):
+        rule = None
     if weight is None and rule is None:
         return None
     return Decision(
@@ -143,13 +145,19 @@ def _weight_of(node: onnx.NodeProto, tensors: Mapping[str, onnx.TensorProto]) ->
     tensor = tensors[node.input[position]]
     if tensor.data_type != onnx.TensorProto.FLOAT or len(tensor.dims) < 2:
         return None
-    if node.op_type == "Gather" and np.prod(tensor.dims) < _SMALLEST_TABLE:
-        return None
-    if node.op_type == "ConvTranspose" and any(
-        a.name == "group" and a.i != 1 for a in node.attribute
-    ):
-        return None
     return tensor.name
+
+
+def _is_convertible(node: onnx.NodeProto, tensors: Mapping[str, onnx.TensorProto]) -> bool:
+    """Return whether an operator's weight has a form that every technique handles."""
+    dims = tensors[node.input[_WEIGHT_INPUT[node.op_type]]].dims
+    if node.op_type == "Gather":
+        return bool(np.prod(dims) >= _SMALLEST_TABLE)
+    if node.op_type == "MatMul":
+        return len(dims) == 2
+    if len(node.input) > 2 and node.input[2] and node.input[2] not in tensors:
+        return False  # a computed bias cannot be stored in the scale of the products
+    return node.op_type == "Conv" or _groups(node) == 1
 
 
 def _groups(node: onnx.NodeProto) -> int:

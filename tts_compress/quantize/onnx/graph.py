@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["GraphEditor", "copy_model", "sort_nodes"]
+__all__ = ["GraphEditor", "copy_model", "sort_nodes", "tensors_read"]
 
 
 class GraphEditor:
@@ -68,7 +68,7 @@ class GraphEditor:
     def finish(self) -> onnx.ModelProto:
         """Return the model with its operators sorted and without constants nobody reads."""
         ordered = sort_nodes(self.nodes)
-        used = {name for node in ordered for name in node.input} | self._outputs
+        used = {name for node in ordered for name in tensors_read(node)} | self._outputs
         del self.graph.node[:]
         self.graph.node.extend(ordered)
         del self.graph.initializer[:]
@@ -84,6 +84,17 @@ def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
+def tensors_read(node: onnx.NodeProto) -> set[str]:
+    """Return what an operator reads, also inside its branches and loop bodies."""
+    names = set(node.input)
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            for inner in body.node:
+                names |= tensors_read(inner)
+            names |= {value.name for value in body.output}
+    return names
+
+
 def sort_nodes(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
     """Return the operators so that each comes after what it reads, else in the given order.
 
@@ -91,7 +102,7 @@ def sort_nodes(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
         QuantizationError: They form a cycle; a fault of a rewrite.
     """
     producer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    waits = [{producer[name] for name in node.input if name in producer} for node in nodes]
+    waits = [{producer[n] for n in tensors_read(node) if n in producer} for node in nodes]
     readers: dict[int, list[int]] = {}
     for index, needs in enumerate(waits):
         for need in needs:

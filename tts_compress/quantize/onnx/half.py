@@ -8,8 +8,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from tts_compress.errors import QuantizationError
 from tts_compress.models.onnx_modules import module_of
+from tts_compress.quantize.onnx.graph import tensors_read
+from tts_compress.quantize.onnx.weights import check_half
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +32,6 @@ _SAFE = frozenset(
 """What keeps its meaning in half precision. Left out: sums over time and their squares (cumulative
 sums of durations, layer norm's variance), exponentials and softmax, comparisons and rounding,
 division, ranges, and random numbers, whose half-precision form onnxruntime's CPU refuses."""
-
-_LARGEST = float(np.finfo(np.float16).max)
 
 
 def halve(editor: GraphEditor, decisions: Sequence[Decision], types: dict[str, int]) -> None:
@@ -78,11 +77,7 @@ def _narrow(editor: GraphEditor, name: str) -> str:
     half = f"{name}.float16"
     if name in editor.weights:
         values = editor.array(name)
-        if values.size and np.abs(values).max() > _LARGEST:
-            raise QuantizationError(
-                f"weight '{name}' has values beyond float16 (±{_LARGEST:.0f}); "
-                "exclude its module in the recipe"
-            )
+        check_half(name, values)
         return editor.add_weight(half, values.astype(np.float16))
     if not any(half in node.output for node in editor.nodes):
         editor.add_node("Cast", [name], half, to=TensorProto.FLOAT16)
@@ -96,7 +91,7 @@ def _widen_border(editor: GraphEditor, region: list[onnx.NodeProto], produced: s
         name
         for node in editor.nodes
         if node.output[0] not in inside
-        for name in node.input
+        for name in tensors_read(node)
         if name in produced
     } | {name for name in produced if editor.is_output(name)}
     for node in region:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import TensorProto, helper
 
-from tts_compress.quantize.onnx.weights import quantize_weight
+from tts_compress.quantize.onnx.weights import check_half, quantize_weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,6 +56,8 @@ def _widened_weight(editor: GraphEditor, decision: Decision) -> str:
     stored = f"{weight}.{decision.weights}"
     if stored not in editor.weights:
         values = editor.array(weight)
+        if decision.weights == "float16":
+            check_half(weight, values)
         editor.add_tensor(
             helper.make_tensor(stored, _STORED[decision.weights], values.shape, values.reshape(-1))
         )

@@ -7,7 +7,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Float32", "Int8", "quantize_weight"]
+from tts_compress.errors import QuantizationError
+
+__all__ = ["Float32", "Int8", "check_half", "quantize_weight"]
 
 Float32: TypeAlias = npt.NDArray[np.float32]
 Int8: TypeAlias = npt.NDArray[np.int8]
@@ -36,3 +38,17 @@ def quantize_weight(weight: Float32, axis: int, *, bits: int = 8) -> tuple[Int8,
     shape[axis] = -1
     integers = np.clip(np.rint(weight / scales.reshape(shape)), -limit, limit)
     return integers.astype(np.int8), scales
+
+
+def check_half(name: str, values: Float32) -> None:
+    """Refuse a weight that half precision would turn into infinities.
+
+    Raises:
+        QuantizationError: A value is beyond float16.
+    """
+    largest = float(np.finfo(np.float16).max)
+    if values.size and np.abs(values).max() > largest:
+        raise QuantizationError(
+            f"weight '{name}' has values beyond float16 (±{largest:.0f}); "
+            "exclude its module in the recipe"
+        )

@@ -1,0 +1,121 @@
+"""Which rule decides about which operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from tts_compress.errors import QuantizationError
+from tts_compress.quantize.onnx.convert import convert
+from tts_compress.quantize.onnx.count import count_operators
+from tts_compress.quantize.onnx.decisions import count_decisions
+from tts_compress.quantize.onnx.static import Arithmetic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Decided = Callable[..., tuple[onnx.ModelProto, list[Any]]]
+
+
+def test_first_rule_that_can_decides(decided: Decided) -> None:
+    _, decisions = decided(
+        {"match": "net.one"}, {"activations": "dynamic"}, {"match": "*", "weights": "float16"}
+    )
+    assert {d.module: (d.weights, d.activations) for d in decisions} == {
+        "net.one": ("int8", "none"),
+        "net.two": ("int8", "dynamic"),
+        "net.up": ("float16", "none"),  # no integer kernel transposes a convolution
+        "net.matrix": ("int8", "dynamic"),
+    }
+
+
+def test_excluded_modules_stay(decided: Decided) -> None:
+    _, decisions = decided({"exclude": ("net.two", "net.up")})
+    assert count_decisions(decisions) == Counter(
+        {
+            "Conv int8/none": 1,
+            "Conv float32/none": 1,
+            "ConvTranspose float32/none": 1,
+            "MatMul int8/none": 1,
+        }
+    )
+
+
+def test_operators_without_weights_are_decided_only_when_named(decided: Decided) -> None:
+    named = {"activations": "static", "operators": ("Conv", "LeakyRelu", "Add")}
+    _, decisions = decided(named, {})
+    assert [d.operator for d in decisions if d.weight is None] == ["LeakyRelu", "Add"]
+    _, decisions = decided({"activations": "static"}, {})
+    assert all(d.weight is not None for d in decisions)
+
+
+def test_parameters_are_counted(decided: Decided) -> None:
+    _, decisions = decided({})
+    assert [d.parameters for d in decisions] == [16 * 8 * 3, 16 * 16 * 5, 16 * 8 * 4, 8 * 6]
+
+
+def test_recipe_that_compresses_nothing_is_refused(decided: Decided) -> None:
+    with pytest.raises(QuantizationError, match=r"no module matches 'decoder\.\*'.*net"):
+        decided({"match": "decoder.*"})
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong"),
+    [
+        ({"activations": "static", "operators": ("ConvTranspose",)}, "ConvTranspose"),
+        ({"activations": "dynamic", "operators": ("Gather", "Conv")}, "Gather"),
+        ({"operators": ("LSTM",)}, "LSTM"),
+    ],
+)
+def test_operators_a_technique_cannot_convert_are_refused(
+    decided: Decided, rule: dict[str, Any], wrong: str
+) -> None:
+    with pytest.raises(QuantizationError, match=f"names {wrong};.*it can convert .*Conv"):
+        decided(rule)
+
+
+def test_product_with_a_stack_of_matrices_is_left_alone(
+    decided: Decided, chain: onnx.ModelProto
+) -> None:
+    """A scale per output column does not fit the integer product of a whole stack."""
+    stack = numpy_helper.from_array(np.ones((1, 8, 6), np.float32), "matrix.weight")
+    weights = [t for t in chain.graph.initializer if t.name != "matrix.weight"]
+    del chain.graph.initializer[:]
+    chain.graph.initializer.extend([*weights, stack])
+    graph, decisions = decided({"activations": "dynamic"}, {})
+    assert {d.module: d.weights for d in decisions}["net.matrix"] == "float32"
+    assert count_decisions(decisions) == count_operators(
+        convert(graph, decisions, {}, Arithmetic())
+    )
+
+
+def test_convolution_with_a_computed_bias_is_left_alone(
+    decided: Decided, chain: onnx.ModelProto
+) -> None:
+    """Its bias cannot be stored in the scale of the products."""
+    chain.graph.input.append(helper.make_tensor_value_info("shift", 1, [16]))
+    chain.graph.node[2].input[2] = "shift"
+    graph, decisions = decided({"activations": "dynamic", "operators": ("Conv",)}, {})
+    assert {d.module: d.weights for d in decisions}["net.two"] == "float32"
+    assert count_decisions(decisions) == count_operators(
+        convert(graph, decisions, {}, Arithmetic())
+    )
+
+
+def test_small_table_is_left_alone(decided: Decided, chain: onnx.ModelProto) -> None:
+    """It is not worth an operator, and it is counted as what it is."""
+    table = numpy_helper.from_array(np.ones((4, 8), np.float32), "table")
+    chain.graph.initializer.append(table)
+    chain.graph.input.append(helper.make_tensor_value_info("ids", 7, ["b", "t"]))
+    chain.graph.node.append(helper.make_node("Gather", ["table", "ids"], ["z"], "/net/emb/Gather"))
+    chain.graph.output.append(helper.make_tensor_value_info("z", 1, ["b", "t", 8]))
+    graph, decisions = decided({"activations": "dynamic"}, {})
+    assert {d.module: d.weights for d in decisions}["net.emb"] == "float32"
+    assert count_decisions(decisions) == count_operators(
+        convert(graph, decisions, {}, Arithmetic())
+    )

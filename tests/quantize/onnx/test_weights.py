@@ -1,0 +1,67 @@
+"""Rounding weights, against torch's own quantizers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from tts_compress.quantize.onnx.weights import quantize_weight
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_weights = arrays(
+    np.float32,
+    array_shapes(min_dims=2, max_dims=4, max_side=4),
+    elements=st.floats(-(2.0**99), 2.0**99, width=32),
+)
+
+
+@settings(deadline=None)
+@given(weight=_weights, bits=st.sampled_from([7, 8]), data=st.data())
+def test_error_is_at_most_half_a_scale(
+    weight: npt.NDArray[np.float32], bits: int, data: st.DataObject
+) -> None:
+    axis = data.draw(st.integers(0, weight.ndim - 1))
+    integers, scales = quantize_weight(weight, axis, bits=bits)
+    limit = 2 ** (bits - 1) - 1
+    assert integers.dtype == np.int8
+    assert integers.shape == weight.shape
+    assert np.abs(integers.astype(int)).max() <= limit
+    assert scales.shape == (weight.shape[axis],)
+    assert scales.dtype == np.float32
+    assert (scales > 0).all()
+    shape = [1] * weight.ndim
+    shape[axis] = -1
+    wide = scales.astype(np.float64).reshape(shape)
+    assert (np.abs(integers * wide - weight) <= wide * (0.5 + 1e-4)).all()
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((16, 8, 3), 0), ((8, 16, 4), 1), ((32, 24), 1)])
+def test_integers_agree_with_torch(shape: tuple[int, ...], axis: int) -> None:
+    """Except near the middle of two steps, as torch multiplies by the inverse of the scale."""
+    torch = pytest.importorskip("torch")
+    weight = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    integers, scales = quantize_weight(weight, axis)
+    zeros = torch.zeros(len(scales), dtype=torch.int64)
+    arguments: tuple[Any, ...] = (torch.from_numpy(weight), torch.from_numpy(scales))
+    theirs = torch.quantize_per_channel(*arguments, zeros, axis, torch.qint8).int_repr().numpy()
+    difference = np.abs(integers.astype(int) - theirs)
+    assert difference.max() <= 1
+    assert difference.mean() < 1e-3
+    fake = torch.fake_quantize_per_channel_affine(*arguments, zeros.int(), axis, -127, 127)
+    shape_of_scales = [-1 if i == axis else 1 for i in range(len(shape))]
+    ours = integers * scales.reshape(shape_of_scales)
+    assert np.abs(ours - fake.numpy()).mean() < 1e-3 * scales.mean()
+
+
+def test_every_channel_has_its_own_scale() -> None:
+    weight = np.array([[1.0, -2.0], [0.015, 0.02], [0.0, 0.0]], np.float32)
+    integers, scales = quantize_weight(weight, 0)
+    np.testing.assert_allclose(scales, [2 / 127, 0.02 / 127, 1], rtol=1e-6)
+    assert integers.tolist() == [[64, -127], [95, 127], [0, 0]]
