@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from tts_compress.quantize.onnx.integer.emitter import Emitter
     from tts_compress.quantize.onnx.rewrite.graph import Array, Graph
 
-__all__ = ["convolve", "is_convolution", "upsample"]
+__all__ = ["convolve", "is_convolution", "spare_columns", "upsample"]
+
+
+_FEWEST, _UNIT = 16, 4
+"""onnxruntime's symmetric convolution wants at least 16 output channels, in multiples of four."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +67,10 @@ def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
         stride=integers(node, "strides", [1])[0],
     )
     source = emitter.codes(node.input[0])
+    spare = spare_channels(len(weight))
+    kernel = replace(kernel, weight=_rows(weight, spare), bias=_rows(kernel.bias, spare))
     made = _emit(emitter, source, kernel, out)
-    emitter.define(node.output[0], Coded(made, out))
+    emitter.define(node.output[0], Coded(made, out, spare))
 
 
 def upsample(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
@@ -73,24 +79,28 @@ def upsample(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
     phases = phase_convolution(node, weight)
     assert phases is not None
     graph, stem, channels = emitter.graph, node.output[0], weight.shape[1]
+    spare, (columns, taps) = spare_channels(channels), phases.weight.shape[1:]
+    wide = [_rows(p, spare) for p in phases.weight.reshape(-1, channels, columns, taps)]
+    bias = _rows(_bias(emitter, node, channels), spare)
     kernel = Kernel(
         name=f"{stem}.phases",
-        weight=phases.weight,
-        bias=np.tile(_bias(emitter, node, channels), phases.stride),
+        weight=np.concatenate(wide),
+        bias=np.tile(bias, phases.stride),
         pads=(phases.pad, phases.pad),
     )
     source = emitter.codes(node.input[0])
     frames = _emit(emitter, source, kernel, out)  # (B, T + pad, s·C)
-    shape = graph.add_constant(f"{stem}.samples_shape", np.array([0, -1, channels]))
+    shape = graph.add_constant(f"{stem}.samples_shape", np.array([0, -1, channels + spare]))
     samples = graph.add("Reshape", [frames, shape], [graph.fresh(f"{stem}.samples")])
     made = graph.fresh(f"{stem}.codes")
     cut_samples(graph, samples, made, phases, axis=1)
-    emitter.define(stem, Coded(made, out))
+    emitter.define(stem, Coded(made, out, spare))
 
 
 def _emit(emitter: Emitter, source: Coded, kernel: Kernel, out: Affine) -> str:
     graph = emitter.graph
-    codes, scales = quantize_channels(kernel.weight, emitter.plan.weight_limit)
+    columns = spare_columns(kernel.weight, source.spare)
+    codes, scales = quantize_channels(columns, emitter.plan.weight_limit)
     weights = [
         graph.add_constant(f"{kernel.name}.weight", codes),
         graph.add_constant(f"{kernel.name}.weight_scale", scales),
@@ -111,6 +121,21 @@ def _emit(emitter: Emitter, source: Coded, kernel: Kernel, out: Affine) -> str:
         dilations=[kernel.dilation],
         strides=[kernel.stride],
     )
+
+
+def spare_channels(channels: int) -> int:
+    """Return how many channels of zeros a result gets: fast kernels make sixteen, then fours."""
+    return max(_FEWEST - channels, -channels % _UNIT)
+
+
+def spare_columns(weight: Array, spare: int) -> Array:
+    """Return a weight (C_out, C_in, K) that ignores spare input channels."""
+    return np.pad(weight, ((0, 0), (0, spare), (0, 0)))
+
+
+def _rows(values: Array, spare: int) -> Array:
+    """Return values with zeros behind the first axis."""
+    return np.pad(values, [(0, spare), *[(0, 0)] * (values.ndim - 1)])
 
 
 def _constant(emitter: Emitter, node: onnx.NodeProto, position: int) -> Array:

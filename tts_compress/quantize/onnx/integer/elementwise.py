@@ -29,7 +29,8 @@ def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
     if emitter.plan.leaky_relu == "lookup":
         out = emitter.code_of(made)
         inputs = [source.tensor, *emitter.names(code), *emitter.names(out)]
-        _define(emitter, node, "QLinearLeakyRelu", inputs, out, alpha=slope)
+        coded = Coded("", out, source.spare)
+        _define(emitter, node, "QLinearLeakyRelu", inputs, coded, alpha=slope)
         return
     zero = emitter.zero(code.zero)
     scale = emitter.scale(code.scale)
@@ -40,7 +41,7 @@ def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
         domain=CONTRIB,
     )
     name = graph.add("Max", [source.tensor, small], [graph.fresh(f"{made}.codes")])
-    emitter.define(made, Coded(name, code))
+    emitter.define(made, Coded(name, code, source.spare))
 
 
 def leaky_sum(emitter: Emitter, node: onnx.NodeProto, sum_: Sum) -> None:
@@ -52,7 +53,7 @@ def leaky_sum(emitter: Emitter, node: onnx.NodeProto, sum_: Sum) -> None:
     slope, graph, made = real(node, "alpha", 0.01), emitter.graph, node.output[0]
     low, high = emitter.span_of(sum_.made)
     out = Affine.spanning(low * slope * sum_.factor, high * sum_.factor)
-    left, right = emitter.codes(sum_.left), emitter.codes(sum_.right)
+    left, right = _pair(emitter, sum_.left, sum_.right)
     sides = []
     for factor in (sum_.factor, sum_.factor * slope):
         inputs = [left.tensor, *emitter.names(left.code.times(factor))]
@@ -60,7 +61,7 @@ def leaky_sum(emitter: Emitter, node: onnx.NodeProto, sum_: Sum) -> None:
         name = graph.fresh(f"{made}.side")
         sides.append(graph.add("QLinearAdd", inputs, [name], domain=CONTRIB))
     name = graph.add("Max", sides, [graph.fresh(f"{made}.codes")])
-    emitter.define(made, Coded(name, out))
+    emitter.define(made, Coded(name, out, left.spare))
 
 
 def relu(emitter: Emitter, node: onnx.NodeProto) -> None:
@@ -70,28 +71,29 @@ def relu(emitter: Emitter, node: onnx.NodeProto) -> None:
     if source.code.zero:
         inputs = [source.tensor, emitter.zero(source.code.zero)]
         name = emitter.graph.add("Max", inputs, [emitter.graph.fresh(f"{made}.codes")])
-    emitter.define(made, Coded(name, source.code))
+    emitter.define(made, Coded(name, source.code, source.spare))
 
 
 def total(emitter: Emitter, node: onnx.NodeProto) -> None:
     """Emit the sum or the product of two tensors of one shape."""
-    left, right = (emitter.codes(tensor) for tensor in node.input)
+    left, right = _pair(emitter, *node.input)
     out = emitter.code_of(node.output[0])
     operands = (left.tensor, *emitter.names(left.code), right.tensor, *emitter.names(right.code))
-    _define(emitter, node, f"QLinear{node.op_type}", [*operands, *emitter.names(out)], out)
+    inputs = [*operands, *emitter.names(out)]
+    _define(emitter, node, f"QLinear{node.op_type}", inputs, Coded("", out, left.spare))
 
 
 def scale(emitter: Emitter, node: onnx.NodeProto, factor: float) -> None:
     """Multiply by a constant: the bytes stay, only their meaning changes."""
     source = emitter.codes(node.input[0])
-    emitter.define(node.output[0], Coded(source.tensor, source.code.times(factor)))
+    emitter.define(node.output[0], Coded(source.tensor, source.code.times(factor), source.spare))
 
 
 def sigmoid(emitter: Emitter, node: onnx.NodeProto) -> None:
     """Emit a sigmoid by table; its codes span 0 .. 1."""
     source, out = emitter.codes(node.input[0]), Affine(1 / 255, 0)
     inputs = [source.tensor, *emitter.names(source.code), *emitter.names(out)]
-    _define(emitter, node, "QLinearSigmoid", inputs, out)
+    _define(emitter, node, "QLinearSigmoid", inputs, Coded("", out, source.spare))
 
 
 def tanh(emitter: Emitter, node: onnx.NodeProto) -> None:
@@ -99,21 +101,22 @@ def tanh(emitter: Emitter, node: onnx.NodeProto) -> None:
     source = emitter.codes(node.input[0])
     into = emitter.names(source.code.times(2))
     inputs = [source.tensor, *into, *emitter.names(Affine(1 / 254, 0))]
-    _define(emitter, node, "QLinearSigmoid", inputs, Affine(1 / 127, 127))
+    out = Coded("", Affine(1 / 127, 127), source.spare)
+    _define(emitter, node, "QLinearSigmoid", inputs, out)
 
 
 def concatenate(emitter: Emitter, node: onnx.NodeProto) -> None:
     """Put channels side by side."""
-    parts = [emitter.codes(tensor) for tensor in node.input]
+    parts = [emitter.narrow(emitter.codes(tensor)) for tensor in node.input]
     out = parts[0].code
     if all(part.code == out for part in parts):
-        _define(emitter, node, "Concat", [part.tensor for part in parts], out, axis=2)
+        _define(emitter, node, "Concat", [part.tensor for part in parts], Coded("", out), axis=2)
         return
     out = emitter.code_of(node.output[0])
     inputs = [*emitter.names(out)]
     for part in parts:
         inputs += [part.tensor, *emitter.names(part.code)]
-    _define(emitter, node, "QLinearConcat", inputs, out, axis=2)
+    _define(emitter, node, "QLinearConcat", inputs, Coded("", out), axis=2)
 
 
 def _define(
@@ -121,11 +124,18 @@ def _define(
     node: onnx.NodeProto,
     op: str,
     inputs: list[str],
-    out: Affine,
+    out: Coded,
     **attributes: Any,
 ) -> None:
-    """Write one operator and record its codes as those of the node's output."""
+    """Write one operator and record its codes, like `out`, as those of the node's output."""
     name = emitter.graph.fresh(f"{node.output[0]}.codes")
     domain = CONTRIB if op.startswith("QLinear") else ""
     emitter.graph.add(op, inputs, [name], domain=domain, **attributes)
-    emitter.define(node.output[0], Coded(name, out))
+    emitter.define(node.output[0], Coded(name, out.code, out.spare))
+
+
+def _pair(emitter: Emitter, left: str, right: str) -> tuple[Coded, Coded]:
+    """Return the codes of two tensors, equally wide."""
+    first, second = emitter.codes(left), emitter.codes(right)
+    spare = max(first.spare, second.spare)
+    return emitter.widen(first, spare), emitter.widen(second, spare)

@@ -28,6 +28,8 @@ class Coded:
 
     tensor: str
     code: Affine
+    spare: int = 0
+    """Channels of zeros behind the real ones, there because kernels want a full register."""
 
 
 class Emitter:
@@ -93,10 +95,32 @@ class Emitter:
 
     def restore(self, tensor: str) -> None:
         """Write the real tensor again, from its codes, for readers that stayed real."""
-        coded = self._coded[tensor]
+        coded = self.narrow(self._coded[tensor])
         turned = self.graph.fresh(f"{tensor}.first")
         self.graph.add("Transpose", [coded.tensor], [turned], perm=[0, 2, 1])  # (B, C, T)
         self.graph.add("DequantizeLinear", [turned, *self.names(coded.code)], [tensor])
+
+    def narrow(self, coded: Coded) -> Coded:
+        """Return codes without spare channels."""
+        if not coded.spare:
+            return coded
+        bounds = [
+            self.graph.add_constant("channels", np.array([value], np.int64))
+            for value in (0, -coded.spare, 2)
+        ]
+        cut = self.graph.fresh(f"{coded.tensor}.narrow")
+        self.graph.add("Slice", [coded.tensor, *bounds], [cut])
+        return Coded(cut, coded.code)
+
+    def widen(self, coded: Coded, spare: int) -> Coded:
+        """Return codes with at least so many spare channels."""
+        if coded.spare >= spare:
+            return coded
+        pads = np.array([0, 0, 0, 0, 0, spare - coded.spare])
+        inputs = [coded.tensor, self.graph.add_constant("spare_channels", pads)]
+        wide = self.graph.fresh(f"{coded.tensor}.wide")
+        self.graph.add("Pad", [*inputs, self.zero(coded.code.zero)], [wide])
+        return Coded(wide, coded.code, spare)
 
     def names(self, code: Affine) -> tuple[str, str]:
         """Return initializers that hold a scale and a zero point."""

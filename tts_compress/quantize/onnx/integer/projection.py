@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tts_compress.quantize.onnx.integer.affine import quantize_channels
+from tts_compress.quantize.onnx.integer.convolutions import spare_columns
 from tts_compress.quantize.onnx.integer.emitter import CONTRIB
 from tts_compress.quantize.onnx.rewrite.graph import integers
 
@@ -75,7 +76,9 @@ def project(emitter: Emitter, node: onnx.NodeProto) -> None:
     weight = graph.constant(node.input[1])
     bias = graph.constant(node.input[2]) if len(node.input) > 2 else None
     assert weight is not None
-    codes, scales = quantize_channels(weight, emitter.plan.weight_limit)
+    source = emitter.codes(node.input[0])
+    columns = spare_columns(weight, source.spare)
+    codes, scales = quantize_channels(columns, emitter.plan.weight_limit)
     kernel = Filter(
         codes=codes,
         scales=scales,
@@ -83,7 +86,6 @@ def project(emitter: Emitter, node: onnx.NodeProto) -> None:
         begin=integers(node, "pads", [0, 0])[0],
         dilation=integers(node, "dilations", [1])[0],
     )
-    source = emitter.codes(node.input[0])
     few = len(codes) < _MANY and codes.shape[2] > 1
     last = (_blocks if few else _frames)(emitter, stem, source, kernel)
     graph.add("Transpose", [last], [stem], perm=[0, 2, 1])  # (B, T, C) -> (B, C, T)
