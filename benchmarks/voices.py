@@ -104,7 +104,8 @@ def _make(name: str, network: _Network, folder: Path) -> None:
     import torch
 
     config = _config(network.sample_rate)
-    with TemporaryDirectory() as temporary:
+    with TemporaryDirectory() as temporary, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Piper's classes use torch's older weight norm
         checkpoint = Path(temporary) / f"{name}.ckpt"
         beside = checkpoint.with_name(f"{name}.ckpt.json")
         torch.save(_checkpoint(_MEDIUM | network.changes), checkpoint)
@@ -123,11 +124,9 @@ def _checkpoint(arguments: dict[str, Any]) -> dict[str, Any]:
     from piper.train.vits.models import SynthesizerTrn
 
     torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Piper's classes use an older weight norm
-        network = SynthesizerTrn(
-            n_vocab=_SYMBOLS, spec_channels=513, segment_size=32, n_speakers=1, **arguments
-        )
+    network = SynthesizerTrn(
+        n_vocab=_SYMBOLS, spec_channels=513, segment_size=32, n_speakers=1, **arguments
+    )
     with torch.no_grad():
         for parameter in network.parameters():
             if not parameter.any():  # flows begin as the identity; a trained one is none
