@@ -44,7 +44,7 @@ def drop_masks(graph: Graph) -> int:
         if node.op_type == "Mul":
             kept = _unmasked(graph, node)
         elif node.op_type == "Where" and _is_never(graph, node.input[0]):
-            kept = node.input[2]
+            kept = _scores(graph, node.input[2])
         if kept is not None and node.output[0] not in graph.outputs:
             graph.remove(node)
             graph.redirect(node.output[0], kept)
@@ -58,6 +58,14 @@ def _unmasked(graph: Graph, product: onnx.NodeProto) -> str | None:
     if _is_mask(graph, right):
         return left
     return right if _is_mask(graph, left) else None
+
+
+def _scores(graph: Graph, tensor: str) -> str | None:
+    """Return a tensor if it is a product of frames with frames: as square as the mask."""
+    node = graph.producer(tensor)
+    while node is not None and node.op_type == "Add":
+        node = graph.producer(node.input[0])
+    return tensor if node is not None and node.op_type == "MatMul" else None
 
 
 def _is_never(graph: Graph, condition: str) -> bool:
