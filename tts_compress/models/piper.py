@@ -160,7 +160,8 @@ class PiperModel:
             self._session = open_session(_with_durations(feed_noise(self.graph())), self.spec)
         session = self._session
         runs = [
-            run_session(session, feeds, self.spec) for feeds in self._feeds(session, text, seed)
+            run_session(session, feeds, self.spec)
+            for feeds in self._feeds(input_names(session), text, seed)
         ]
         return Audio(
             samples=np.concatenate([run[0].reshape(-1) for run in runs]).astype(np.float32),
@@ -170,9 +171,10 @@ class PiperModel:
 
     def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
         """Yield the inputs that the graph with fed noise gets, one per sentence."""
-        session = open_session(feed_noise(self.graph()), self.spec)
+        # The names alone: a session opened for them would hold every weight once more.
+        names = [value.name for value in feed_noise(self.graph()).graph.input]
         for index, text in enumerate(texts):
-            yield from self._feeds(session, text, seed + index)
+            yield from self._feeds(names, text, seed + index)
 
     def open_runtime(self, *, threads: int) -> PiperRuntime:
         """Open the file in piper's own runtime; nothing else is read."""
@@ -208,10 +210,8 @@ class PiperModel:
                 (partial / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         return target
 
-    def _feeds(
-        self, session: onnxruntime.InferenceSession, text: str, seed: int | None
-    ) -> Iterator[Feeds]:
-        """Yield the graph's inputs for each sentence of a text."""
+    def _feeds(self, names: list[str], text: str, seed: int | None) -> Iterator[Feeds]:
+        """Yield what a graph with these inputs gets for each sentence of a text."""
         inference = self._config.get("inference", {})
         quiet = seed is None
         scales = [
@@ -219,7 +219,6 @@ class PiperModel:
             inference.get("length_scale", 1.0),
             0.0 if quiet else inference.get("noise_w", 0.8),
         ]
-        names = input_names(session)
         for index, ids in enumerate(self._sentences(text)):
             feeds: Feeds = {
                 "input": np.array([ids], np.int64),
