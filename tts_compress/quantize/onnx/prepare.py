@@ -10,6 +10,7 @@ import onnxruntime
 from onnx import shape_inference
 
 from tts_compress.errors import QuantizationError
+from tts_compress.models.onnx_modules import initializer_names, module_of
 
 __all__ = ["optimize", "prepare", "typed"]
 
@@ -24,7 +25,7 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         QuantizationError: onnxruntime cannot read the graph.
     """
-    folded = optimize(model, fuse=False)
+    folded = optimize(_with_module_names(model), fuse=False)
     _keep_used_domains(folded)
     return typed(folded)
 
@@ -33,6 +34,20 @@ def typed(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the graph with the element type and shape of every tensor that can be inferred."""
     inferred: onnx.ModelProto = shape_inference.infer_shapes(model)
     return inferred
+
+
+def _with_module_names(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy whose operators are named by module, also where an exporter numbered them.
+
+    Only the names of parameters tell a numbered operator's module, and rewriting changes those.
+    """
+    named = onnx.ModelProto()
+    named.CopyFrom(model)
+    initializers = initializer_names(named.graph)
+    for index, node in enumerate(named.graph.node):
+        if "/" not in node.name.strip("/") and (module := module_of(node, initializers)):
+            node.name = f"/{module}/{node.op_type}_{index}"
+    return named
 
 
 def optimize(model: onnx.ModelProto, *, fuse: bool) -> onnx.ModelProto:
