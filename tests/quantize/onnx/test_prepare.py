@@ -45,8 +45,8 @@ def test_weight_norm_and_constants_are_folded(
     chain.graph.initializer.append(numpy_helper.from_array(norm, "g"))
     folding = [
         helper.make_node("ReduceL2", ["v"], ["n"], axes=[1, 2]),
-        helper.make_node("Div", ["v", "n"], ["d"]),
-        helper.make_node("Mul", ["d", "g"], ["one.weight"]),
+        helper.make_node("Div", ["v", "n"], ["direction"]),
+        helper.make_node("Mul", ["direction", "g"], ["one.weight"]),
     ]
     nodes = [*folding, *chain.graph.node]
     del chain.graph.node[:]
