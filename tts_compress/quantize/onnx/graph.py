@@ -86,7 +86,7 @@ def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def tensors_read(node: onnx.NodeProto) -> set[str]:
     """Return what an operator reads, also inside its branches and loop bodies."""
-    names = set(node.input)
+    names = {name for name in node.input if name}
     for attribute in node.attribute:
         for body in (attribute.g, *attribute.graphs):
             for inner in body.node:

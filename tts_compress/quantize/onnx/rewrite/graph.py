@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
+
+from tts_compress.quantize.onnx.graph import sort_nodes, tensors_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -209,8 +209,8 @@ class Graph:
     def finish(self) -> onnx.ModelProto:
         """Return the model: nodes sorted, unread nodes and initializers dropped."""
         live = self._live([n for n in self.nodes if id(n) not in self._removed])
-        ordered = _sorted(live)
-        read = {tensor for node in ordered for tensor in _reads(node)}
+        ordered = sort_nodes(live)
+        read = {tensor for node in ordered for tensor in tensors_read(node)}
         graph = self.model.graph
         del graph.node[:], graph.initializer[:], graph.value_info[:]
         graph.node.extend(ordered)
@@ -233,38 +233,5 @@ class Graph:
             node = makers.get(wanted.pop())
             if node is not None and id(node) not in seen:
                 seen.add(id(node))
-                wanted.extend(_reads(node))
+                wanted.extend(tensors_read(node))
         return [node for node in nodes if id(node) in seen]
-
-
-def _reads(node: onnx.NodeProto) -> list[str]:
-    """Return every tensor a node reads, those of its sub-graphs included."""
-    found = [tensor for tensor in node.input if tensor]
-    for entry in node.attribute:
-        for inner in entry.g.node:
-            found.extend(_reads(inner))
-    return found
-
-
-def _sorted(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Return the nodes so that every tensor is made before it is read, otherwise as they came."""
-    makers = {tensor: index for index, node in enumerate(nodes) for tensor in node.output if tensor}
-    missing: Counter[int] = Counter()
-    readers: dict[int, list[int]] = {}
-    for index, node in enumerate(nodes):
-        for maker in {makers[tensor] for tensor in _reads(node) if tensor in makers}:
-            missing[index] += 1
-            readers.setdefault(maker, []).append(index)
-    ready = [index for index in range(len(nodes)) if not missing[index]]
-    heapq.heapify(ready)
-    ordered: list[onnx.NodeProto] = []
-    while ready:
-        index = heapq.heappop(ready)
-        ordered.append(nodes[index])
-        for reader in readers.get(index, ()):
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(ready, reader)
-    if len(ordered) != len(nodes):
-        raise AssertionError("a rewrite made a cycle")
-    return ordered
