@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -64,7 +65,7 @@ class CalibrationRecord:
 
     set: str
     sha256: str
-    """Of the texts that were used, joined by newlines."""
+    """Of the texts that were used, joined by newlines, or of the file of arrays."""
 
     utterances: int
     observer: str
@@ -255,6 +256,17 @@ def _remove_leftovers(target: Path) -> None:
     prefix = f".{target.name}.partial-"
     for leftover in target.parent.glob(f"{glob.escape(prefix)}*"):
         pid = leftover.name.removeprefix(prefix).removesuffix("-old")
-        alive = pid.isdigit() and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
-        if not alive:
+        if not (pid.isdigit() and int(pid) != os.getpid() and _is_alive(int(pid))):
             shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True  # there is no signal that only asks; leave the folder
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's, and alive
+    return True
