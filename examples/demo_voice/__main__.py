@@ -16,8 +16,13 @@ def _parser() -> argparse.ArgumentParser:
     speech.add_argument("--count", type=int, default=6000)
     steps.add_parser("align", parents=[common], help="find the durations")
     train = steps.add_parser("train", parents=[common], help="train (resumes by itself)")
-    train.add_argument("--steps", type=int, default=5000)
-    train.add_argument("--threads", type=int, default=2, help="at most; fewer on a busy machine")
+    train.add_argument("--steps", type=int, default=3900)
+    train.add_argument("--workers", type=int, default=2, help="processes of one thread each")
+    train.add_argument("--max-noise", type=float, default=0.6, help="of the prior, in training")
+    train.add_argument("--adversarial-from", type=float, default=0.5, help="fraction of steps")
+    train.add_argument(
+        "--focus-from", type=float, default=1.0, help="prior only from this fraction"
+    )
     export = steps.add_parser("export", parents=[common], help="write the .onnx and its .json")
     export.add_argument("--output", type=Path, required=True, help="where demo.onnx goes")
     check = steps.add_parser("check", parents=[common], help="measure a voice")
@@ -41,7 +46,14 @@ def main() -> None:
     elif args.step == "train":
         from .train import Plan, train
 
-        train(args.work, Plan(steps=args.steps), args.threads)
+        plan = Plan(
+            steps=args.steps,
+            workers=args.workers,
+            max_noise=args.max_noise,
+            adversarial_from=args.adversarial_from,
+            focus_from=args.focus_from,
+        )
+        train(args.work, plan)
     elif args.step == "export":
         from .export import export
 

@@ -1,7 +1,7 @@
 """Step 3, ``train``: teach the voice.  Resumable; the schedule counts steps, never time.
 
-Half of every batch goes the way of VITS (posterior -> decoder, and the KL term that makes
-the prior's sigma real); the other half goes the way the voice is used later
+A third of every batch goes the way of VITS (posterior -> decoder, and the KL term that makes
+the prior's sigma real); the rest goes the way the voice is used later
 (prior with some noise -> inverse flow -> decoder).  Both must reconstruct the teacher.
 In the last part small discriminators join in.
 """
@@ -9,14 +9,14 @@ In the last part small discriminators join in.
 from __future__ import annotations
 
 import math
-import os
+import multiprocessing
 import random
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from .batches import Batch, cut, draw_batch, expand, load_aligned
 from .features import Clip, log_mel
@@ -39,19 +39,25 @@ if TYPE_CHECKING:
 class Plan:
     """Everything that decides how the training runs."""
 
-    steps: int = 5000
-    adversarial_from: float = 0.4
+    steps: int = 3900
+    adversarial_from: float = 0.885
     batch: int = 12
     peak_rate: float = 1.5e-3
-    last_rate: float = 0.03
+    last_rate: float = 0.1
     judge_rate: float = 3e-4
     warmup: int = 100
-    max_noise: float = 0.8
+    max_noise: float = 0.6
     ema: float = 0.998
-    duration_every: int = 4
-    exact_from: float = 0.85
-    save_every: int = 100
+    duration_every: int = 2
+    focus_from: float = 1.0
+    exact_from: float = 0.95
+    save_every: int = 50
     seed: int = 0
+    workers: int = 2
+
+    def posterior(self, size: int, step: int) -> int:
+        """Return how many utterances of a batch of ``size`` go the posterior's way."""
+        return size // 3 if step < self.focus_from * self.steps else 0
 
 
 @dataclass
@@ -63,7 +69,6 @@ class State:
     judges: Discriminators
     optimizer: torch.optim.AdamW
     judge_optimizer: torch.optim.AdamW
-    rng: random.Random
     average: dict[str, Tensor]
     step: int = 0
     cpu_seconds: float = 0.0
@@ -82,14 +87,12 @@ def new_state(plan: Plan) -> State:
         judges=judges,
         optimizer=torch.optim.AdamW(weights, betas=(0.8, 0.99), weight_decay=0.01),
         judge_optimizer=torch.optim.AdamW(judges.parameters(), betas=(0.8, 0.99)),
-        rng=random.Random(plan.seed),  # noqa: S311 - not cryptography
         average={k: v.detach().clone() for k, v in voice.state_dict().items()},
     )
 
 
 def save(state: State, path: Path) -> None:
     """Write a checkpoint atomically."""
-    version, internal, gauss = state.rng.getstate()
     part = path.with_suffix(".part")
     torch.save(
         {
@@ -99,8 +102,6 @@ def save(state: State, path: Path) -> None:
             "optimizer": state.optimizer.state_dict(),
             "judge_optimizer": state.judge_optimizer.state_dict(),
             "average": state.average,
-            "rng": [version, list(internal), gauss],
-            "torch_rng": torch.get_rng_state(),
             "step": state.step,
             "cpu_seconds": state.cpu_seconds,
         },
@@ -115,9 +116,6 @@ def resume(state: State, path: Path) -> None:
     for name in ("voice", "helpers", "judges", "optimizer", "judge_optimizer"):
         getattr(state, name).load_state_dict(saved[name])
     state.average = saved["average"]
-    version, internal, gauss = saved["rng"]
-    state.rng.setstate((version, tuple(internal), gauss))
-    torch.set_rng_state(saved["torch_rng"])
     state.step, state.cpu_seconds = saved["step"], saved["cpu_seconds"]
 
 
@@ -131,7 +129,7 @@ def rate_factor(step: int, plan: Plan) -> float:
 def latents(state: State, batch: Batch, plan: Plan) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the decoder's input for every utterance and the losses before the decoder.
 
-    The first half of the batch comes from the posterior, the second from the prior.
+    The first third of the batch comes from the posterior, the rest from the prior.
     ``-> z [b, c, W], losses``.
     """
     hidden, mean_p, log_p, id_mask = state.voice.enc_p(batch.ids, batch.id_lengths)
@@ -140,17 +138,18 @@ def latents(state: State, batch: Batch, plan: Plan) -> tuple[Tensor, dict[str, T
         nll = state.voice.dp(hidden.detach(), id_mask, batch.durations).sum()
         losses["duration"] = nll / id_mask.sum()
     mean, log_std = expand(mean_p, batch.owner), expand(log_p, batch.owner).clamp(-6, 2)
-    half = len(batch.ids) // 2
-    mask_q, mask_p = batch.mask[:half], batch.mask[half:]
-    log_spec = batch.spec[:half].clamp_min(1e-4).log() / 4 + 1
-    z_q, _, log_q = state.helpers.posterior(log_spec, batch.mask[:half, 0].sum(1).long())
-    z_flowed = state.voice.flow(z_q, mask_q)
-    kl = kl_loss(z_flowed, log_q, mean[:half], log_std[:half], mask_q)
-    noise = torch.rand(len(batch.ids) - half, 1, 1) * plan.max_noise
-    spread = torch.randn_like(mean[half:]) * log_std[half:].detach().exp() * noise
-    z_p = state.voice.flow(mean[half:] + spread, mask_p, reverse=True)
+    first = plan.posterior(len(batch.ids), state.step)
+    mask_q, mask_p = batch.mask[:first], batch.mask[first:]
+    z_q = mean[:0]
+    if first > 0:
+        log_spec = batch.spec[:first].clamp_min(1e-4).log() / 4 + 1
+        z_q, _, log_q = state.helpers.posterior(log_spec, mask_q[:, 0].sum(1).long())
+        z_flowed = state.voice.flow(z_q, mask_q)
+        losses["kl"] = kl_loss(z_flowed, log_q, mean[:first], log_std[:first], mask_q)
+    noise = torch.rand(len(batch.ids) - first, 1, 1) * plan.max_noise
+    spread = torch.randn_like(mean[first:]) * log_std[first:].detach().exp() * noise
+    z_p = state.voice.flow(mean[first:] + spread, mask_p, reverse=True)
     z = torch.cat([z_q, z_p]) * batch.mask
-    losses["kl"] = kl
     losses["head"] = masked_l1(state.helpers.mel_head(z), log_mel(batch.spec), batch.mask)
     return z, losses
 
@@ -163,8 +162,8 @@ def weights_of(step: int, plan: Plan) -> dict[str, float]:
         "head": 10.0 * max(0.1, 1 - done / plan.adversarial_from),
         "kl": min(1.0, 0.1 + done / 0.15),
         "duration": 1.0,
-        "mel_q": 10.0,
-        "mel_p": 15.0,
+        "mel_q": 6.0,
+        "mel_p": 24.0,
         "stft": 2.5 if adversarial else 5.0,
         "fool": 2.0 if adversarial else 0.0,
         "features": 4.0 if adversarial else 0.0,
@@ -193,9 +192,10 @@ def one_step(state: State, batch: Batch, plan: Plan) -> dict[str, float]:
     z, losses = latents(state, batch, plan)
     short = state.step < plan.exact_from * plan.steps
     fake = decode(state.voice.dec, cut(z, batch.offset), short)
-    half = len(fake) // 2
-    losses["mel_q"] = mel_loss(batch.audio[:half], fake[:half])
-    losses["mel_p"] = mel_loss(batch.audio[half:], fake[half:])
+    first = plan.posterior(len(fake), state.step)
+    if first > 0:
+        losses["mel_q"] = mel_loss(batch.audio[:first], fake[:first])
+    losses["mel_p"] = mel_loss(batch.audio[first:], fake[first:])
     losses["stft"] = stft_loss(batch.audio, fake)
     state.optimizer.zero_grad()
     state.judge_optimizer.zero_grad()
@@ -208,6 +208,7 @@ def one_step(state: State, batch: Batch, plan: Plan) -> dict[str, float]:
     total = torch.stack([weights[name] * value for name, value in losses.items()]).sum()
     trained = [*state.voice.parameters(), *state.helpers.parameters()]
     torch.autograd.backward(total, inputs=trained)
+    share_gradients([*trained, *state.judges.parameters()])
     if torch.isfinite(nn.utils.clip_grad_norm_(trained, 5.0)):
         state.optimizer.step()
         state.judge_optimizer.step()
@@ -228,39 +229,76 @@ def _update_average(state: State, plan: Plan) -> None:
 def _report(state: State, started: float, every: int) -> None:
     shown = "  ".join(f"{k} {v / every:.3f}" for k, v in state.sums.items())
     wall = time.monotonic() - started
-    used = f"cpu {state.cpu_seconds:.0f} s  wall {wall:.0f} s  threads {torch.get_num_threads()}"
-    print(f"{state.step}  {used}  {shown}", flush=True)
+    print(f"{state.step}  cpu {state.cpu_seconds:.0f} s  wall {wall:.0f} s  {shown}", flush=True)
     state.sums.clear()
 
 
-def free_threads(most: int) -> int:
-    """Return how many threads to use: on busy cores threads only wait for one another."""
-    others = os.getloadavg()[0] - torch.get_num_threads()
-    cores = os.cpu_count() or 1
-    return max(1, min(most, round(cores - max(0.0, others))))
+def share_gradients(weights: list[nn.Parameter]) -> None:
+    """Average the gradients over all workers (all of them have gradients for the same)."""
+    if not distributed.is_initialized():
+        return
+    gradients = [w.grad for w in weights if w.grad is not None]
+    flat = torch.cat([g.flatten() for g in gradients])
+    distributed.all_reduce(flat)
+    flat /= distributed.get_world_size()
+    start = 0
+    for gradient in gradients:
+        gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
+        start += gradient.numel()
 
 
-def train(work: Path, plan: Plan, threads: int = 2) -> None:
-    """Train until ``plan.steps``; continue from ``WORK/checkpoint.pt`` if there is one."""
+def seeded(plan: Plan, rank: int, step: int) -> random.Random:
+    """Seed torch for one step of one worker and return a generator for everything else.
+
+    With a seed per step nothing random has to be kept in the checkpoint.
+    """
+    rng = random.Random(f"{plan.seed} {rank} {step}")  # noqa: S311 - not cryptography
+    torch.manual_seed(rng.getrandbits(48))
+    return rng
+
+
+def work_on(work: Path, plan: Plan, rank: int) -> None:
+    """Train as one worker; the first one reports and saves."""
     torch.set_num_threads(1)
+    if plan.workers > 1:
+        meeting = (work / "meeting").absolute().as_uri()
+        distributed.init_process_group(
+            "gloo", init_method=meeting, rank=rank, world_size=plan.workers
+        )
     path = work / "checkpoint.pt"
     state = new_state(plan)
     if path.exists():
         resume(state, path)
     clips: list[Clip] = load_aligned(work)
     started, every = time.monotonic(), 50
-    print(f"{len(clips)} clips, from step {state.step} to {plan.steps}", flush=True)
+    print(f"{len(clips)} clips, worker {rank}, from step {state.step} to {plan.steps}", flush=True)
     while state.step < plan.steps:
         cpu = time.process_time()
-        batch = draw_batch(clips, plan.batch, state.rng)
+        batch = draw_batch(clips, plan.batch // plan.workers, seeded(plan, rank, state.step))
         for name, value in one_step(state, batch, plan).items():
             times = plan.duration_every if name == "duration" else 1
             state.sums[name] = state.sums.get(name, 0.0) + value * times
         state.step += 1
-        state.cpu_seconds += time.process_time() - cpu
-        if state.step % 20 == 0:
-            torch.set_num_threads(free_threads(threads))
-        if state.step % every == 0:
+        state.cpu_seconds += (time.process_time() - cpu) * plan.workers
+        if rank == 0 and state.step % every == 0:
             _report(state, started, every)
-        if state.step % plan.save_every == 0 or state.step == plan.steps:
+        if rank == 0 and (state.step % plan.save_every == 0 or state.step == plan.steps):
             save(state, path)
+
+
+def train(work: Path, plan: Plan) -> None:
+    """Train until ``plan.steps``; continue from ``WORK/checkpoint.pt`` if there is one.
+
+    Several workers of one thread each get more out of a busy machine than several threads.
+    """
+    (work / "meeting").unlink(missing_ok=True)
+    spawn = multiprocessing.get_context("spawn")
+    others = [
+        spawn.Process(target=work_on, args=(work, plan, rank), daemon=True)
+        for rank in range(1, plan.workers)
+    ]
+    for other in others:
+        other.start()
+    work_on(work, plan, 0)
+    for other in others:
+        other.join()
