@@ -16,7 +16,7 @@ def _parser() -> argparse.ArgumentParser:
     speech.add_argument("--count", type=int, default=6000)
     steps.add_parser("align", parents=[common], help="find the durations")
     train = steps.add_parser("train", parents=[common], help="train (resumes by itself)")
-    train.add_argument("--steps", type=int, default=3900)
+    train.add_argument("--steps", type=int, default=8000)
     train.add_argument("--workers", type=int, default=2, help="processes of one thread each")
     train.add_argument("--max-noise", type=float, default=0.6, help="of the prior, in training")
     train.add_argument("--adversarial-from", type=float, default=0.5, help="fraction of steps")

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class Plan:
     """Everything that decides how the training runs."""
 
-    steps: int = 3900
-    adversarial_from: float = 0.885
+    steps: int = 8000
+    adversarial_from: float = 0.5
     batch: int = 12
     peak_rate: float = 1.5e-3
     last_rate: float = 0.1
