@@ -20,6 +20,7 @@ __all__ = ["main"]
 
 _GOOD, _GATE_FAILED, _BAD_USE, _INTERRUPTED = 0, 1, 2, 130
 _MODEL = "'demo', a voice's .onnx, a training .ckpt, or an artifact's directory"
+_ANY_MODEL = f"{_MODEL}; of any other graph 'onnx:PATH'"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,11 +66,15 @@ class _Version(argparse.Action):
 
 def _quantize(commands: _Commands) -> None:
     parser = commands.add_parser("quantize", help="compress a model and save the artifact")
-    parser.add_argument("model", help=_MODEL)
+    parser.add_argument("model", help=_ANY_MODEL)
     parser.add_argument("--scheme", default="int8", help="see `tts-compress schemes` (%(default)s)")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
     parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own")
-    parser.add_argument("--calibration", metavar="SET", help="a calibration set's name or TOML")
+    parser.add_argument(
+        "--calibration",
+        metavar="SET",
+        help="a calibration set's name or TOML; for a bare graph an .npz of its inputs",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the calibration noise (0)")
     parser.add_argument("--force", action="store_true", help="replace an existing artifact")
     _add_json(parser)
@@ -221,17 +226,17 @@ def _run_synthesize(options: argparse.Namespace) -> int:
 
 def _inspect(commands: _Commands) -> None:
     parser = commands.add_parser("inspect", help="show a model's components and how it was made")
-    parser.add_argument("model", help=_MODEL)
+    parser.add_argument("model", help=_ANY_MODEL)
     _add_json(parser)
     parser.set_defaults(command=_run_inspect)
 
 
 def _run_inspect(options: argparse.Namespace) -> int:
     from tts_compress.inspection import inspect_model, inspection_tables
-    from tts_compress.models import load
+    from tts_compress.models import open_model
     from tts_compress.terminal import show, show_json
 
-    found = inspect_model(load(options.model))
+    found = inspect_model(open_model(options.model))
     if options.json:
         show_json(found)
     else:

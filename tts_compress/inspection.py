@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.models.base import GraphModel
+from tts_compress.models.base import OnnxGraph
 from tts_compress.terminal import human_bytes
 
 if TYPE_CHECKING:
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from tts_compress.models.base import TTSModel
+    from tts_compress.models.base import Model
 
 __all__ = ["inspect_model", "inspection_tables"]
 
 
-def inspect_model(model: TTSModel) -> dict[str, Any]:
+def inspect_model(model: Model) -> dict[str, Any]:
     """Return family, properties, components and manifest as plain data."""
     manifest = model.manifest
     return {
         "spec": model.spec,
         "family": model.family,
         "scheme": manifest.scheme if manifest else "fp32",
-        "properties": dict(model.describe()) if isinstance(model, GraphModel) else {},
+        "properties": dict(model.describe()) if isinstance(model, OnnxGraph) else {},
         "components": [
             asdict(part) | {"operators": dict(part.operators)}
             for part in model.components().values()

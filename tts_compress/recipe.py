@@ -51,15 +51,16 @@ _ARITHMETIC: dict[Weights, tuple[Activations, ...]] = {
 class Calibration(Config):
     """What is observed, and how a range is made of it."""
 
-    set: str = "en"
-    """A shipped calibration set or the path of a TOML file."""
+    set: str | None = None
+    """A shipped calibration set or the path of a TOML file; bare graphs have none, because they
+    are called with the arrays of a file."""
 
     observer: Literal["minmax", "percentile", "entropy", "mse"] = "percentile"
     percentile: float = Field(default=99.99, gt=50, le=100)
     """Share of the observed magnitudes a range covers, in percent; only for `percentile`."""
 
     utterances: int = Field(default=64, ge=1)
-    """How many texts of the set are used, from its beginning."""
+    """How many texts of the set, or calls of the file, are used, from its beginning."""
 
 
 class Rule(Config):
@@ -72,6 +73,9 @@ class Rule(Config):
     activations: Activations = "none"
     exclude: tuple[str, ...] = ()
     """Patterns of modules left in FP32 although `match` covers them."""
+
+    inner: bool = False
+    """Leave out operators that read an input of the graph."""
 
     operators: tuple[str, ...] = ()
     """ONNX operator types the rule is about; empty means every type the technique supports."""

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("scheme", [scheme.name for scheme in SCHEMES])
 def test_every_scheme_speaks(demo: Path, scheme: str) -> None:
     assert demo.is_file()
-    audio = compress("demo", scheme).synthesize("The quick brown fox.", seed=0)
+    audio = compress(load("demo"), scheme).synthesize("The quick brown fox.", seed=0)
     assert np.isfinite(audio.samples).all()
     assert audio.samples.std() > 0.01
 

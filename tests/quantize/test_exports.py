@@ -62,7 +62,7 @@ def test_counts_are_those_of_the_plain_export(
     change(model)
     onnx.save(model, tmp_path / "tiny.onnx")
     shutil.copy(tiny_path.with_name("tiny.onnx.json"), tmp_path)
-    found = compress(tmp_path / "tiny.onnx", scheme, recipe=quick_recipe(scheme))
+    found = compress(load(tmp_path / "tiny.onnx"), scheme, recipe=quick_recipe(scheme))
     wanted = load(compressed(scheme)).manifest
     assert found.manifest is not None
     assert wanted is not None

@@ -11,21 +11,48 @@ from tts_compress.errors import ModelError
 from tts_compress.paths import demo_voice
 
 if TYPE_CHECKING:
-    from tts_compress.models.base import TTSModel
+    from tts_compress.artifact import Manifest
+    from tts_compress.models.base import Model, TTSModel
 
-__all__ = ["FAMILIES", "load"]
+__all__ = ["FAMILIES", "load", "open_model"]
 
-FAMILIES = ("piper",)
+FAMILIES = ("piper", "onnx")
 
-_ACCEPTED = "'demo', a Piper voice (.onnx), a Piper training checkpoint (.ckpt), or an artifact"
+_ACCEPTED = (
+    "'demo', a Piper voice (.onnx), a Piper training checkpoint (.ckpt), an artifact, "
+    "or 'onnx:' before the path of a bare graph"
+)
 
 
 def load(spec: str | Path) -> TTSModel:
-    """Return the model that a spec names; weights are read when they are first needed.
+    """Return the speaking model that a spec names; weights are read when they are first needed.
 
     Args:
         spec: `demo`, a path to a voice's `.onnx`, to a training `.ckpt` or to a saved artifact's
             directory, optionally with the family in front (`piper:voice.onnx`).
+
+    Raises:
+        ModelError: There is no such model, it is not what the spec says, or it is a bare graph.
+        ArtifactError: An artifact was altered after it was saved.
+        MissingExtraError: An optional package is needed to read it.
+    """
+    from tts_compress.models.base import TTSModel
+
+    found = open_model(spec)
+    if not isinstance(found, TTSModel):
+        raise ModelError(
+            f"{str(spec)[:80]!r} is a bare ONNX graph, which speaks no texts; "
+            "it can be compressed and inspected"
+        )
+    return found
+
+
+def open_model(spec: str | Path, *, bare: bool = False) -> Model:
+    """Return any model that a spec names, also one that speaks no texts.
+
+    Args:
+        spec: As for `load`, or `onnx:` and the path of a graph of any kind, or an artifact of one.
+        bare: An `.onnx` without a voice's configuration beside it is a bare graph too.
 
     Raises:
         ModelError: There is no such model, or it is not what the spec says.
@@ -38,24 +65,42 @@ def load(spec: str | Path) -> TTSModel:
         location = text
     try:
         os.fsencode(location).decode()  # what is no UTF-8 cannot be written into a manifest
-        return _load_piper(location, text)
+        path = Path(location)
+        if family == "onnx" and separator and not path.is_dir():
+            return _open_graph(path, text, _manifest_beside(path))
+        if bare and path.suffix == ".onnx" and not path.with_name(f"{path.name}.json").exists():
+            return _open_graph(path, text, _manifest_beside(path))
+        return _open_any(location, text)
     except (OSError, UnicodeError) as error:
         raise ModelError(f"cannot load {text[:80]!r}: {error}; accepted: {_ACCEPTED}") from error
 
 
-def _load_piper(location: str, spec: str) -> TTSModel:
+def _open_graph(path: Path, spec: str, manifest: Manifest | None) -> Model:
+    from tts_compress.models.onnx_model import OnnxModel
+
+    return OnnxModel(path, spec=spec, manifest=manifest)
+
+
+def _manifest_beside(path: Path) -> Manifest | None:
+    """Return the manifest of the artifact that a file belongs to, if it does."""
+    if not path.with_name(MANIFEST_NAME).is_file():
+        return None
+    manifest = read_manifest(path.parent)
+    return manifest if path.name in manifest.files else None  # or another model's folder
+
+
+def _open_any(location: str, spec: str) -> Model:
     from tts_compress.models.piper import PiperModel
 
     if location == "demo":
         return PiperModel(demo_voice(), spec=spec)
     path = Path(location)
     if path.is_dir():
-        return _load_artifact(path, spec)
+        return _open_artifact(path, spec)
     if path.suffix == ".onnx":
-        beside = path.with_name(MANIFEST_NAME)
-        manifest = read_manifest(path.parent) if beside.is_file() else None
-        if manifest is not None and path.name not in manifest.files:
-            manifest = None  # another voice in the same folder
+        manifest = _manifest_beside(path)
+        if manifest is not None and manifest.family == "onnx":
+            return _open_graph(path, spec, manifest)
         return PiperModel(path, spec=spec, manifest=manifest)
     if path.suffix == ".ckpt":
         from tts_compress.models.piper_checkpoint import load_checkpoint
@@ -65,7 +110,7 @@ def _load_piper(location: str, spec: str) -> TTSModel:
     raise ModelError(f"{problem}: {spec!r}; accepted: {_ACCEPTED}")
 
 
-def _load_artifact(directory: Path, spec: str) -> TTSModel:
+def _open_artifact(directory: Path, spec: str) -> Model:
     from tts_compress.models.piper import PiperModel
 
     if not (directory / MANIFEST_NAME).is_file():
@@ -74,4 +119,7 @@ def _load_artifact(directory: Path, spec: str) -> TTSModel:
     graphs = [name for name in manifest.files if name.endswith(".onnx")]
     if manifest.family not in FAMILIES or len(graphs) != 1:
         raise ModelError(f"'{directory}' is an artifact of family {manifest.family!r}; upgrade")
-    return PiperModel(directory / graphs[0], spec=spec, manifest=manifest)
+    path = directory / graphs[0]
+    if manifest.family == "onnx":
+        return _open_graph(path, spec, manifest)
+    return PiperModel(path, spec=spec, manifest=manifest)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tts_compress.artifact import Manifest
     from tts_compress.audio import Audio
 
-__all__ = ["Component", "Feeds", "GraphModel", "Runtime", "TTSModel"]
+__all__ = ["Component", "Feeds", "GraphModel", "Model", "OnnxGraph", "Runtime", "TTSModel"]
 
 Feeds = dict[str, "npt.NDArray[np.generic]"]
 """Real inputs of an ONNX graph, by name."""
@@ -50,20 +50,16 @@ class Runtime(Protocol):
 
 
 @runtime_checkable
-class TTSModel(Protocol):
-    """A text-to-speech model of one family, compressed or not; never modified in place."""
+class Model(Protocol):
+    """A model of one family, compressed or not; never modified in place."""
 
     @property
     def family(self) -> str:
-        """One of the supported systems, such as `piper`."""
+        """One of the supported systems, such as `piper`, or `onnx` for a bare graph."""
 
     @property
     def spec(self) -> str:
         """What the user named the model by."""
-
-    @property
-    def sample_rate(self) -> int:
-        """Samples per second of what it speaks, Hz."""
 
     @property
     def manifest(self) -> Manifest | None:
@@ -71,6 +67,29 @@ class TTSModel(Protocol):
 
     def components(self) -> Mapping[str, Component]:
         """Return the separately quantizable parts, by name, in the order data flows."""
+
+    def model_file(self) -> Path:
+        """Return the file whose bytes are the model's size.
+
+        Raises:
+            ModelError: The model was compressed in memory and not saved yet.
+        """
+
+    def save(self, directory: Path | str, *, force: bool = False) -> Path:
+        """Write the runtime's own files, and the manifest if there is one, atomically.
+
+        Raises:
+            ArtifactError: The directory exists and `force` is not given, or cannot be written.
+        """
+
+
+@runtime_checkable
+class TTSModel(Model, Protocol):
+    """A model that speaks texts."""
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples per second of what it speaks, Hz."""
 
     def synthesize(self, text: str, *, seed: int | None) -> Audio:
         """Speak a text reproducibly.
@@ -91,33 +110,27 @@ class TTSModel(Protocol):
             ModelError: The model was compressed in memory and not saved yet.
         """
 
-    def model_file(self) -> Path:
-        """Return the file whose bytes are the model's size.
-
-        Raises:
-            ModelError: The model was compressed in memory and not saved yet.
-        """
-
-    def save(self, directory: Path | str, *, force: bool = False) -> Path:
-        """Write the runtime's own files, and the manifest if there is one, atomically.
-
-        Raises:
-            ArtifactError: The directory exists and `force` is not given, or cannot be written.
-        """
-
 
 @runtime_checkable
-class GraphModel(TTSModel, Protocol):
-    """A model that is an ONNX graph."""
+class OnnxGraph(Model, Protocol):
+    """A model that is an ONNX graph, whether it speaks texts or is a part that does not."""
 
     def graph(self) -> onnx.ModelProto:
         """Return a copy of the graph that the caller may change."""
+
+    def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> OnnxGraph:
+        """Return this model with another graph; nothing is written."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return what `inspect` shows beside the components."""
+
+
+@runtime_checkable
+class GraphModel(OnnxGraph, TTSModel, Protocol):
+    """A text-to-speech model that is one ONNX graph."""
 
     def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> GraphModel:
         """Return this model with another graph; nothing is written."""
 
     def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
         """Yield the inputs that the graph with fed noise gets for each text."""
-
-    def describe(self) -> Mapping[str, Any]:
-        """Return what `inspect` shows beside the components."""

@@ -25,7 +25,9 @@ _WEIGHT_INPUT = {
 }
 """Where the operators that hold the trained weights of speech models take them."""
 
-_PARAMETER = re.compile(r"^(?P<module>\w+(\.\w+)+)\.(weight|bias|weight_[gv]|gamma|beta)$")
+_PARAMETER = re.compile(
+    r"^(?P<module>\w+(\.\w+)*)\.(weight|bias|weight_[gv]|gamma|beta|kernel|w|b)$"
+)
 
 
 def module_of(node: onnx.NodeProto, initializers: Collection[str]) -> str:

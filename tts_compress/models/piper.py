@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,10 @@ from tts_compress.artifact import (
 )
 from tts_compress.audio import Audio
 from tts_compress.errors import MissingExtraError, ModelError, TextError
-from tts_compress.models.base import Component, Feeds
 from tts_compress.models.noise import draw_noise, feed_noise
+from tts_compress.models.onnx_components import find_components
 from tts_compress.models.onnx_file import read_graph
-from tts_compress.models.onnx_modules import WeightFinder, initializer_names, module_of
+from tts_compress.models.onnx_modules import initializer_names
 from tts_compress.models.onnx_session import input_names, open_session, run_session
 from tts_compress.models.piper_config import read_voice_config
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     import onnxruntime
     from piper import PiperVoice
+
+    from tts_compress.models.base import Component, Feeds
 
 __all__ = ["FAMILY", "PiperModel"]
 
@@ -117,27 +119,9 @@ class PiperModel:
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, in the order data flows."""
-        graph = self.graph().graph
-        weights = WeightFinder(graph)
-        initializers = initializer_names(graph)
-        operators: dict[str, Counter[str]] = {name: Counter() for name in _ROLES}
-        tensors: dict[str, dict[str, onnx.TensorProto]] = {name: {} for name in _ROLES}
-        for node in graph.node:
-            component = module_of(node, initializers).split(".")[0]
-            weight = weights.find(node) if component in _ROLES else None
-            if weight is not None:
-                operators[component][node.op_type] += 1
-                tensors[component][weight.name] = weight
+        found = find_components(self.graph().graph)
         return {
-            name: Component(
-                name=name,
-                role=role,
-                parameters=sum(int(np.prod(tensor.dims)) for tensor in tensors[name].values()),
-                size_bytes=sum(tensor.ByteSize() for tensor in tensors[name].values()),
-                operators=operators[name],
-            )
-            for name, role in _ROLES.items()
-            if tensors[name]
+            name: replace(found[name], role=role) for name, role in _ROLES.items() if name in found
         }
 
     def describe(self) -> Mapping[str, Any]:

@@ -59,7 +59,8 @@ def read_voice_config(path: Path) -> dict[str, Any]:
         _VoiceConfig.model_validate(config)
     except FileNotFoundError as error:
         raise ModelError(
-            f"no file '{path}'; a Piper voice is a .onnx file with its .onnx.json beside it"
+            f"no file '{path}'; a Piper voice is a .onnx file with its .onnx.json beside it; "
+            "of any other graph write 'onnx:' before the path"
         ) from error
     except ValidationError as error:
         problems = "; ".join(

@@ -88,10 +88,19 @@ def test_static_convolutions_are_really_fused(decided: Decided, signal: Any) -> 
     assert count_fused(_convert(graph, decisions, signal)) == 2
 
 
-def test_operator_the_runtime_would_not_fuse_is_refused(decided: Decided, signal: Any) -> None:
-    """The last product gives FP32 to the caller, so it stays out of the integer pattern."""
-    graph, decisions = decided({"activations": "static", "operators": ("MatMul",)}, {})
-    with pytest.raises(QuantizationError, match=r"promises 1 integer operators.* runs only 0"):
+def test_operator_that_gives_fp32_to_the_caller_is_left_to_the_next_rule(decided: Decided) -> None:
+    """The last product's result is not rounded, so it stays out of the integer pattern."""
+    _, decisions = decided({"activations": "static", "operators": ("Conv", "MatMul")}, {})
+    assert [d.activations for d in decisions if d.operator == "MatMul"] == ["none"]
+    assert {d.activations for d in decisions if d.operator == "Conv"} == {"static"}
+
+
+def test_operator_the_runtime_would_not_fuse_is_refused(
+    decided: Decided, signal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tts_compress.quantize.onnx.convert.count_fused", lambda _: 1)
+    graph, decisions = decided({"activations": "static", "operators": ("Conv",)}, {})
+    with pytest.raises(QuantizationError, match=r"promises 2 integer operators.* runs only 1"):
         _convert(graph, decisions, signal)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from tts_compress.artifact import CalibrationRecord, LayerRecord, Manifest, Source, sha256_of
+from tts_compress.artifact import LayerRecord, Manifest, Source, sha256_of
 from tts_compress.calibrate.collect import collect
 from tts_compress.calibrate.histogram import choose_range
 from tts_compress.environment import Processor, describe_environment, describe_processor
 from tts_compress.errors import ModelError, QuantizationError
+from tts_compress.models.base import TTSModel
 from tts_compress.models.noise import feed_noise
 from tts_compress.quantize.onnx import integer
 from tts_compress.quantize.onnx.count import count_fused, count_operators
@@ -33,30 +34,31 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from tts_compress.models.base import Feeds, GraphModel
+    from tts_compress.models.base import Feeds, OnnxGraph
     from tts_compress.progress import Progress
+    from tts_compress.quantize.calibration import CalibrationData
     from tts_compress.quantize.onnx.decisions import Decision
-    from tts_compress.recipe import CalibrationSet, Format, Recipe
+    from tts_compress.recipe import Format, Recipe
 
 __all__ = ["compress_graph", "convert"]
 
 
 def compress_graph(
-    model: GraphModel,
+    model: OnnxGraph,
     recipe: Recipe,
-    calibration: CalibrationSet | None,
+    calibration: CalibrationData | None,
     *,
     seed: int,
     progress: Progress,
-) -> GraphModel:
+) -> OnnxGraph:
     """Return the model with its graph converted as a recipe says.
 
     Args:
         model: Any model that is an ONNX graph; not modified.
         recipe: What happens to which module.
-        calibration: Texts to observe activations on; None where the recipe needs none.
-        seed: Of the noise the model speaks the texts with.
-        progress: Is told of every text spoken.
+        calibration: What to observe activations on; None where the recipe needs none.
+        seed: Of the noise the model is calibrated with.
+        progress: Is told of every call.
 
     Raises:
         QuantizationError: The recipe does not fit the graph, or the finished graph does not hold
@@ -64,20 +66,17 @@ def compress_graph(
     """
     if model.manifest is not None:
         raise QuantizationError(
-            f"'{model.spec}' is already compressed ({model.manifest.scheme}); "
-            "compress the original voice"
+            f"'{model.spec}' is already compressed ({model.manifest.scheme}); compress the original"
         )
     graph = prepare(model.graph())
     arithmetic = arithmetic_for(describe_processor())
     if recipe.format == "qoperator":
-        graph = typed(rewrite(graph)[0])
+        graph = typed(rewrite(graph, spoken=isinstance(model, TTSModel))[0])
     decisions = decide(graph, recipe)
     ranges: dict[str, Range] = {}
-    texts: tuple[str, ...] = ()
     if recipe.calibration is not None:
         assert calibration is not None
-        texts = calibration.texts[: recipe.calibration.utterances]
-        calls = _reported(model.calibration_calls(texts, seed=seed), len(texts), progress)
+        calls = _reported(calibration.calls, calibration.total, progress)
         observed = _observed(graph, decisions, recipe.format)
         seen = collect(feed_noise(graph), observed, calls)
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
@@ -89,7 +88,7 @@ def compress_graph(
         recipe=recipe.model_dump(mode="json"),
         layers=tuple(_record(decision) for decision in decisions),
         counts=dict(sorted(count_operators(converted).items())),
-        calibration=_calibration_record(recipe, calibration, texts, seed),
+        calibration=calibration.record if calibration is not None else None,
         seed=seed,
         environment=describe_environment().to_dict(),
     )
@@ -180,7 +179,7 @@ def _record(decision: Decision) -> LayerRecord:
     )
 
 
-def _source(model: GraphModel) -> Source:
+def _source(model: OnnxGraph) -> Source:
     try:
         path = model.model_file()
     except ModelError:  # exported from a checkpoint and not saved
@@ -188,17 +187,3 @@ def _source(model: GraphModel) -> Source:
         digest = hashlib.sha256(content).hexdigest()
         return Source(spec=model.spec, sha256=digest, size_bytes=len(content))
     return Source(spec=model.spec, sha256=sha256_of(path), size_bytes=path.stat().st_size)
-
-
-def _calibration_record(
-    recipe: Recipe, calibration: CalibrationSet | None, texts: tuple[str, ...], seed: int
-) -> CalibrationRecord | None:
-    if recipe.calibration is None or calibration is None:
-        return None
-    return CalibrationRecord(
-        set=calibration.name,
-        sha256=hashlib.sha256("\n".join(texts).encode()).hexdigest(),
-        utterances=len(texts),
-        observer=recipe.calibration.observer,
-        seed=seed,
-    )

@@ -36,6 +36,7 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
     calibrated INT8 activations.
     """
     weights = WeightFinder(model.graph)
+    rounded = {node.input[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
     counts: Counter[str] = Counter()
     for node in model.graph.node:
         weight = weights.find(node)
@@ -45,7 +46,8 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
             counts[_INTEGER_FORM[node.op_type]] += 1
         elif weight.data_type in _NAMES:
             stored = _NAMES[weight.data_type]
-            counts[f"{node.op_type} {stored}/{_arithmetic(node, stored, weights)}"] += 1
+            arithmetic = _arithmetic(node, stored, weights, node.output[0] in rounded)
+            counts[f"{node.op_type} {stored}/{arithmetic}"] += 1
     return counts
 
 
@@ -59,10 +61,14 @@ def count_fused(model: onnx.ModelProto) -> int:
     return sum(node.op_type in _FUSED for node in optimized.graph.node)
 
 
-def _arithmetic(node: onnx.NodeProto, stored: str, weights: WeightFinder) -> str:
+def _arithmetic(node: onnx.NodeProto, stored: str, weights: WeightFinder, is_rounded: bool) -> str:
     if stored == "float16" and node.op_type != "Gather":
         return "none" if weights.is_widened(node) else "float16"
     source = weights.producer(node.input[0])
-    rounded = source is not None and source.op_type == "DequantizeLinear"
-    integer = stored == "int8" and rounded and node.op_type in {"Conv", "MatMul"}
-    return "static" if integer else "none"
+    if stored != "int8" or source is None or source.op_type != "DequantizeLinear":
+        return "none"
+    # The portable form rounds what flows in and what flows out. A neighbour of a region on codes
+    # reads what was dequantized too, but nobody quantized it just before.
+    pair = weights.producer(source.input[0])
+    rounded = is_rounded and pair is not None and pair.op_type == "QuantizeLinear"
+    return "static" if rounded and node.op_type in {"Conv", "MatMul"} else "none"

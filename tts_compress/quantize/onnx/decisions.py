@@ -10,7 +10,9 @@ import numpy as np
 import onnx
 
 from tts_compress.errors import QuantizationError
-from tts_compress.models.onnx_modules import module_of
+from tts_compress.models.onnx_modules import initializer_names, module_of
+from tts_compress.quantize.onnx.integer.convolutions import is_convolution
+from tts_compress.quantize.onnx.rewrite.graph import Graph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,6 +79,7 @@ def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
     """
     for rule in recipe.component:
         _check_operators(rule, recipe.format)
+    possible = _Possible(model, recipe.format)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     # Graphs also add lengths and indices; only what is known to be sound is touched.
     floats = {
@@ -88,7 +91,7 @@ def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
         decision
         for node in model.graph.node
         if (node.op_type not in _ELEMENTWISE or node.output[0] in floats)
-        and (decision := _decide_one(node, recipe, tensors)) is not None
+        and (decision := _decide_one(node, recipe, tensors, possible)) is not None
     ]
     if all(decision.weights == "float32" for decision in decisions):
         patterns = ", ".join(repr(rule.match) for rule in recipe.component)
@@ -111,15 +114,17 @@ def count_decisions(decisions: Sequence[Decision]) -> Counter[str]:
 
 
 def _decide_one(
-    node: onnx.NodeProto, recipe: Recipe, tensors: Mapping[str, onnx.TensorProto]
+    node: onnx.NodeProto,
+    recipe: Recipe,
+    tensors: Mapping[str, onnx.TensorProto],
+    possible: _Possible,
 ) -> Decision | None:
     weight = _weight_of(node, tensors)
     if weight is None and node.op_type not in _ELEMENTWISE:
         return None
     module = module_of(node, tensors.keys())
     covering = (r for r in recipe.component if r.covers(module, node.op_type))
-    possible = (r for r in covering if _can_apply(r, node.op_type, weight, recipe.format))
-    rule = next(possible, None)
+    rule = next((r for r in covering if possible(r, node, weight)), None)
     if rule is not None and rule.excludes(module):
         rule = None
     if weight is not None and not _is_convertible(node, tensors):
@@ -164,10 +169,27 @@ def _groups(node: onnx.NodeProto) -> int:
     return next((a.i for a in node.attribute if a.name == "group"), 1)
 
 
-def _can_apply(rule: Rule, operator: str, weight: str | None, form: Format) -> bool:
-    if weight is None:
-        return operator in rule.operators
-    return operator in _possible_operators(rule, form)
+class _Possible:
+    """Tells which rule an operator of a graph can follow; where one cannot, the next decides."""
+
+    def __init__(self, model: onnx.ModelProto, form: Format) -> None:
+        self._graph = Graph(model)
+        self._form = form
+        self._inputs = {value.name for value in model.graph.input} - initializer_names(model.graph)
+
+    def __call__(self, rule: Rule, node: onnx.NodeProto, weight: str | None) -> bool:
+        if rule.inner and self._inputs.intersection(node.input):
+            return False
+        if weight is None:
+            return node.op_type in rule.operators
+        if node.op_type not in _possible_operators(rule, self._form):
+            return False
+        if rule.activations != "static":
+            return True
+        if self._form == "qoperator":
+            return is_convolution(self._graph, node)
+        # The caller gets FP32, and what is not rounded behind does not run in integers.
+        return node.output[0] not in self._graph.outputs
 
 
 def _possible_operators(rule: Rule, form: Format) -> tuple[str, ...]:

@@ -32,9 +32,11 @@ __all__ = [
     "split_convolutions",
 ]
 
+_SPOKEN = (single_utterance, drop_masks)
+"""What holds where a program speaks one text at a time."""
+
 REWRITES = (
-    single_utterance,
-    drop_masks,
+    *_SPOKEN,
     drop_neutral,
     fold_padding,
     split_convolutions,
@@ -43,15 +45,20 @@ REWRITES = (
 """What helps every scheme, in order. `expand_upsampling` only pays where it leads to integers."""
 
 
-def rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, int]]:
+def rewrite(
+    model: onnx.ModelProto, *, spoken: bool = True
+) -> tuple[onnx.ModelProto, dict[str, int]]:
     """Return an equal model and how often each rewrite applied.
 
     Args:
         model: A prepared graph (constants folded); it is not changed.
+        spoken: The graph is a voice's, called with one text at a time; any other one may be
+            called with several, and with padding.
     """
     graph = Graph(model)
     counts = {}
     for step in REWRITES:
-        counts[step.__name__] = step(graph)
-        graph.sweep()
+        if spoken or step not in _SPOKEN:
+            counts[step.__name__] = step(graph)
+            graph.sweep()
     return graph.finish(), counts

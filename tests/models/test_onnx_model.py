@@ -1,0 +1,183 @@
+"""Bare graphs: what they want to be called with, and files that give it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.artifact import Manifest
+from tts_compress.errors import ModelError, RecipeError
+from tts_compress.models import load, open_model
+from tts_compress.models.base import GraphModel, OnnxGraph, TTSModel
+from tts_compress.models.feeds import graph_inputs, open_feeds
+from tts_compress.models.onnx_model import OnnxModel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the file of a graph with two inputs, one of a free length, and one weight."""
+    weight = np.ones((4, 3, 1), np.float32)
+    nodes = [
+        helper.make_node("Conv", ["mel", "head.conv.weight"], ["a"], "Conv_0"),
+        helper.make_node("Mul", ["a", "gain"], ["audio"], "Mul_1"),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("mel", TensorProto.FLOAT, ["B", 3, "T"]),
+        helper.make_tensor_value_info("gain", TensorProto.FLOAT, [1]),
+    ]
+    outputs = [helper.make_tensor_value_info("audio", TensorProto.FLOAT, ["B", 4, "T"])]
+    initializers = [numpy_helper.from_array(weight, "head.conv.weight")]
+    graph = helper.make_graph(nodes, "bare", inputs, outputs, initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    onnx.save(model, tmp_path / "bare.onnx")
+    return tmp_path / "bare.onnx"
+
+
+def _call(frames: int, call: int = 0, **changes: Any) -> dict[str, Any]:
+    arrays = {"mel": np.zeros((1, 3, frames), np.float32), "gain": np.ones(1, np.float32)}
+    return {f"{call}/{name}": value for name, value in (arrays | changes).items()}
+
+
+def test_bare_graph_is_a_graph_that_does_not_speak(path: Path) -> None:
+    found = open_model(f"onnx:{path}")
+    assert isinstance(found, OnnxGraph)
+    assert not isinstance(found, TTSModel | GraphModel)
+    assert (found.family, found.spec, found.manifest) == ("onnx", f"onnx:{path}", None)
+    assert found.model_file() == path
+    assert [n.op_type for n in found.graph().graph.node] == ["Conv", "Mul"]
+    assert {name: part.parameters for name, part in found.components().items()} == {"head": 12}
+    assert found.describe()["inputs"] == "mel float32 [B, 3, T], gain float32 [1]"
+
+
+def test_path_alone_stays_a_voice_unless_arrays_are_given(path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no file '.*bare\.onnx\.json'.*'onnx:' before the path"):
+        open_model(path)
+    assert isinstance(open_model(path, bare=True), OnnxModel)
+
+
+def test_voice_stays_a_voice_where_arrays_are_given(tiny_path: Path) -> None:
+    assert open_model(tiny_path, bare=True).family == "piper"
+
+
+def test_bare_graph_cannot_be_loaded_to_speak(path: Path) -> None:
+    with pytest.raises(ModelError, match="bare ONNX graph, which speaks no texts"):
+        load(f"onnx:{path}")
+
+
+@pytest.mark.parametrize("spec", ["onnx:", "onnx:nothing.onnx", "onnx:nothing"])
+def test_missing_graph_is_a_model_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError):
+        open_model(spec)
+
+
+def test_saved_graph_is_the_same_file(path: Path, tmp_path: Path) -> None:
+    folder = open_model(f"onnx:{path}").save(tmp_path / "copy")
+    assert [file.name for file in folder.iterdir()] == ["bare.onnx"]
+    assert (folder / "bare.onnx").read_bytes() == path.read_bytes()
+
+
+def test_graph_in_memory_has_no_file(path: Path) -> None:
+    model = open_model(f"onnx:{path}")
+    assert isinstance(model, OnnxGraph)
+    manifest = Manifest.from_json(json.dumps(_MANIFEST))
+    other = model.with_graph(model.graph(), manifest)
+    assert other.manifest == manifest
+    with pytest.raises(ModelError, match=r"call save\(\) first"):
+        other.model_file()
+
+
+_MANIFEST = {
+    "family": "onnx",
+    "scheme": "int8",
+    "recipe": {},
+    "layers": [],
+    "counts": {},
+    "seed": 0,
+    "source": {"spec": "x", "sha256": "", "size_bytes": 1},
+    "calibration": None,
+    "environment": {},
+    "format_version": 1,
+}
+
+
+def test_calls_of_any_length_are_read_in_order(path: Path, tmp_path: Path) -> None:
+    calls = [_call(frames, number) for number, frames in enumerate((5, 7, 2))]
+    np.savez(tmp_path / "feeds.npz", **{k: v for call in reversed(calls) for k, v in call.items()})
+    found = open_feeds(tmp_path / "feeds.npz", graph_inputs(onnx.load(path)))
+    assert (found.calls, found.inputs) == (3, ("mel", "gain"))
+    assert [feeds["mel"].shape[2] for feeds in found.read(9)] == [5, 7, 2]
+    assert len(list(found.read(2))) == 2
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({}, "holds no calls"),
+        ({"mel": np.zeros(1)}, "'mel' is not named '<call>/<input>'"),
+        ({"00/mel": np.zeros(1)}, "'00/mel' is not named"),
+        (_call(5) | {"0/pitch": np.zeros(1)}, "'0/pitch': no such input; .* are mel, gain"),
+        (_call(5) | _call(5, 2), r"call 1 is missing"),
+        (_call(5, 1), r"call 0 is missing"),
+        ({"0/mel": np.zeros((1, 3, 2), np.float32)}, "call 0 lacks input 'gain'"),
+        (_call(5, mel=np.zeros((3, 5), np.float32)), r"has shape \[3, 5\]; .* mel float32 \[B, 3"),
+        (_call(5, mel=np.zeros((1, 4, 5), np.float32)), r"has shape \[1, 4, 5\]"),
+        (_call(5, mel=np.zeros((1, 3, 5))), r"is float64; .*astype"),
+        (_call(0), r"is empty"),
+        (_call(5, mel=np.full((1, 3, 5), np.nan, np.float32)), "not finite"),
+        (_call(5, mel=np.array([{}], object)), "pickled objects are never loaded"),
+    ],
+)
+def test_calls_that_do_not_fit_are_refused(
+    path: Path, tmp_path: Path, arrays: dict[str, Any], message: str
+) -> None:
+    np.savez(tmp_path / "feeds.npz", **arrays)
+    with pytest.raises(RecipeError, match=message) as caught:
+        open_feeds(tmp_path / "feeds.npz", graph_inputs(onnx.load(path)))
+    assert re.search(r"name arrays '<call>/<input>', such as '0/mel'", str(caught.value))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\3\4 cut", b"junk" * 99, b"\x93NUMPY", b"\x80\4."])
+def test_file_that_is_no_npz_is_refused(path: Path, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "feeds.npz").write_bytes(content)
+    with pytest.raises(RecipeError, match="cannot read"):
+        open_feeds(tmp_path / "feeds.npz", graph_inputs(onnx.load(path)))
+
+
+def test_truncated_and_flipped_files_are_refused(path: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "whole.npz", **_call(500))
+    content = (tmp_path / "whole.npz").read_bytes()
+    flipped = bytearray(content)
+    flipped[len(content) // 2] ^= 255
+    for damaged in (content[: len(content) // 2], content[:-30], bytes(flipped)):
+        (tmp_path / "feeds.npz").write_bytes(damaged)
+        with pytest.raises(RecipeError, match="cannot read"):
+            open_feeds(tmp_path / "feeds.npz", graph_inputs(onnx.load(path)))
+
+
+def test_one_array_and_no_file_are_refused(path: Path, tmp_path: Path) -> None:
+    expected = graph_inputs(onnx.load(path))
+    with (tmp_path / "feeds.npz").open("wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(RecipeError, match="holds one array"):
+        open_feeds(tmp_path / "feeds.npz", expected)
+    with pytest.raises(RecipeError, match="no file"):
+        open_feeds(tmp_path / "nothing.npz", expected)
+
+
+def test_input_that_is_no_tensor_is_refused(path: Path) -> None:
+    model = onnx.load(path)
+    model.graph.input.append(helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None))
+    with pytest.raises(ModelError, match="input 's' of the graph is no tensor"):
+        graph_inputs(model)

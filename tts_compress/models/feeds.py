@@ -1,0 +1,177 @@
+"""Arrays that a bare graph is called with: what it wants, and files that hold them."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import helper
+
+from tts_compress.errors import ModelError, RecipeError
+from tts_compress.models.onnx_modules import initializer_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    import numpy.typing as npt
+    import onnx
+
+    from tts_compress.models.base import Feeds
+
+__all__ = ["FEEDS_SUFFIX", "FeedsFile", "GraphInput", "graph_inputs", "open_feeds"]
+
+FEEDS_SUFFIX = ".npz"
+
+_KEY = re.compile(r"(?P<call>0|[1-9]\d{0,8})/(?P<input>.+)", re.DOTALL)
+_FORM = "name arrays '<call>/<input>', such as '0/{0}', '1/{0}'"
+_SHOWN = 5
+"""Problems that one message lists."""
+
+_UNREADABLE = (
+    *(OSError, ValueError, EOFError, KeyError, MemoryError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What numpy and zipfile raise on files that nobody vouches for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphInput:
+    """One tensor that a graph has to be given."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str, ...] | None
+    """Fixed sizes as numbers, free ones by name; None where any number of axes is accepted."""
+
+    def __str__(self) -> str:
+        axes = "any shape" if self.shape is None else f"[{', '.join(map(str, self.shape))}]"
+        return f"{self.name} {self.dtype} {axes}"
+
+    def problem(self, array: npt.NDArray[Any]) -> str | None:
+        """Return why an array cannot be this input, or None if it can."""
+        if array.dtype != self.dtype:
+            return f"is {array.dtype}; the graph wants {self}: convert it with astype()"
+        if self.shape is not None and (
+            array.ndim != len(self.shape)
+            or any(isinstance(w, int) and w != n for w, n in zip(self.shape, array.shape))  # noqa: B905
+        ):
+            return f"has shape {list(array.shape)}; the graph wants {self}"
+        if not array.size:
+            return f"is empty, of shape {list(array.shape)}"
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            return "has values that are not finite"
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedsFile:
+    """A checked `.npz` of calls; arrays are read when their call is."""
+
+    path: Path
+    calls: int
+    inputs: tuple[str, ...]
+
+    def read(self, count: int) -> Iterator[Feeds]:
+        """Yield the inputs of the first `count` calls."""
+        with np.load(self.path, allow_pickle=False) as arrays:
+            for call in range(min(count, self.calls)):
+                yield {name: arrays[f"{call}/{name}"] for name in self.inputs}
+
+
+def graph_inputs(model: onnx.ModelProto) -> dict[str, GraphInput]:
+    """Return what a graph has to be given, by name.
+
+    Raises:
+        ModelError: An input is no tensor.
+    """
+    constants = initializer_names(model.graph)
+    found = {}
+    for value in model.graph.input:
+        if value.name in constants:
+            continue
+        tensor = value.type.tensor_type
+        if not tensor.elem_type:
+            raise ModelError(
+                f"input '{value.name}' of the graph is no tensor; only tensors are fed"
+            )
+        dims = tensor.shape.dim if tensor.HasField("shape") else None
+        found[value.name] = GraphInput(
+            name=value.name,
+            dtype=np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)),
+            shape=None
+            if dims is None
+            else tuple(
+                d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in dims
+            ),
+        )
+    return found
+
+
+def open_feeds(path: Path, expected: Mapping[str, GraphInput]) -> FeedsFile:
+    """Return a file's calls, every array of which was looked at.
+
+    Args:
+        path: An `.npz` whose arrays are named `<call>/<input>`, with calls counted from 0.
+        expected: What the graph has to be given, by name.
+
+    Raises:
+        RecipeError: The file cannot be read, holds pickled objects, or does not fit the graph.
+    """
+    form = _FORM.format(next(iter(expected), "input"))
+    try:
+        arrays = np.load(path, allow_pickle=False)
+        if isinstance(arrays, np.ndarray):
+            raise RecipeError(f"'{path}' holds one array, not an .npz of calls; {form}")
+        with arrays:
+            calls, problems = _check_names(arrays.files, expected)
+            problems += _check_arrays(arrays, expected)
+    except FileNotFoundError as error:
+        raise RecipeError(f"no file '{path}'; give an existing .npz of calls") from error
+    except _UNREADABLE as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if "allow_pickle" in reason:
+            reason = "it is no .npz of plain arrays (pickled objects are never loaded)"
+        raise RecipeError(f"cannot read '{path}': {reason}; {form}") from error
+    if not calls and not problems:
+        problems = ["holds no calls"]
+    if problems:
+        shown = "; ".join(problems[:_SHOWN])
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise RecipeError(f"'{path}': {shown}{more}; {form}")
+    return FeedsFile(path=path, calls=calls, inputs=tuple(expected))
+
+
+def _check_names(keys: list[str], expected: Mapping[str, GraphInput]) -> tuple[int, list[str]]:
+    """Return how many calls there are, and what is wrong with the names."""
+    found: dict[int, set[str]] = {}
+    problems = []
+    for key in keys:
+        parts = _KEY.fullmatch(key)
+        if parts is None:
+            problems.append(f"array {key!r} is not named '<call>/<input>'")
+        elif parts["input"] not in expected:
+            known = ", ".join(expected) or "none"
+            problems.append(f"array {key!r}: no such input; the graph's inputs are {known}")
+        else:
+            found.setdefault(int(parts["call"]), set()).add(parts["input"])
+    if found and (gaps := max(found) + 1 - len(found)):
+        first = next(call for call in range(max(found)) if call not in found)
+        problems.append(f"call {first} is missing ({gaps} missing below {max(found)})")
+    for call, names in sorted(found.items()):
+        problems += [f"call {call} lacks input '{n}'" for n in expected if n not in names]
+    return len(found), problems
+
+
+def _check_arrays(arrays: Mapping[str, Any], expected: Mapping[str, GraphInput]) -> list[str]:
+    problems = []
+    for key in arrays:
+        parts = _KEY.fullmatch(key)
+        wanted = expected.get(parts["input"]) if parts is not None else None
+        if wanted is not None and (problem := wanted.problem(arrays[key])):
+            problems.append(f"array {key!r} {problem}")
+    return problems
