@@ -114,6 +114,7 @@ def _emit(emitter: Emitter, source: Coded, kernel: Kernel, out: Affine) -> str:
         "QLinearConv",
         [source.tensor, *into, *weights, *emitter.names(out), bias_name],
         [graph.fresh(f"{kernel.name}.codes")],
+        emitter.weighted_name("QLinearConv"),
         domain=CONTRIB,
         channels_last=1,
         kernel_shape=[kernel.weight.shape[2]],

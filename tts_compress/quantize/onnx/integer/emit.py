@@ -65,6 +65,7 @@ def emit_integer(
 
 def _emit(emitter: Emitter, region: Region, node: onnx.NodeProto) -> None:
     made = node.output[0]
+    emitter.scope = node.name
     factor = positive_factor(emitter.graph, node)
     if made in region.skipped:
         return

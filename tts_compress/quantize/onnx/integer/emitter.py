@@ -40,6 +40,9 @@ class Emitter:
     ) -> None:
         self.graph = graph
         self.plan = plan
+        self.scope = ""
+        """Name of the operator that is being emitted; what stands for it is named within."""
+
         self._ranges = dict(ranges)
         self._coded: dict[str, Coded] = {}
         self._scales: dict[float, str] = {}
@@ -121,6 +124,10 @@ class Emitter:
         wide = self.graph.fresh(f"{coded.tensor}.wide")
         self.graph.add("Pad", [*inputs, self.zero(coded.code.zero)], [wide])
         return Coded(wide, coded.code, spare)
+
+    def weighted_name(self, operator: str) -> str:
+        """Return a name, of an operator with weights, that keeps telling its module."""
+        return self.graph.fresh(f"{self.scope}/{operator}")
 
     def names(self, code: Affine) -> tuple[str, str]:
         """Return initializers that hold a scale and a zero point."""

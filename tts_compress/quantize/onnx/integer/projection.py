@@ -172,5 +172,10 @@ def _product(
         graph.add_constant(f"{stem}.weight_zero", np.zeros(matrix.shape[1], np.int8)),
         graph.add_constant(f"{stem}.bias", bias.astype(np.float32)),
     ]
-    name = graph.fresh(f"{stem}.product")
-    return graph.add("MatMulIntegerToFloat", inputs, [name], domain=CONTRIB)
+    return graph.add(
+        "MatMulIntegerToFloat",
+        inputs,
+        [graph.fresh(f"{stem}.product")],
+        emitter.weighted_name("MatMulIntegerToFloat"),
+        domain=CONTRIB,
+    )
