@@ -77,6 +77,9 @@ class Rule(Config):
     inner: bool = False
     """Leave out operators that read an input of the graph."""
 
+    channels: int = Field(default=1, ge=1)
+    """Leave out weights with fewer channels than this on either side."""
+
     operators: tuple[str, ...] = ()
     """ONNX operator types the rule is about; empty means every type the technique supports."""
 

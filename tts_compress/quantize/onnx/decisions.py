@@ -182,7 +182,9 @@ class _Possible:
             return False
         if weight is None:
             return node.op_type in rule.operators
-        if node.op_type not in _possible_operators(rule, self._form):
+        values = self._graph.constant(weight)
+        narrow = values is not None and min(values.shape[:2]) < rule.channels
+        if narrow or node.op_type not in _possible_operators(rule, self._form):
             return False
         if rule.activations != "static":
             return True
