@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def voice(assets: Path) -> Path:
-    return assets / "demo-voice-proof" / "demo.onnx"
+def voice(demo: Path) -> Path:
+    return demo
 
 
 @pytest.fixture(scope="module")
