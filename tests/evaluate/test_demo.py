@@ -42,9 +42,9 @@ def _damaged(voice: Path, directory: Path, tensor: str, factor: float) -> Path:
     from onnx import numpy_helper
 
     model = onnx.load(str(voice))
-    (found,) = [item for item in model.graph.initializer if item.name == tensor]
+    (found,) = [item for item in model.graph.initializer if item.name.endswith(tensor)]
     values = np.asarray(numpy_helper.to_array(found) * np.float32(factor))
-    found.CopyFrom(numpy_helper.from_array(values, tensor))
+    found.CopyFrom(numpy_helper.from_array(values, found.name))
     path = directory / voice.name
     onnx.save(model, str(path))
     config = voice.with_name(f"{voice.name}.json").read_bytes()
