@@ -172,9 +172,7 @@ def test_int8_is_small(candidate: Path) -> None:
 
 
 @pytest.mark.xfail(reason="the bar is 2.5; 2.4 was measured on a quiet machine", strict=False)
-def test_int8_is_fast(
-    reference: Path, candidate: Path, clips: list[tuple[str, Any]]
-) -> None:
+def test_int8_is_fast(reference: Path, candidate: Path, clips: list[tuple[str, Any]]) -> None:
     sessions = [_session(reference), _session(candidate)]
 
     def measure(session: onnxruntime.InferenceSession) -> float:
