@@ -18,6 +18,8 @@ def _parser() -> argparse.ArgumentParser:
     train = steps.add_parser("train", parents=[common], help="train (resumes by itself)")
     train.add_argument("--steps", type=int, default=8000)
     train.add_argument("--workers", type=int, default=2, help="processes of one thread each")
+    train.add_argument("--start", type=Path, help="exported voice to go on from")
+    train.add_argument("--rate", type=float, default=1.5e-3, help="highest learning rate")
     train.add_argument("--max-noise", type=float, default=0.6, help="of the prior, in training")
     train.add_argument("--adversarial-from", type=float, default=0.5, help="fraction of steps")
     train.add_argument(
@@ -52,6 +54,8 @@ def main() -> None:
             max_noise=args.max_noise,
             adversarial_from=args.adversarial_from,
             focus_from=args.focus_from,
+            start=args.start,
+            peak_rate=args.rate,
         )
         train(args.work, plan)
     elif args.step == "export":

@@ -54,6 +54,7 @@ class Plan:
     save_every: int = 50
     seed: int = 0
     workers: int = 2
+    start: Path | None = None
 
     def posterior(self, size: int, step: int) -> int:
         """Return how many utterances of a batch of ``size`` go the posterior's way."""
@@ -89,6 +90,32 @@ def new_state(plan: Plan) -> State:
         judge_optimizer=torch.optim.AdamW(judges.parameters(), betas=(0.8, 0.99)),
         average={k: v.detach().clone() for k, v in voice.state_dict().items()},
     )
+
+
+def start_from(state: State, voice: Path) -> None:
+    """Take over the weights of an exported voice; what is not exported stays untrained.
+
+    Missing are the posterior encoder, the discriminators and the training-only half of the
+    duration predictor, so this is for plans that train the prior's way alone.
+    """
+    import onnx
+    from onnx.numpy_helper import to_array
+
+    prefix = "voice."
+    weights = {
+        tensor.name.removeprefix(prefix): torch.from_numpy(to_array(tensor).copy())
+        for tensor in onnx.load(voice).graph.initializer
+        if tensor.name.startswith(prefix)
+    }
+    for name, module in state.voice.named_modules():
+        if f"{name}.weight" in weights and hasattr(module, "weight_g"):
+            weight = weights.pop(f"{name}.weight")
+            weights[f"{name}.weight_v"] = weight
+            weights[f"{name}.weight_g"] = weight.flatten(1).norm(dim=1).view(-1, 1, 1)
+    unknown = state.voice.load_state_dict(weights, strict=False).unexpected_keys
+    if unknown:
+        raise ValueError(f"{voice} is no voice of this recipe: it has {', '.join(unknown[:3])}")
+    state.average = {k: v.detach().clone() for k, v in state.voice.state_dict().items()}
 
 
 def save(state: State, path: Path) -> None:
@@ -159,7 +186,7 @@ def weights_of(step: int, plan: Plan) -> dict[str, float]:
     done = step / plan.steps
     adversarial = done >= plan.adversarial_from
     return {
-        "head": 10.0 * max(0.1, 1 - done / plan.adversarial_from),
+        "head": 1.0 if adversarial else 10.0 * max(0.1, 1 - done / plan.adversarial_from),
         "kl": min(1.0, 0.1 + done / 0.15),
         "duration": 1.0,
         "mel_q": 6.0,
@@ -269,6 +296,8 @@ def work_on(work: Path, plan: Plan, rank: int) -> None:
     state = new_state(plan)
     if path.exists():
         resume(state, path)
+    elif plan.start:
+        start_from(state, plan.start)
     clips: list[Clip] = load_aligned(work)
     started, every = time.monotonic(), 50
     print(f"{len(clips)} clips, worker {rank}, from step {state.step} to {plan.steps}", flush=True)
