@@ -88,6 +88,16 @@ def test_saved_graph_is_the_same_file(path: Path, tmp_path: Path) -> None:
     assert (folder / "bare.onnx").read_bytes() == path.read_bytes()
 
 
+def test_weights_in_files_of_their_own_are_saved_too(path: Path, tmp_path: Path) -> None:
+    split = tmp_path / "split" / "graph.onnx"
+    split.parent.mkdir()
+    onnx.save(onnx.load(path), split, save_as_external_data=True, size_threshold=0)
+    saved = open_model(f"onnx:{split}").save(tmp_path / "saved")
+    assert [p.name for p in saved.iterdir()] == ["graph.onnx"]
+    [weight] = onnx.load(saved / "graph.onnx").graph.initializer
+    assert np.array_equal(numpy_helper.to_array(weight), np.ones((4, 3, 1)))
+
+
 def test_graph_in_memory_has_no_file(path: Path) -> None:
     model = open_model(f"onnx:{path}")
     assert isinstance(model, OnnxGraph)

@@ -76,9 +76,10 @@ def open_model(spec: str | Path, *, bare: bool = False) -> Model:
 
 
 def _open_graph(path: Path, spec: str, manifest: Manifest | None) -> Model:
+    from tts_compress.models.graph_file import GraphFile
     from tts_compress.models.onnx_model import OnnxModel
 
-    return OnnxModel(path, spec=spec, manifest=manifest)
+    return OnnxModel(GraphFile(path=path, spec=spec, manifest=manifest))
 
 
 def _manifest_beside(path: Path) -> Manifest | None:
@@ -90,10 +91,11 @@ def _manifest_beside(path: Path) -> Manifest | None:
 
 
 def _open_any(location: str, spec: str) -> Model:
+    from tts_compress.models.graph_file import GraphFile
     from tts_compress.models.piper import PiperModel
 
     if location == "demo":
-        return PiperModel(demo_voice(), spec=spec)
+        return PiperModel(GraphFile(path=demo_voice(), spec=spec))
     path = Path(location)
     if path.is_dir():
         return _open_artifact(path, spec)
@@ -101,7 +103,7 @@ def _open_any(location: str, spec: str) -> Model:
         manifest = _manifest_beside(path)
         if manifest is not None and manifest.family == "onnx":
             return _open_graph(path, spec, manifest)
-        return PiperModel(path, spec=spec, manifest=manifest)
+        return PiperModel(GraphFile(path=path, spec=spec, manifest=manifest))
     if path.suffix == ".ckpt":
         from tts_compress.models.piper_checkpoint import load_checkpoint
 
@@ -111,6 +113,7 @@ def _open_any(location: str, spec: str) -> Model:
 
 
 def _open_artifact(directory: Path, spec: str) -> Model:
+    from tts_compress.models.graph_file import GraphFile
     from tts_compress.models.piper import PiperModel
 
     if not (directory / MANIFEST_NAME).is_file():
@@ -122,4 +125,4 @@ def _open_artifact(directory: Path, spec: str) -> Model:
     path = directory / graphs[0]
     if manifest.family == "onnx":
         return _open_graph(path, spec, manifest)
-    return PiperModel(path, spec=spec, manifest=manifest)
+    return PiperModel(GraphFile(path=path, spec=spec, manifest=manifest))

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 from onnx import helper
 
-from tts_compress.artifact import (
-    MANIFEST_NAME,
-    Manifest,
-    atomic_directory,
-    with_files,
-)
 from tts_compress.audio import Audio
 from tts_compress.errors import MissingExtraError, ModelError, TextError
 from tts_compress.models.noise import draw_noise, feed_noise
 from tts_compress.models.onnx_components import find_components
-from tts_compress.models.onnx_file import read_graph
 from tts_compress.models.onnx_modules import initializer_names
 from tts_compress.models.onnx_session import input_names, open_session, run_session
 from tts_compress.models.piper_config import read_voice_config
@@ -29,10 +20,13 @@ from tts_compress.models.piper_config import read_voice_config
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    import onnx
     import onnxruntime
     from piper import PiperVoice
 
+    from tts_compress.artifact import Manifest
     from tts_compress.models.base import Component, Feeds
+    from tts_compress.models.graph_file import GraphFile
 
 __all__ = ["FAMILY", "PiperModel"]
 
@@ -55,11 +49,8 @@ class PiperModel:
     """A Piper voice, from its files or compressed in memory.
 
     Args:
-        path: The voice's `.onnx` file; where `graph` is given only its name is used.
-        spec: What the user named it by.
-        config: The voice's configuration; by default `<path>.json`.
-        manifest: How it was compressed, if it was.
-        graph: The graph, of a voice that is in memory only.
+        file: The voice's `.onnx` file or graph.
+        config: The voice's configuration; by default the file's name with `.json` behind it.
 
     Raises:
         ModelError: A file is missing, or the configuration is not one of a Piper voice.
@@ -67,30 +58,28 @@ class PiperModel:
 
     family = FAMILY
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        spec: str,
-        config: Path | None = None,
-        manifest: Manifest | None = None,
-        graph: onnx.ModelProto | None = None,
-    ) -> None:
-        if graph is None and not path.is_file():
-            raise ModelError(f"no file '{path}'; give an existing Piper voice (.onnx)")
-        self._path = path
-        self._graph = graph
-        self._config_path = config or path.with_name(f"{path.name}.json")
+    def __init__(self, file: GraphFile, *, config: Path | None = None) -> None:
+        file.check("Piper voice")
+        self._file = file
+        self._config_path = config or file.path.with_name(f"{file.path.name}.json")
         self._config = read_voice_config(self._config_path)
         self._voice: PiperVoice | None = None
         self._session: onnxruntime.InferenceSession | None = None
-        self.spec = spec
-        self.manifest = manifest
+
+    @property
+    def spec(self) -> str:
+        """What the user named the voice by."""
+        return self._file.spec
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """How it was compressed; None for an original."""
+        return self._file.manifest
 
     @property
     def name(self) -> str:
         """The file's name without `.onnx`."""
-        return self._path.stem
+        return self._file.path.stem
 
     @property
     def sample_rate(self) -> int:
@@ -103,19 +92,14 @@ class PiperModel:
         Raises:
             ModelError: The file is not an ONNX file, or not one of a Piper voice.
         """
-        if self._graph is None:
-            model = read_graph(self._path)
-            _check_voice(self._path, model)
-            return model
-        copy = onnx.ModelProto()
-        copy.CopyFrom(self._graph)
-        return copy
+        model = self._file.read()
+        if self._file.held is None:
+            _check_voice(self._file.path, model)
+        return model
 
     def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> PiperModel:
         """Return this voice with another graph; nothing is written."""
-        return PiperModel(
-            self._path, spec=self.spec, config=self._config_path, manifest=manifest, graph=graph
-        )
+        return PiperModel(self._file.holding(graph, manifest), config=self._config_path)
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, in the order data flows."""
@@ -170,9 +154,7 @@ class PiperModel:
         Raises:
             ModelError: The voice was compressed in memory and not saved yet.
         """
-        if self._graph is not None:
-            raise ModelError(f"the compressed '{self.spec}' has no file yet; call save() first")
-        return self._path
+        return self._file.location()
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
         """Write `<name>.onnx`, `<name>.onnx.json` and the manifest, all or nothing.
@@ -180,19 +162,8 @@ class PiperModel:
         Raises:
             ArtifactError: The directory exists and `force` is not given, or cannot be written.
         """
-        target = Path(directory)
-        file_name = self._path.name
-        with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
-            if self._graph is None:
-                shutil.copyfile(self._path, partial / file_name)
-            else:
-                content = self._graph.SerializeToString(deterministic=True)
-                (partial / file_name).write_bytes(content)
-            shutil.copyfile(self._config_path, partial / f"{file_name}.json")
-            if self.manifest is not None:
-                manifest = with_files(self.manifest, partial, file_name)
-                (partial / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
-        return target
+        beside = {f"{self._file.path.name}.json": self._config_path}
+        return self._file.save(Path(directory), beside, force=force)
 
     def _feeds(self, names: list[str], text: str, seed: int | None) -> Iterator[Feeds]:
         """Yield what a graph with these inputs gets for each sentence of a text."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.models.graph_file import GraphFile
 from tts_compress.models.piper import PiperModel
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def load_checkpoint(path: Path, *, spec: str) -> PiperModel:
     except Exception as error:
         reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise ModelError(f"'{path}' cannot be exported to ONNX: {reason}") from error
-    return PiperModel(path.with_suffix(".onnx"), config=config, spec=spec, graph=graph)
+    file = GraphFile(path=path.with_suffix(".onnx"), spec=spec, held=graph)
+    return PiperModel(file, config=config)
 
 
 def _find_config(path: Path) -> Path:
