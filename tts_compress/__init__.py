@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tts_compress.evaluate import EvaluationOptions, check, evaluate, read_gates
     from tts_compress.models import load
     from tts_compress.quantize import compress
+    from tts_compress.recipe import Recipe, find_recipe
     from tts_compress.report.evaluation import Evaluation
     from tts_compress.schemes import SCHEMES
 
@@ -24,10 +25,12 @@ __all__ = [
     "SCHEMES",
     "Evaluation",
     "EvaluationOptions",
+    "Recipe",
     "TTSCompressError",
     "check",
     "compress",
     "evaluate",
+    "find_recipe",
     "load",
     "read_gates",
 ]
@@ -37,10 +40,12 @@ _HOMES = {
     "SCHEMES": "tts_compress.schemes",
     "Evaluation": "tts_compress.report.evaluation",
     "EvaluationOptions": "tts_compress.evaluate",
+    "Recipe": "tts_compress.recipe",
     "TTSCompressError": "tts_compress.errors",
     "check": "tts_compress.evaluate",
     "compress": "tts_compress.quantize",
     "evaluate": "tts_compress.evaluate",
+    "find_recipe": "tts_compress.recipe",
     "load": "tts_compress.models",
     "read_gates": "tts_compress.evaluate",
 }

@@ -87,6 +87,10 @@ class Manifest:
     calibration: CalibrationRecord | None
     seed: int
     environment: dict[str, Any]
+    target: dict[str, Any] | None = None
+    """The processor it is made for, and with which of the equivalent kernels, by what figures;
+    None where nothing computes in integers."""
+
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 of every other file of the artifact, by name."""
 

@@ -71,6 +71,17 @@ def _quantize(commands: _Commands) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
     parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own")
     parser.add_argument(
+        "--target",
+        metavar="NAME",
+        help="processor it is made for: host, x86-vnni, x86, arm64 or a target's TOML (host)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("qdq", "qoperator"),
+        help="of calibrated integers: standard operators, which other runtimes load, or "
+        "onnxruntime's own, which are faster there (the recipe's)",
+    )
+    parser.add_argument(
         "--calibration",
         metavar="SET",
         help="a calibration set's name or TOML; for a bare graph an .npz of its inputs",
@@ -83,16 +94,23 @@ def _quantize(commands: _Commands) -> None:
 
 def _run_quantize(options: argparse.Namespace) -> int:
     from tts_compress.artifact import MANIFEST_NAME, check_replaceable, read_manifest
+    from tts_compress.models import open_model
     from tts_compress.quantize import compress
+    from tts_compress.quantize.calibration import is_feeds
+    from tts_compress.recipe import find_recipe
     from tts_compress.terminal import human_bytes, progress_bars, show, show_json
 
     # Before minutes of work, not after them.
     check_replaceable(options.output, MANIFEST_NAME, force=options.force)
+    model = open_model(options.model, bare=is_feeds(options.calibration))
+    recipe = find_recipe(model.family, options.scheme, options.recipe)
+    given = {"target": options.target, "format": options.format}
+    changes = {key: value for key, value in given.items() if value is not None}
     with progress_bars() as progress:
         small = compress(
-            options.model,
+            model,
             options.scheme,
-            recipe=options.recipe,
+            recipe=recipe.model_copy(update=changes),
             calibration=options.calibration,
             seed=options.seed,
             progress=progress,

@@ -13,7 +13,7 @@ from tts_compress.errors import RecipeError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Card", "Config", "ConfigFile", "read_config"]
+__all__ = ["Card", "Config", "ConfigFile", "describe_problems", "read_config"]
 
 
 class Config(BaseModel):
@@ -58,8 +58,13 @@ def read_config(path: Path, kind: type[_File]) -> _File:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']}"
-            for problem in error.errors()
-        )
+        problems = describe_problems(error)
         raise RecipeError(f"'{path}' is not a valid {kind.__name__}: {problems}") from error
+
+
+def describe_problems(error: ValidationError) -> str:
+    """Return every wrong key and what is wrong with it, on one line."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']}"
+        for problem in error.errors()
+    )

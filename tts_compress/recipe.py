@@ -5,12 +5,13 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from tts_compress.config import Card, Config, ConfigFile, read_config
+from tts_compress.config import Card, Config, ConfigFile, describe_problems, read_config
 from tts_compress.errors import RecipeError, SchemeError
 from tts_compress.paths import data_file, data_names
 from tts_compress.schemes import find_scheme
+from tts_compress.targets import HOST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,6 +112,9 @@ class Recipe(ConfigFile):
     scheme: str
     summary: str
     format: Format = "qdq"
+    target: str = HOST
+    """The processor the artifact is made for: `host`, a shipped target, or a target's file."""
+
     calibration: Calibration | None = None
     component: tuple[Rule, ...] = Field(min_length=1)
 
@@ -121,6 +125,11 @@ class Recipe(ConfigFile):
             raise ValueError("a rule with static activations needs a [calibration] table")
         if not static and self.calibration is not None:
             raise ValueError("[calibration] is given, but no rule has static activations")
+        if not static and self.format == "qoperator":
+            raise ValueError(
+                "format 'qoperator' is a form of static activations, which no rule has; "
+                "leave the format out"
+            )
         return self
 
 
@@ -135,8 +144,14 @@ class CalibrationSet(ConfigFile):
     card: Card
 
 
-def find_recipe(family: str, scheme: str, recipe: str | Path | None = None) -> Recipe:
-    """Return the recipe that applies a scheme to a family, or the user's own if one is named.
+def find_recipe(family: str, scheme: str, recipe: Recipe | str | Path | None = None) -> Recipe:
+    """Return the recipe that applies a scheme to a family, or the user's own if one is given.
+
+    Args:
+        family: Of the model.
+        scheme: What to do to it.
+        recipe: A shipped name, a TOML file, or a recipe that was changed by `model_copy`, which
+            is checked here.
 
     Raises:
         SchemeError: The scheme is unknown or the family has no recipe for it.
@@ -148,12 +163,25 @@ def find_recipe(family: str, scheme: str, recipe: str | Path | None = None) -> R
             known = ", ".join(schemes_of(family)) or "none"
             raise SchemeError(f"no scheme {scheme!r} for family {family!r}; available: {known}")
         recipe = f"{family}-{scheme}"
-    found = read_config(data_file("calib/recipes", str(recipe)), Recipe)
+    if isinstance(recipe, Recipe):
+        found, name = _checked(recipe), f"{recipe.family}-{recipe.scheme}"
+    else:
+        found, name = read_config(data_file("calib/recipes", str(recipe)), Recipe), str(recipe)
     if found.family != family:
-        raise RecipeError(f"recipe '{recipe}' is for family {found.family!r}, not {family!r}")
+        raise RecipeError(f"recipe '{name}' is for family {found.family!r}, not {family!r}")
     if found.scheme != scheme:
-        raise RecipeError(f"recipe '{recipe}' is for scheme {found.scheme!r}, not {scheme!r}")
+        raise RecipeError(f"recipe '{name}' is for scheme {found.scheme!r}, not {scheme!r}")
     return found
+
+
+def _checked(recipe: Recipe) -> Recipe:
+    """Return a recipe that was made in a program; `model_copy` takes any value unseen."""
+    try:
+        return Recipe.model_validate_json(recipe.model_dump_json(warnings=False))
+    except ValidationError as error:
+        raise RecipeError(f"not a valid recipe: {describe_problems(error)}") from error
+    except ValueError as error:  # a value that JSON does not know
+        raise RecipeError(f"not a valid recipe: {error}") from error
 
 
 def schemes_of(family: str) -> list[str]:

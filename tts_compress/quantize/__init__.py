@@ -15,6 +15,8 @@ from tts_compress.recipe import find_recipe
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tts_compress.recipe import Recipe
+
 __all__ = ["compress"]
 
 
@@ -23,7 +25,7 @@ def compress(
     model: TTSModel,
     scheme: str = "int8",
     *,
-    recipe: str | Path | None = None,
+    recipe: Recipe | str | Path | None = None,
     calibration: str | Path | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -35,7 +37,7 @@ def compress(
     model: Model | str | Path,
     scheme: str = "int8",
     *,
-    recipe: str | Path | None = None,
+    recipe: Recipe | str | Path | None = None,
     calibration: str | Path | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -46,7 +48,7 @@ def compress(
     model: Model | str | Path,
     scheme: str = "int8",
     *,
-    recipe: str | Path | None = None,
+    recipe: Recipe | str | Path | None = None,
     calibration: str | Path | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -57,7 +59,8 @@ def compress(
         model: A loaded model, a spec that `load` takes, or a bare ONNX graph: `onnx:` and its
             path, or just the path where `calibration` is an `.npz`.
         scheme: What to do; `tts-compress schemes` lists the names.
-        recipe: A recipe's TOML file, in the place of the shipped one.
+        recipe: A recipe's TOML file in the place of the shipped one, or a recipe that
+            `find_recipe` gave and `model_copy` changed, for another target or format.
         calibration: A calibration set's name or TOML file, in the place of the recipe's; for a
             bare graph an `.npz` of its inputs, arrays named `<call>/<input>`, calls from 0.
         seed: Of the noise used while calibrating; the same seed gives the same bytes.

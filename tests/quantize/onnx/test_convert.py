@@ -11,16 +11,16 @@ from onnx.reference import ReferenceEvaluator
 
 from tts_compress.calibrate.collect import collect
 from tts_compress.calibrate.histogram import choose_range
-from tts_compress.environment import Processor
 from tts_compress.errors import QuantizationError
 from tts_compress.models.onnx_session import open_session
-from tts_compress.quantize.onnx.convert import arithmetic_for, convert
+from tts_compress.quantize.onnx.convert import convert
 from tts_compress.quantize.onnx.count import count_fused, count_operators
 from tts_compress.quantize.onnx.decisions import count_decisions
 from tts_compress.quantize.onnx.graph import copy_model
-from tts_compress.quantize.onnx.static import Arithmetic, observed_tensors
+from tts_compress.quantize.onnx.static import observed_tensors
 from tts_compress.quantize.onnx.weight_only import store_weights
 from tts_compress.recipe import Calibration
+from tts_compress.targets import find_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,7 @@ def _convert(graph: onnx.ModelProto, decisions: list[Decision], signal: Any) -> 
     wanted = observed_tensors(graph, decisions)
     seen = collect(graph, wanted, [{"x": signal}, {"x": signal[:, :, :9]}])
     ranges = {name: choose_range(seen[name], Calibration(observer="minmax")) for name in wanted}
-    return convert(graph, decisions, ranges, Arithmetic())
+    return convert(graph, decisions, ranges, find_target("x86-vnni"))
 
 
 def _run(model: onnx.ModelProto, signal: Any) -> Any:
@@ -121,7 +121,7 @@ def test_weight_that_was_not_converted_is_found(
 def test_tensor_without_a_range_is_named(decided: Decided) -> None:
     graph, decisions = decided(_STATIC)
     with pytest.raises(QuantizationError, match="calibration saw no values of 'x'"):
-        convert(graph, decisions, {}, Arithmetic())
+        convert(graph, decisions, {}, find_target("x86-vnni"))
 
 
 def test_weight_beyond_half_precision_is_refused(decided: Decided, chain: onnx.ModelProto) -> None:
@@ -132,7 +132,7 @@ def test_weight_beyond_half_precision_is_refused(decided: Decided, chain: onnx.M
     for activations in ("float16", "none"):
         graph, decisions = decided({"weights": "float16", "activations": activations})
         with pytest.raises(QuantizationError, match="beyond float16"):
-            convert(graph, decisions, {}, Arithmetic())
+            convert(graph, decisions, {}, find_target("x86-vnni"))
 
 
 def test_input_graph_is_not_changed(decided: Decided, signal: Any) -> None:
@@ -140,19 +140,3 @@ def test_input_graph_is_not_changed(decided: Decided, signal: Any) -> None:
     before = graph.SerializeToString(deterministic=True)
     _convert(graph, decisions, signal)
     assert graph.SerializeToString(deterministic=True) == before
-
-
-@pytest.mark.parametrize(
-    ("architecture", "features", "arithmetic"),
-    [
-        ("x86_64", ("avx2", "avx512_vnni"), Arithmetic()),
-        ("x86_64", ("avx2",), Arithmetic(weight_bits=7)),
-        ("aarch64", ("asimddp",), Arithmetic(signed_activations=True)),
-        ("arm64", (), Arithmetic(signed_activations=True)),
-    ],
-)
-def test_arithmetic_fits_the_processor(
-    architecture: str, features: tuple[str, ...], arithmetic: Arithmetic
-) -> None:
-    processor = Processor(architecture=architecture, model="", cores=1, features=features)
-    assert arithmetic_for(processor) == arithmetic

@@ -14,7 +14,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.quantize.onnx.convert import convert
 from tts_compress.quantize.onnx.count import count_operators
 from tts_compress.quantize.onnx.decisions import count_decisions
-from tts_compress.quantize.onnx.static import Arithmetic
+from tts_compress.targets import find_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +90,7 @@ def test_product_with_a_stack_of_matrices_is_left_alone(
     graph, decisions = decided({"activations": "dynamic"}, {})
     assert {d.module: d.weights for d in decisions}["net.matrix"] == "float32"
     assert count_decisions(decisions) == count_operators(
-        convert(graph, decisions, {}, Arithmetic())
+        convert(graph, decisions, {}, find_target("x86-vnni"))
     )
 
 
@@ -103,7 +103,7 @@ def test_convolution_with_a_computed_bias_is_left_alone(
     graph, decisions = decided({"activations": "dynamic", "operators": ("Conv",)}, {})
     assert {d.module: d.weights for d in decisions}["net.two"] == "float32"
     assert count_decisions(decisions) == count_operators(
-        convert(graph, decisions, {}, Arithmetic())
+        convert(graph, decisions, {}, find_target("x86-vnni"))
     )
 
 
@@ -117,5 +117,5 @@ def test_small_table_is_left_alone(decided: Decided, chain: onnx.ModelProto) -> 
     graph, decisions = decided({"activations": "dynamic"}, {})
     assert {d.module: d.weights for d in decisions}["net.emb"] == "float32"
     assert count_decisions(decisions) == count_operators(
-        convert(graph, decisions, {}, Arithmetic())
+        convert(graph, decisions, {}, find_target("x86-vnni"))
     )

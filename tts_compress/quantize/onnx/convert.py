@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tts_compress.artifact import LayerRecord, Manifest, Source, sha256_of
 from tts_compress.calibrate.collect import collect
 from tts_compress.calibrate.histogram import choose_range
-from tts_compress.environment import Processor, describe_environment, describe_processor
+from tts_compress.environment import describe_environment
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.models.base import TTSModel
 from tts_compress.models.noise import feed_noise
@@ -21,13 +21,9 @@ from tts_compress.quantize.onnx.half import halve
 from tts_compress.quantize.onnx.integer import IntegerPlan, emit_integer
 from tts_compress.quantize.onnx.prepare import prepare, typed
 from tts_compress.quantize.onnx.rewrite import rewrite
-from tts_compress.quantize.onnx.static import (
-    Arithmetic,
-    Range,
-    observed_tensors,
-    quantize_statically,
-)
+from tts_compress.quantize.onnx.static import Range, observed_tensors, quantize_statically
 from tts_compress.quantize.onnx.weight_only import store_weights
+from tts_compress.targets import HOST, Target, find_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -63,29 +59,32 @@ def compress_graph(
     Raises:
         QuantizationError: The recipe does not fit the graph, or the finished graph does not hold
             what the recipe promises.
+        RecipeError: There is no such target.
     """
     if model.manifest is not None:
         raise QuantizationError(
             f"'{model.spec}' is already compressed ({model.manifest.scheme}); compress the original"
         )
+    target = _target(recipe)
     graph = prepare(model.graph())
-    arithmetic = arithmetic_for(describe_processor())
     if recipe.format == "qoperator":
         graph = typed(rewrite(graph, spoken=isinstance(model, TTSModel))[0])
-    decisions = decide(graph, recipe)
+    decisions = decide(graph, recipe, target.choices if target else None)
     ranges: dict[str, Range] = {}
     if recipe.calibration is not None:
         assert calibration is not None
         calls = _reported(calibration.calls, calibration.total, progress)
-        observed = _observed(graph, decisions, recipe.format)
+        assert target is not None
+        observed = _observed(graph, decisions, recipe.format, target)
         seen = collect(feed_noise(graph), observed, calls)
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
-    converted = convert(graph, decisions, ranges, arithmetic, form=recipe.format)
+    converted = convert(graph, decisions, ranges, target, form=recipe.format)
     manifest = Manifest(
         family=model.family,
         scheme=recipe.scheme,
         source=_source(model),
-        recipe=recipe.model_dump(mode="json"),
+        recipe=recipe.model_dump(mode="json") | ({"target": target.name} if target else {}),
+        target=_target_record(target, recipe.format),
         layers=tuple(_record(decision) for decision in decisions),
         counts=dict(sorted(count_operators(converted).items())),
         calibration=calibration.record if calibration is not None else None,
@@ -99,11 +98,18 @@ def convert(
     graph: onnx.ModelProto,
     decisions: Sequence[Decision],
     ranges: Mapping[str, Range],
-    arithmetic: Arithmetic,
+    target: Target | None,
     *,
     form: Format = "qdq",
 ) -> onnx.ModelProto:
     """Return a converted copy of a prepared graph.
+
+    Args:
+        graph: It is not changed.
+        decisions: What happens to which operator.
+        ranges: Lowest and highest value of every observed tensor.
+        target: Whose integer arithmetic is used; None where no decision asks for integers.
+        form: How the graph says it.
 
     Raises:
         QuantizationError: The finished graph does not hold what was decided.
@@ -112,12 +118,14 @@ def convert(
     types |= {value.name: value.type.tensor_type.elem_type for value in graph.graph.input}
     types |= {value.name: value.type.tensor_type.elem_type for value in graph.graph.output}
     types |= {tensor.name: tensor.data_type for tensor in graph.graph.initializer}
-    if form == "qoperator":
-        editor = GraphEditor(emit_integer(graph, _plan(decisions, arithmetic), ranges))
+    if form == "qoperator" and target is not None:
+        editor = GraphEditor(emit_integer(graph, _plan(decisions, target), ranges))
     else:
         editor = GraphEditor(copy_model(graph))
-        quantize_statically(editor, decisions, ranges, arithmetic)
-    quantize_dynamically(editor, decisions)
+    if target is not None:
+        if form == "qdq":
+            quantize_statically(editor, decisions, ranges, target)
+        quantize_dynamically(editor, decisions, target)
     halve(editor, decisions, types)
     store_weights(editor, decisions)
     finished = editor.finish()
@@ -132,16 +140,38 @@ def convert(
     return finished
 
 
-def _observed(graph: onnx.ModelProto, decisions: Sequence[Decision], form: Format) -> list[str]:
+def _target(recipe: Recipe) -> Target | None:
+    """Return the processor a recipe computes in integers for; None where it does not."""
+    integers = any(rule.activations in {"dynamic", "static"} for rule in recipe.component)
+    return find_target(recipe.target) if integers or recipe.target != HOST else None
+
+
+def _target_record(target: Target | None, form: Format) -> dict[str, Any] | None:
+    """Return what a manifest tells of the target: of its choices only where they were made."""
+    if target is None:
+        return None
+    unused = {"choices", "figures", "machine", "measured", "assumption"}
+    return target.model_dump(mode="json", exclude=unused if form == "qdq" else None)
+
+
+def _observed(
+    graph: onnx.ModelProto, decisions: Sequence[Decision], form: Format, target: Target
+) -> list[str]:
     if form == "qoperator":
-        return integer.observed_tensors(graph, _plan(decisions, Arithmetic()))
+        return integer.observed_tensors(graph, _plan(decisions, target))
     return observed_tensors(graph, decisions)
 
 
-def _plan(decisions: Sequence[Decision], arithmetic: Arithmetic) -> IntegerPlan:
+def _plan(decisions: Sequence[Decision], target: Target) -> IntegerPlan:
+    chosen = target.choices
     return IntegerPlan(
         convolutions=frozenset(d.output for d in decisions if d.activations == "static"),
-        weight_limit=2 ** (arithmetic.weight_bits - 1) - 1,
+        signed=target.signed,
+        weight_limit=target.weight_limit,
+        leaky_relu=chosen.leaky_relu,
+        addition=chosen.addition,
+        gates=chosen.gates,
+        few_outputs=chosen.few_outputs,
     )
 
 
@@ -153,13 +183,6 @@ def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision]) -> None:
             f"the recipe promises {promised} integer operators, but onnxruntime runs only {fused} "
             "of them in integers; exclude those that stand at the graph's border"
         )
-
-
-def arithmetic_for(processor: Processor) -> Arithmetic:
-    """Return the integer arithmetic that is fast and exact on a processor."""
-    if processor.architecture.lower() in {"aarch64", "arm64", "armv7l"}:
-        return Arithmetic(signed_activations=True)
-    return Arithmetic(weight_bits=8 if processor.has_integer_dot_product else 7)
 
 
 def _reported(calls: Iterator[Feeds], total: int, progress: Progress) -> Iterator[Feeds]:

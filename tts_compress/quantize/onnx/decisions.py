@@ -13,10 +13,12 @@ from tts_compress.errors import QuantizationError
 from tts_compress.models.onnx_modules import initializer_names, module_of
 from tts_compress.quantize.onnx.integer.convolutions import is_convolution
 from tts_compress.quantize.onnx.rewrite.graph import Graph
+from tts_compress.targets import Choices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tts_compress.quantize.onnx.rewrite.graph import Array
     from tts_compress.recipe import Activations, Format, Recipe, Rule, Weights
 
 __all__ = ["Decision", "count_decisions", "decide"]
@@ -70,8 +72,15 @@ class Decision:
         return f"{self.operator} {self.weights}/{self.activations}"
 
 
-def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
+def decide(
+    model: onnx.ModelProto, recipe: Recipe, choices: Choices | None = None
+) -> list[Decision]:
     """Return a decision for every operator with weights, and for every other one a rule names.
+
+    Args:
+        model: A prepared graph.
+        recipe: Its rules.
+        choices: Of the target: what is not worth integers there, although a rule covers it.
 
     Raises:
         QuantizationError: A rule names operators its technique cannot convert, or the recipe
@@ -79,7 +88,7 @@ def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
     """
     for rule in recipe.component:
         _check_operators(rule, recipe.format)
-    possible = _Possible(model, recipe.format)
+    possible = _Possible(model, recipe.format, choices or Choices())
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     # Graphs also add lengths and indices; only what is known to be sound is touched.
     floats = {
@@ -172,9 +181,10 @@ def _groups(node: onnx.NodeProto) -> int:
 class _Possible:
     """Tells which rule an operator of a graph can follow; where one cannot, the next decides."""
 
-    def __init__(self, model: onnx.ModelProto, form: Format) -> None:
+    def __init__(self, model: onnx.ModelProto, form: Format, choices: Choices) -> None:
         self._graph = Graph(model)
         self._form = form
+        self._choices = choices
         self._inputs = {value.name for value in model.graph.input} - initializer_names(model.graph)
 
     def __call__(self, rule: Rule, node: onnx.NodeProto, weight: str | None) -> bool:
@@ -189,9 +199,14 @@ class _Possible:
         if rule.activations != "static":
             return True
         if self._form == "qoperator":
-            return is_convolution(self._graph, node)
+            return is_convolution(self._graph, node) and self._pays(node, values)
         # The caller gets FP32, and what is not rounded behind does not run in integers.
         return node.output[0] not in self._graph.outputs
+
+    def _pays(self, node: onnx.NodeProto, values: Array | None) -> bool:
+        """Return whether integers are faster than FP32 on the target."""
+        wide = values is not None and min(values.shape[:2]) >= self._choices.narrowest
+        return wide and (node.op_type == "Conv" or self._choices.upsampling == "codes")
 
 
 def _possible_operators(rule: Rule, form: Format) -> tuple[str, ...]:

@@ -15,15 +15,19 @@ if TYPE_CHECKING:
 
     from tts_compress.quantize.onnx.decisions import Decision
     from tts_compress.quantize.onnx.graph import GraphEditor
+    from tts_compress.targets import Target
 
 __all__ = ["quantize_dynamically"]
 
 
-def quantize_dynamically(editor: GraphEditor, decisions: Iterable[Decision]) -> None:
+def quantize_dynamically(
+    editor: GraphEditor, decisions: Iterable[Decision], target: Target
+) -> None:
     """Replace operators by their integer forms.
 
     onnxruntime's kernels want opposite weight types: `ConvInteger` is four times faster with
     unsigned weights, `MatMulInteger` two and a half times with signed ones.
+    Only the signed ones can overflow where products are added in 16 bits.
     """
     chosen = {d.output: d for d in decisions if d.activations == "dynamic"}
     for node in [node for node in editor.nodes if node.output and node.output[0] in chosen]:
@@ -31,7 +35,7 @@ def quantize_dynamically(editor: GraphEditor, decisions: Iterable[Decision]) -> 
         if decision.operator == "Conv":
             _convolution(editor, node, decision)
         else:
-            _product(editor, node, decision)
+            _product(editor, node, decision, target.weight_bits)
 
 
 def _convolution(editor: GraphEditor, node: onnx.NodeProto, decision: Decision) -> None:
@@ -60,9 +64,9 @@ def _convolution(editor: GraphEditor, node: onnx.NodeProto, decision: Decision) 
     _scaled(editor, accumulated, [scale, weight_scale], bias, output)
 
 
-def _product(editor: GraphEditor, node: onnx.NodeProto, decision: Decision) -> None:
+def _product(editor: GraphEditor, node: onnx.NodeProto, decision: Decision, bits: int) -> None:
     assert decision.weight is not None
-    integers, scales = quantize_weight(editor.array(decision.weight), decision.axis)
+    integers, scales = quantize_weight(editor.array(decision.weight), decision.axis, bits=bits)
     stored = editor.add_weight(f"{decision.weight}.int8", integers)
     weight_scale = editor.add_weight(f"{decision.weight}.scale", scales)
     activation, scale, activation_zero = _rounded_input(editor, node.input[0])

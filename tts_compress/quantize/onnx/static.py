@@ -6,7 +6,6 @@ runtime that knows the pattern fuses it, another one computes the same rounding 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,21 +20,11 @@ if TYPE_CHECKING:
 
     from tts_compress.quantize.onnx.decisions import Decision
     from tts_compress.quantize.onnx.graph import GraphEditor
+    from tts_compress.targets import Target
 
-__all__ = ["Arithmetic", "Range", "observed_tensors", "quantize_statically", "scale_and_zero"]
+__all__ = ["Range", "observed_tensors", "quantize_statically", "scale_and_zero"]
 
 Range = tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arithmetic:
-    """What the integer kernels of a processor compute well and without overflow."""
-
-    signed_activations: bool = False
-    """int8 activations (ARM) rather than uint8 (x86)."""
-
-    weight_bits: int = 8
-    """7 where products are added in 16 bits (x86 without VNNI)."""
 
 
 def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> list[str]:
@@ -55,7 +44,7 @@ def quantize_statically(
     editor: GraphEditor,
     decisions: Sequence[Decision],
     ranges: Mapping[str, Range],
-    arithmetic: Arithmetic,
+    target: Target,
 ) -> None:
     """Put quantize-dequantize pairs around the operators that static decisions name.
 
@@ -68,12 +57,12 @@ def quantize_statically(
         decision = chosen[node.output[0]]
         for name in _activation_inputs(node, decision):
             if name not in editor.weights and name not in chosen:
-                rounded = _rounded(editor, name, ranges, arithmetic)
+                rounded = _rounded(editor, name, ranges, target)
                 _replace_input(node, name, rounded)
         if decision.weight is not None:
-            _convert_weight(editor, node, decision, ranges, arithmetic)
+            _convert_weight(editor, node, decision, ranges, target)
     for node in nodes:
-        _round_output(editor, node, ranges, arithmetic)
+        _round_output(editor, node, ranges, target)
 
 
 def scale_and_zero(limits: Range, *, signed: bool) -> tuple[np.float32, int]:
@@ -106,14 +95,14 @@ def _convert_weight(
     node: onnx.NodeProto,
     decision: Decision,
     ranges: Mapping[str, Range],
-    arithmetic: Arithmetic,
+    target: Target,
 ) -> None:
     """Store weight and bias as integers; the bias in the scale of the accumulated products."""
     source = node.input[0].removesuffix(".rounded")
-    node.input[1] = dequantized_weight(editor, decision, bits=arithmetic.weight_bits)
+    node.input[1] = dequantized_weight(editor, decision, bits=target.weight_bits)
     if len(node.input) < 3 or not node.input[2]:
         return
-    scale, _ = scale_and_zero(_range(ranges, source), signed=arithmetic.signed_activations)
+    scale, _ = scale_and_zero(_range(ranges, source), signed=target.signed)
     scales = scale * editor.array(f"{decision.weight}.scale")
     bias = editor.array(node.input[2])
     limit = np.iinfo(np.int32).max
@@ -127,13 +116,11 @@ def _convert_weight(
     node.input[2] = editor.add_node("DequantizeLinear", stored, name, axis=0)
 
 
-def _rounded(
-    editor: GraphEditor, tensor: str, ranges: Mapping[str, Range], arithmetic: Arithmetic
-) -> str:
+def _rounded(editor: GraphEditor, tensor: str, ranges: Mapping[str, Range], target: Target) -> str:
     """Return a tensor's quantized-and-dequantized copy, made once."""
     rounded = f"{tensor}.rounded"
     if not any(rounded in node.output for node in editor.nodes):
-        _add_pair(editor, tensor, tensor, _range(ranges, tensor), arithmetic)
+        _add_pair(editor, tensor, tensor, _range(ranges, tensor), target)
     return rounded
 
 
@@ -141,20 +128,20 @@ def _round_output(
     editor: GraphEditor,
     node: onnx.NodeProto,
     ranges: Mapping[str, Range],
-    arithmetic: Arithmetic,
+    target: Target,
 ) -> None:
     """Let every reader of an output see it rounded, as an integer kernel returns it."""
     output = node.output[0]
     if editor.is_output(output):
         return  # the caller gets FP32
-    pair = _add_pair(editor, output, output, _range(ranges, output), arithmetic)
+    pair = _add_pair(editor, output, output, _range(ranges, output), target)
     editor.redirect(output, f"{output}.rounded", lambda reader: reader.output[0] not in pair)
 
 
 def _add_pair(
-    editor: GraphEditor, source: str, name: str, limits: Range, arithmetic: Arithmetic
+    editor: GraphEditor, source: str, name: str, limits: Range, target: Target
 ) -> tuple[str, str]:
-    signed = arithmetic.signed_activations
+    signed = target.signed
     scale, zero = scale_and_zero(limits, signed=signed)
     constants = [
         editor.add_weight(f"{name}.activation_scale", np.array(scale, np.float32)),

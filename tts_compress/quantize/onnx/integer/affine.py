@@ -1,4 +1,9 @@
-"""Affine 8-bit codes: a real number is scale · (code - zero)."""
+"""Affine 8-bit codes: a real number is scale · (code - zero).
+
+Codes and their zeros are counted from the lowest code here, 0 to 255, whether a graph holds them as
+uint8 or, all 128 lower, as int8; only the emitter, which writes zeros and bounds, tells the two
+apart.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +20,11 @@ __all__ = ["Affine", "quantize_bias", "quantize_channels"]
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """An unsigned 8-bit code of real numbers."""
+    """An 8-bit code of real numbers."""
 
     scale: float
     zero: int
+    """The code of zero, 0 to 255, counted from the lowest."""
 
     @classmethod
     def spanning(cls, low: float, high: float) -> Affine:

@@ -24,7 +24,7 @@ CONTRIB = "com.microsoft"
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A tensor of uint8 codes, channels last: (B, T, C) for a real tensor (B, C, T)."""
+    """A tensor of 8-bit codes, channels last: (B, T, C) for a real tensor (B, C, T)."""
 
     tensor: str
     code: Affine
@@ -141,8 +141,9 @@ class Emitter:
         return self._scales[value]
 
     def zero(self, value: int) -> str:
-        """Return an initializer that holds a uint8 scalar."""
+        """Return an initializer that holds a code, given as counted from the lowest."""
         if value not in self._zeros:
-            name = f"zero_{value}"
-            self._zeros[value] = self.graph.add_constant(name, np.array(value, np.uint8))
+            signed = self.plan.signed
+            code = np.array(value - 128, np.int8) if signed else np.array(value, np.uint8)
+            self._zeros[value] = self.graph.add_constant(f"zero_{value}", code)
         return self._zeros[value]

@@ -15,8 +15,21 @@ class IntegerPlan:
     convolutions: frozenset[str]
     """Output tensors of the convolutions that compute on codes; what stands between follows."""
 
+    signed: bool = False
+    """Whether activation codes are int8, as ARM's kernels want them, rather than uint8."""
+
     weight_limit: int = 127
     """The largest weight code; 63 keeps sums of two products in 16 bits where there is no VNNI."""
 
     leaky_relu: Literal["max", "lookup"] = "max"
     """Two vector operations in the input's code, or a table with a code of its own."""
+
+    addition: Literal["codes", "real"] = "codes"
+    """Where two tensors of codes are added."""
+
+    gates: Literal["codes", "real"] = "codes"
+    """Where the tanh, sigmoid and product of a gate are computed."""
+
+    few_outputs: Literal["blocks", "frames", "codes"] = "blocks"
+    """How a convolution with few outputs gives real numbers: as a product of blocks of samples or
+    of frames, or as an integer convolution whose codes are turned into numbers."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tts_compress.quantize.onnx.integer.affine import Affine
     from tts_compress.quantize.onnx.integer.emitter import Coded, Emitter
+    from tts_compress.quantize.onnx.integer.plan import IntegerPlan
     from tts_compress.quantize.onnx.rewrite.graph import Array, Graph
 
 __all__ = ["can_project", "project"]
@@ -52,13 +53,14 @@ class Filter:
     dilation: int
 
 
-def can_project(graph: Graph, node: onnx.NodeProto, multiple: int) -> bool:
-    """Return whether `project` can emit a convolution that has an integer form.
+def can_project(graph: Graph, node: onnx.NodeProto, multiple: int, plan: IntegerPlan) -> bool:
+    """Return whether `project` is to emit a convolution that has an integer form.
 
     Args:
         graph: Where its weight is.
         node: The convolution.
         multiple: A number that the input's length is known to be divisible by.
+        plan: What few outputs are made by.
     """
     weight = graph.constant(node.input[1])
     if node.op_type != "Conv" or weight is None or integers(node, "strides", [1]) != (1,):
@@ -66,8 +68,10 @@ def can_project(graph: Graph, node: onnx.NodeProto, multiple: int) -> bool:
     (dilation,), pads = integers(node, "dilations", [1]), integers(node, "pads", [0, 0])
     if sum(pads) != dilation * (weight.shape[2] - 1):
         return False
+    if len(weight) >= _MANY or plan.few_outputs == "frames":
+        return True
     block = gcd(multiple, _BLOCK)
-    return len(weight) >= _MANY or (dilation == 1 and max(pads) <= block == _BLOCK)
+    return plan.few_outputs == "blocks" and dilation == 1 and max(pads) <= block == _BLOCK
 
 
 def project(emitter: Emitter, node: onnx.NodeProto) -> None:
@@ -86,7 +90,7 @@ def project(emitter: Emitter, node: onnx.NodeProto) -> None:
         begin=integers(node, "pads", [0, 0])[0],
         dilation=integers(node, "dilations", [1])[0],
     )
-    few = len(codes) < _MANY and codes.shape[2] > 1
+    few = len(codes) < _MANY and codes.shape[2] > 1 and emitter.plan.few_outputs == "blocks"
     last = (_blocks if few else _frames)(emitter, stem, source, kernel)
     graph.add("Transpose", [last], [stem], perm=[0, 2, 1])  # (B, T, C) -> (B, C, T)
 

@@ -58,7 +58,7 @@ def find_region(graph: Graph, plan: IntegerPlan) -> Region:
     Raises:
         QuantizationError: A planned convolution is not there or has no integer form.
     """
-    nodes = _grow(graph, _planned(graph, plan))
+    nodes = _grow(graph, _planned(graph, plan), plan)
     inside = {id(node) for node in nodes}
     real, clipped = set(), set()
     multiples = _multiples(graph, nodes)
@@ -69,7 +69,7 @@ def find_region(graph: Graph, plan: IntegerPlan) -> Region:
         if (
             node.op_type == "Conv"
             and not coded
-            and can_project(graph, node, multiples.get(node.input[0], 1))
+            and can_project(graph, node, multiples.get(node.input[0], 1), plan)
         ):
             real.add(made)
         only = graph.only_reader(made)
@@ -128,12 +128,12 @@ def _planned(graph: Graph, plan: IntegerPlan) -> set[int]:
     return {id(node) for node in planned}
 
 
-def _grow(graph: Graph, planned: set[int]) -> list[onnx.NodeProto]:
+def _grow(graph: Graph, planned: set[int], plan: IntegerPlan) -> list[onnx.NodeProto]:
     """Return the planned nodes and those between them, in graph order."""
     made: set[str] = set()
     nodes = []
     for node in graph.nodes:
-        if id(node) in planned or _follows(graph, node, made):
+        if id(node) in planned or _follows(graph, node, made, plan):
             made.update(node.output)
             nodes.append(node)
     kept: list[onnx.NodeProto] = []
@@ -184,18 +184,21 @@ def _multiples(graph: Graph, nodes: list[onnx.NodeProto]) -> dict[str, int]:
     return known
 
 
-def _follows(graph: Graph, node: onnx.NodeProto, made: set[str]) -> bool:
+def _follows(graph: Graph, node: onnx.NodeProto, made: set[str], plan: IntegerPlan) -> bool:
     """Return whether a node has an integer form and all its data are codes already."""
     data = _data(graph, node)
     if not data or not made.issuperset(data):
         return False
     if positive_factor(graph, node) is not None:
         return True
-    if node.op_type in {"LeakyRelu", "Relu", "Tanh", "Sigmoid"}:
+    if node.op_type in {"LeakyRelu", "Relu"}:
         return True
+    if node.op_type in {"Tanh", "Sigmoid"}:
+        return plan.gates == "codes"
     if node.op_type == "Concat":
         return integer(node, "axis", 0) == 1 and len(data) == len(node.input)
-    return node.op_type in {"Add", "Mul"} and len(data) == 2
+    wanted = {"Add": plan.addition, "Mul": plan.gates}
+    return wanted.get(node.op_type) == "codes" and len(data) == 2
 
 
 def _data(graph: Graph, node: onnx.NodeProto) -> list[str]:
