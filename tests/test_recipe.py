@@ -64,6 +64,7 @@ def test_own_recipe_takes_the_place_of_the_shipped_one(tmp_path: Path) -> None:
         ({"activations": "fp8"}, "activations"),
         ({"activations": "static"}, r"needs a \[calibration\] table"),
         ({"calibration": "[calibration]"}, "no rule has static activations"),
+        ({"calibration": 'format = "qoperator"'}, "'qoperator' is a form of static activations"),
         ({"weights": "float16", "activations": "static"}, "accepted: none, float16"),
         ({"weights": "float32", "activations": "dynamic"}, "accepted: none"),
         ({"calibration": "[calibration]\nutterances = 0"}, "utterances"),
@@ -78,6 +79,17 @@ def test_wrong_recipe_is_refused_by_name(
 ) -> None:
     with pytest.raises(RecipeError, match=problem):
         find_recipe("piper", "int8", _write(tmp_path, **changes))
+
+
+def test_recipe_changed_in_a_program_is_checked() -> None:
+    shipped = find_recipe("piper", "int8")
+    changed = shipped.model_copy(update={"target": "arm64", "format": "qdq"})
+    assert find_recipe("piper", "int8", changed) == changed != shipped
+    for wrong in ({"format": "onnx"}, {"target": 5}, {"target": object()}, {"calibration": None}):
+        with pytest.raises(RecipeError, match="not a valid recipe: "):
+            find_recipe("piper", "int8", shipped.model_copy(update=wrong))
+    with pytest.raises(RecipeError, match="'piper-int8' is for scheme 'int8', not 'fp16'"):
+        find_recipe("piper", "fp16", shipped)
 
 
 def test_unknown_scheme_and_family_are_scheme_errors() -> None:

@@ -98,7 +98,7 @@ def test_operator_that_gives_fp32_to_the_caller_is_left_to_the_next_rule(decided
 def test_operator_the_runtime_would_not_fuse_is_refused(
     decided: Decided, signal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tts_compress.quantize.onnx.convert.count_fused", lambda _: 1)
+    monkeypatch.setattr("tts_compress.quantize.onnx.convert.count_fused", lambda *_, **__: 1)
     graph, decisions = decided({"activations": "static", "operators": ("Conv",)}, {})
     with pytest.raises(QuantizationError, match=r"promises 2 integer operators.* runs only 1"):
         _convert(graph, decisions, signal)

@@ -135,8 +135,8 @@ def convert(
             f"the finished graph holds {dict(held)}, but the recipe promises {dict(promised)}; "
             "please report this voice"
         )
-    if form == "qdq":
-        _check_fused(finished, decisions)
+    if form == "qdq" and target is not None:
+        _check_fused(finished, decisions, target)
     return finished
 
 
@@ -175,10 +175,10 @@ def _plan(decisions: Sequence[Decision], target: Target) -> IntegerPlan:
     )
 
 
-def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision]) -> None:
+def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision], target: Target) -> None:
     """Refuse a graph of which the runtime would compute in FP32 what is promised in integers."""
     promised = sum(d.activations == "static" and d.weight is not None for d in decisions)
-    if promised and (fused := count_fused(graph)) != promised:
+    if promised and (fused := count_fused(graph, signed=target.signed)) != promised:
         raise QuantizationError(
             f"the recipe promises {promised} integer operators, but onnxruntime runs only {fused} "
             "of them in integers; exclude those that stand at the graph's border"

@@ -51,10 +51,10 @@ def _run(model: onnx.ModelProto, names: list[str], length: int) -> list[np.ndarr
     return [np.asarray(value) for value in session.run(names, {"x": x})]
 
 
-def _integer(model: onnx.ModelProto, *convolutions: str, length: int = 50) -> onnx.ModelProto:
-    plan = IntegerPlan(convolutions=frozenset(convolutions))
+def _integer(model: onnx.ModelProto, *convolutions: str, **choices: Any) -> onnx.ModelProto:
+    plan = IntegerPlan(convolutions=frozenset(convolutions), **choices)
     names = [name for name in observed_tensors(model, plan) if name != "x"]
-    values = _run(model, names, length) if names else []
+    values = _run(model, names, 50) if names else []
     ranges = {n: (float(v.min()), float(v.max())) for n, v in zip(names, values, strict=True)}
     return emit_integer(model, plan, ranges | {"x": (-4.0, 4.0)})
 
@@ -91,7 +91,8 @@ def test_any_number_of_channels(close: Callable[..., None], channels: int) -> No
     close(model, _integer(model, "h", "g"), at_least=30)
 
 
-def test_gates_of_a_wavenet(close: Callable[..., None]) -> None:
+@pytest.mark.parametrize("signed", [False, True])
+def test_gates_of_a_wavenet(close: Callable[..., None], signed: bool) -> None:
     nodes = [
         _node("Conv", "x w1 b1", "h", pads=[2, 2]),
         _node("Conv", "x w2", "g", pads=[2, 2]),
@@ -103,8 +104,25 @@ def test_gates_of_a_wavenet(close: Callable[..., None]) -> None:
     ]
     shapes = {"w1": (16, 8, 5), "b1": (16,), "w2": (16, 8, 5), "w3": (24, 32, 1), "b3": (24,)}
     model = _model(nodes, shapes)
-    integer = _integer(model, "h", "g", "y")
+    integer = _integer(model, "h", "g", "y", signed=signed)
     assert not {"Tanh", "Sigmoid", "Mul", "Conv", "DequantizeLinear"} & set(_types(integer))
+    close(model, integer, at_least=33)
+
+
+def test_gates_in_real_numbers(close: Callable[..., None]) -> None:
+    """What is rounded before is real again for the gate, and rounded once more behind it."""
+    nodes = [
+        _node("Conv", "x w1", "h", pads=[2, 2]),
+        _node("Conv", "x w2", "g", pads=[2, 2]),
+        _node("Tanh", "h", "t"),
+        _node("Sigmoid", "g", "s"),
+        _node("Mul", "t s", "m"),
+        _node("Conv", "m w3", "y"),
+    ]
+    model = _model(nodes, {"w1": (16, 8, 5), "w2": (16, 8, 5), "w3": (24, 16, 1)})
+    integer = _integer(model, "h", "g", "y", gates="real")
+    assert {"Tanh", "Sigmoid", "Mul"} <= set(_types(integer))
+    assert "QLinearSigmoid" not in _types(integer)
     close(model, integer, at_least=33)
 
 

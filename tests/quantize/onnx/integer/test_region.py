@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,7 +17,7 @@ from tts_compress.quantize.onnx.integer import IntegerPlan, emit_integer, observ
 PLANNED = frozenset({"pre", "up", "first", "second"})
 
 
-def _vocoder() -> onnx.ModelProto:
+def _vocoder(stride: int = 4, pads: tuple[int, int] = (2, 2)) -> onnx.ModelProto:
     """Return pre → up → a residual block → mean → post, 16 channels, as HiFi-GAN has it."""
     generator = np.random.default_rng(0)
     shapes = {"pre": (32, 8, 7), "up": (32, 16, 8), "first": (16, 16, 3), "second": (16, 16, 3)}
@@ -35,7 +36,12 @@ def _vocoder() -> onnx.ModelProto:
         conv("pre", "x", pads=[3, 3]),
         helper.make_node("LeakyRelu", ["pre"], ["pre.a"], alpha=0.1),
         helper.make_node(
-            "ConvTranspose", ["pre.a", "up.w", "up.b"], ["up"], "up", strides=[4], pads=[2, 2]
+            "ConvTranspose",
+            ["pre.a", "up.w", "up.b"],
+            ["up"],
+            "up",
+            strides=[stride],
+            pads=list(pads),
         ),
         helper.make_node("LeakyRelu", ["up"], ["up.a"], alpha=0.1),
         conv("first", "up.a", pads=[1, 1]),
@@ -81,15 +87,61 @@ def _ranges(model: onnx.ModelProto, plan: IntegerPlan) -> dict[str, tuple[float,
 
 
 @pytest.mark.parametrize("length", [5, 33])
-@pytest.mark.parametrize("leaky_relu", ["max", "lookup"])
-def test_close_to_the_real_graph(leaky_relu: str, length: int) -> None:
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {},
+        {"leaky_relu": "lookup"},
+        {"addition": "real"},
+        {"signed": True},
+        {"signed": True, "leaky_relu": "lookup"},
+    ],
+    ids=str,
+)
+def test_close_to_the_real_graph(choice: dict[str, Any], length: int) -> None:
     """Some 8-bit roundings in a row leave about 30 dB here; a wrong scale leaves none."""
     model = _vocoder()
-    plan = IntegerPlan(convolutions=PLANNED, leaky_relu=leaky_relu)  # type: ignore[arg-type]
+    plan = IntegerPlan(convolutions=PLANNED, **choice)
     integer = emit_integer(model, plan, _ranges(model, plan))
     (expected,), (found,) = (_run(m, ["post"], length) for m in (model, integer))
     assert expected.shape == found.shape
     assert 10 * np.log10(np.square(expected).sum() / np.square(expected - found).sum()) > 27
+
+
+def test_signed_codes_are_the_unsigned_ones_shifted() -> None:
+    """The results differ by single steps, where a multiple lies between two codes."""
+    model = _vocoder()
+    found = []
+    for signed in (False, True):
+        plan = IntegerPlan(convolutions=PLANNED | {"post"}, signed=signed)
+        integer = emit_integer(model, plan, _ranges(model, plan))
+        kinds = {t.data_type for t in integer.graph.initializer if t.name.startswith("zero_")}
+        assert kinds == {TensorProto.INT8 if signed else TensorProto.UINT8}
+        other = TensorProto.UINT8 if signed else TensorProto.INT8
+        assert other not in {t.data_type for t in integer.graph.initializer if not t.dims}
+        found.append(_run(integer, ["post"], 33)[0])
+    assert np.square(found[0] - found[1]).sum() < 5e-4 * np.square(found[0]).sum()
+
+
+def test_real_additions_stay_in_the_graph() -> None:
+    model = _vocoder()
+    plan = IntegerPlan(convolutions=PLANNED, addition="real")
+    types = [n.op_type for n in emit_integer(model, plan, _ranges(model, plan)).graph.node]
+    assert types.count("Add") == 2
+    assert types.count("QLinearConv") + types.count("MatMulIntegerToFloat") == 4
+
+
+@pytest.mark.parametrize(
+    ("few_outputs", "made_by"),
+    [("blocks", "Split"), ("frames", "Concat"), ("codes", "DequantizeLinear")],
+)
+def test_audio_is_made_as_chosen(few_outputs: Any, made_by: str) -> None:
+    model = _vocoder(stride=8, pads=(0, 0))  # blocks are of eight samples
+    plan = IntegerPlan(convolutions=PLANNED | {"post"}, few_outputs=few_outputs)
+    integer = emit_integer(model, plan, _ranges(model, plan))
+    assert made_by in {node.op_type for node in integer.graph.node}
+    (expected,), (found,) = (_run(m, ["post"], 33) for m in (model, integer))
+    assert np.square(expected - found).sum() < 10**-2.7 * np.square(expected).sum()
 
 
 def test_no_layout_or_code_change_between_convolutions() -> None:
