@@ -63,6 +63,11 @@ class Calibration(Config):
     utterances: int = Field(default=64, ge=1)
     """How many texts of the set, or calls of the file, are used, from its beginning."""
 
+    equalize: bool = False
+    """Bring the channels of each tensor that is rounded to about the same range first, by factors
+    that the convolutions before and behind it take over: exact in FP32, finer codes in integers.
+    Takes a pass over the first calls more."""
+
 
 class Rule(Config):
     """What happens to the modules whose dotted name matches."""

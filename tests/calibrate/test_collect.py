@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.calibrate.collect import collect
+from tts_compress.calibrate.collect import collect, collect_peaks
 from tts_compress.calibrate.histogram import choose_range
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.recipe import Calibration
@@ -99,6 +99,36 @@ def test_activations_that_are_not_finite_are_refused_by_name(
     values[place] = value
     with pytest.raises(QuantizationError, match=r"tensor 'middle'.*not finite"):
         collect(graph, ["middle"], [{"x": values.reshape(1, 2, -1)}])
+
+
+@pytest.mark.parametrize("version", [15, 18])
+def test_peaks_are_per_channel_and_averaged_over_calls(
+    graph: onnx.ModelProto, version: int
+) -> None:
+    graph.opset_import[0].version = version
+    calls = [
+        {"x": np.array([[[1, 4, 9], [0, 0, 0]], [[1, 1, 25], [4, 0, 0]]], np.float32)},
+        {"x": np.array([[[1], [16]]], np.float32)},
+    ]
+    peaks = collect_peaks(graph, ["middle", "x"], calls)
+    assert peaks["middle"].tolist() == [(5 + 1) / 2, (2 + 4) / 2]
+    assert peaks["x"].tolist() == [(25 + 1) / 2, (4 + 16) / 2]
+
+
+def test_peaks_are_magnitudes(graph: onnx.ModelProto) -> None:
+    peaks = collect_peaks(graph, ["x"], [{"x": np.array([[[1, -3], [2, -1]]], np.float32)}])
+    assert peaks["x"].tolist() == [3, 2]
+
+
+def test_peaks_that_are_not_finite_are_refused(graph: onnx.ModelProto) -> None:
+    infinite = np.full((1, 2, 3), np.inf, np.float32)
+    with pytest.raises(QuantizationError, match=r"tensor 'middle'.*not finite"):
+        collect_peaks(graph, ["middle"], [{"x": infinite}])
+
+
+def test_peaks_want_calls(graph: onnx.ModelProto) -> None:
+    with pytest.raises(QuantizationError, match="is the calibration set empty"):
+        collect_peaks(graph, ["x"], [])
 
 
 def test_no_calls_are_an_error(graph: onnx.ModelProto) -> None:

@@ -15,7 +15,7 @@ from tts_compress.models.noise import draw_noise, feed_noise
 from tts_compress.recipe import read_calibration_set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tts_compress.models.base import Feeds, OnnxGraph
     from tts_compress.recipe import Calibration
@@ -27,8 +27,8 @@ __all__ = ["CalibrationData", "is_feeds", "open_calibration"]
 class CalibrationData:
     """Inputs to run a graph on."""
 
-    calls: Iterator[Feeds]
-    """For the graph with fed noise."""
+    calls: Callable[[], Iterator[Feeds]]
+    """Returns the inputs of each call of the graph with fed noise, the same every time."""
 
     total: int
     """Texts or calls, for the progress bar."""
@@ -87,7 +87,10 @@ def _texts(
         observer=settings.observer,
         seed=seed,
     )
-    calls = model.calibration_calls(texts, seed=seed)
+
+    def calls() -> Iterator[Feeds]:
+        return model.calibration_calls(texts, seed=seed)
+
     return CalibrationData(calls=calls, total=len(texts), record=record)
 
 
@@ -103,8 +106,9 @@ def _arrays(model: OnnxGraph, settings: Calibration, path: Path, seed: int) -> C
         observer=settings.observer,
         seed=seed,
     )
-    calls = (
-        call | draw_noise(noise, seed=(seed, number))
-        for number, call in enumerate(feeds.read(count))
-    )
+
+    def calls() -> Iterator[Feeds]:
+        for number, call in enumerate(feeds.read(count)):
+            yield call | draw_noise(noise, seed=(seed, number))
+
     return CalibrationData(calls=calls, total=count, record=record)

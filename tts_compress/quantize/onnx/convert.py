@@ -16,6 +16,7 @@ from tts_compress.quantize.onnx import integer
 from tts_compress.quantize.onnx.count import count_fused, count_operators
 from tts_compress.quantize.onnx.decisions import count_decisions, decide
 from tts_compress.quantize.onnx.dynamic import quantize_dynamically
+from tts_compress.quantize.onnx.equalize import equalize_channels
 from tts_compress.quantize.onnx.graph import GraphEditor, copy_model
 from tts_compress.quantize.onnx.half import halve
 from tts_compress.quantize.onnx.integer import IntegerPlan, emit_integer
@@ -73,9 +74,12 @@ def compress_graph(
     ranges: dict[str, Range] = {}
     if recipe.calibration is not None:
         assert calibration is not None
-        calls = _reported(calibration.calls, calibration.total, progress)
         assert target is not None
         observed = _observed(graph, decisions, recipe.format, target)
+        if recipe.calibration.equalize:
+            graph = typed(equalize_channels(graph, observed, calibration.calls()))
+            decisions = decide(graph, recipe, target.choices)  # its weights have other names
+        calls = _reported(calibration.calls(), calibration.total, progress)
         seen = collect(feed_noise(graph), observed, calls)
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
     converted = convert(graph, decisions, ranges, target, form=recipe.format)
