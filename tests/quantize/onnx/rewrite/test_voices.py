@@ -67,6 +67,9 @@ def _check(model: onnx.ModelProto, layers: int) -> None:
     assert counts["merge_pointwise"] == 4
     assert counts["fold_padding"] == 2 * layers
     assert counts["drop_neutral"] == 24
+    assert counts["simplify_attention"] == layers
+    assert counts["simplify_splines"] == 3
+    assert counts["fuse_normalization"] == 2 * layers + 24  # 4 stacks of 3 layers with 2 each
     for ids in (1, 7, 31):
         expected, found = _speak(prepared, ids), _speak(rewritten, ids)
         assert expected.shape == found.shape

@@ -11,6 +11,7 @@ from tts_compress.quantize.onnx.integer.emitter import CONTRIB, Emitter
 from tts_compress.quantize.onnx.integer.projection import project
 from tts_compress.quantize.onnx.integer.region import Region, find_region, positive_factor
 from tts_compress.quantize.onnx.rewrite.graph import Graph
+from tts_compress.quantize.onnx.rewrite.layout import cancel_transposes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +61,9 @@ def emit_integer(
         unserved = graph.producer(tensor) is None and tensor not in region.skipped
         if unserved and (graph.readers(tensor) or tensor in graph.outputs):
             emitter.restore(tensor)
+    # Codes and products stand channels last; so does what has been turned for its own sake.
+    while cancel_transposes(graph):
+        graph.sweep()
     return graph.finish()
 
 

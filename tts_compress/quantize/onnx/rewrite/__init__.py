@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tts_compress.quantize.onnx.rewrite.attention import simplify_attention
 from tts_compress.quantize.onnx.rewrite.graph import Graph
+from tts_compress.quantize.onnx.rewrite.layout import cancel_transposes
 from tts_compress.quantize.onnx.rewrite.masks import drop_masks, single_utterance
 from tts_compress.quantize.onnx.rewrite.merge import merge_pointwise
 from tts_compress.quantize.onnx.rewrite.neutral import drop_neutral
+from tts_compress.quantize.onnx.rewrite.normalize import fuse_normalization
 from tts_compress.quantize.onnx.rewrite.padding import fold_padding
+from tts_compress.quantize.onnx.rewrite.spline import simplify_splines
 from tts_compress.quantize.onnx.rewrite.split import split_convolutions
 from tts_compress.quantize.onnx.rewrite.upsample import expand_upsampling
 
@@ -22,17 +26,21 @@ if TYPE_CHECKING:
 __all__ = [
     "REWRITES",
     "Graph",
+    "cancel_transposes",
     "drop_masks",
     "drop_neutral",
     "expand_upsampling",
     "fold_padding",
+    "fuse_normalization",
     "merge_pointwise",
     "rewrite",
+    "simplify_attention",
+    "simplify_splines",
     "single_utterance",
     "split_convolutions",
 ]
 
-_SPOKEN = (single_utterance, drop_masks)
+_SPOKEN = (single_utterance, drop_masks, simplify_attention, simplify_splines)
 """What holds where a program speaks one text at a time."""
 
 REWRITES = (
@@ -41,8 +49,10 @@ REWRITES = (
     fold_padding,
     split_convolutions,
     merge_pointwise,
+    fuse_normalization,
 )
-"""What helps every scheme, in order. `expand_upsampling` only pays where it leads to integers."""
+"""What helps every scheme, in order. `expand_upsampling` only pays where it leads to integers, and
+`cancel_transposes` behind those."""
 
 
 def rewrite(

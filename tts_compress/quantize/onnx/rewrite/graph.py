@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from tts_compress.quantize.onnx.graph import sort_nodes, tensors_read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "Array",
@@ -123,8 +123,7 @@ class Graph:
     def add_constant(self, name: str, value: Array) -> str:
         """Store an initializer and return its name, made unique."""
         name = self.fresh(name)
-        tensor = numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name)
-        self._initializers[name] = tensor
+        self._store(name, value)
         return name
 
     def add(
@@ -141,6 +140,14 @@ class Graph:
         self._index(node)
         self._taken.update(outputs)
         return outputs[0]
+
+    def adopt(self, nodes: Iterable[onnx.NodeProto], constants: Mapping[str, Array]) -> None:
+        """Take in nodes and constants whose names `fresh` has reserved."""
+        for name, value in constants.items():
+            self._store(name, value)
+        for node in nodes:
+            self.nodes.append(node)
+            self._index(node)
 
     def remove(self, node: onnx.NodeProto) -> None:
         """Take a node out; its outputs must be made by somebody else before `finish`."""
@@ -217,6 +224,10 @@ class Graph:
         kept = (i for n, i in self._initializers.items() if n in read or n in self.outputs)
         graph.initializer.extend(kept)
         return self.model
+
+    def _store(self, name: str, value: Array) -> None:
+        flat = np.ascontiguousarray(value).reshape(value.shape)
+        self._initializers[name] = numpy_helper.from_array(flat, name)
 
     def _index(self, node: onnx.NodeProto) -> None:
         for tensor in node.output:

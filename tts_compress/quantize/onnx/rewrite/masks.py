@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from tts_compress.quantize.onnx.rewrite.graph import Graph
 
-__all__ = ["drop_masks", "single_utterance"]
+__all__ = ["drop_masks", "is_single", "single_utterance"]
 
 
 def single_utterance(graph: Graph) -> int:
@@ -36,7 +36,7 @@ def drop_masks(graph: Graph) -> int:
     as the longest utterance has. With one utterance that is all of them. Wanted, therefore: every
     graph input that has a batch axis has it fixed to 1 (see `single_utterance`).
     """
-    if not _single(graph):
+    if not is_single(graph):
         return 0
     dropped = 0
     for node in graph.nodes:
@@ -50,6 +50,16 @@ def drop_masks(graph: Graph) -> int:
             graph.redirect(node.output[0], kept)
             dropped += 1
     return dropped
+
+
+def is_single(graph: Graph) -> bool:
+    """Return whether every graph input that has a batch axis has it fixed to one utterance."""
+    batches = [
+        value.type.tensor_type.shape.dim[0]
+        for value in graph.model.graph.input
+        if len(value.type.tensor_type.shape.dim) > 1
+    ]
+    return bool(batches) and all(dim.dim_value == 1 for dim in batches)
 
 
 def _unmasked(graph: Graph, product: onnx.NodeProto) -> str | None:
@@ -77,15 +87,6 @@ def _is_never(graph: Graph, condition: str) -> bool:
     if product is None or product.op_type != "Mul":
         return False
     return all(_is_mask(graph, _origin(graph, side)) for side in product.input)
-
-
-def _single(graph: Graph) -> bool:
-    batches = [
-        value.type.tensor_type.shape.dim[0]
-        for value in graph.model.graph.input
-        if len(value.type.tensor_type.shape.dim) > 1
-    ]
-    return bool(batches) and all(dim.dim_value == 1 for dim in batches)
 
 
 def _is_mask(graph: Graph, tensor: str) -> bool:
