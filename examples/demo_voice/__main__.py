@@ -25,6 +25,10 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--focus-from", type=float, default=1.0, help="prior only from this fraction"
     )
+    durations = steps.add_parser(
+        "durations", parents=[common], help="train the duration predictor to its end"
+    )
+    durations.add_argument("--steps", type=int, default=2000)
     export = steps.add_parser("export", parents=[common], help="write the .onnx and its .json")
     export.add_argument("--output", type=Path, required=True, help="where demo.onnx goes")
     check = steps.add_parser("check", parents=[common], help="measure a voice")
@@ -58,6 +62,10 @@ def main() -> None:
             peak_rate=args.rate,
         )
         train(args.work, plan)
+    elif args.step == "durations":
+        from .durations import train_durations
+
+        train_durations(args.work, args.steps)
     elif args.step == "export":
         from .export import export
 

@@ -1,4 +1,4 @@
-"""Step 5, ``check``: measure a finished voice against its teacher; prints JSON.
+"""Step 6, ``check``: measure a finished voice against its teacher; prints JSON.
 
 The voice speaks through the ``piper`` package, the unmodified file, real default scales.
 """

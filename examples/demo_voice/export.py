@@ -1,4 +1,4 @@
-"""Step 4, ``export``: write ``demo.onnx`` and ``demo.onnx.json`` as Piper expects them."""
+"""Step 5, ``export``: write ``demo.onnx`` and ``demo.onnx.json`` as Piper expects them."""
 
 from __future__ import annotations
 
