@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import gc
+import json
 import tracemalloc
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.calibrate.collect import collect, collect_peaks
+from tts_compress.calibrate.collect import (
+    _PEAKS,
+    _STATISTICS,
+    _observed,
+    collect,
+    collect_peaks,
+)
 from tts_compress.calibrate.histogram import choose_range
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.recipe import Calibration
@@ -87,6 +97,37 @@ def test_memory_does_not_grow_with_the_number_of_calls(graph: onnx.ModelProto) -
 
     peak(1)
     assert peak(80) < peak(2) + 2_000_000
+
+
+@pytest.mark.parametrize("statistics", [_STATISTICS, _PEAKS])
+def test_statistics_are_taken_before_the_next_tensor_but_one_is_made(
+    statistics: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Tensors that wait for their statistics until the graph has run fill a gigabyte."""
+    names = ["x", *(f"t{index}" for index in range(12))]
+    nodes = [helper.make_node("Sqrt", [source], [made], made) for source, made in pairwise(names)]
+    nodes.append(helper.make_node("Sqrt", [names[-1]], ["y"], "y"))
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", "c", "t"]) for name in "xy"
+    ]
+    chain = helper.make_graph(nodes, "g", values[:1], values[1:])
+    model = helper.make_model(chain, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    observed = _observed(model, names[1:], statistics)
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    session = onnxruntime.InferenceSession(
+        observed.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    session.run(None, {"x": np.ones((1, 2, 9), np.float32)})
+    events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    ran = [e["args"]["op_name"] for e in events if e["name"].endswith("_kernel_time")]
+    waiting, most = 0, 0
+    for operator in ran:
+        waiting += {"Sqrt": 1, "ReduceMax": -1}.get(operator, 0)
+        most = max(most, waiting)
+    assert ran.count("ReduceMax") == 12
+    assert most <= 2
 
 
 @pytest.mark.parametrize("place", [0, 1, 777, 199_999])

@@ -121,7 +121,10 @@ def _observed(
         for name, value in constants.items()
     )
     watch = _watch if statistics == _STATISTICS else _watch_channels(_version(model))
-    for index, tensor in enumerate(tensors):
+    # The runtime begins with the last output and goes back to what it needs. So the first tensor's
+    # statistics stand last: each is taken, and its tensor freed, before the next tensor is made.
+    # The other way around all tensors would be kept until the graph has run.
+    for index, tensor in reversed(list(enumerate(tensors))):
         graph.node.extend(watch(tensor, index))
         graph.output.extend(
             helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
