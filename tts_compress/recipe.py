@@ -120,8 +120,18 @@ class Recipe(ConfigFile):
     target: str = HOST
     """The processor the artifact is made for: `host`, a shipped target, or a target's file."""
 
+    real_sums: bool = False
+    """Add up in FP32 what leaves the integers, and let convolutions that only such a sum reads
+    answer in FP32: less noise, a little slower; only for `qoperator`."""
+
     calibration: Calibration | None = None
     component: tuple[Rule, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _sums_where_possible(self) -> Recipe:
+        if self.real_sums and self.format != "qoperator":
+            raise ValueError("real_sums is for format 'qoperator'; 'qdq' rounds around operators")
+        return self
 
     @model_validator(mode="after")
     def _calibrated_when_needed(self) -> Recipe:

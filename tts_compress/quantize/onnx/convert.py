@@ -23,6 +23,7 @@ from tts_compress.quantize.onnx.integer import IntegerPlan, emit_integer
 from tts_compress.quantize.onnx.prepare import prepare, typed
 from tts_compress.quantize.onnx.rewrite import rewrite
 from tts_compress.quantize.onnx.static import Range, observed_tensors, quantize_statically
+from tts_compress.quantize.onnx.sums import make_sums_real
 from tts_compress.quantize.onnx.weight_only import store_weights
 from tts_compress.targets import HOST, Target, find_target
 
@@ -75,6 +76,8 @@ def compress_graph(
     if recipe.calibration is not None:
         assert calibration is not None
         assert target is not None
+        if recipe.real_sums:
+            graph = typed(make_sums_real(graph, _plan(decisions, target))[0])
         observed = _observed(graph, decisions, recipe.format, target)
         if recipe.calibration.equalize:
             graph = typed(equalize_channels(graph, observed, calibration.calls()))
