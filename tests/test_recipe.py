@@ -65,7 +65,6 @@ def test_own_recipe_takes_the_place_of_the_shipped_one(tmp_path: Path) -> None:
         ({"activations": "static"}, r"needs a \[calibration\] table"),
         ({"calibration": "[calibration]"}, "no rule has static activations"),
         ({"calibration": 'format = "qoperator"'}, "'qoperator' is a form of static activations"),
-        ({"calibration": "real_sums = true"}, "real_sums is for format 'qoperator'"),
         ({"weights": "float16", "activations": "static"}, "accepted: none, float16"),
         ({"weights": "float32", "activations": "dynamic"}, "accepted: none"),
         ({"calibration": "[calibration]\nutterances = 0"}, "utterances"),

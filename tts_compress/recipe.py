@@ -122,16 +122,11 @@ class Recipe(ConfigFile):
 
     real_sums: bool = False
     """Add up in FP32 what leaves the integers, and let convolutions that only such a sum reads
-    answer in FP32: less noise, a little slower; only for `qoperator`."""
+    answer in FP32: less noise, a little slower. A matter of `qoperator`; the portable form rounds
+    only around the operators that rules name."""
 
     calibration: Calibration | None = None
     component: tuple[Rule, ...] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _sums_where_possible(self) -> Recipe:
-        if self.real_sums and self.format != "qoperator":
-            raise ValueError("real_sums is for format 'qoperator'; 'qdq' rounds around operators")
-        return self
 
     @model_validator(mode="after")
     def _calibrated_when_needed(self) -> Recipe:

@@ -76,7 +76,7 @@ def compress_graph(
     if recipe.calibration is not None:
         assert calibration is not None
         assert target is not None
-        if recipe.real_sums:
+        if recipe.real_sums and recipe.format == "qoperator":
             graph = typed(make_sums_real(graph, _plan(decisions, target))[0])
         observed = _observed(graph, decisions, recipe.format, target)
         if recipe.calibration.equalize:
