@@ -5,6 +5,8 @@ MODEL  ?= demo
 SCHEME ?= int8
 SUITE  ?= en-quick
 GATES  ?= default
+TARGET ?= host
+FORMAT ?=
 OUT    ?= out/$(basename $(notdir $(MODEL)))-$(SCHEME)
 REPORT ?= $(OUT)-report
 
@@ -14,7 +16,7 @@ RUN := $(VENV)/bin/tts-compress
 SETUP := $(VENV)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quantize evaluate gate report check test test-slow bench clean
+.PHONY: help install quantize evaluate gate report check test test-slow bench kernels clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,7 +24,8 @@ help:  ## list the targets
 install: $(VENV)/.developer  ## set up the virtual environment for development
 
 quantize: $(SETUP)  ## compress MODEL by SCHEME into OUT, evaluate it, write the report
-	$(RUN) quantize $(MODEL) --scheme $(SCHEME) --output $(OUT) --force
+	$(RUN) quantize $(MODEL) --scheme $(SCHEME) --target $(TARGET) $(if $(FORMAT),--format $(FORMAT)) \
+		--output $(OUT) --force
 	$(RUN) evaluate $(MODEL) $(OUT) --suite $(SUITE) --output $(REPORT) --force
 	@echo "artifact: $(OUT)"; echo "report:   $(REPORT)/report.html"
 
@@ -50,6 +53,10 @@ test-slow: $(VENV)/.developer  ## the tests that take minutes
 
 bench: $(VENV)/.developer  ## time FP32, stock quantization, every scheme into out/bench (BENCH=--quick)
 	$(VENV)/bin/python -m benchmarks --output out/bench $(BENCH)
+
+kernels: $(VENV)/.developer  ## time equivalent kernels on this processor into out/target.toml
+	mkdir -p out
+	$(VENV)/bin/python -m benchmarks.kernels --target $(TARGET) --output out/target.toml
 
 clean:  ## remove outputs and the virtual environment
 	rm -rf out build $(VENV)

@@ -20,6 +20,7 @@ name = "mine"
 summary = "my own"
 activations = "uint8"
 weight_bits = {bits}
+reason = "test"
 measured = {measured}
 {more}
 [choices]
@@ -29,6 +30,7 @@ measured = {measured}
 _MACHINE = """
 [machine]
 processor = "Fast CPU"
+features = []
 threads = 1
 rounds = 3
 packages = {{}}

@@ -120,11 +120,13 @@ def _run_quantize(options: argparse.Namespace) -> int:
     before, after = manifest.source.size_bytes, manifest.size_bytes
     if options.json:
         sizes = {"reference_bytes": before, "candidate_bytes": after}
-        show_json({"artifact": str(directory), "scheme": manifest.scheme, **sizes})
+        target = {"target": manifest.target["name"] if manifest.target else None}
+        show_json({"artifact": str(directory), "scheme": manifest.scheme, **target, **sizes})
         return _GOOD
     show(f"{human_bytes(before)} → {human_bytes(after)}, {before / after:.2f} times smaller")
     show(*(f"  {count:4d} × {label}" for label, count in manifest.counts.items()))
-    show(f"artifact: {directory}")
+    made_for = f", made for {manifest.target['name']}" if manifest.target else ""
+    show(f"artifact: {directory}{made_for}")
     return _GOOD
 
 

@@ -25,6 +25,7 @@ def inspect_model(model: Model) -> dict[str, Any]:
         "spec": model.spec,
         "family": model.family,
         "scheme": manifest.scheme if manifest else "fp32",
+        "target": manifest.target["name"] if manifest and manifest.target else None,
         "properties": dict(model.describe()) if isinstance(model, OnnxGraph) else {},
         "components": [
             asdict(part) | {"operators": dict(part.operators)}
@@ -40,6 +41,7 @@ def inspection_tables(found: Mapping[str, Any]) -> list[RenderableType]:
     from rich.table import Table
 
     head = f"{found['spec']}: family {found['family']}, scheme {found['scheme']}"
+    head += f", target {found['target']}" if found["target"] else ""
     properties = ", ".join(f"{name} {value}" for name, value in found["properties"].items())
     table = Table(box=None, pad_edge=False)
     for column, justify in (("component", "left"), ("role", "left"), ("parameters", "right")):

@@ -50,8 +50,8 @@ class Choices(Config):
     turned into real numbers behind it."""
 
     narrowest: int = Field(default=1, ge=1)
-    """Channels of the narrowest convolution worth integers, where a recipe asks for nothing
-    wider."""
+    """Channels from which on a convolution is faster in integers; a narrower one stays in FP32,
+    although a recipe covers it."""
 
 
 class Figures(Config):
@@ -74,6 +74,7 @@ class Machine(Config):
     """What the figures were measured on and by."""
 
     processor: str
+    features: tuple[str, ...]
     threads: int
     rounds: int
     packages: dict[str, str]
@@ -91,6 +92,9 @@ class Target(ConfigFile):
 
     weight_bits: Literal[7, 8]
     """7 where pairs of products are added in 16 bits, which 8-bit weights overflow."""
+
+    reason: str
+    """Why these."""
 
     measured: bool
     """Whether the choices come from `figures`."""

@@ -13,8 +13,10 @@ from onnx import helper, numpy_helper
 from tts_compress.errors import QuantizationError
 from tts_compress.quantize.onnx.convert import convert
 from tts_compress.quantize.onnx.count import count_operators
-from tts_compress.quantize.onnx.decisions import count_decisions
-from tts_compress.targets import find_target
+from tts_compress.quantize.onnx.decisions import count_decisions, decide
+from tts_compress.quantize.onnx.prepare import prepare
+from tts_compress.recipe import Calibration, Recipe, Rule
+from tts_compress.targets import Choices, find_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +54,35 @@ def test_operators_without_weights_are_decided_only_when_named(decided: Decided)
     assert [d.operator for d in decisions if d.weight is None] == ["LeakyRelu", "Add"]
     _, decisions = decided({"activations": "static"}, {})
     assert all(d.weight is not None for d in decisions)
+
+
+@pytest.mark.parametrize(
+    ("choices", "static"),
+    [
+        ({}, {"net.one", "net.two", "net.up"}),
+        ({"narrowest": 16}, {"net.one", "net.two", "net.up"}),
+        ({"narrowest": 17}, set()),
+        ({"upsampling": "real"}, {"net.one", "net.two"}),
+    ],
+    ids=str,
+)
+def test_what_is_slower_in_integers_on_the_target_stays_real(
+    chain: onnx.ModelProto, choices: dict[str, Any], static: set[str]
+) -> None:
+    chain.graph.node[4].attribute.append(helper.make_attribute("pads", [1, 1]))
+    rules = ({"match": "*", "weights": "int8", "activations": "static"}, {"match": "*"})
+    recipe = Recipe(
+        version=1,
+        family="piper",
+        scheme="int8",
+        summary="test",
+        format="qoperator",
+        calibration=Calibration(),
+        component=tuple(Rule(**{"weights": "int8", **rule}) for rule in rules),  # type: ignore[arg-type]
+    )
+    decisions = decide(prepare(chain), recipe, Choices(**choices))
+    assert {d.module for d in decisions if d.activations == "static"} == static
+    assert {d.weights for d in decisions} == {"int8"}
 
 
 def test_parameters_are_counted(decided: Decided) -> None:
