@@ -60,7 +60,11 @@ class Sketch:
         return names
 
     def constant(self, value: Array) -> str:
-        """Return the name of a constant with a value."""
+        """Return the name of a constant with a value; equal ones are one."""
+        for name, known in self.constants.items():
+            same = known.dtype == value.dtype and known.shape == value.shape
+            if same and np.array_equal(known, value):
+                return name
         name = self.graph.fresh(f"{self.stem}/constant")
         self.constants[name] = value
         return name
