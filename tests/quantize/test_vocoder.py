@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-_OVERALL = 2.9
-"""Measured: FP32 3.21, INT8 2.94, every layer in integers 2.54. The goal is 3.05."""
+_OVERALL = 3.05
+"""Measured: FP32 3.21, INT8 3.10; 2.94 where the last sums are on codes and channels are left as
+they are, 2.54 with every layer in integers."""
 
 _MORE_ERRORS = 0.02
 """Share of words. Measured: 29.6 % in FP32, 25.7 % in INT8."""
@@ -171,7 +172,7 @@ def test_int8_is_small(candidate: Path) -> None:
     assert candidate.stat().st_size <= 1.15e6
 
 
-@pytest.mark.xfail(reason="the bar is 2.5; 2.4 was measured on a quiet machine", strict=False)
+@pytest.mark.xfail(reason="the bar is 2.5; 2.3 was measured on a quiet machine", strict=False)
 def test_int8_is_fast(reference: Path, candidate: Path, clips: list[tuple[str, Any]]) -> None:
     sessions = [_session(reference), _session(candidate)]
 
