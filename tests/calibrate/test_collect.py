@@ -147,7 +147,7 @@ def test_peaks_are_per_channel_and_averaged_over_calls(
     graph: onnx.ModelProto, version: int
 ) -> None:
     graph.opset_import[0].version = version
-    calls = [
+    calls: list[dict[str, Any]] = [
         {"x": np.array([[[1, 4, 9], [0, 0, 0]], [[1, 1, 25], [4, 0, 0]]], np.float32)},
         {"x": np.array([[[1], [16]]], np.float32)},
     ]
