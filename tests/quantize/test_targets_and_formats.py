@@ -163,14 +163,17 @@ def test_own_target_is_recorded_by_its_name(
     own = tmp_path / "file.toml"
     own.write_text(
         'version = 1\nname = "mine"\nsummary = "test"\nactivations = "uint8"\nweight_bits = 7\n'
-        'reason = "test"\nmeasured = false\nassumption = "none"\n[choices]\nleaky_relu = "lookup"\n'
+        'reason = "test"\nmeasured = false\nassumption = "none"\n[choices]\ngates = "real"\n'
     )
     small = changed(target=str(own))
     assert small.manifest is not None
     assert small.manifest.recipe["target"] == "mine"  # the file's place is nobody's business
     assert small.manifest.target is not None
-    assert small.manifest.target["choices"]["leaky_relu"] == "lookup"
-    assert "QLinearLeakyRelu" in {node.op_type for node in small.graph().graph.node}
+    assert small.manifest.target["choices"]["gates"] == "real"
+    usual = changed(target="x86")
+    for voice, expected in ((usual, True), (small, False)):
+        types = {node.op_type for node in voice.graph().graph.node}
+        assert ("QLinearSigmoid" in types) == expected
     assert _largest_weight(small.graph()) == 63
 
 
