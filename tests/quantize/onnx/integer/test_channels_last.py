@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -23,7 +25,7 @@ def _encoder() -> onnx.ModelProto:
         "two": np.array(2.0),
         "epsilon": np.array(1e-5),
     }
-    nodes = [
+    nodes: list[tuple[str, str, str, dict[str, Any]]] = [
         ("Conv", "x w0", "p", {}),
         ("Erf", "p", "e", {}),
         ("Conv", "e w1", "h", {}),
