@@ -27,7 +27,7 @@ class Group:
     """Tensors (B, C, T) that operators join which let a factor per channel pass."""
 
     tensors: tuple[str, ...]
-    """In graph order."""
+    """Each once."""
 
     producers: tuple[onnx.NodeProto, ...]
     """Convolutions that make one of them; nothing else does but operators between them."""
