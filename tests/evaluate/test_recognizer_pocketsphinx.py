@@ -14,6 +14,7 @@ from tts_compress.evaluate.normalize import english_v1
 from tts_compress.evaluate.rates import count_edits
 from tts_compress.evaluate.recognizer_pocketsphinx import resample
 from tts_compress.evaluate.recognizers import Recognizer, open_recognizer
+from tts_compress.models import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +48,17 @@ def test_a_hypothesis_does_not_depend_on_what_was_heard_before(
     for other in (Audio(samples=noise, sample_rate=16_000), rumble):
         recognizer.transcribe(other)
         assert alone == [recognizer.transcribe(audio) for audio in recordings]
+
+
+def test_the_front_end_keeps_nothing_of_the_last_utterance() -> None:
+    """After the first of these, a decoder that is not reset hears other words in the second."""
+    pytest.importorskip("piper")
+    voice = load("demo")
+    texts = ("Keep your voice down.", "Several bees buzzed above the purple clover.")
+    first, second = (voice.synthesize(text, seed=0) for text in texts)
+    fresh, used = open_recognizer("pocketsphinx"), open_recognizer("pocketsphinx")
+    used.transcribe(first)
+    assert used.transcribe(second) == fresh.transcribe(second)
 
 
 @pytest.mark.parametrize(
