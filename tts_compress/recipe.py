@@ -86,6 +86,9 @@ class Rule(Config):
     channels: int = Field(default=1, ge=1)
     """Leave out weights with fewer channels than this on either side."""
 
+    taps: int = Field(default=1, ge=1)
+    """Leave out convolutions whose kernels have fewer taps than this along some axis."""
+
     operators: tuple[str, ...] = ()
     """ONNX operator types the rule is about; empty means every type the technique supports."""
 

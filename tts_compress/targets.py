@@ -47,11 +47,12 @@ class Choices(Config):
     few_outputs: FewOutputs = "blocks"
     """A convolution with few outputs that are read as real numbers, such as the audio: a matrix
     product by `blocks` of samples, one by `frames`, or an integer convolution whose `codes` are
-    turned into real numbers behind it."""
+    turned into real numbers behind it. With four outputs or more, the first two are a product by
+    groups of four frames where the length is known to be a multiple of four."""
 
     narrowest: int = Field(default=1, ge=1)
-    """Channels from which on a convolution is faster in integers; a narrower one stays in FP32,
-    although a recipe covers it."""
+    """Channels from which on a convolution of three taps is faster in integers; a narrower one
+    stays in FP32, although a recipe covers it, unless it has as many more taps."""
 
 
 class Figures(Config):

@@ -61,7 +61,8 @@ def test_operators_without_weights_are_decided_only_when_named(decided: Decided)
     [
         ({}, {"net.one", "net.two", "net.up"}),
         ({"narrowest": 16}, {"net.one", "net.two", "net.up"}),
-        ({"narrowest": 17}, set()),
+        ({"narrowest": 17}, {"net.two"}),  # five taps make up for a channel
+        ({"narrowest": 27}, set()),
         ({"upsampling": "real"}, {"net.one", "net.two"}),
     ],
     ids=str,
@@ -83,6 +84,13 @@ def test_what_is_slower_in_integers_on_the_target_stays_real(
     decisions = decide(prepare(chain), recipe, Choices(**choices))
     assert {d.module for d in decisions if d.activations == "static"} == static
     assert {d.weights for d in decisions} == {"int8"}
+
+
+@pytest.mark.parametrize(("taps", "covered"), [(3, 4), (4, 3), (5, 2), (6, 1)])
+def test_kernels_with_few_taps_can_be_left_out(decided: Decided, taps: int, covered: int) -> None:
+    """A matrix has no taps to count."""
+    _, decisions = decided({"taps": taps})
+    assert sum(decision.weights == "int8" for decision in decisions) == covered
 
 
 def test_parameters_are_counted(decided: Decided) -> None:

@@ -46,6 +46,9 @@ _ELEMENTWISE = ("LeakyRelu", "Relu", "Add")
 _SMALLEST_TABLE = 4_096
 """Elements; below that a looked-up table is not worth an operator."""
 
+_MEASURED_TAPS = 3
+"""Of the convolutions that told from how many channels on integers are faster."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
@@ -193,8 +196,8 @@ class _Possible:
         if weight is None:
             return node.op_type in rule.operators
         values = self._graph.constant(weight)
-        narrow = values is not None and min(values.shape[:2]) < rule.channels
-        if narrow or node.op_type not in _possible_operators(rule, self._form):
+        small = values is not None and not _is_large(rule, values)
+        if small or node.op_type not in _possible_operators(rule, self._form):
             return False
         if rule.activations != "static":
             return True
@@ -206,11 +209,21 @@ class _Possible:
     def _pays(self, node: onnx.NodeProto, values: Array | None) -> bool:
         """Return whether integers are faster than FP32 on the target.
 
-        That was measured of convolutions with as many outputs as inputs; where they differ, the
-        wider side counts.
+        That was measured of convolutions with as many outputs as inputs and three taps; where the
+        sides differ, the wider one counts, and more taps make up for fewer channels.
         """
-        wide = values is not None and max(values.shape[:2]) >= self._choices.narrowest
-        return wide and (node.op_type == "Conv" or self._choices.upsampling == "codes")
+        if values is None:
+            return False
+        width, taps = int(max(values.shape[:2])), int(values.shape[2])
+        if node.op_type == "ConvTranspose":
+            return width >= self._choices.narrowest and self._choices.upsampling == "codes"
+        return width * max(1.0, taps / _MEASURED_TAPS) >= self._choices.narrowest
+
+
+def _is_large(rule: Rule, weight: Array) -> bool:
+    """Return whether a weight has the channels and taps a rule wants."""
+    kernel = min(weight.shape[2:], default=rule.taps)
+    return min(weight.shape[:2]) >= rule.channels and kernel >= rule.taps
 
 
 def _possible_operators(rule: Rule, form: Format) -> tuple[str, ...]:

@@ -165,6 +165,60 @@ def test_audio_is_made_in_blocks(close: Callable[..., None], outputs: int) -> No
     close(model, integer, at_least=33)
 
 
+def _grouped(outputs: int, taps: int, stride: int, dilation: int = 1) -> onnx.ModelProto:
+    reach = dilation * (taps - 1)
+    nodes = [
+        _node("ConvTranspose", "x up", "h", strides=[stride], pads=[0, 0]),
+        _node("LeakyRelu", "h", "a", alpha=0.01),
+        _node("Conv", "a w b", "y", pads=[reach // 2, -(-reach // 2)], dilations=[dilation]),
+    ]
+    shapes = {"up": (8, 8, stride), "w": (outputs, 8, taps), "b": (outputs,)}
+    return _model(nodes, shapes)
+
+
+@pytest.mark.parametrize("length", [1, 5, 33])
+@pytest.mark.parametrize(("outputs", "taps"), [(16, 3), (8, 7), (8, 11), (4, 4)])
+def test_groups_of_samples_give_the_same_numbers(
+    monkeypatch: pytest.MonkeyPatch, outputs: int, taps: int, length: int
+) -> None:
+    """Laid side by side or each for itself, the same integers are multiplied and scaled."""
+    model = _grouped(outputs, taps, stride=4)
+    together = _integer(model, "h", "y", few_outputs="frames")
+    assert _columns(together) == 4 * outputs
+    monkeypatch.setattr("tts_compress.quantize.onnx.integer.projection._GROUP", 1)
+    alone = _integer(model, "h", "y", few_outputs="frames")
+    assert _columns(alone) == outputs
+    expected, found = (_run(integer, ["y"], length)[0] for integer in (alone, together))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "stride", "dilation", "choices", "columns"),
+    [
+        (16, 3, 1, {}, 16),
+        (16, 2, 1, {}, 2 * 16),
+        (16, 4, 3, {}, 16),
+        (20, 4, 1, {}, 20),
+        (8, 4, 1, {"few_outputs": "codes"}, 0),
+        (8, 1, 1, {}, 0),
+    ],
+    ids=["odd-length", "pairs", "dilated", "wide", "chosen-codes", "narrow-odd-length"],
+)
+def test_only_what_can_be_grouped_is(
+    outputs: int, stride: int, dilation: int, choices: dict[str, Any], columns: int
+) -> None:
+    integer = _integer(_grouped(outputs, 7, stride, dilation), "h", "y", **choices)
+    assert _columns(integer) == columns
+    assert _run(integer, ["y"], 5)[0].shape == (2, outputs, 5 * stride)
+
+
+def _columns(model: onnx.ModelProto) -> int:
+    """Return how wide the matrix is that makes the result, 0 where none does."""
+    weights = {t.name: t for t in model.graph.initializer}
+    made = [n for n in model.graph.node if n.op_type == "MatMulIntegerToFloat"]
+    return int(weights[made[0].input[1]].dims[1]) if made else 0
+
+
 def test_a_factor_moves_no_byte(close: Callable[..., None]) -> None:
     nodes = [
         _node("Conv", "x w1", "h", pads=[1, 1]),

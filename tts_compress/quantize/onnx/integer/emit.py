@@ -74,7 +74,7 @@ def _emit(emitter: Emitter, region: Region, node: onnx.NodeProto) -> None:
     if made in region.skipped:
         return
     if made in region.real:
-        project(emitter, node)
+        project(emitter, node, region.real[made])
     elif made in region.sums:
         elementwise.leaky_sum(emitter, node, region.sums[made])
     elif node.op_type in {"Conv", "ConvTranspose"}:

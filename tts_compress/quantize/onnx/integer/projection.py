@@ -25,13 +25,18 @@ if TYPE_CHECKING:
     from tts_compress.quantize.onnx.integer.plan import IntegerPlan
     from tts_compress.quantize.onnx.rewrite.graph import Array, Graph
 
-__all__ = ["can_project", "project"]
+__all__ = ["project", "samples_at_once"]
 
 _BLOCK = 8
 """Samples computed together where channels are few: 8 x 3 columns fill a product's registers."""
 
 _MANY = 16
-"""Output channels from which a product is wide enough by itself."""
+"""Columns from which a product is wide enough."""
+
+_GROUP = 4
+"""Samples whose overlapping neighbourhoods are laid side by side as one where channels are few: of
+sixteen channels and eleven taps that copies 64 bytes per sample instead of 176, and takes a third
+of the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,34 +58,47 @@ class Filter:
     dilation: int
 
 
-def can_project(graph: Graph, node: onnx.NodeProto, multiple: int, plan: IntegerPlan) -> bool:
-    """Return whether `project` is to emit a convolution that has an integer form.
+def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int, plan: IntegerPlan) -> int:
+    """Return how many samples `project` is to make together of a convolution, or 0 for none.
 
     Args:
         graph: Where its weight is.
-        node: The convolution.
+        node: A convolution that has an integer form.
         multiple: A number that the input's length is known to be divisible by.
         plan: What few outputs are made by.
     """
     weight = graph.constant(node.input[1])
     if node.op_type != "Conv" or weight is None or integers(node, "strides", [1]) != (1,):
-        return False
+        return 0
     (dilation,), pads = integers(node, "dilations", [1]), integers(node, "pads", [0, 0])
-    if sum(pads) != dilation * (weight.shape[2] - 1):
-        return False
-    if len(weight) >= _MANY or plan.few_outputs == "frames":
-        return True
+    outputs, _, taps = weight.shape
+    if sum(pads) != dilation * (taps - 1):
+        return 0
+    group = gcd(multiple, _GROUP) if dilation == 1 < taps and outputs <= _MANY else 1
+    if outputs >= _MANY or (plan.few_outputs != "codes" and group * outputs >= _MANY):
+        return group
+    if plan.few_outputs == "frames":
+        return 1
     block = gcd(multiple, _BLOCK)
-    return plan.few_outputs == "blocks" and dilation == 1 and max(pads) <= block == _BLOCK
+    fits = plan.few_outputs == "blocks" and dilation == 1 and max(pads) <= block == _BLOCK
+    return (_BLOCK if taps > 1 else 1) if fits else 0
 
 
-def project(emitter: Emitter, node: onnx.NodeProto) -> None:
-    """Emit a convolution on codes whose result is real, (B, C, T) in FP32."""
+def project(emitter: Emitter, node: onnx.NodeProto, together: int) -> None:
+    """Emit a convolution on codes whose result is real, (B, C, T) in FP32.
+
+    Args:
+        emitter: Has the codes of its input.
+        node: The convolution.
+        together: What `samples_at_once` says of it.
+    """
     graph, stem = emitter.graph, node.output[0]
     weight = graph.constant(node.input[1])
     bias = graph.constant(node.input[2]) if len(node.input) > 2 else None
     assert weight is not None
     source = emitter.codes(node.input[0])
+    if together == _GROUP:  # bytes that are not there need not be copied
+        source = emitter.narrow(source)
     columns = spare_columns(weight, source.spare)
     codes, scales = quantize_channels(columns, emitter.plan.weight_limit)
     kernel = Filter(
@@ -90,40 +108,81 @@ def project(emitter: Emitter, node: onnx.NodeProto) -> None:
         begin=integers(node, "pads", [0, 0])[0],
         dilation=integers(node, "dilations", [1])[0],
     )
-    few = len(codes) < _MANY and codes.shape[2] > 1 and emitter.plan.few_outputs == "blocks"
-    last = (_blocks if few else _frames)(emitter, stem, source, kernel)
+    if together == _BLOCK:
+        last = _blocks(emitter, stem, source, kernel)
+    else:
+        last = _frames(emitter, stem, source, kernel, together)
     graph.add("Transpose", [last], [stem], perm=[0, 2, 1])  # (B, T, C) -> (B, C, T)
 
 
-def _frames(emitter: Emitter, stem: str, source: Coded, kernel: Filter) -> str:
-    """Multiply every frame's neighbourhood, laid side by side, with the filter; (B, T, C_out)."""
-    graph, taps = emitter.graph, kernel.codes.shape[2]
-    matrix = kernel.codes.transpose(2, 1, 0).reshape(-1, len(kernel.codes))  # (K·C_in, C_out)
+def _frames(emitter: Emitter, stem: str, source: Coded, kernel: Filter, group: int) -> str:
+    """Multiply the neighbourhoods of groups of frames, laid side by side, with the filter.
+
+    Args:
+        emitter: Where to.
+        stem: What new tensors are named after.
+        source: Codes (B, T, C_in).
+        kernel: The filter; not dilated if groups are of several frames.
+        group: Frames (a divisor of T) that become one row.
+
+    Returns:
+        Name of the result, (B, T, C_out).
+    """
+    graph, (outputs, channels, taps) = emitter.graph, kernel.codes.shape
+    rows = -(-(taps - 1) // group)  # beside its own that a group sees
     seen = source.tensor
     if taps > 1:
-        reach = kernel.dilation * (taps - 1)
+        reach = kernel.dilation * rows * group
         pads = np.array([0, kernel.begin, 0, 0, reach - kernel.begin, 0])
         padding = graph.add_constant(f"{stem}.pads", pads)
         inputs = [seen, padding, emitter.zero(source.code.zero)]
-        padded = graph.add("Pad", inputs, [graph.fresh(f"{stem}.padded")])
-        shifted = []
-        for tap in range(taps):
-            end = -(taps - 1 - tap) * kernel.dilation or np.iinfo(np.int64).max
-            bounds = [
-                graph.add_constant(f"{stem}.bound", np.array([value], np.int64))
-                for value in (tap * kernel.dilation, end, 1)
-            ]
-            shifted.append(graph.add("Slice", [padded, *bounds], [graph.fresh(f"{stem}.tap")]))
-        seen = graph.add("Concat", shifted, [graph.fresh(f"{stem}.taps")], axis=2)
-    return _product(emitter, stem, (seen, source.code), matrix, (kernel.scales, kernel.bias))
+        seen = graph.add("Pad", inputs, [graph.fresh(f"{stem}.padded")])
+        if group > 1:
+            seen = _reshape(emitter, f"{stem}.groups", seen, group * channels)
+        seen = _neighbours(emitter, stem, seen, [i * kernel.dilation for i in range(rows + 1)])
+    columns = (np.tile(kernel.scales, group), np.tile(kernel.bias, group))
+    matrix = _group_matrix(kernel, rows + 1, group)
+    product = _product(emitter, stem, (seen, source.code), matrix, columns)
+    return product if group == 1 else _reshape(emitter, f"{stem}.samples", product, outputs)
+
+
+def _neighbours(emitter: Emitter, stem: str, rows: str, offsets: list[int]) -> str:
+    """Lay each row beside those that follow at given offsets, the last of which is the farthest."""
+    graph, shifted = emitter.graph, []
+    for offset in offsets:
+        end = offset - offsets[-1] or np.iinfo(np.int64).max
+        bounds = [
+            graph.add_constant(f"{stem}.bound", np.array([value], np.int64))
+            for value in (offset, end, 1)
+        ]
+        shifted.append(graph.add("Slice", [rows, *bounds], [graph.fresh(f"{stem}.tap")]))
+    return graph.add("Concat", shifted, [graph.fresh(f"{stem}.taps")], axis=2)
+
+
+def _reshape(emitter: Emitter, name: str, tensor: str, width: int) -> str:
+    """Read (B, T, C) again in rows of another width."""
+    shape = emitter.graph.add_constant(name, np.array([0, -1, width]))
+    return emitter.graph.add("Reshape", [tensor, shape], [emitter.graph.fresh(f"{name}.read")])
+
+
+def _group_matrix(kernel: Filter, rows: int, group: int) -> Array:
+    """Return what rows of frames add to the samples of the group that begins with the first.
+
+    Returns:
+        int8, shape (rows·group·C_in, group·C_out).
+    """
+    outputs, channels, taps = kernel.codes.shape
+    matrix = np.zeros((rows * group, channels, group, outputs), np.int8)
+    for sample in range(group):
+        matrix[sample : sample + taps, :, sample] = kernel.codes.transpose(2, 1, 0)
+    return matrix.reshape(-1, group * outputs)
 
 
 def _blocks(emitter: Emitter, stem: str, source: Coded, kernel: Filter) -> str:
     """Compute blocks of samples, each from its own frames and those of its two neighbours."""
     graph, (outputs, channels, _) = emitter.graph, kernel.codes.shape
     width = _BLOCK * outputs
-    shape = graph.add_constant(f"{stem}.blocks", np.array([0, -1, _BLOCK * channels]))
-    blocks = graph.add("Reshape", [source.tensor, shape], [graph.fresh(f"{stem}.blocked")])
+    blocks = _reshape(emitter, f"{stem}.blocks", source.tensor, _BLOCK * channels)
     # The bias belongs to each sample once: to the middle one of three contributions.
     silent = np.zeros(width, np.float32)
     bias = np.concatenate([silent, np.tile(kernel.bias, _BLOCK), silent])
@@ -137,8 +196,7 @@ def _blocks(emitter: Emitter, stem: str, source: Coded, kernel: Filter) -> str:
         pads = graph.add_constant(f"{stem}.shift", np.array([0, shift, 0, 0, -shift, 0]))
         parts.append(graph.add("Pad", [name, pads], [graph.fresh(f"{name}.moved")]))
     total = graph.add("Sum", parts, [graph.fresh(f"{stem}.total")])
-    samples = graph.add_constant(f"{stem}.samples", np.array([0, -1, outputs]))
-    return graph.add("Reshape", [total, samples], [graph.fresh(f"{stem}.last")])
+    return _reshape(emitter, f"{stem}.samples", total, outputs)
 
 
 def _block_matrix(kernel: Filter) -> Array:

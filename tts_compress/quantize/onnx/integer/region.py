@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from tts_compress.errors import QuantizationError
 from tts_compress.quantize.onnx.integer.convolutions import is_convolution
-from tts_compress.quantize.onnx.integer.projection import can_project
-from tts_compress.quantize.onnx.rewrite.graph import Graph, integer, integers
+from tts_compress.quantize.onnx.integer.multiples import find_multiples
+from tts_compress.quantize.onnx.integer.projection import samples_at_once
+from tts_compress.quantize.onnx.rewrite.graph import Graph, integer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,8 +40,9 @@ class Region:
     """Nodes that compute on codes, in graph order."""
 
     nodes: tuple[onnx.NodeProto, ...]
-    real: frozenset[str]
-    """Outputs of its convolutions that are made as real numbers at once."""
+    real: Mapping[str, int]
+    """Outputs of its convolutions that are made as real numbers at once, and how many samples
+    together."""
 
     clipped: frozenset[str]
     """Outputs of its convolutions that only a Relu reads: never below zero in any code."""
@@ -60,25 +62,23 @@ def find_region(graph: Graph, plan: IntegerPlan) -> Region:
     """
     nodes = _grow(graph, _planned(graph, plan), plan)
     inside = {id(node) for node in nodes}
-    real, clipped = set(), set()
-    multiples = _multiples(graph, nodes)
+    real: dict[str, int] = {}
+    clipped = set()
+    multiples = find_multiples(graph)
     for node in nodes:
         made = node.output[0]
         readers = graph.readers(made)
         coded = [reader for reader in readers if id(reader) in inside]
-        if (
-            node.op_type == "Conv"
-            and not coded
-            and can_project(graph, node, multiples.get(node.input[0], 1), plan)
-        ):
-            real.add(made)
+        if node.op_type == "Conv" and not coded:
+            together = samples_at_once(graph, node, multiples.get(node.input[0], 1), plan)
+            real |= {made: together} if together else {}
         only = graph.only_reader(made)
         if node.op_type == "Conv" and coded and only is not None and only.op_type == "Relu":
             clipped.add(made)
     sums, skipped = _sums(graph, nodes)
     return Region(
         nodes=tuple(nodes),
-        real=frozenset(real),
+        real=real,
         clipped=frozenset(clipped),
         sums=sums,
         skipped=frozenset(skipped),
@@ -99,7 +99,7 @@ def observed_tensors(model: onnx.ModelProto, plan: IntegerPlan) -> list[str]:
         wanted.update(dict.fromkeys(t for t in _data(graph, node) if t not in made))
         free = node.op_type in {"Tanh", "Sigmoid"} or positive_factor(graph, node) is not None
         free = free or (node.op_type == "LeakyRelu" and plan.leaky_relu == "max")
-        if not free and node.output[0] not in region.real | region.clipped:
+        if not free and node.output[0] not in region.clipped.union(region.real):
             wanted[node.output[0]] = None
     return list(wanted)
 
@@ -166,22 +166,6 @@ def _sums(graph: Graph, nodes: list[onnx.NodeProto]) -> tuple[dict[str, Sum], se
             sums[node.output[0]] = Sum(left, right, factor, source.output[0])
             skipped.update(between)
     return sums, skipped
-
-
-def _multiples(graph: Graph, nodes: list[onnx.NodeProto]) -> dict[str, int]:
-    """Return a divisor of the length of every tensor of a region, where it is not just 1."""
-    known: dict[str, int] = {}
-    for node in nodes:
-        multiple = known.get(node.input[0], 1)
-        if node.op_type == "ConvTranspose":
-            multiple *= integers(node, "strides", [1])[0]
-        elif node.op_type == "Conv":
-            weight, (dilation,) = graph.constant(node.input[1]), integers(node, "dilations", [1])
-            reach = 0 if weight is None else dilation * (weight.shape[2] - 1)
-            same = sum(integers(node, "pads", [0, 0])) == reach
-            multiple = multiple if same and integers(node, "strides", [1]) == (1,) else 1
-        known[node.output[0]] = multiple
-    return known
 
 
 def _follows(graph: Graph, node: onnx.NodeProto, made: set[str], plan: IntegerPlan) -> bool:
