@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tts_compress.quantize.onnx.rewrite.masks import is_single
-from tts_compress.quantize.onnx.rewrite.trial import Sketch, part_between, replace_if_equal
+from tts_compress.quantize.onnx.rewrite.trial import (
+    Sketch,
+    part_between,
+    region_since,
+    replace_if_equal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["simplify_attention"]
 
+_BORDERS = ("Conv",)
 _LENGTHS = (1, 2, 3, 4, 5, 6, 9, 10, 23)
 """Of the trials: shorter than the window, just as long, longer."""
 
@@ -75,11 +81,11 @@ def simplify_attention(graph: Graph) -> int:
 
 def _guesses(graph: Graph, output: onnx.NodeProto) -> list[Attention]:
     """Return what a convolution may be the output projection of."""
-    nodes, sources = _region(graph, output.input[0])
+    nodes, sources = region_since(graph, output.input[0], _BORDERS)
     softmaxes = [node for node in nodes if node.op_type == "Softmax"]
     if len(softmaxes) != 1 or len(sources) != 3:
         return []
-    scored, score_sources = _region(graph, softmaxes[0].input[0])
+    scored, score_sources = region_since(graph, softmaxes[0].input[0], _BORDERS)
     tables, score_tables = _tables(graph, nodes), _tables(graph, scored)
     weights = [graph.constant(source.input[1]) for source in sources]
     channels = {len(weight) for weight in weights if weight is not None}
@@ -104,23 +110,6 @@ def _guesses(graph: Graph, output: onnx.NodeProto) -> list[Attention]:
         )
         for queries, keys in permutations(score_sources)
     ]
-
-
-def _region(graph: Graph, tensor: str) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
-    """Return the nodes a tensor is made by since the last convolutions, and these."""
-    nodes: dict[int, onnx.NodeProto] = {}
-    sources: dict[int, onnx.NodeProto] = {}
-    pending = [tensor]
-    while pending:
-        node = graph.producer(pending.pop())
-        if node is None or id(node) in nodes:
-            continue
-        if node.op_type == "Conv":
-            sources[id(node)] = node
-            continue
-        nodes[id(node)] = node
-        pending.extend(node.input)
-    return list(nodes.values()), list(sources.values())
 
 
 def _tables(graph: Graph, nodes: list[onnx.NodeProto]) -> dict[str, Array]:

@@ -17,7 +17,12 @@ import numpy as np
 from onnx import TensorProto
 
 from tts_compress.quantize.onnx.rewrite.masks import is_single
-from tts_compress.quantize.onnx.rewrite.trial import Sketch, part_between, replace_if_equal
+from tts_compress.quantize.onnx.rewrite.trial import (
+    Sketch,
+    part_between,
+    region_since,
+    replace_if_equal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +80,7 @@ def simplify_splines(graph: Graph) -> int:
 
 def _guess(graph: Graph, last: onnx.NodeProto) -> Spline | None:
     """Return what the node that writes the results back may belong to."""
-    nodes, sources = _region(graph, last.output[0])
+    nodes, sources = region_since(graph, last.output[0], ("Conv", "Split"))
     convolutions = [node for node in sources if node.op_type == "Conv"]
     splits = [node for node in sources if node.op_type == "Split"]
     compared = [node for node in nodes if node.op_type in {"LessOrEqual", "GreaterOrEqual"}]
@@ -102,23 +107,6 @@ def _guess(graph: Graph, last: onnx.NodeProto) -> Spline | None:
         bound=bounds.pop(),
         divisor=divisors.pop(),
     )
-
-
-def _region(graph: Graph, tensor: str) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
-    """Return the nodes a tensor is made by since the last Split or convolution, and these."""
-    nodes: dict[int, onnx.NodeProto] = {}
-    sources: dict[int, onnx.NodeProto] = {}
-    pending = [tensor]
-    while pending:
-        node = graph.producer(pending.pop())
-        if node is None or id(node) in nodes:
-            continue
-        if node.op_type in {"Conv", "Split"}:
-            sources[id(node)] = node
-            continue
-        nodes[id(node)] = node
-        pending.extend(node.input)
-    return list(nodes.values()), list(sources.values())
 
 
 def _part(graph: Graph, output: str, found: Spline) -> Part | None:

@@ -18,11 +18,11 @@ from onnx import TensorProto, helper, numpy_helper
 from tts_compress.quantize.onnx.graph import tensors_read
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tts_compress.quantize.onnx.rewrite.graph import Array, Graph
 
-__all__ = ["Part", "Sketch", "part_between", "replace_if_equal"]
+__all__ = ["Part", "Sketch", "part_between", "region_since", "replace_if_equal"]
 
 _TOLERANCE = 1e-5
 """Of the largest value: what may differ because sums are taken in another order."""
@@ -94,6 +94,25 @@ def part_between(graph: Graph, inputs: Sequence[str], output: str) -> Part | Non
             pending.extend(tensors_read(node))
     nodes = tuple(node for node in graph.nodes if id(node) in found)
     return Part(inputs=tuple(inputs), output=output, nodes=nodes)
+
+
+def region_since(
+    graph: Graph, tensor: str, borders: Collection[str]
+) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
+    """Return the nodes a tensor is made by since the last operators of some types, and these."""
+    nodes: dict[int, onnx.NodeProto] = {}
+    sources: dict[int, onnx.NodeProto] = {}
+    pending = [tensor]
+    while pending:
+        node = graph.producer(pending.pop())
+        if node is None or id(node) in nodes:
+            continue
+        if node.op_type in borders:
+            sources[id(node)] = node
+            continue
+        nodes[id(node)] = node
+        pending.extend(node.input)
+    return list(nodes.values()), list(sources.values())
 
 
 def replace_if_equal(
