@@ -9,6 +9,8 @@ import pytest
 
 from tts_compress.evaluate import EvaluationOptions, Suite, check, read_gates, read_suite
 from tts_compress.evaluate.run import evaluate
+from tts_compress.evaluate.signal import log_mel_distance
+from tts_compress.models import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,6 +80,26 @@ def test_one_wrong_decoder_weight_fails_the_default_gates(
     failed = {row.gate.metric for row in verdict.rows if not row.passed}
     assert {"signal.snr_db", "signal.same_timing_log_mel_distance_db"} <= failed
     assert not {metric for metric in failed if metric.startswith(("health", "duration"))}
+
+
+def test_the_log_mel_gate_catches_any_doubled_decoder_weight(
+    voice: Path, suite: Suite, tmp_path: Path
+) -> None:
+    """Each alone, whatever it does to the words."""
+    import onnx
+
+    texts = [utterance.text for utterance in suite.utterances]
+    reference = [load(voice).synthesize(text, seed=0) for text in texts]
+    names = [item.name for item in onnx.load(str(voice)).graph.initializer]
+    distances = {}
+    for name in (n for n in names if ".dec." in n and n.endswith("weight")):
+        broken = load(_damaged(voice, tmp_path, name, 2.0))
+        pairs = zip(reference, (broken.synthesize(text, seed=0) for text in texts), strict=True)
+        distances[name] = np.mean([log_mel_distance(before, after) for before, after in pairs])
+    metric = "signal.same_timing_log_mel_distance_db"
+    (limit,) = [gate.limit for gate in read_gates("default").gate if gate.metric == metric]
+    assert len(distances) > 20
+    assert min(distances.values()) > limit, min(distances.items(), key=lambda item: item[1])
 
 
 def test_an_overdriven_decoder_fails_for_its_health(
