@@ -13,8 +13,11 @@ from tts_compress.paths import data_file, data_names
 
 __all__ = [
     "HOST",
+    "Arithmetic",
     "Choices",
+    "FewOutputs",
     "Figures",
+    "LeakyRelu",
     "Machine",
     "Target",
     "find_target",

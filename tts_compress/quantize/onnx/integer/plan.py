@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tts_compress.targets import Arithmetic, FewOutputs, LeakyRelu
 
 __all__ = ["IntegerPlan"]
 
@@ -21,15 +24,15 @@ class IntegerPlan:
     weight_limit: int = 127
     """The largest weight code; 63 keeps sums of two products in 16 bits where there is no VNNI."""
 
-    leaky_relu: Literal["max", "lookup"] = "max"
+    leaky_relu: LeakyRelu = "max"
     """Two vector operations in the input's code, or a table with a code of its own."""
 
-    addition: Literal["codes", "real"] = "codes"
+    addition: Arithmetic = "codes"
     """Where two tensors of codes are added."""
 
-    gates: Literal["codes", "real"] = "codes"
+    gates: Arithmetic = "codes"
     """Where the tanh, sigmoid and product of a gate are computed."""
 
-    few_outputs: Literal["blocks", "frames", "codes"] = "blocks"
+    few_outputs: FewOutputs = "blocks"
     """How a convolution with few outputs gives real numbers: as a product of blocks of samples or
     of frames, or as an integer convolution whose codes are turned into numbers."""
