@@ -92,7 +92,7 @@ def _bench_voice(name: str, choice: Choice, work: Path, progress: Progress) -> V
 def _make_all(
     voice: GraphModel, choice: Choice, work: Path, progress: Progress
 ) -> list[Contestant]:
-    path = voice.model_file()
+    path = voice.files().weights[0]
     wanted: list[tuple[Literal["peer", "scheme"], str]] = [("peer", name) for name in choice.peers]
     wanted += [("scheme", name) for name in choice.schemes]
     found = [Contestant(kind="reference", name="fp32", path=path)]

@@ -37,8 +37,8 @@ def test_ratios_are_reference_over_candidate() -> None:
 
 def test_a_sentence_has_the_wanted_length_and_speaks_equal_noise(tiny: GraphModel) -> None:
     [sentence] = make_sentences(tiny, [0.5])
-    reference = speak(tiny.model_file(), [sentence], tiny.sample_rate)
-    again = speak(tiny.model_file(), [sentence], tiny.sample_rate, reference)
+    reference = speak(tiny.files().weights[0], [sentence], tiny.sample_rate)
+    again = speak(tiny.files().weights[0], [sentence], tiny.sample_rate, reference)
     assert len(sentence.ids) == round(0.5 * tiny.sample_rate / 256 / 2.5)
     assert compare(reference, again).snr_db is None  # no difference at all
     assert compare(reference, again).kept_durations == 1.0
@@ -47,8 +47,8 @@ def test_a_sentence_has_the_wanted_length_and_speaks_equal_noise(tiny: GraphMode
 def test_given_durations_are_spoken(tiny: GraphModel, tmp_path: Path) -> None:
     """A candidate that chooses other durations still speaks with the reference's."""
     [sentence] = make_sentences(tiny, [0.5])
-    reference = speak(tiny.model_file(), [sentence], tiny.sample_rate)
-    changed = onnx.load(tiny.model_file())
+    reference = speak(tiny.files().weights[0], [sentence], tiny.sample_rate)
+    changed = onnx.load(tiny.files().weights[0])
     ceil = next(node for node in changed.graph.node if node.op_type == "Ceil")
     slower = onnx.helper.make_node("Add", [ceil.input[0], ceil.input[0]], ["slower"])
     ceil.input[0] = "slower"

@@ -21,6 +21,7 @@ from tts_compress import models
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
 from tts_compress.evaluate import recognizers, worker
+from tts_compress.models.base import ModelFiles
 
 BLOCK = 400
 RATE = 16_000
@@ -70,11 +71,11 @@ class FakeModel:
         audio = self.synthesize(text, seed=None)
         return replace(audio, samples=audio.samples[:0]) if "mute" in self._ways else audio
 
-    def model_file(self) -> Path:
+    def files(self) -> ModelFiles:
         """Return the JSON file."""
         if not self._saved:
             raise ModelError("not saved")
-        return Path(self.spec)
+        return ModelFiles(weights=(Path(self.spec),))
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
         """Write the JSON file."""

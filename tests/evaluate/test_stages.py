@@ -161,5 +161,7 @@ def test_fingerprints_of_made_up_models_differ(fake_spec: Callable[..., str]) ->
     """They are files like any other model."""
     from pathlib import Path
 
+    from tts_compress.models.base import ModelFiles
+
     specs = [fake_spec("a"), fake_spec("b", gain=0.5)]
-    assert len({fingerprint(Path(spec)) for spec in specs}) == 2
+    assert len({fingerprint(ModelFiles(weights=(Path(spec),))) for spec in specs}) == 2

@@ -18,6 +18,7 @@ from tts_compress.evaluate.store import (
     fingerprint,
     write_float_wav,
 )
+from tts_compress.models.base import ModelFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,13 +116,14 @@ def test_the_hash_of_audio_is_of_samples_and_rate(chirp: Audio) -> None:
 
 def test_a_voice_with_another_configuration_is_another_model(tmp_path: Path) -> None:
     """The same weights speak at another speed; a neighbour's file changes nothing."""
-    model = tmp_path / "voice[1].onnx"
+    model, settings = tmp_path / "voice[1].onnx", tmp_path / "voice[1].onnx.json"
     model.write_bytes(b"weights")
-    alone = fingerprint(model)
-    (tmp_path / "voice[1].onnx.json").write_text('{"length_scale": 1}')
-    configured = fingerprint(model)
-    (tmp_path / "voice[1].onnx.json").write_text('{"length_scale": 2}')
-    slower = fingerprint(model)
+    alone = fingerprint(ModelFiles(weights=(model,)))
+    voice = ModelFiles(weights=(model,), settings=(settings,))
+    settings.write_text('{"length_scale": 1}')
+    configured = fingerprint(voice)
+    settings.write_text('{"length_scale": 2}')
+    slower = fingerprint(voice)
     (tmp_path / "other.onnx").write_bytes(b"weights")
     assert len({alone, configured, slower}) == 3
-    assert slower == fingerprint(model)
+    assert slower == fingerprint(voice)

@@ -32,13 +32,13 @@ def test_voice_is_loaded_by_path_text_and_family(tiny_path: Path) -> None:
         assert voice.family in FAMILIES
         assert voice.sample_rate == 16000
         assert voice.manifest is None
-        assert voice.model_file() == tiny_path
+        assert voice.files().weights[0] == tiny_path
         assert isinstance(voice, TTSModel)
         assert isinstance(voice, GraphModel)
 
 
 def test_demo_is_loaded_by_name(demo: Path) -> None:
-    assert load("demo").model_file() == demo
+    assert load("demo").files().weights[0] == demo
     assert load("piper:demo").spec == "piper:demo"
 
 
@@ -48,7 +48,7 @@ def test_artifact_is_loaded_by_folder_and_by_file(compressed: Callable[[str], Pa
         found = load(spec)
         assert found.manifest is not None
         assert found.manifest.scheme == "int8-weight-only"
-        assert found.manifest.size_bytes == found.model_file().stat().st_size
+        assert found.manifest.size_bytes == found.files().weights[0].stat().st_size
 
 
 def test_altered_artifact_is_refused(tmp_path: Path, compressed: Callable[[str], Path]) -> None:

@@ -52,7 +52,7 @@ def test_bare_graph_is_a_graph_that_does_not_speak(path: Path) -> None:
     assert isinstance(found, OnnxGraph)
     assert not isinstance(found, TTSModel | GraphModel)
     assert (found.family, found.spec, found.manifest) == ("onnx", f"onnx:{path}", None)
-    assert found.model_file() == path
+    assert found.files().weights[0] == path
     assert [n.op_type for n in found.graph().graph.node] == ["Conv", "Mul"]
     assert {name: part.parameters for name, part in found.components().items()} == {"head": 12}
     assert found.describe()["inputs"] == "mel float32 [B, 3, T], gain float32 [1]"
@@ -105,7 +105,7 @@ def test_graph_in_memory_has_no_file(path: Path) -> None:
     other = model.with_graph(model.graph(), manifest)
     assert other.manifest == manifest
     with pytest.raises(ModelError, match=r"call save\(\) first"):
-        other.model_file()
+        other.files().weights[0]
 
 
 _MANIFEST = {

@@ -71,7 +71,8 @@ def test_manifest_tells_what_the_file_holds(
     assert manifest.scheme == manifest.recipe["scheme"] == scheme
     assert manifest.counts == count_operators(found.graph())
     assert manifest.source.spec == tiny.spec
-    assert manifest.size_bytes < manifest.source.size_bytes == tiny.model_file().stat().st_size
+    (original,) = tiny.files().weights
+    assert manifest.size_bytes < manifest.source.size_bytes == original.stat().st_size
     assert sum(n for k, n in manifest.counts.items() if "float32" not in k) > 50
     if manifest.calibration is not None:
         assert (manifest.calibration.set, manifest.calibration.utterances) == ("en", 3)
@@ -141,7 +142,7 @@ def test_input_is_not_modified_and_nothing_is_written(
     assert tiny_path.read_bytes() == before
     assert sorted(p.name for p in tiny_path.parent.iterdir()) == ["tiny.onnx", "tiny.onnx.json"]
     with pytest.raises(ModelError, match=r"no file yet; call save\(\) first"):
-        small.model_file()
+        small.files().weights[0]
 
 
 def test_compressed_voice_is_not_compressed_again(compressed: Callable[[str], Path]) -> None:

@@ -25,7 +25,7 @@ from tts_compress.evaluate.synthesize import Line, Speaker, synthesize
 from tts_compress.report.evaluation import Evaluation, Size, SuiteIdentity, Utterance
 
 if TYPE_CHECKING:
-    from tts_compress.models.base import TTSModel
+    from tts_compress.models.base import ModelFiles, TTSModel
 
 __all__ = ["evaluate"]
 
@@ -97,7 +97,7 @@ def _run(
         suite=_suite_identity(suite, recognizer),
         wer=found.wer,
         cer=found.cer,
-        size=_size(before.file, after.file),
+        size=_size(before.files, after.files),
         latency=cost.latency,
         rtf=cost.rtf,
         memory=cost.memory,
@@ -142,10 +142,12 @@ def _suite_identity(suite: Suite, recognizer: str) -> SuiteIdentity:
     )
 
 
-def _size(reference: Path, candidate: Path) -> Size:
-    before, after = reference.stat().st_size, candidate.stat().st_size
+def _size(reference: ModelFiles, candidate: ModelFiles) -> Size:
+    before, after = (
+        sum(path.stat().st_size for path in files.weights) for files in (reference, candidate)
+    )
     if not after:
-        raise EvaluationError(f"'{candidate}' is an empty file")
+        raise EvaluationError(f"'{candidate.weights[0]}' is an empty file")
     return Size(reference_bytes=before, candidate_bytes=after, ratio=before / after)
 
 

@@ -26,6 +26,8 @@ from tts_compress.errors import ArtifactError, ModelError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tts_compress.models.base import ModelFiles
+
 __all__ = ["Heard", "Spoken", "Store", "audio_sha256", "fingerprint", "write_float_wav"]
 
 _Piece = TypeVar("_Piece", bound=Config)
@@ -107,16 +109,14 @@ def audio_sha256(audio: Audio) -> str:
     return digest.hexdigest()
 
 
-def fingerprint(model_file: Path) -> str:
-    """Return the hash of a model: its file, and those beside it that extend its name.
+def fingerprint(files: ModelFiles) -> str:
+    """Return the hash of everything that decides how a model speaks.
 
     A Piper voice speaks at another speed when its `.onnx.json` says so, with the same weights.
     """
-    digest = hashlib.sha256()
-    for path in sorted(model_file.parent.iterdir()):
-        if path.name.startswith(model_file.name) and path.is_file():
-            digest.update(f"{path.name.removeprefix(model_file.name)} {sha256_of(path)}\n".encode())
-    return digest.hexdigest()
+    paths = (*files.weights, *files.settings)
+    lines = [f"{sha256_of(path)}\n" for path in paths]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def make_directory(path: Path) -> None:

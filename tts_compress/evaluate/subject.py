@@ -1,8 +1,9 @@
-"""A model under evaluation: its file, and where a worker finds it."""
+"""A model under evaluation: its files, and where a worker finds it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,17 +14,19 @@ from tts_compress.evaluate.synthesize import Speaker
 from tts_compress.report.evaluation import ModelIdentity
 
 if TYPE_CHECKING:
-    from tts_compress.models.base import TTSModel
+    from collections.abc import Sequence
+
+    from tts_compress.models.base import ModelFiles, TTSModel
 
 __all__ = ["Subject", "check_comparable", "open_subject"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A model that has a file."""
+    """A model that has files."""
 
     model: TTSModel
-    file: Path
+    files: ModelFiles
     speaker: Speaker
 
     def identity(self) -> ModelIdentity:
@@ -33,7 +36,7 @@ class Subject:
             spec=self.model.spec,
             family=self.model.family,
             scheme=manifest.scheme if manifest else "fp32",
-            sha256=sha256_of(self.file),
+            sha256=_sha256_of_all(self.files.weights),
         )
 
 
@@ -41,13 +44,19 @@ def open_subject(given: TTSModel | str | Path, spare: Path) -> Subject:
     """Return a model with its file, and where a worker finds it."""
     model = _load(given)
     try:
-        file, location = model.model_file(), model.spec
+        files, location = model.files(), model.spec
     except ModelError:
-        # Compressed in memory: the worker, and the size, need a file.
+        # Compressed in memory: the worker, and the size, need files.
         location = str(model.save(spare / "model"))
-        file = _load(location).model_file()
-    speaker = Speaker(location=location, shown=model.spec, fingerprint=fingerprint(file))
-    return Subject(model=model, file=file, speaker=speaker)
+        files = _load(location).files()
+    speaker = Speaker(location=location, shown=model.spec, fingerprint=fingerprint(files))
+    return Subject(model=model, files=files, speaker=speaker)
+
+
+def _sha256_of_all(paths: Sequence[Path]) -> str:
+    """Return the hash of one file, or of the hashes of several."""
+    digests = [sha256_of(path) for path in paths]
+    return digests[0] if len(digests) == 1 else sha256("".join(digests).encode()).hexdigest()
 
 
 def _load(given: TTSModel | str | Path) -> TTSModel:

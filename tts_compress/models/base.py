@@ -12,11 +12,24 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import onnx
+    from torch import nn
 
     from tts_compress.artifact import Manifest
     from tts_compress.audio import Audio
 
-__all__ = ["Component", "Feeds", "GraphModel", "Model", "OnnxGraph", "Runtime", "TTSModel"]
+__all__ = [
+    "Component",
+    "Feeds",
+    "GraphModel",
+    "Model",
+    "ModelFiles",
+    "OnnxGraph",
+    "Prompt",
+    "Prompted",
+    "Runtime",
+    "TTSModel",
+    "TorchModel",
+]
 
 Feeds = dict[str, "npt.NDArray[np.generic]"]
 """Real inputs of an ONNX graph, by name."""
@@ -40,6 +53,31 @@ class Component:
 
     operators: Mapping[str, int] = field(default_factory=dict)
     """Operators that hold weights, by type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFiles:
+    """What a model consists of on disk."""
+
+    weights: tuple[Path, ...]
+    """Files whose bytes are the model's size."""
+
+    settings: tuple[Path, ...] = ()
+    """Files without weights that decide how it speaks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """What a system speaks by, besides the text; each uses what it knows."""
+
+    audio: Path | None = None
+    """A recording of the voice to speak with, for systems that clone one."""
+
+    text: str | None = None
+    """What is said in the recording."""
+
+    description: str | None = None
+    """How to speak, in words, for systems that take a description."""
 
 
 class Runtime(Protocol):
@@ -68,8 +106,8 @@ class Model(Protocol):
     def components(self) -> Mapping[str, Component]:
         """Return the separately quantizable parts, by name, in the order data flows."""
 
-    def model_file(self) -> Path:
-        """Return the file whose bytes are the model's size.
+    def files(self) -> ModelFiles:
+        """Return the files that the model consists of.
 
         Raises:
             ModelError: The model was compressed in memory and not saved yet.
@@ -109,6 +147,40 @@ class TTSModel(Model, Protocol):
         Raises:
             ModelError: The model was compressed in memory and not saved yet.
         """
+
+
+@runtime_checkable
+class Prompted(TTSModel, Protocol):
+    """A model that speaks by a prompt."""
+
+    def with_prompt(self, prompt: Prompt) -> Prompted:
+        """Return this model with those parts of the prompt exchanged that are given.
+
+        Raises:
+            ModelError: The recording cannot be read.
+        """
+
+
+@runtime_checkable
+class TorchModel(TTSModel, Protocol):
+    """A text-to-speech model that the system's own code runs in torch."""
+
+    def root(self) -> nn.Module:
+        """Return the module that holds every component as a child, under its name.
+
+        It is the live one, in `eval` mode and FP32 unless compressed: not to be modified.
+        """
+
+    def with_root(self, root: nn.Module, manifest: Manifest | None) -> TorchModel:
+        """Return this model with other components in the system's own object; nothing is written.
+
+        Args:
+            root: What `root` returned, with modules exchanged.
+            manifest: How that was done; None while calibrating.
+        """
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return what `inspect` shows beside the components."""
 
 
 @runtime_checkable

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tts_compress.models.base import ModelFiles
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.onnx_components import find_components
 
@@ -74,13 +75,13 @@ class OnnxModel:
         outputs = ", ".join(value.name for value in model.graph.output)
         return {"inputs": inputs, "outputs": outputs}
 
-    def model_file(self) -> Path:
+    def files(self) -> ModelFiles:
         """Return the `.onnx` file.
 
         Raises:
             ModelError: The model was compressed in memory and not saved yet.
         """
-        return self._file.location()
+        return ModelFiles(weights=(self._file.location(),))
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
         """Write `<name>.onnx` and the manifest, all or nothing.

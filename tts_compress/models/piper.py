@@ -11,6 +11,7 @@ from onnx import helper
 
 from tts_compress.audio import Audio
 from tts_compress.errors import MissingExtraError, ModelError, TextError
+from tts_compress.models.base import ModelFiles
 from tts_compress.models.noise import draw_noise, feed_noise
 from tts_compress.models.onnx_components import find_components
 from tts_compress.models.onnx_modules import initializer_names
@@ -146,15 +147,15 @@ class PiperModel:
 
     def open_runtime(self, *, threads: int) -> PiperRuntime:
         """Open the file in piper's own runtime; nothing else is read."""
-        return PiperRuntime(self._piper(open_session(self.model_file(), self.spec, threads)))
+        return PiperRuntime(self._piper(open_session(self._file.location(), self.spec, threads)))
 
-    def model_file(self) -> Path:
-        """Return the `.onnx` file.
+    def files(self) -> ModelFiles:
+        """Return the `.onnx` file and its configuration.
 
         Raises:
             ModelError: The voice was compressed in memory and not saved yet.
         """
-        return self._file.location()
+        return ModelFiles(weights=(self._file.location(),), settings=(self._config_path,))
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
         """Write `<name>.onnx`, `<name>.onnx.json` and the manifest, all or nothing.

@@ -211,7 +211,7 @@ def _record(decision: Decision) -> LayerRecord:
 
 def _source(model: OnnxGraph) -> Source:
     try:
-        path = model.model_file()
+        (path,) = model.files().weights
     except ModelError:  # exported from a checkpoint and not saved
         content = model.graph().SerializeToString(deterministic=True)
         digest = hashlib.sha256(content).hexdigest()
