@@ -1,0 +1,197 @@
+"""Noise that two torch models share, whatever they compute in.
+
+A seed does not pair two models: torch draws other values in bfloat16 than in FP32, and any draw
+more or less moves all that follow. Here every draw comes from a generator of our own, in FP32 on
+the processor, and is cast and moved to where it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tts_compress.errors import ModelError, TTSCompressError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["paired_noise"]
+
+
+@contextmanager
+def paired_noise(seed: int | Sequence[int] | None) -> Iterator[None]:
+    """Let what runs in the block draw noise that depends on the seed and the order of draws alone.
+
+    Covers `torch.randn`, `rand`, their `_like` forms, `normal` and `multinomial`, and the methods
+    `normal_`, `uniform_`, `exponential_` and `multinomial`; generators given to them are ignored.
+    Only draws of the thread that entered the block are covered: torch keeps modes per thread.
+
+    Args:
+        seed: Chooses the noise; several numbers choose as one. None means no noise at all: normal
+            noise is zero, others are their mean, and `multinomial` takes what is most probable.
+
+    Raises:
+        TTSCompressError: A part of the seed is negative.
+        ModelError: In the block: randomness of another kind is drawn, which cannot be paired, or
+            probabilities to draw from are negative, not finite, or all zero.
+    """
+    parts = seed if seed is None or isinstance(seed, Sequence) else [seed]
+    if parts is not None and min(parts) < 0:
+        raise TTSCompressError(f"seed {min(parts)} is negative; give 0 or a larger integer")
+    with _PairedNoise(None if parts is None else np.random.default_rng(parts)):
+        yield
+
+
+class _PairedNoise(TorchFunctionMode):
+    """Answers torch's random functions from one generator; passes everything else on."""
+
+    def __init__(self, generator: np.random.Generator | None) -> None:
+        super().__init__()
+        self._generator = generator
+        self._answers: dict[Any, Callable[..., torch.Tensor]] = {
+            torch.randn: lambda *size, **options: _create(self._normal, size, options),
+            torch.rand: lambda *size, **options: _create(self._uniform, size, options),
+            torch.randn_like: lambda like, **options: _create_like(self._normal, like, options),
+            torch.rand_like: lambda like, **options: _create_like(self._uniform, like, options),
+            torch.normal: self._normal_function,
+            torch.multinomial: self._multinomial,
+            torch.Tensor.multinomial: self._multinomial,
+            torch.Tensor.normal_: self._normal_method,
+            torch.Tensor.uniform_: self._uniform_method,
+            torch.Tensor.exponential_: self._exponential_method,
+        }
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = dict(kwargs or {})
+        if func in _REFUSED:
+            raise ModelError(
+                f"the model draws randomness by '{func.__name__}', which cannot be paired; "
+                "normal, uniform, exponential and multinomial draws can"
+            )
+        answer = self._answers.get(func)
+        if answer is None:
+            return func(*args, **given)
+        given.pop("generator", None)
+        return answer(*args, **given)
+
+    def _normal(self, shape: Sequence[int]) -> torch.Tensor:
+        if self._generator is None:
+            return torch.zeros(shape, dtype=torch.float32, device="cpu")
+        return torch.from_numpy(np.asarray(self._generator.standard_normal(shape, np.float32)))
+
+    def _uniform(self, shape: Sequence[int]) -> torch.Tensor:
+        if self._generator is None:
+            return torch.full(shape, 0.5, dtype=torch.float32, device="cpu")
+        return torch.from_numpy(np.asarray(self._generator.random(shape, np.float32)))
+
+    def _exponential(self, shape: Sequence[int]) -> torch.Tensor:
+        if self._generator is None:
+            return torch.ones(shape, dtype=torch.float32, device="cpu")
+        drawn = np.asarray(self._generator.standard_exponential(shape, np.float32))
+        # What is divided by it must stay finite.
+        return torch.from_numpy(np.maximum(drawn, np.finfo(np.float32).tiny))
+
+    def _normal_function(
+        self, mean: Any = 0.0, std: Any = 1.0, size: Any = None, **options: Any
+    ) -> torch.Tensor:
+        """Answer `torch.normal`, whose mean and deviation may be tensors."""
+        tensors = [value for value in (mean, std) if isinstance(value, torch.Tensor)]
+        if not tensors:
+            return _create(lambda shape: self._normal(shape) * std + mean, (size,), options)
+        shape = np.broadcast_shapes(*(tensor.shape for tensor in tensors))
+        noise = self._normal(shape).to(tensors[0].device)
+        return _finish((noise * std + mean).to(tensors[0].dtype), options)
+
+    def _normal_method(self, out: torch.Tensor, mean: float = 0.0, std: float = 1.0) -> Any:
+        return out.copy_(self._normal(out.shape) * std + mean)
+
+    def _uniform_method(self, out: torch.Tensor, low: float = 0.0, high: float = 1.0) -> Any:
+        return out.copy_(self._uniform(out.shape) * (high - low) + low)
+
+    def _exponential_method(self, out: torch.Tensor, lambd: float = 1.0) -> Any:
+        return out.copy_(self._exponential(out.shape) / lambd)
+
+    def _multinomial(
+        self, values: torch.Tensor, num_samples: int, replacement: bool = False, **options: Any
+    ) -> torch.Tensor:
+        """Draw indices with probabilities proportional to `values`, shape `[…, V]`.
+
+        Each index waits an exponential time divided by its probability; the first to arrive is
+        drawn. Of all ways to share noise between two distributions this changes the fewest draws
+        within a factor of two, where inverting the cumulative sum lets one changed probability
+        move every later index.
+        """
+        weights = values.double()
+        total = weights.sum(dim=-1)
+        if not (bool((weights >= 0).all()) and bool(((total > 0) & total.isfinite()).all())):
+            raise ModelError(
+                "the model's probabilities are negative, not finite, or all zero; "
+                "its weights are damaged or were compressed too far"
+            )
+        if not replacement:
+            race = weights / self._exponential(weights.shape).to(weights)
+            return _finish(race.topk(num_samples, dim=-1).indices, options)
+        shape = (*weights.shape[:-1], num_samples, weights.shape[-1])
+        race = weights.unsqueeze(-2) / self._exponential(shape).to(weights)
+        return _finish(race.argmax(dim=-1), options)
+
+
+_REFUSED = frozenset(
+    {
+        torch.bernoulli,
+        torch.binomial,
+        torch.poisson,
+        torch.randint,
+        torch.randint_like,
+        torch.randperm,
+        torch.Tensor.bernoulli,
+        torch.Tensor.bernoulli_,
+        torch.Tensor.cauchy_,
+        torch.Tensor.geometric_,
+        torch.Tensor.log_normal_,
+        torch.Tensor.random_,
+        torch.nn.functional.gumbel_softmax,
+    }
+)
+
+
+def _create(
+    draw: Callable[[Sequence[int]], torch.Tensor], size: tuple[Any, ...], options: dict[str, Any]
+) -> torch.Tensor:
+    """Answer a function that takes a size, as separate numbers or as one sequence."""
+    stated = options.pop("size", size)
+    if len(stated) == 1 and isinstance(stated[0], Sequence):
+        stated = stated[0]
+    noise = draw([int(length) for length in stated])
+    dtype = options.get("dtype") or torch.get_default_dtype()
+    device = options.get("device") or torch.get_default_device()
+    return _finish(noise.to(device=device, dtype=dtype), options)
+
+
+def _create_like(
+    draw: Callable[[Sequence[int]], torch.Tensor], like: torch.Tensor, options: dict[str, Any]
+) -> torch.Tensor:
+    """Answer a function that takes its shape, dtype and device from a tensor."""
+    dtype = options.get("dtype") or like.dtype
+    device = options.get("device") or like.device
+    return _finish(draw(like.shape).to(device=device, dtype=dtype), options)
+
+
+def _finish(tensor: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+    """Do what the options that every such function has ask for."""
+    out = options.get("out")
+    if out is not None:
+        filled: torch.Tensor = out.resize_(tensor.shape).copy_(tensor)
+        return filled
+    return tensor.requires_grad_(bool(options.get("requires_grad", False)))
