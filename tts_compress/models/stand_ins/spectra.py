@@ -1,0 +1,170 @@
+"""Mel spectrograms and resampling in plain torch, laid out as torchaudio's modules are.
+
+Written from the definitions: the mel scale of HTK, triangles of height one between its points,
+and band-limited interpolation by a windowed sinc. Buffers have torchaudio's names, since
+checkpoints store them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["MelSpectrogram", "Resample", "hz_to_mel", "mel_to_hz"]
+
+
+def hz_to_mel(freq: float, mel_scale: str = "htk") -> float:
+    """Return where a frequency in Hz lies on the mel scale."""
+    _check_scale(mel_scale)
+    return 2595 * math.log10(1 + freq / 700)
+
+
+def mel_to_hz(mels: Tensor, mel_scale: str = "htk") -> Tensor:
+    """Return the frequencies in Hz of points on the mel scale."""
+    _check_scale(mel_scale)
+    return 700 * (10 ** (mels / 2595) - 1)
+
+
+class _Window(nn.Module):
+    """Holds the analysis window under the name that checkpoints use."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.window: Tensor
+        self.register_buffer("window", torch.hann_window(length))
+
+
+class _Triangles(nn.Module):
+    """Holds the triangular filters, `[frequencies, mels]`, under the name that checkpoints use."""
+
+    def __init__(self, frequencies: int, n_mels: int, band: tuple[float, float], top: int) -> None:
+        super().__init__()
+        lines = torch.linspace(0, top, frequencies, dtype=torch.float64)
+        ends = hz_to_mel(band[0]), hz_to_mel(band[1])
+        points = mel_to_hz(torch.linspace(*ends, n_mels + 2, dtype=torch.float64))
+        below, centre, above = points[:-2], points[1:-1], points[2:]
+        rising = (lines[:, None] - below) / (centre - below)
+        falling = (above - lines[:, None]) / (above - centre)
+        self.fb: Tensor
+        self.register_buffer("fb", torch.minimum(rising, falling).clamp(min=0).float())
+
+
+class MelSpectrogram(nn.Module):
+    """Mel spectrogram `[…, mels, frames]` of a signal `[…, samples]`.
+
+    Args:
+        sample_rate: Samples per second of the signal, Hz.
+        n_fft: Samples in a transform.
+        win_length: Samples under the window; by default all of the transform's.
+        hop_length: Samples between frames; by default half a window.
+        f_min: Lower end of the lowest triangle, Hz.
+        f_max: Upper end of the highest triangle, Hz; by default half the sample rate.
+        n_mels: Number of triangles.
+        power: Of the magnitudes.
+        normalized: Of torchaudio's; False only.
+        center: Whether the signal is extended so that frames lie around multiples of the hop.
+        norm: Of torchaudio's; None only.
+
+    Raises:
+        NotImplementedError: `normalized` or `norm` is given.
+    """
+
+    def __init__(  # noqa: PLR0913 - the arguments are torchaudio's
+        self,
+        sample_rate: int = 16_000,
+        *,
+        n_fft: int = 400,
+        win_length: int | None = None,
+        hop_length: int | None = None,
+        f_min: float = 0.0,
+        f_max: float | None = None,
+        n_mels: int = 128,
+        power: float = 2.0,
+        normalized: bool = False,
+        center: bool = True,
+        norm: str | None = None,
+    ) -> None:
+        super().__init__()
+        if normalized or norm is not None:
+            raise NotImplementedError(
+                f"normalized={normalized!r}, norm={norm!r}: only False and None are offered here; "
+                "install torchaudio"
+            )
+        self.n_fft = n_fft
+        self.win_length = n_fft if win_length is None else win_length
+        self.hop_length = self.win_length // 2 if hop_length is None else hop_length
+        self.power = power
+        self.center = center
+        top = sample_rate // 2
+        self.spectrogram = _Window(self.win_length)
+        self.mel_scale = _Triangles(
+            n_fft // 2 + 1, n_mels, (f_min, top if f_max is None else f_max), top
+        )
+
+    def forward(self, waveform: Tensor) -> Tensor:
+        """Return the mel spectrogram of a signal."""
+        spectrum = torch.stft(
+            waveform.reshape(-1, waveform.shape[-1]),
+            self.n_fft,
+            self.hop_length,
+            self.win_length,
+            window=self.spectrogram.window,
+            center=self.center,
+            return_complex=True,
+        )  # [signals, frequencies, frames]
+        mels = self.mel_scale.fb.T @ spectrum.abs() ** self.power
+        return mels.reshape(*waveform.shape[:-1], *mels.shape[-2:])
+
+
+class Resample(nn.Module):
+    """The same signal `[…, samples]` at another sample rate.
+
+    Args:
+        orig_freq: Samples per second that come in, Hz.
+        new_freq: Samples per second that go out, Hz.
+        lowpass_filter_width: Zero crossings of the sinc on either side.
+        rolloff: Where the filter's edge lies, as a share of the lower Nyquist frequency.
+    """
+
+    def __init__(
+        self,
+        orig_freq: int = 16_000,
+        new_freq: int = 16_000,
+        *,
+        lowpass_filter_width: int = 6,
+        rolloff: float = 0.99,
+    ) -> None:
+        super().__init__()
+        common = math.gcd(int(orig_freq), int(new_freq))
+        self.into = int(orig_freq) // common
+        self.out = int(new_freq) // common
+        # Zero crossings per input sample.
+        rate = min(self.into, self.out) * rolloff / self.into
+        self.reach = math.ceil(lowpass_filter_width / rate)
+        offsets = torch.arange(-self.reach, self.reach + self.into, dtype=torch.float64)
+        phases = torch.arange(self.out, dtype=torch.float64)[:, None] * self.into / self.out
+        time = ((offsets - phases) * rate).clamp(-lowpass_filter_width, lowpass_filter_width)
+        window = torch.cos(time * math.pi / lowpass_filter_width / 2) ** 2
+        self.kernel: Tensor  # [out, 1, taps]: one filter per position between input samples
+        self.register_buffer(
+            "kernel", (torch.sinc(time) * window * rate).float()[:, None], persistent=False
+        )
+
+    def forward(self, waveform: Tensor) -> Tensor:
+        """Return the signal at the new rate, with `ceil(samples · new / orig)` samples."""
+        if self.into == self.out:
+            return waveform
+        samples = waveform.shape[-1]
+        padded = nn.functional.pad(
+            waveform.reshape(-1, 1, samples), (self.reach, self.reach + self.into)
+        )
+        phases = nn.functional.conv1d(padded, self.kernel.to(waveform), stride=self.into)
+        resampled = phases.transpose(1, 2).reshape(*waveform.shape[:-1], -1)
+        return resampled[..., : math.ceil(samples * self.out / self.into)]
+
+
+def _check_scale(mel_scale: str) -> None:
+    if mel_scale != "htk":
+        raise NotImplementedError(f"mel scale {mel_scale!r}: only 'htk' is offered here")
