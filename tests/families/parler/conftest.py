@@ -1,0 +1,149 @@
+"""Tiny seeded Parler-TTS models in the official directory format."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.models.parler import ParlerModel, open_parler
+from tts_compress.models.parler_package import load_packages, quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_CODEBOOKS = 9
+_CODES = 64
+_PRINTABLE = range(32, 127)
+
+
+@pytest.fixture(scope="session")
+def make_parler_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return what writes a tiny model; keyword arguments change its configuration."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    try:
+        parler, transformers = load_packages()
+    except (MissingExtraError, ModelError) as error:  # or another system's environment
+        pytest.skip(str(error))
+
+    def make(name: str, *, codec: Any = None, **changes: Any) -> Path:
+        torch.manual_seed(0)
+        cross, width = changes.pop("cross", False), changes.pop("encoder_width", 32)
+        codec = codec or transformers.DacConfig(
+            encoder_hidden_size=8,
+            downsampling_ratios=[2, 4, 8, 8],
+            decoder_hidden_size=32,
+            n_codebooks=_CODEBOOKS,
+            codebook_size=_CODES,
+            codebook_dim=8,
+            sampling_rate=44100,
+        )
+        specials = {
+            "pad_token_id": codec.codebook_size,
+            "eos_token_id": codec.codebook_size,
+            "bos_token_id": codec.codebook_size + 1,
+        }
+        decoder = parler.ParlerTTSDecoderConfig(
+            vocab_size=codec.codebook_size + 1,
+            max_position_embeddings=256,
+            num_hidden_layers=2,
+            ffn_dim=64,
+            num_attention_heads=4,
+            hidden_size=32,
+            num_codebooks=_CODEBOOKS,
+            dropout=0.0,
+            **specials | changes,
+        )
+        encoder = transformers.T5Config(
+            vocab_size=128, d_model=width, d_kv=8, d_ff=64, num_layers=2, num_heads=4
+        )
+        config = parler.ParlerTTSConfig.from_sub_models_config(
+            encoder, codec, decoder, vocab_size=128, prompt_cross_attention=cross
+        )
+        with quiet(transformers), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old weight norm, in the codec's constructor
+            model = parler.ParlerTTSForConditionalGeneration(config).eval()
+            _make_expressive(model)
+            model.generation_config = transformers.GenerationConfig(
+                do_sample=True,
+                temperature=1.0,
+                max_length=40,
+                min_new_tokens=12,
+                decoder_start_token_id=codec.codebook_size + 1,
+                **specials,
+            )
+            directory = tmp_path_factory.mktemp("parler") / name
+            model.save_pretrained(directory)
+        _make_tokenizer(transformers).save_pretrained(directory)
+        (directory / "description.txt").write_text("a calm low voice\n", encoding="utf-8")
+        return directory
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_parler_dir(make_parler_dir: Callable[..., Path]) -> Path:
+    """Return the folder of a model of half a million weights; do not write into it."""
+    return make_parler_dir("tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_parler(tiny_parler_dir: Path) -> ParlerModel:
+    """Return that model, loaded; it is never modified."""
+    return open_parler(str(tiny_parler_dir), f"parler-tts:{tiny_parler_dir}")
+
+
+def _make_expressive(model: Any) -> None:
+    """Enlarge seeded weights until every layer can be heard and tokens depend on each other."""
+    import torch
+
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for module in model.decoder.modules():
+            if isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+                module.weight.normal_(0, 0.3)
+        model.embed_prompts.weight.normal_(0, 0.3)
+        _make_audible(model.audio_encoder)
+
+
+def _make_audible(codec: Any) -> None:
+    """Draw the codec's convolutions, and scale the last so that its output does not clip."""
+    import torch
+
+    convolutions = torch.nn.Conv1d | torch.nn.ConvTranspose1d
+    for module in codec.modules():
+        if isinstance(module, convolutions):
+            fan_in = module.in_channels * module.kernel_size[0] / module.stride[0]
+            module.weight = module.weight.normal_(0, fan_in**-0.5)
+    wrapped = codec.config.model_type == "dac_on_the_hub"
+    last = codec.model.decoder.model[-2] if wrapped else codec.decoder.conv2
+    levels: list[float] = []
+    hook = last.register_forward_hook(
+        lambda _module, _inputs, found: levels.append(float(found.square().mean().sqrt()))
+    )
+    codes = torch.randint(_CODES, (1, _CODEBOOKS, 20))
+    if wrapped:
+        codec.decode(codes.unsqueeze(0), [None])
+    else:
+        codec.decode(audio_codes=codes)
+    hook.remove()
+    weight = last.weight
+    weight *= 0.2 / levels[0]
+    last.weight = weight
+
+
+def _make_tokenizer(transformers: Any) -> Any:
+    """Return a tokenizer with one token per character."""
+    tokenizers = pytest.importorskip("tokenizers")
+    ids = {letter: i for i, letter in enumerate(["<pad>", "</s>", "<unk>", *map(chr, _PRINTABLE)])}
+    characters = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, "<unk>"))
+    characters.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    characters.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=characters, **special)

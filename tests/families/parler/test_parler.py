@@ -1,0 +1,282 @@
+"""Parler-TTS: the official object, loaded, spoken with and exchanged."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tts_compress.errors import ModelError
+from tts_compress.models.base import Prompt, Prompted, TorchModel
+from tts_compress.models.language_model import LanguageModel
+from tts_compress.models.parler import DEFAULT_DESCRIPTION, ParlerModel, open_parler
+from tts_compress.models.parler_package import load_packages
+from tts_compress.models.parler_speech import ParlerOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+TEXT = "please call again at ten"
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Leave torch with as many threads as it had."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def _official(directory: Path) -> tuple[Any, dict[str, Any]]:
+    """Return the model and the inputs as the system's own instructions make them."""
+    parler, transformers = load_packages()
+    model = parler.ParlerTTSForConditionalGeneration.from_pretrained(directory).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    how = tokenizer("a calm low voice", return_tensors="pt")
+    said = tokenizer(TEXT, return_tensors="pt")
+    return model, {
+        "input_ids": how.input_ids,
+        "attention_mask": how.attention_mask,
+        "prompt_input_ids": said.input_ids,
+        "prompt_attention_mask": said.attention_mask,
+    }
+
+
+def _shared_copy(root: Any) -> Any:
+    """Return other modules around the same tensors."""
+    return copy.deepcopy(root, {id(t): t for t in [*root.parameters(), *root.buffers()]})
+
+
+def test_is_every_kind_of_model_that_it_says(tiny_parler: ParlerModel) -> None:
+    assert isinstance(tiny_parler, TorchModel)
+    assert isinstance(tiny_parler, Prompted)
+    assert isinstance(tiny_parler, LanguageModel)
+    assert tiny_parler.family == "parler-tts"
+    assert tiny_parler.manifest is None
+    assert tiny_parler.describe()["codebooks"] == 9
+
+
+def test_nothing_is_read_before_it_is_needed(
+    tiny_parler_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tts_compress.models.parler.load_root", pytest.fail)
+    model = open_parler(str(tiny_parler_dir), "it")
+    assert model.sample_rate == 44100
+    assert model.spec == "it"
+    assert {path.name for path in model.files().weights} == {"model.safetensors"}
+
+
+def test_speaks(tiny_parler: ParlerModel) -> None:
+    audio = tiny_parler.synthesize(TEXT, seed=0)
+    assert audio.samples.dtype == np.float32
+    assert audio.samples.ndim == 1
+    assert audio.sample_rate == 44100
+    assert np.isfinite(audio.samples).all()
+    assert 0.02 < np.sqrt(np.square(audio.samples).mean()) < 0.9
+    assert len(audio.samples) % 512 == 0  # the codec's frames
+
+
+def test_a_seed_chooses_the_speech(tiny_parler: ParlerModel) -> None:
+    first, again = (tiny_parler.synthesize(TEXT, seed=3).samples for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    other = tiny_parler.synthesize(TEXT, seed=4).samples
+    assert len(first) != len(other) or np.abs(first - other).max() > 0.01
+
+
+def test_a_seed_pairs_two_models(tiny_parler: ParlerModel) -> None:
+    """A model that hardly differs says the same tokens, though it draws them by chance."""
+    import torch
+
+    root = copy.deepcopy(tiny_parler.root())
+    with torch.no_grad():
+        for weight in root.get_submodule("decoder").parameters():
+            weight.mul_(1 + 1e-6)
+    near = tiny_parler.with_root(root, None)
+    for seed in range(3):
+        said = [model.generate_tokens(TEXT, seed=seed).ids for model in (tiny_parler, near)]
+        np.testing.assert_array_equal(*said)
+
+
+def test_without_a_seed_it_is_the_official_greedy_speech(
+    tiny_parler: ParlerModel, tiny_parler_dir: Path
+) -> None:
+    model, inputs = _official(tiny_parler_dir)
+    official = model.generate(**inputs, do_sample=False).numpy().reshape(-1)
+    np.testing.assert_array_equal(tiny_parler.synthesize(TEXT, seed=None).samples, official)
+
+
+def test_the_root_is_the_official_object(tiny_parler: ParlerModel, tiny_parler_dir: Path) -> None:
+    import torch
+
+    model, inputs = _official(tiny_parler_dir)
+    torch.manual_seed(5)
+    official = model.generate(**inputs)
+    torch.manual_seed(5)
+    root: Any = tiny_parler.root()
+    assert not root.training
+    torch.testing.assert_close(root.generate(**inputs), official, rtol=0, atol=0)
+
+
+def test_scores_are_those_that_official_generation_draws_from(
+    tiny_parler: ParlerModel, tiny_parler_dir: Path
+) -> None:
+    model, inputs = _official(tiny_parler_dir)
+    found = model.generate(
+        **inputs, do_sample=False, return_dict_in_generate=True, output_logits=True
+    )
+    official = np.stack([step.numpy() for step in found.logits])  # [S, K, V]
+    tokens = tiny_parler.generate_tokens(TEXT, seed=None)
+    scores = tiny_parler.logits(TEXT, tokens)
+    assert scores.shape == official.shape == (len(tokens.ids) - 1, 9, 65)
+    np.testing.assert_allclose(scores, official, atol=2e-5)
+
+
+def test_tokens_are_delayed_and_marked(tiny_parler: ParlerModel) -> None:
+    tokens = tiny_parler.generate_tokens(TEXT, seed=0)
+    steps, books = tokens.chosen.shape
+    assert tokens.ids.shape == (steps + 1, books)
+    for book in range(books):
+        assert (tokens.ids[: book + 1, book] == 65).all()  # codebook k begins k steps later
+        assert not tokens.chosen[:book, book].any()
+    assert tokens.chosen.any(axis=0).all()
+    assert (tokens.ids[1:][tokens.chosen] < 64).all()
+    assert (tokens.ids[1:][~tokens.chosen] >= 64).all()
+
+
+def test_another_root_leaves_the_model_as_it_was(tiny_parler: ParlerModel) -> None:
+    import torch
+
+    before = tiny_parler.synthesize(TEXT, seed=0).samples
+    root = _shared_copy(tiny_parler.root())
+    assert all(
+        a is b for a, b in zip(root.parameters(), tiny_parler.root().parameters(), strict=True)
+    )
+    same = tiny_parler.with_root(root, None)
+    np.testing.assert_array_equal(same.synthesize(TEXT, seed=0).samples, before)
+    assert same.root() is root
+
+    layer = root.decoder.model.decoder.layers[0]
+    layer.fc1 = torch.nn.Linear(layer.fc1.in_features, layer.fc1.out_features)
+    assert len(same.generate_tokens(TEXT, seed=0).ids) > 1
+    np.testing.assert_array_equal(tiny_parler.synthesize(TEXT, seed=0).samples, before)
+    changed = same.generate_tokens(TEXT, seed=0).ids
+    assert not np.array_equal(changed, tiny_parler.generate_tokens(TEXT, seed=0).ids)
+    with pytest.raises(ModelError, match="save"):
+        same.files()
+    with pytest.raises(ModelError, match="save"):
+        same.open_runtime(threads=1)
+
+
+def test_components_hold_the_weights(tiny_parler: ParlerModel) -> None:
+    parts = tiny_parler.components()
+    assert list(parts) == ["text_encoder", "embed_prompts", "decoder", "audio_encoder"]
+    assert parts["embed_prompts"].parameters == 128 * 32
+    assert parts["embed_prompts"].size_bytes == 128 * 32 * 4
+    assert parts["decoder"].operators["Linear"] == 2 * 10 + 9
+    assert parts["audio_encoder"].operators["ConvTranspose1d"] == 4
+    matrices = {
+        id(p): p.numel() for p in tiny_parler.root().parameters() if max(p.shape) < p.numel()
+    }
+    assert sum(part.parameters for part in parts.values()) == sum(matrices.values())
+
+
+def test_components_of_a_compressed_root(tiny_parler: ParlerModel) -> None:
+    """Packed weights are counted by what they stand for, and by what they take in the file."""
+    import torch
+
+    half = _shared_copy(tiny_parler.root())
+    half.embed_prompts = half.embed_prompts.to(torch.bfloat16)
+    part = tiny_parler.with_root(half, None).components()["embed_prompts"]
+    assert (part.parameters, part.size_bytes) == (128 * 32, 128 * 32 * 2)
+
+
+def test_a_description_decides_how_it_speaks(tiny_parler: ParlerModel) -> None:
+    assert tiny_parler.description == "a calm low voice"
+    loud = tiny_parler.with_prompt(Prompt(description=" a loud child "))
+    assert loud.description == "a loud child"
+    one, other = (model.synthesize(TEXT, seed=0).samples for model in (tiny_parler, loud))
+    assert len(one) != len(other) or np.abs(one - other).max() > 0.01
+    assert loud.root() is tiny_parler.root()
+    assert tiny_parler.with_prompt(Prompt(text="unused")).description == "a calm low voice"
+    with pytest.raises(ModelError, match="description is empty"):
+        tiny_parler.with_prompt(Prompt(description="  "))
+
+
+def test_a_folder_without_a_description_speaks_neutrally(
+    make_parler_dir: Callable[..., Path],
+) -> None:
+    directory = make_parler_dir("plain")
+    (directory / "description.txt").unlink()
+    assert open_parler(str(directory), "x").description == DEFAULT_DESCRIPTION
+
+
+def test_options_change_how_tokens_are_drawn(tiny_parler: ParlerModel) -> None:
+    short = tiny_parler.with_options(ParlerOptions(max_length=24))
+    # A step is lost to the start and eight to the codebooks' delay.
+    assert len(short.synthesize(TEXT, seed=0).samples) <= (24 - 9) * 512
+    greedy = tiny_parler.with_options(ParlerOptions(do_sample=False))
+    np.testing.assert_array_equal(
+        greedy.synthesize(TEXT, seed=7).samples, tiny_parler.synthesize(TEXT, seed=None).samples
+    )
+    cold = tiny_parler.with_options(ParlerOptions(temperature=1e-4))
+    np.testing.assert_array_equal(
+        cold.synthesize(TEXT, seed=7).samples, greedy.synthesize(TEXT, seed=7).samples
+    )
+    with pytest.raises(ModelError, match="max_length is 17"):
+        tiny_parler.with_options(ParlerOptions(max_length=17)).synthesize(TEXT, seed=0)
+
+
+def test_speech_that_never_ends_is_cut(tiny_parler: ParlerModel) -> None:
+    endless = tiny_parler.with_options(ParlerOptions(min_new_tokens=39))
+    tokens = endless.generate_tokens(TEXT, seed=0)
+    assert len(tokens.ids) == 40
+    assert len(endless.synthesize(TEXT, seed=0).samples) == (40 - 9) * 512
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_runtime_is_the_official_one(tiny_parler: ParlerModel, tiny_parler_dir: Path) -> None:
+    import torch
+
+    runtime = tiny_parler.open_runtime(threads=1)
+    assert torch.get_num_threads() == 1
+    model, inputs = _official(tiny_parler_dir)
+    torch.manual_seed(8)
+    official = model.generate(**inputs).numpy().reshape(-1)
+    torch.manual_seed(8)
+    np.testing.assert_array_equal(runtime.speak(TEXT).samples, official)
+    again = runtime.speak(TEXT).samples
+    assert len(again) != len(official) or np.abs(again - official).max() > 0.01
+
+
+def test_a_hub_name_is_fetched_when_needed(
+    tiny_parler_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    asked: list[str] = []
+
+    def download(name: str, **_: Any) -> str:
+        asked.append(name)
+        return str(tiny_parler_dir)
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    model = open_parler("parler-tts/parler-tts-mini-v1", "it")
+    assert not asked
+    assert model.sample_rate == 44100
+    assert set(asked) == {"parler-tts/parler-tts-mini-v1"}
+    assert len(model.synthesize(TEXT, seed=0).samples) > 0
+
+
+@pytest.mark.usefixtures("tiny_parler_dir")
+def test_a_hub_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+
+    def download(name: str, **_: Any) -> str:
+        raise ConnectionError(f"no route to {name}")
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    with pytest.raises(ModelError, match="no route"):
+        open_parler("parler-tts/parler-tts-mini-v1", "it").synthesize(TEXT, seed=0)

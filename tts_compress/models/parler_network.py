@@ -1,0 +1,116 @@
+"""The official Parler-TTS object: read from its files, or as a skeleton to be filled."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.models.parler_package import EXTRA, load_packages, quiet
+from tts_compress.models.parler_source import CONFIG, GENERATION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import nn
+
+    from tts_compress.models.parler_source import ParlerSource
+
+__all__ = ["build_skeleton", "load_root", "write_settings"]
+
+_TABLE = "embed_positions.weights"
+
+
+def load_root(source: ParlerSource) -> nn.Module:
+    """Return the model as `from_pretrained` loads it, in FP32 and `eval` mode.
+
+    Raises:
+        ModelError: The files cannot be read, do not fit each other, or hold values that are not
+            finite.
+        MissingExtraError: A package is not installed.
+    """
+    import torch
+
+    parler, transformers = load_packages()
+    source.check()
+    source.weights()  # pickled weights are refused, not read
+    directory = source.directory()
+    try:
+        with quiet(transformers), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the codec's constructor uses an older weight norm
+            root, found = parler.ParlerTTSForConditionalGeneration.from_pretrained(
+                directory,
+                torch_dtype=torch.float32,
+                use_safetensors=True,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+    # Read and built by code that was written for its authors' own files.
+    except Exception as error:
+        raise ModelError(f"'{directory}' cannot be loaded: {_first_line(error)}") from error
+    # A position table that older files lack is computed; weights nobody asked for do no harm.
+    missing = [name for name in found["missing_keys"] if not name.endswith(_TABLE)]
+    if missing:
+        raise ModelError(
+            f"'{directory}' lacks {len(missing)} weights that its {CONFIG} speaks of, such as "
+            f"{missing[0]!r}; fetch it again"
+        )
+    for name, tensor in root.named_parameters():
+        if not tensor.isfinite().all():
+            raise ModelError(f"'{directory}': weight '{name}' has values that are not finite")
+    return _checked(root.float().eval(), directory)
+
+
+def build_skeleton(directory: Path) -> nn.Module:
+    """Return the model that an artifact's settings describe, its weights without values.
+
+    Parameters are on torch's `meta` device and take no memory; buffers, which hold what is
+    computed from the settings, are real.
+
+    Raises:
+        ModelError: The settings cannot be read or describe no model.
+        MissingExtraError: A package is not installed.
+    """
+    parler, transformers = load_packages()
+    try:
+        init_empty_weights = importlib.import_module("accelerate").init_empty_weights
+    except ImportError as error:
+        raise MissingExtraError("accelerate", EXTRA) from error
+    try:
+        config = parler.ParlerTTSConfig.from_pretrained(directory, local_files_only=True)
+        with quiet(transformers), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the codec's constructor uses an older weight norm
+            with transformers.modeling_utils.no_init_weights(), init_empty_weights(False):
+                root = parler.ParlerTTSForConditionalGeneration(config)
+        root.generation_config = transformers.GenerationConfig.from_pretrained(
+            directory, GENERATION, local_files_only=True
+        )
+    # Built by code that was written for its authors' own files.
+    except Exception as error:
+        raise ModelError(f"'{directory}' cannot be built: {_first_line(error)}") from error
+    return _checked(root.eval(), directory)
+
+
+def write_settings(root: Any, directory: Path) -> None:
+    """Write `config.json` and `generation_config.json` as the official object does."""
+    root.config.save_pretrained(directory)
+    root.generation_config.save_pretrained(directory)
+
+
+def _checked(root: Any, directory: Path) -> nn.Module:
+    """Refuse settings that let speech end at once, or never."""
+    settings = root.generation_config
+    shortest = 2 * root.decoder.num_codebooks
+    longest = settings.max_new_tokens or settings.max_length
+    if not isinstance(longest, int) or longest < shortest:
+        raise ModelError(
+            f"'{directory / GENERATION}' has max_length {longest!r}; "
+            f"a model of {root.decoder.num_codebooks} codebooks needs at least {shortest}"
+        )
+    checked: nn.Module = root
+    return checked
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or repr(error)).splitlines()[0]

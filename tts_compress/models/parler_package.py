@@ -1,0 +1,62 @@
+"""The packages Parler-TTS consists of, imported when a model is first needed."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.models.stand_ins.audiotools import offer_audiotools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["EXTRA", "load_packages", "quiet"]
+
+EXTRA = "parler"
+"""Of this project, which brings the packages."""
+
+
+def load_packages() -> tuple[Any, Any]:
+    """Return the modules `parler_tts` and `transformers`.
+
+    Raises:
+        MissingExtraError: One of them, or something they import, is not installed.
+        ModelError: The installed `transformers` is one that Parler-TTS does not run with.
+    """
+    try:
+        transformers = importlib.import_module("transformers")
+        _check_version(transformers.__version__)
+        offer_audiotools()
+        # The codec's command line, which is imported along, switches all user warnings off.
+        with quiet(transformers), warnings.catch_warnings():
+            return importlib.import_module("parler_tts"), transformers
+    except ImportError as error:
+        raise MissingExtraError(error.name or "parler_tts", EXTRA) from error
+
+
+@contextmanager
+def quiet(transformers: Any) -> Iterator[None]:
+    """Keep remarks of both packages about their own defaults from standard error, not errors."""
+    logger = logging.getLogger("parler_tts")
+    level, verbosity = logger.level, transformers.logging.get_verbosity()
+    logger.setLevel(logging.ERROR)
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        transformers.logging.set_verbosity(verbosity)
+
+
+def _check_version(version: str) -> None:
+    major, minor = (int(part) for part in version.split(".")[:2])
+    # Without DacModel before; from 4.50 a model no longer inherits `generate`'s machinery.
+    if not (4, 45) <= (major, minor) < (4, 50):
+        raise ModelError(
+            f"transformers {version} is installed, and Parler-TTS runs with 4.45 to 4.49; in an "
+            "environment of its own: pip install 'transformers==4.46.1'"
+        )

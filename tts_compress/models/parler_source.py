@@ -1,0 +1,157 @@
+"""Where a Parler-TTS model comes from: a folder in the official format, or a model hub."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.models.base import ModelFiles
+from tts_compress.models.parler_package import EXTRA
+
+if TYPE_CHECKING:
+    from tts_compress.artifact import Manifest
+
+__all__ = ["CONFIG", "DESCRIPTION", "GENERATION", "WEIGHTS", "ParlerSource"]
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+GENERATION = "generation_config.json"
+DESCRIPTION = "description.txt"
+
+_INDEX = f"{WEIGHTS}.index.json"
+_FETCHED = ["*.json", "*.model", "*.safetensors", "merges.txt", "vocab.txt", DESCRIPTION]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParlerSource:
+    """A model's files, fetched or not.
+
+    Raises:
+        ModelError: Of its methods: a file is missing, unreadable, or not what it should be.
+    """
+
+    location: str
+    """A folder, or a hub's `owner/name`."""
+
+    spec: str
+    """What the user named the model by."""
+
+    manifest: Manifest | None = None
+    """How it was compressed, if it was."""
+
+    def check(self) -> None:
+        """Refuse a folder that is not one of a model; a hub is not asked."""
+        if Path(self.location).is_dir():
+            self.weights()
+            self.read_config()
+            self._existing(GENERATION)
+        elif not _is_hub_name(self.location):
+            raise ModelError(
+                f"no Parler-TTS model at '{self.location}'; give a folder with {CONFIG} and "
+                f"{WEIGHTS}, or a name on the hub such as 'parler-tts/parler-tts-mini-v1'"
+            )
+
+    def directory(self) -> Path:
+        """Return the folder; what is on the hub is downloaded once."""
+        path = Path(self.location)
+        return path if path.is_dir() else _download(self.location)
+
+    def read_config(self) -> dict[str, Any]:
+        """Return what `config.json` says."""
+        path = self._existing(CONFIG)
+        try:
+            config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ModelError(f"cannot read '{path}': {error}") from error
+        kind = config.get("model_type") if isinstance(config, dict) else None
+        if kind != "parler_tts":
+            raise ModelError(
+                f"'{path}' is of a model of type {kind!r}, not 'parler_tts'; give another folder"
+            )
+        parts = ("audio_encoder", "decoder", "text_encoder")
+        lacking = [part for part in parts if not isinstance(config.get(part), dict)]
+        if lacking:
+            raise ModelError(f"'{path}' says nothing about {', '.join(lacking)}; fetch it again")
+        return config
+
+    def description(self) -> str | None:
+        """Return the folder's own description of the voice, if it has one."""
+        path = self.directory() / DESCRIPTION
+        if not path.is_file():
+            return None
+        try:
+            text = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(f"cannot read '{path}': {error}") from error
+        if not text:
+            raise ModelError(f"'{path}' is empty; describe the voice in it, or remove it")
+        return text
+
+    def weights(self) -> tuple[Path, ...]:
+        """Return the files with the weights."""
+        directory = self.directory()
+        if (directory / WEIGHTS).is_file():
+            return (directory / WEIGHTS,)
+        index = directory / _INDEX
+        if index.is_file():
+            return self._shards(index)
+        pickled = directory / "pytorch_model.bin"
+        reason = "only pickled weights, which can run code," if pickled.is_file() else "no weights"
+        raise ModelError(f"'{directory}' holds {reason} instead of {WEIGHTS}; fetch or convert it")
+
+    def files(self) -> ModelFiles:
+        """Return what the model consists of."""
+        weights = self.weights()
+        settings = [
+            path
+            for path in sorted(self.directory().iterdir())
+            if path.suffix in {".json", ".model", ".txt"} and path.name != "manifest.json"
+        ]
+        return ModelFiles(weights=weights, settings=tuple(settings))
+
+    def _existing(self, name: str) -> Path:
+        path = self.directory() / name
+        if not path.is_file():
+            raise ModelError(
+                f"'{path.parent}' holds no {name}; give a folder that "
+                "ParlerTTSForConditionalGeneration.save_pretrained wrote"
+            )
+        return path
+
+    def _shards(self, index: Path) -> tuple[Path, ...]:
+        try:
+            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"cannot read '{index}': {error}") from error
+        paths = tuple(index.with_name(str(name)) for name in sorted(names, key=str))
+        for path in paths:
+            if path.parent != index.parent or not path.is_file():
+                raise ModelError(f"'{index}' names '{path.name}', which is not there; fetch it")
+        if not paths:
+            raise ModelError(f"'{index}' names no files; fetch it again")
+        return paths
+
+
+def _is_hub_name(location: str) -> bool:
+    parts = location.split("/")
+    return len(parts) == 2 and all(
+        part.strip("-.") and part.replace("-", "").replace(".", "").replace("_", "").isalnum()
+        for part in parts
+    )
+
+
+def _download(name: str) -> Path:
+    try:
+        hub = importlib.import_module("huggingface_hub")
+    except ImportError as error:
+        raise MissingExtraError("huggingface_hub", EXTRA) from error
+    try:
+        return Path(hub.snapshot_download(name, allow_patterns=_FETCHED))
+    # A name nobody has, no network, a full disk: each is an error of another package.
+    except Exception as error:
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
+        raise ModelError(f"cannot fetch {name!r} from the hub: {reason}") from error

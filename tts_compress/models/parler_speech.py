@@ -1,0 +1,181 @@
+"""Speaking with the official Parler-TTS object: texts to its inputs, its tokens to ours."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tts_compress.audio import Audio
+from tts_compress.errors import ModelError, TextError
+from tts_compress.models.language_model import Tokens
+from tts_compress.models.parler_package import load_packages, quiet
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import torch
+
+    from tts_compress.models.parler_tokenizers import Tokenizers
+
+__all__ = ["ParlerOptions", "ParlerSpeech"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParlerOptions:
+    """How tokens are drawn; what is None is as the model's `generation_config.json` says."""
+
+    do_sample: bool | None = None
+    """Whether tokens are drawn by their probabilities; otherwise the most probable is taken."""
+
+    temperature: float | None = None
+    """Divides the scores before they become probabilities."""
+
+    max_length: int | None = None
+    """Steps after which speech ends in any case; the first is not heard."""
+
+    min_new_tokens: int | None = None
+    """Steps before speech may end."""
+
+    def given(self) -> dict[str, Any]:
+        """Return what differs from the model's own settings, as `generate` takes it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParlerSpeech:
+    """The official object with what it needs to speak.
+
+    Raises:
+        TextError: Of its methods: the text is empty, has nothing to speak, or is too long.
+        ModelError: Of its methods: the model cannot compute.
+    """
+
+    root: Any
+    """`ParlerTTSForConditionalGeneration`, with any of its modules exchanged."""
+
+    tokenizers: Tokenizers
+    description: str
+
+    def speak(self, text: str, options: ParlerOptions, *, streamer: Any = None) -> Audio:
+        """Return what the official `generate` says, with the noise that torch draws.
+
+        Args:
+            text: What to say.
+            options: Differences from the model's settings.
+            streamer: Is given each step's tokens, in the official interface.
+        """
+        if options.max_length is not None and options.max_length < 2 * self.codebooks:
+            raise ModelError(
+                f"max_length is {options.max_length}; {self.codebooks} codebooks need at least "
+                f"{2 * self.codebooks}"
+            )
+        inputs = self.inputs(text, self.longest(options))
+        _, transformers = load_packages()
+        try:
+            with quiet(transformers):
+                sound = self.root.generate(**inputs, **options.given(), streamer=streamer)
+        # Settings that exclude each other, shapes of exchanged modules, …
+        except (ValueError, TypeError, RuntimeError, IndexError) as error:
+            raise ModelError(f"the model cannot speak {text[:40]!r}: {error}") from error
+        samples = sound.detach().float().cpu().numpy().reshape(-1)
+        return Audio(samples=samples, sample_rate=int(self.root.config.sampling_rate))
+
+    @property
+    def codebooks(self) -> int:
+        """Tokens per step."""
+        return int(self.root.decoder.num_codebooks)
+
+    def longest(self, options: ParlerOptions) -> int:
+        """Return the most steps that speech can have, the first included."""
+        settings = self.root.generation_config
+        if settings.max_new_tokens is not None:
+            return int(settings.max_new_tokens) + 1  # wins over any max_length
+        return int(options.max_length or settings.max_length)
+
+    def inputs(self, text: str, steps: int) -> dict[str, torch.Tensor]:
+        """Return the official object's inputs for a text and this many steps of speech."""
+        _check_text(text)
+        said = self.tokenizers.text(text, return_tensors="pt")
+        how = self.tokenizers.description(self.description, return_tensors="pt")
+        # Text and speech share the decoder's positions unless the text has attention of its own.
+        positions = int(self.root.config.decoder.max_position_embeddings)
+        room = positions if self.root.prompt_cross_attention else positions - steps
+        if said.input_ids.shape[1] > room:
+            raise TextError(
+                f"{text[:40]!r}… has {said.input_ids.shape[1]} tokens and the model has room for "
+                f"{max(room, 0)} beside {steps} steps of speech; give a shorter text"
+            )
+        return {
+            "input_ids": how.input_ids,
+            "attention_mask": how.attention_mask,
+            "prompt_input_ids": said.input_ids,
+            "prompt_attention_mask": said.attention_mask,
+        }
+
+    def tokens(self, text: str, options: ParlerOptions) -> Tokens:
+        """Return the tokens that `speak` would make audio of."""
+        import torch
+
+        steps = _Steps()
+        self.speak(text, options, streamer=steps)
+        raw = torch.stack([ids.reshape(-1) for ids in steps.taken], dim=1)  # [K, S + 1]
+        special = self.root.generation_config
+        _, forced = self.root.decoder.build_delay_pattern_mask(
+            raw[:, :1],
+            bos_token_id=special.bos_token_id,
+            pad_token_id=special.pad_token_id,
+            max_length=self.longest(options),
+        )
+        forced = forced[:, : raw.shape[1]]
+        ids = torch.where(forced == -1, raw, forced)
+        sounds = (forced == -1) & (ids < int(self.root.config.audio_encoder.codebook_size))
+        return Tokens(ids=ids.T.numpy().copy(), chosen=sounds[:, 1:].T.numpy().copy())
+
+    def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
+        """Return the scores of each step after the tokens before it, shape `[S, K, V]`."""
+        import torch
+
+        steps = len(tokens.ids) - 1
+        limit = int(self.root.config.decoder.vocab_size)  # its embedding has one row more
+        fits = tokens.ids.ndim == 2 and tokens.ids.shape[1] == self.codebooks and steps > 0
+        if not fits or tokens.ids.min() < 0 or tokens.ids.max() > limit:
+            raise ModelError(
+                f"tokens of shape {tokens.ids.shape} are not ones of this model, which has "
+                f"{self.codebooks} codebooks and tokens from 0 to {limit}"
+            )
+        inputs = self.inputs(text, steps)
+        _, transformers = load_packages()
+        read = torch.from_numpy(np.ascontiguousarray(tokens.ids[:-1].T))
+        try:
+            with quiet(transformers), torch.inference_mode():
+                scores = self.root(**inputs, decoder_input_ids=read, use_cache=False).logits
+        except (ValueError, TypeError, RuntimeError, IndexError) as error:
+            raise ModelError(f"the model cannot read {text[:40]!r}: {error}") from error
+        # The text's positions come first where text and speech share the decoder's.
+        found: npt.NDArray[np.float32] = scores[:, -steps:].float().permute(1, 0, 2).numpy()
+        return np.ascontiguousarray(found)
+
+
+class _Steps:
+    """Takes down the tokens of each step; a streamer in the official interface."""
+
+    def __init__(self) -> None:
+        self.taken: list[torch.Tensor] = []
+
+    def put(self, ids: torch.Tensor) -> None:
+        """Take a step's tokens, shape `[K]`; the first is the start, `[K, 1]`."""
+        self.taken.append(ids)
+
+    def end(self) -> None:
+        """Do nothing: the tokens are complete."""
+
+
+def _check_text(text: str) -> None:
+    """Refuse what has no sound, and what a tokenizer cannot be given."""
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise TextError(
+            f"{text[:40]!r} holds null characters or halves of surrogate pairs; give plain text"
+        )
+    if not any(character.isalnum() for character in text):
+        raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")
