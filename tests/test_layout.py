@@ -28,9 +28,11 @@ LAYERS = [
     "targets",
     "recipe",
     "artifact",
+    "layers",
     "models",
     "calibrate",
     "quantize",
+    "export",
     "report",  # before `evaluate`, which fills the report's types
     "evaluate",
     "terminal",

@@ -29,10 +29,10 @@ __all__ = [
     "schemes_of",
 ]
 
-Weights: TypeAlias = Literal["float32", "float16", "bfloat16", "int8"]
+Weights: TypeAlias = Literal["float32", "float16", "bfloat16", "int8", "int4"]
 """How weights are stored; `int8` is symmetric with one scale per output channel."""
 
-Activations: TypeAlias = Literal["none", "float16", "dynamic", "static"]
+Activations: TypeAlias = Literal["none", "float16", "bfloat16", "dynamic", "static"]
 """What arithmetic runs on: `none` is FP32 whatever the weights are stored as, `float16` is half
 precision, `dynamic` and `static` are 8-bit integers with ranges found at run time or before."""
 
@@ -44,7 +44,8 @@ them, which is faster there and runs nowhere else."""
 _ARITHMETIC: dict[Weights, tuple[Activations, ...]] = {
     "float32": ("none",),
     "float16": ("none", "float16"),
-    "bfloat16": ("none",),
+    "bfloat16": ("none", "bfloat16"),
+    "int4": ("none",),
     "int8": ("none", "dynamic", "static"),
 }
 

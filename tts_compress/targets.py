@@ -20,6 +20,7 @@ __all__ = [
     "LeakyRelu",
     "Machine",
     "Target",
+    "TorchKernels",
     "find_target",
     "name_target",
 ]
@@ -30,6 +31,7 @@ HOST = "host"
 LeakyRelu: TypeAlias = Literal["max", "lookup"]
 Arithmetic: TypeAlias = Literal["codes", "real"]
 FewOutputs: TypeAlias = Literal["blocks", "frames", "codes"]
+TorchKernels: TypeAlias = Literal["fbgemm", "onednn", "qnnpack"]
 
 
 class Choices(Config):
@@ -56,6 +58,9 @@ class Choices(Config):
     narrowest: int = Field(default=1, ge=1)
     """Channels from which on a convolution of three taps is faster in integers; a narrower one
     stays in FP32, although a recipe covers it, unless it has as many more taps."""
+
+    torch_linear: TorchKernels = "fbgemm"
+    """Which implementation of torch's integer kernels multiplies linear layers."""
 
 
 class Figures(Config):

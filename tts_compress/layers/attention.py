@@ -1,0 +1,143 @@
+"""Attention whose projections are layers of their own.
+
+`nn.MultiheadAttention` keeps its input projections in one bare parameter and hands it to a
+function, so exchanging linear layers passes it over; and `nn.TransformerEncoderLayer` has a fast
+path that reads weights behind its modules' backs.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812  its usual name
+from torch import Tensor, nn
+
+__all__ = ["OpenAttention", "open_attention"]
+
+
+class OpenAttention(nn.Module):
+    """Multi-head attention equal to a `torch.nn.MultiheadAttention`, in evaluation.
+
+    Args:
+        closed: The module whose weights it shares.
+
+    Raises:
+        ValueError: It appends learned keys or zeros (`add_bias_kv`, `add_zero_attn`).
+    """
+
+    def __init__(self, closed: nn.MultiheadAttention) -> None:
+        super().__init__()
+        if closed.bias_k is not None or closed.add_zero_attn:
+            raise ValueError("attention with add_bias_kv or add_zero_attn is not supported")
+        self.embed_dim, self.num_heads = closed.embed_dim, closed.num_heads
+        self.head_dim, self.batch_first = closed.head_dim, closed.batch_first
+        self._qkv_same_embed_dim = False  # tells nn.TransformerEncoderLayer to call this module
+        self.in_proj_weight, self.in_proj_bias = None, None  # it asks for them first
+        self.q_proj, self.k_proj, self.v_proj = _projections(closed)
+        self.out_proj = _linear(closed.out_proj.weight, closed.out_proj.bias)
+
+    def forward(  # noqa: PLR0913, PLR0917  the signature of what it replaces
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return output and attention weights, as `torch.nn.MultiheadAttention` does.
+
+        A mask says all; `is_causal` is a hint that one is causal, and needs it to be given.
+        """
+        del is_causal
+        if query.dim() == 2:
+            query, key, value = query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)
+            if key_padding_mask is not None:
+                key_padding_mask = key_padding_mask.unsqueeze(0)
+            output, weights = self._attend(
+                (query, key, value),
+                _join(key_padding_mask, attn_mask, query, self.num_heads),
+                need_weights,
+            )
+            output, weights = output.squeeze(0), None if weights is None else weights.squeeze(0)
+            return output, _averaged(weights, average_attn_weights, axis=0)
+        if not self.batch_first:
+            query, key, value = (t.transpose(0, 1) for t in (query, key, value))
+        mask = _join(key_padding_mask, attn_mask, query, self.num_heads)
+        output, weights = self._attend((query, key, value), mask, need_weights)
+        output = output if self.batch_first else output.transpose(0, 1)
+        return output, _averaged(weights, average_attn_weights, axis=1)
+
+    def _attend(
+        self, inputs: tuple[Tensor, Tensor, Tensor], mask: Tensor | None, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return output `[batch, time, dim]` and weights `[batch, heads, queries, keys]`."""
+        layers = (self.q_proj, self.k_proj, self.v_proj)
+        q, k, v = (self._heads(layer(x)) for layer, x in zip(layers, inputs, strict=True))
+        weights = None
+        if need_weights:
+            scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
+            weights = torch.softmax(scores if mask is None else scores + mask, -1)
+            heads = weights @ v
+        else:
+            heads = F.scaled_dot_product_attention(q, k, v, mask)
+        return self.out_proj(heads.transpose(1, 2).flatten(2)), weights
+
+    def _heads(self, values: Tensor) -> Tensor:
+        return values.view(*values.shape[:2], self.num_heads, -1).transpose(1, 2)
+
+
+def open_attention(root: nn.Module) -> int:
+    """Replace every `nn.MultiheadAttention` below a module that can be; return how many were."""
+    count = 0
+    for parent in list(root.modules()):
+        for name, child in list(parent.named_children()):
+            # A subclass with a forward of its own may do anything.
+            if type(child).forward is not nn.MultiheadAttention.forward:
+                continue
+            assert isinstance(child, nn.MultiheadAttention)
+            if child.bias_k is None and not child.add_zero_attn:
+                setattr(parent, name, OpenAttention(child).train(child.training))
+                count += 1
+    return count
+
+
+def _projections(closed: nn.MultiheadAttention) -> list[nn.Linear]:
+    if closed.in_proj_weight is not None:
+        weights = closed.in_proj_weight.chunk(3)
+    else:
+        weights = (closed.q_proj_weight, closed.k_proj_weight, closed.v_proj_weight)
+    biases = (None,) * 3 if closed.in_proj_bias is None else closed.in_proj_bias.chunk(3)
+    return [_linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    layer.weight = nn.Parameter(weight.detach(), requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach(), requires_grad=False)
+    return layer
+
+
+def _join(padding: Tensor | None, mask: Tensor | None, query: Tensor, heads: int) -> Tensor | None:
+    """Return one mask that is added to scores `[batch, heads, queries, keys]`."""
+    joined = None
+    if mask is not None:
+        joined = _additive(mask, query)
+        if joined.dim() == 3:
+            joined = joined.view(-1, heads, *joined.shape[1:])
+    if padding is not None:
+        padded = _additive(padding, query)[:, None, None, :]
+        joined = padded if joined is None else joined + padded
+    return joined
+
+
+def _additive(mask: Tensor, query: Tensor) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask.to(query.dtype)
+    return torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask, float("-inf"))
+
+
+def _averaged(weights: Tensor | None, average: bool, axis: int) -> Tensor | None:
+    return weights.mean(axis) if weights is not None and average else weights

@@ -1,0 +1,97 @@
+"""Numbers as small integers and scales."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tts_compress.errors import QuantizationError
+
+__all__ = [
+    "GROUP_LIMIT",
+    "group_scales",
+    "pack_nibbles",
+    "round_channels",
+    "round_groups",
+    "unpack_nibbles",
+]
+
+GROUP_LIMIT = 7
+"""The largest magnitude of a four-bit code."""
+
+
+def round_channels(weight: Tensor, axis: int, limit: int = 127) -> tuple[Tensor, Tensor]:
+    """Return symmetric codes with one scale per channel.
+
+    Args:
+        weight: FP32, any shape.
+        axis: Of the channels.
+        limit: The largest magnitude of a code.
+
+    Returns:
+        Codes, int8, of the weight's shape, and scales, FP32, `[channels]`.
+
+    Raises:
+        QuantizationError: A weight is not finite.
+    """
+    if not torch.isfinite(weight).all():
+        raise QuantizationError("a weight is not finite; the checkpoint is damaged")
+    others = [d for d in range(weight.dim()) if d != axis]
+    peaks = weight.abs().amax(others) if others else weight.abs()
+    scales = torch.where(peaks > 0, peaks / limit, torch.ones_like(peaks)).float()
+    # A channel of denormal weights has a scale of zero in FP32.
+    scales = scales.clamp_min(torch.finfo(torch.float32).tiny)
+    view = [-1 if d == axis else 1 for d in range(weight.dim())]
+    codes = (weight / scales.view(view)).round().clamp(-limit, limit).to(torch.int8)
+    return codes, scales
+
+
+def group_scales(weight: Tensor, group: int) -> Tensor:
+    """Return the scale of each group of inputs that rounds its largest weight to the limit.
+
+    Args:
+        weight: FP32, `[outputs, inputs]`; `inputs` is a multiple of `group`.
+        group: Inputs that share a scale.
+
+    Returns:
+        bfloat16, the type of torch's four-bit kernel, `[outputs, inputs / group]`.
+    """
+    peaks = weight.view(weight.shape[0], -1, group).abs().amax(-1)
+    scales = torch.where(peaks > 0, peaks / GROUP_LIMIT, torch.ones_like(peaks))
+    return scales.to(torch.bfloat16).clamp_min(torch.finfo(torch.bfloat16).tiny)
+
+
+def round_groups(weight: Tensor, scales: Tensor) -> Tensor:
+    """Return four-bit codes, int8 in [-8, 7], of a weight `[outputs, inputs]`.
+
+    Args:
+        weight: FP32.
+        scales: `[outputs, groups]`.
+
+    Raises:
+        QuantizationError: A weight is not finite.
+    """
+    if not torch.isfinite(weight).all():
+        raise QuantizationError("a weight is not finite; the checkpoint is damaged")
+    grouped = weight.view(*scales.shape, -1)
+    codes = (grouped / scales.float().unsqueeze(-1)).round()
+    return codes.clamp(-GROUP_LIMIT - 1, GROUP_LIMIT).to(torch.int8).view(weight.shape)
+
+
+def pack_nibbles(codes: Tensor) -> Tensor:
+    """Return two codes per byte, the earlier in the low half.
+
+    Args:
+        codes: int8 in [-8, 7], `[..., n]` with even `n`.
+
+    Returns:
+        uint8, `[..., n / 2]`.
+    """
+    unsigned = (codes + 8).to(torch.uint8)
+    return unsigned[..., 0::2] | (unsigned[..., 1::2] << 4)
+
+
+def unpack_nibbles(packed: Tensor) -> Tensor:
+    """Return the codes that `pack_nibbles` packed, int8."""
+    low, high = packed & 0x0F, packed >> 4
+    return (torch.stack((low, high), -1).flatten(-2).to(torch.int8)) - 8

@@ -1,0 +1,86 @@
+"""Layers that multiply integers: `int8` weights, activations rounded as they arrive.
+
+The rounding of activations is dynamic (the range of this very input) or static (a range that
+calibration chose). What comes out is FP32, so whatever stands between two layers stays as it was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tts_compress.layers.base import CompressedLayer, Geometry
+from tts_compress.layers.packing import choose_engine, pack_linear, unpack_linear
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Int8Linear", "IntegerLayer", "activation_codes"]
+
+
+def activation_codes(low: float, high: float) -> tuple[float, int]:
+    """Return scale and zero point of `uint8` codes for a range.
+
+    Args:
+        low: The smallest value that is kept; zero is always inside.
+        high: The largest.
+    """
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = max((high - low) / 255, float(torch.finfo(torch.float32).tiny))
+    return scale, round(-low / scale)
+
+
+class IntegerLayer(CompressedLayer):
+    """Weights packed for integer kernels, and how activations are rounded.
+
+    Args:
+        geometry: Of the layer it stands for.
+        state: `weight` (int8), `weight_scale` (FP32, one per output channel), `bias` where there
+            is one, `input_scale` and `input_zero_point` where the rounding is static.
+    """
+
+    def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
+        static = "input_scale" in state
+        super().__init__(geometry, "int8", "static" if static else "dynamic")
+        self.input_scale = float(state["input_scale"]) if static else None
+        self.input_zero_point = int(state["input_zero_point"]) if static else 0
+
+    def named(self, codes: Tensor, scales: Tensor, bias: Tensor | None) -> dict[str, Tensor]:
+        """Return the tensors that a file keeps, by name."""
+        state = {"weight": codes, "weight_scale": scales}
+        if bias is not None:
+            state["bias"] = bias.detach()
+        if self.input_scale is not None:
+            state["input_scale"] = torch.tensor(self.input_scale, dtype=torch.float64)
+            state["input_zero_point"] = torch.tensor(self.input_zero_point, dtype=torch.int32)
+        return state
+
+
+class Int8Linear(IntegerLayer):
+    """A linear layer on `[..., inputs]`."""
+
+    def __init__(self, geometry: Geometry, state: Mapping[str, Tensor], engine: str) -> None:
+        super().__init__(geometry, state)
+        engine = choose_engine(engine)
+        self._packed = pack_linear(
+            state["weight"], state["weight_scale"], state.get("bias"), engine
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return `[..., outputs]` in the type of the inputs."""
+        values = inputs.float()
+        if values.dim() == 1:  # the kernels want rows
+            return self(inputs.unsqueeze(0)).squeeze(0)
+        if self.input_scale is None:
+            outputs: Tensor = torch.ops.quantized.linear_dynamic(values, self._packed, False)
+        else:
+            outputs = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+                values, self.input_scale, self.input_zero_point, self._packed
+            )
+        return outputs.to(inputs.dtype)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors that a file keeps."""
+        return self.named(*unpack_linear(self._packed))
