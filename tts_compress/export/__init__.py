@@ -1,0 +1,1 @@
+"""ONNX graphs of systems that run in torch, and graphs in the place of torch modules."""

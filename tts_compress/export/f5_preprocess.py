@@ -1,0 +1,161 @@
+"""F5-TTS up to its transformer: recording and text to what stays the same at every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.onnx.operators import shape_as_tensor
+
+from tts_compress.errors import ModelError
+from tts_compress.export.mel import FrameSettings, LogMel
+from tts_compress.export.shells import copy_shell
+
+__all__ = ["Conditioning", "Preprocess", "TextEncoder"]
+
+_ROTATION_BASE = 10_000.0
+_LOUDEST = 32_768
+"""Of 16-bit samples."""
+
+
+class TextEncoder(nn.Module):
+    """The embedding of the text, for lengths that are known when the graph runs.
+
+    Args:
+        official: The transformer's `text_embed`; it is not changed.
+
+    Raises:
+        ModelError: It is of a variant that cannot be exported.
+    """
+
+    def __init__(self, official: nn.Module) -> None:
+        super().__init__()
+        shell: Any = copy_shell(official)
+        if shell.average_upsampling:
+            raise ModelError("an F5-TTS that spreads its text evenly in time cannot be exported")
+        self.text_embed = shell.text_embed
+        self.mask_padding = bool(shell.mask_padding)
+        self.text_blocks = shell.text_blocks if shell.extra_modeling else nn.ModuleList()
+        self.modelled = bool(shell.extra_modeling)
+        width = self.text_embed.embedding_dim
+        powers = torch.arange(0, width, 2)[: width // 2].float() / width
+        self.register_buffer("rates", 1.0 / (_ROTATION_BASE**powers), persistent=False)
+        if self.modelled:
+            _check_positions(shell.freqs_cis, self.positions(torch.arange(len(shell.freqs_cis))))
+
+    def positions(self, times: torch.Tensor) -> torch.Tensor:
+        """Return what is added at times (n,): cosines, then sines (n, D)."""
+        rates: Any = self.rates
+        angles = torch.outer(times.to(rates.dtype), rates)
+        return torch.cat([angles.cos(), angles.sin()], dim=-1)
+
+    def forward(self, ids: torch.Tensor, times: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return the embedding (1, n, D) of a text.
+
+        Args:
+            ids: Symbols (1, n); 0 stands for none.
+            times: Positions (n,).
+            mask: True (1, n) where there is text, also where its symbols are withheld.
+        """
+        text: torch.Tensor = self.text_embed(ids)
+        if not self.modelled:
+            return text
+        text = text + self.positions(times)
+        spoken = mask[..., None].to(text.dtype)
+        if self.mask_padding:
+            text = text * spoken
+        for block in self.text_blocks:
+            text = block(text)
+            if self.mask_padding:
+                text = text * spoken
+        return text
+
+
+class Conditioning(nn.Module):
+    """What the transformer is told at every step.
+
+    Args:
+        transformer: The official `DiT`; it is not changed.
+    """
+
+    def __init__(self, transformer: Any) -> None:
+        super().__init__()
+        rotary = transformer.rotary_embed
+        if rotary.scale is not None:
+            raise ModelError("an F5-TTS with scaled rotary positions cannot be exported")
+        self.text_embed = TextEncoder(transformer.text_embed)
+        rates = rotary.inv_freq.detach() / rotary.interpolation_factor
+        self.register_buffer("rates", rates, persistent=False)
+
+    def conditions(
+        self, mel: torch.Tensor, text_ids: torch.Tensor, duration: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """Return cosines and sines (1, n, head), and the conditions (1, n, bands + D).
+
+        Args:
+            mel: The recording (1, T, bands); what follows it is filled with zeros.
+            text_ids: Symbols (1, N).
+            duration: n, a tensor without axes.
+
+        Returns:
+            The two tensors of rotary positions, the condition with recording and text, and the
+            one without.
+        """
+        length: Any = duration  # a tensor, so that the tracer follows it
+        times = torch.arange(length)
+        mel = _fitted(mel, times)
+        ids = _fitted((text_ids.long() + 1)[..., None], times)[..., 0]
+        rates: Any = self.rates
+        angles = torch.outer(times.to(rates.dtype), rates)
+        angles = torch.stack([angles, angles], dim=-1).flatten(1)[None]
+        said = self.text_embed(ids, times, ids != 0)
+        unsaid = self.text_embed(torch.zeros_like(ids), times, ids != 0)
+        conditions = [(mel, said), (torch.zeros_like(mel), unsaid)]
+        return (angles.cos(), angles.sin(), *(torch.cat(pair, dim=-1) for pair in conditions))
+
+
+class Preprocess(Conditioning):
+    """The first graph.
+
+    Args:
+        transformer: The official `DiT`; it is not changed.
+        frames: How its mel spectrograms are made.
+    """
+
+    def __init__(self, transformer: Any, frames: FrameSettings) -> None:
+        super().__init__(transformer)
+        self.hop = frames.hop_length
+        self.mel = LogMel(frames)
+
+    def forward(
+        self, audio: torch.Tensor, text_ids: torch.Tensor, max_duration: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """Return noise, positions, conditions and the recording's length.
+
+        Args:
+            audio: The recording (1, 1, L), int16.
+            text_ids: Symbols (1, N), int32: of the recording, then of what is to be said.
+            max_duration: Frames of recording and speech together (1,), int64.
+        """
+        mel = self.mel(audio[:, 0].float() / _LOUDEST)
+        # At least one frame is spoken, as upstream has it.
+        least = torch.maximum(shape_as_tensor(mel)[1], shape_as_tensor(text_ids)[1]) + 1
+        duration = torch.maximum(max_duration[0], least)
+        cosines, sines, said, unsaid = self.conditions(mel, text_ids, duration)
+        noise = torch.randn_like(said[:, :, : mel.shape[2]])
+        samples = shape_as_tensor(audio)[2:]
+        return noise, cosines, sines, said, unsaid, samples // self.hop
+
+
+def _fitted(values: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
+    """Return values (1, T, C) at times (n,), zeros behind their end."""
+    length = shape_as_tensor(values)[1]
+    found = values[:, torch.minimum(times, length - 1)]
+    within = (times < length).to(found.dtype)
+    return found * within[None, :, None]
+
+
+def _check_positions(official: torch.Tensor, ours: torch.Tensor) -> None:
+    if not torch.allclose(official, ours, atol=1e-4):
+        raise ModelError("this F5-TTS gives its text other positions than those known here")

@@ -1,0 +1,201 @@
+"""F5-TTS' transformer: one step of Euler's method, with guidance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tts_compress.errors import ModelError
+from tts_compress.export.f5_settings import F5Options, schedule
+from tts_compress.export.shells import copy_shell
+
+__all__ = ["Step"]
+
+
+class Step(nn.Module):
+    """The second graph: the official layers, told positions and conditions from outside.
+
+    Args:
+        transformer: The official `DiT`; it is not changed.
+        options: The steps that are constants.
+
+    Raises:
+        ModelError: It is no DiT.
+    """
+
+    def __init__(self, transformer: nn.Module, options: F5Options) -> None:
+        super().__init__()
+        wanted = ("time_embed", "text_embed", "input_embed", "transformer_blocks", "norm_out")
+        missing = [name for name in wanted if not hasattr(transformer, name)]
+        if missing:
+            kind = type(transformer).__name__
+            raise ModelError(f"{kind} has no {missing[0]}; only F5-TTS' DiT can be exported")
+        shell: Any = copy_shell(transformer)
+        times = schedule(options)
+        self.steps = options.nfe_step
+        self.strength = options.cfg_strength
+        self.guided = options.cfg_strength >= 1e-5  # upstream's own limit
+        self.tabulated = options.tabulate_time
+        self.register_buffer("times", times[:-1], persistent=False)
+        self.register_buffer("widths", times.diff(), persistent=False)
+        self.input_embed = _Input(shell.input_embed)
+        self.transformer_blocks = shell.transformer_blocks
+        self.long_skip_connection = shell.long_skip_connection
+        self.norm_out = shell.norm_out
+        self.proj_out = shell.proj_out
+        self.time_embed = shell.time_embed
+        for block in self.transformer_blocks:
+            block.attn.processor = _Attention(block.attn.processor.pe_attn_head)
+        if self.tabulated:
+            self._tabulate()
+
+    def forward(
+        self,
+        noise: torch.Tensor,
+        rope_cos: torch.Tensor,
+        rope_sin: torch.Tensor,
+        *conditions_and_step: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return mel (1, n, bands) after a step, and the number of the next one.
+
+        Args:
+            noise: Noise (1, n, bands) at step 0, what the step before returned later.
+            rope_cos: Cosines of the positions (1, n, head).
+            rope_sin: Their sines.
+            conditions_and_step: The condition with recording and text (1, n, bands + D), with
+                guidance the one without, and the step's number (1,), int32, from 0.
+        """
+        *conditions, time_step = conditions_and_step
+        index = time_step.long()
+        told = self._time(index)
+        flow = self._flow(noise, (rope_cos, rope_sin), conditions, told)
+        widths: Any = self.widths
+        made = noise + flow * widths[index]
+        # What was recorded is kept as it is; no frame of sound is 0 in every band.
+        recorded = conditions[0][:, :, : noise.shape[2]]
+        kept = (recorded.abs().amax(dim=2, keepdim=True) > 0) & (index == self.steps - 1)
+        return torch.where(kept, recorded, made), time_step + 1
+
+    def _flow(
+        self,
+        noise: torch.Tensor,
+        positions: tuple[torch.Tensor, torch.Tensor],
+        conditions: list[torch.Tensor],
+        told: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the velocity (1, n, bands), guided away from the one without conditions."""
+        inputs = [torch.cat([noise, condition], dim=2) for condition in conditions]
+        x = self.input_embed(torch.cat(inputs, dim=0))
+        first = x
+        for block in self.transformer_blocks:
+            x = block(x, told, rope=positions)
+        if self.long_skip_connection is not None:
+            x = self.long_skip_connection(torch.cat([x, first], dim=2))
+        flow: torch.Tensor = self.proj_out(self.norm_out(x, told))
+        if not self.guided:
+            return flow
+        with_text, without = flow.chunk(2, dim=0)
+        return with_text + (with_text - without) * self.strength
+
+    def _time(self, index: torch.Tensor) -> torch.Tensor:
+        """Return what layers are told of a step: a row of the tables, or its embedding."""
+        if self.tabulated:
+            return (torch.arange(self.steps) == index)[None].float()  # (1, steps)
+        times: Any = self.times
+        told: torch.Tensor = self.time_embed(times[index])
+        return told
+
+    @torch.no_grad()
+    def _tabulate(self) -> None:
+        times: Any = self.times
+        told = self.time_embed(times)
+        norms = [block.attn_norm for block in self.transformer_blocks]
+        for norm in [*norms, self.norm_out]:
+            norm.linear = _Table(norm.linear(norm.silu(told)))
+            norm.silu = nn.Identity()
+        self.time_embed = nn.Identity()
+
+
+class _Input(nn.Module):
+    """The official layers that mix noise and conditions, called with both in one tensor."""
+
+    def __init__(self, official: Any) -> None:
+        super().__init__()
+        self.proj = official.proj
+        self.conv_pos_embed = official.conv_pos_embed
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what goes into the first block (B, n, C) of x (B, n, 2 · bands + D)."""
+        mixed: torch.Tensor = self.proj(x)
+        positions: torch.Tensor = self.conv_pos_embed(mixed)
+        return mixed + positions
+
+
+class _Table(nn.Module):
+    """Rows of a table, chosen by a product: a looked-up table would be taken for an embedding."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("rows", rows[None], persistent=False)
+
+    def forward(self, chosen: torch.Tensor) -> torch.Tensor:
+        """Return the row (1, C) for which `chosen` (1, rows) is 1."""
+        rows: Any = self.rows
+        row: torch.Tensor = torch.matmul(chosen[None], rows)[0]
+        return row
+
+
+class _Attention:
+    """The official attention with the positions' cosines and sines given."""
+
+    def __init__(self, heads: int | None) -> None:
+        self.heads = heads
+
+    def __call__(
+        self,
+        attn: Any,
+        x: torch.Tensor,
+        mask: None = None,
+        rope: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        """Return attention's output (B, n, D) for x (B, n, D)."""
+        assert mask is None
+        assert rope is not None
+        parts = (attn.to_q, attn.to_k, attn.to_v)
+        query, key, value = (self._split(attn, part(x)) for part in parts)
+        if attn.q_norm is not None:
+            query, key = _scaled(query, attn.q_norm), _scaled(key, attn.k_norm)
+        query, key = self._rotated(query, rope), self._rotated(key, rope)
+        found = functional.scaled_dot_product_attention(query, key, value)
+        output: torch.Tensor = attn.to_out[0](found.transpose(1, 2).flatten(2))
+        return output
+
+    def _split(self, attn: Any, x: torch.Tensor) -> torch.Tensor:
+        """Return x (B, n, heads · d) as (B, heads, n, d)."""
+        return x.reshape(x.shape[0], -1, attn.heads, x.shape[2] // attn.heads).transpose(1, 2)
+
+    def _rotated(self, x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        """Return x (B, heads, n, d) with neighbouring values rotated by their position."""
+        if self.heads is not None:
+            turned = _rotate(x[:, : self.heads], rope)
+            return torch.cat([turned, x[:, self.heads :]], dim=1)
+        return _rotate(x, rope)
+
+
+def _rotate(x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    cosines, sines = (part[:, None] for part in rope)
+    width = cosines.shape[-1]
+    turned, rest = x[..., :width], x[..., width:]
+    pairs = turned.reshape(*turned.shape[:-1], -1, 2)
+    crossed = torch.stack([-pairs[..., 1], pairs[..., 0]], dim=-1).flatten(-2)
+    turned = turned * cosines + crossed * sines
+    return torch.cat([turned, rest], dim=-1) if x.shape[-1] > width else turned
+
+
+def _scaled(x: torch.Tensor, norm: Any) -> torch.Tensor:
+    """Return x divided by the root of its mean square, as the official layer does."""
+    weight: torch.Tensor = norm.weight
+    return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + norm.eps) * weight

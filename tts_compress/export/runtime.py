@@ -1,0 +1,142 @@
+"""Graphs in the place of torch modules: onnxruntime behind a module's call."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tts_compress.errors import ModelError
+from tts_compress.models.onnx_session import open_session, run_session
+
+__all__ = ["DecodedAudio", "OnnxDac", "OnnxModule", "OnnxVocos"]
+
+_TYPES = {
+    "tensor(float)": torch.float32,
+    "tensor(float16)": torch.float16,
+    "tensor(double)": torch.float64,
+    "tensor(int64)": torch.int64,
+    "tensor(int32)": torch.int32,
+    "tensor(int16)": torch.int16,
+    "tensor(bool)": torch.bool,
+}
+
+
+class OnnxModule(nn.Module):
+    """A graph that is called as a module is; it runs on the CPU and has no gradients.
+
+    Args:
+        path: The `.onnx` file.
+        threads: Threads within an operator; None leaves it to the runtime.
+
+    Raises:
+        ModelError: There is no such file, or the runtime refuses it.
+    """
+
+    def __init__(self, path: Path | str, *, threads: int | None = None) -> None:
+        super().__init__()
+        self.path = Path(path)
+        self.threads = threads
+        self._open()
+
+    def forward(self, *tensors: torch.Tensor, **named: torch.Tensor) -> Any:
+        """Return the graph's output, or a tuple where it has several.
+
+        Args:
+            tensors: Inputs in the graph's order; of another type they are converted.
+            named: Further inputs by name.
+
+        Raises:
+            ModelError: Inputs are missing or unknown, or an operator failed on them.
+        """
+        given = dict(zip(self._inputs, tensors, strict=False)) | named
+        if len(tensors) > len(self._inputs) or given.keys() != self._inputs.keys():
+            raise ModelError(
+                f"'{self.path.name}' was given {len(tensors)} tensors and "
+                f"{', '.join(named) or 'none'} by name; it wants {', '.join(self._inputs)}"
+            )
+        device = next(iter(given.values())).device
+        feeds = {
+            name: given[name].detach().to("cpu", kind).contiguous().numpy()
+            for name, kind in self._inputs.items()
+        }
+        results = run_session(self._session, feeds, str(self.path))
+        found = tuple(torch.from_numpy(result).to(device) for result in results)
+        return found[0] if len(found) == 1 else found
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A session can be neither copied nor pickled; its file can be opened again.
+        return {k: v for k, v in self.__dict__.items() if k not in {"_session", "_inputs"}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    def _open(self) -> None:
+        if not self.path.is_file():
+            raise ModelError(f"no file '{self.path}'; give an existing ONNX graph (.onnx)")
+        self._session = open_session(self.path, str(self.path), self.threads)
+        self._inputs = {}
+        for value in self._session.get_inputs():
+            if value.type not in _TYPES:
+                raise ModelError(
+                    f"input '{value.name}' of '{self.path}' is a {value.type}; "
+                    f"accepted are {', '.join(_TYPES)}"
+                )
+            self._inputs[value.name] = _TYPES[value.type]
+
+
+class OnnxVocos(OnnxModule):
+    """An exported Vocos where the official object is called."""
+
+    def decode(self, features_input: torch.Tensor, **_: Any) -> torch.Tensor:
+        """Return audio (B, samples) of mel (B, C, T)."""
+        audio: torch.Tensor = self(features_input)
+        return audio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedAudio:
+    """What a codec returns."""
+
+    audio_values: torch.Tensor
+    """(B, samples); (B, 1, samples) from Parler-TTS' wrapper."""
+
+
+class OnnxDac(OnnxModule):
+    """An exported codec decoder where the official object is called; it cannot encode.
+
+    Args:
+        path: The `.onnx` file.
+        like: The object it stands in for, of which only the configuration is kept.
+        threads: Threads within an operator; None leaves it to the runtime.
+    """
+
+    def __init__(self, path: Path | str, *, like: Any = None, threads: int | None = None) -> None:
+        super().__init__(path, threads=threads)
+        self.config: Any = getattr(like, "config", None)
+        decode = inspect.signature(like.decode).parameters if like is not None else {}
+        self.wrapped = "audio_scales" in decode
+
+    def decode(self, audio_codes: torch.Tensor, audio_scales: Any = None, **_: Any) -> DecodedAudio:
+        """Return audio of codes (B, K, T), or of the wrapper's (1, B, K, T).
+
+        Args:
+            audio_codes: Integers.
+            audio_scales: Taken and not used, as by the wrapper.
+
+        Raises:
+            ModelError: The codes are not of one of these forms, or out of the codebook's range.
+        """
+        del audio_scales
+        codes = audio_codes[0] if audio_codes.ndim == 4 and len(audio_codes) == 1 else audio_codes
+        if codes.ndim != 3:
+            raise ModelError(
+                f"codes have shape {list(audio_codes.shape)}; give (B, codebooks, frames)"
+            )
+        audio: torch.Tensor = self(codes)
+        return DecodedAudio(audio_values=audio[:, None] if self.wrapped else audio)
