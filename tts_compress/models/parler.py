@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import nn
 
-    from tts_compress.artifact import Manifest
+    from tts_compress.artifact import LayerRecord, Manifest
     from tts_compress.audio import Audio
     from tts_compress.models.base import Component, ModelFiles
     from tts_compress.models.language_model import Tokens
@@ -127,7 +127,7 @@ class ParlerModel:
 
     def components(self) -> Mapping[str, Component]:
         """Return the components, in the order data flows."""
-        return find_components(self.root())
+        return find_components(self.root(), self._layers)
 
     def describe(self) -> Mapping[str, Any]:
         """Return what `inspect` shows beside the components."""
@@ -258,7 +258,7 @@ class ParlerModel:
         directory = Path(directory)
         root, tokenizers = self.root(), self._tokenizers()
         with atomic_directory(directory, marker=MANIFEST_NAME, force=force) as partial:
-            write_root(root, partial / WEIGHTS)
+            write_root(root, partial / WEIGHTS, self._layers)
             write_settings(root, partial)
             write_tokenizers(tokenizers, partial)
             (partial / DESCRIPTION).write_text(f"{self.description}\n", encoding="utf-8")
@@ -266,6 +266,10 @@ class ParlerModel:
                 manifest = with_files(self.manifest, partial, WEIGHTS)
                 (partial / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         return directory
+
+    @property
+    def _layers(self) -> tuple[LayerRecord, ...]:
+        return self.manifest.layers if self.manifest else ()
 
     def _tokenizers(self) -> Tokenizers:
         if self._loaded.tokenizers is None:

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 from tts_compress.models.base import Component
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from torch import Tensor, nn
+
+    from tts_compress.artifact import LayerRecord
 
 __all__ = ["find_components"]
 
@@ -22,17 +26,23 @@ _ROLES = {
 }
 
 
-def find_components(root: nn.Module) -> dict[str, Component]:
-    """Return the components of the official object, by name, in the order data flows."""
+def find_components(root: nn.Module, layers: Sequence[LayerRecord]) -> dict[str, Component]:
+    """Return the components of the official object, by name, in the order data flows.
+
+    Args:
+        root: The official object.
+        layers: What was decided for its modules; some only say how a file stores them.
+    """
     children = dict(root.named_children())
+    halved = {layer.module: 2 for layer in layers if layer.weights in {"float16", "bfloat16"}}
     return {
-        name: _count(name, role, children[name])
+        name: _count(name, role, children[name], halved)
         for name, role in _ROLES.items()
         if name in children
     }
 
 
-def _count(name: str, role: str, module: nn.Module) -> Component:
+def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -> Component:
     from tts_compress.layers.base import CompressedLayer
 
     operators: Counter[str] = Counter()
@@ -52,7 +62,8 @@ def _count(name: str, role: str, module: nn.Module) -> Component:
             stored = _weights(part)
             parameters += sum(tensor.numel() for tensor in stored)
             operators[type(part).__name__.removeprefix("Parametrized")] += bool(stored)
-        size += sum(tensor.numel() * tensor.element_size() for tensor in stored)
+        width = widths.get(f"{name}.{inner}" if inner else name)
+        size += sum(tensor.numel() * (width or tensor.element_size()) for tensor in stored)
     return Component(
         name=name, role=role, parameters=parameters, size_bytes=size, operators=+operators
     )

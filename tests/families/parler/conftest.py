@@ -29,6 +29,7 @@ def make_parler_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., P
         parler, transformers = load_packages()
     except (MissingExtraError, ModelError) as error:  # or another system's environment
         pytest.skip(str(error))
+    torch.set_num_threads(1)  # networks this small only wait for a second one
 
     def make(name: str, *, codec: Any = None, **changes: Any) -> Path:
         torch.manual_seed(0)
