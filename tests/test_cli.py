@@ -167,7 +167,7 @@ def test_schemes_lists_every_scheme_with_its_families(
     found = {
         row["scheme"]: row["families"] for row in json.loads(capsys.readouterr().out)["schemes"]
     }
-    assert found["int8"] == ["piper", "onnx"]
+    assert found["int8"] == ["piper", "f5-tts", "parler-tts", "onnx", "module"]
     assert main(["schemes"]) == 0
     assert "int8-weight-only" in capsys.readouterr().out
 

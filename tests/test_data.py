@@ -33,18 +33,30 @@ def test_recipe_parses_and_is_named_for_family_and_scheme(name: str) -> None:
     recipe = find_recipe(family, name.removeprefix(f"{family}-"))
     assert name == f"{recipe.family}-{recipe.scheme}"
     if recipe.calibration is not None:
-        # A bare graph is called with the user's arrays; a voice speaks a shipped set.
-        assert (recipe.calibration.set is None) == (family == "onnx")
+        # Bare graphs and modules are called with the user's data; a system speaks a shipped set.
+        assert (recipe.calibration.set is None) == (family in {"onnx", "module"})
         if recipe.calibration.set is not None:
             texts = read_calibration_set(recipe.calibration.set).texts
             assert recipe.calibration.utterances <= len(texts)
 
 
-def test_every_scheme_has_a_recipe_that_calibrates_as_the_scheme_says() -> None:
-    assert schemes_of("piper") == sorted(scheme.name for scheme in SCHEMES)
-    for scheme in SCHEMES:
-        recipe = find_recipe("piper", scheme.name)
-        assert (recipe.calibration is not None) == scheme.needs_calibration
+_IN_TORCH = {"int4-weight-only"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_a_recipe_for_every_scheme(family: str) -> None:
+    """But four bits are for transformers, and so for what runs in torch."""
+    schemes = {scheme.name for scheme in SCHEMES}
+    if family in {"piper", "onnx"}:
+        schemes -= _IN_TORCH
+    assert schemes_of(family) == sorted(schemes)
+
+
+def test_only_ranges_from_calibration_need_it() -> None:
+    for family, scheme in product(FAMILIES, ("int8-dynamic", "int8-weight-only", "fp16", "bf16")):
+        assert find_recipe(family, scheme).calibration is None
+    for family in FAMILIES:
+        assert find_recipe(family, "int8-static").calibration is not None
 
 
 @pytest.mark.parametrize("name", data_names("calib/sets"))

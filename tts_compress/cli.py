@@ -281,7 +281,6 @@ def _run_schemes(options: argparse.Namespace) -> int:
         {
             "scheme": scheme.name,
             "summary": scheme.summary,
-            "needs_calibration": scheme.needs_calibration,
             "families": [name for name, schemes in families.items() if scheme.name in schemes],
         }
         for scheme in SCHEMES

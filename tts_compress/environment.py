@@ -9,8 +9,21 @@ from pathlib import Path
 
 __all__ = ["Environment", "Processor", "describe_environment", "describe_processor"]
 
-# Features that decide which integer kernels a runtime picks.
-_FEATURES = ("avx2", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "asimddp", "i8mm")
+# Features that decide which kernels a runtime picks.
+_FEATURES = (
+    "avx2",
+    "avx_vnni",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_int8",
+    "amx_bf16",
+    "amx_fp16",
+    "asimddp",
+    "i8mm",
+    "bf16",
+    "fphp",
+)
 
 _PACKAGES = (
     "tts-compress",
@@ -19,6 +32,10 @@ _PACKAGES = (
     "onnxruntime",
     "piper-tts",
     "torch",
+    "torchao",
+    "f5-tts",
+    "parler-tts",
+    "transformers",
     "jiwer",
     "pocketsphinx",
 )
@@ -32,7 +49,7 @@ class Processor:
     model: str
     cores: int
     features: tuple[str, ...]
-    """Those of the instruction-set features that matter to integer arithmetic."""
+    """Those instruction-set features that matter to integers and 16-bit floats."""
 
     @property
     def has_integer_dot_product(self) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Activations",
+    "Algorithm",
     "Calibration",
     "CalibrationSet",
     "Format",
@@ -30,11 +31,17 @@ __all__ = [
 ]
 
 Weights: TypeAlias = Literal["float32", "float16", "bfloat16", "int8", "int4"]
-"""How weights are stored; `int8` is symmetric with one scale per output channel."""
+"""How weights are stored; `int8` is symmetric with one scale per output channel, `int4`, for linear
+layers of torch, with one per group of inputs."""
 
 Activations: TypeAlias = Literal["none", "float16", "bfloat16", "dynamic", "static"]
-"""What arithmetic runs on: `none` is FP32 whatever the weights are stored as, `float16` is half
-precision, `dynamic` and `static` are 8-bit integers with ranges found at run time or before."""
+"""What arithmetic runs on: `none` is FP32 whatever the weights are stored as, `float16` and
+`bfloat16` are 16-bit floats, `dynamic` and `static` are 8-bit integers with ranges found at run
+time or before."""
+
+Algorithm: TypeAlias = Literal["rtn", "gptq"]
+"""`rtn` rounds each weight to nearest; `gptq` rounds one input after another and lets the later
+ones make up for the error on calibration data."""
 
 Format: TypeAlias = Literal["qdq", "qoperator"]
 """How an ONNX graph says `static`: `qdq` puts quantize-dequantize pairs around standard operators,
@@ -91,7 +98,14 @@ class Rule(Config):
     """Leave out convolutions whose kernels have fewer taps than this along some axis."""
 
     operators: tuple[str, ...] = ()
-    """ONNX operator types the rule is about; empty means every type the technique supports."""
+    """Operator types the rule is about, ONNX's or torch's; empty means every type the technique
+    supports."""
+
+    group: int = Field(default=64, ge=16)
+    """Inputs that share a scale, where weights have four bits."""
+
+    algorithm: Algorithm = "rtn"
+    """How four-bit codes are chosen."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Rule:
@@ -135,9 +149,13 @@ class Recipe(ConfigFile):
     @model_validator(mode="after")
     def _calibrated_when_needed(self) -> Recipe:
         static = any(rule.activations == "static" for rule in self.component)
-        if static and self.calibration is None:
-            raise ValueError("a rule with static activations needs a [calibration] table")
-        if not static and self.calibration is not None:
+        observed = static or any(rule.algorithm != "rtn" for rule in self.component)
+        if observed and self.calibration is None:
+            raise ValueError(
+                "a rule with static activations, or another algorithm than 'rtn', needs a "
+                "[calibration] table"
+            )
+        if not observed and self.calibration is not None:
             raise ValueError("[calibration] is given, but no rule has static activations")
         if not static and self.format == "qoperator":
             raise ValueError(

@@ -17,40 +17,35 @@ class Scheme:
     summary: str
     """One line for people choosing."""
 
-    needs_calibration: bool
-    """Whether activations are observed on a calibration set first."""
-
 
 SCHEMES = (
     Scheme(
         name="int8",
         summary="the family's best INT8 recipe for the processor at hand",
-        needs_calibration=True,
     ),
     Scheme(
         name="int8-static",
         summary="INT8 weights and activations, ranges from calibration",
-        needs_calibration=True,
     ),
     Scheme(
         name="int8-dynamic",
         summary="INT8 weights, activations rounded with ranges found at run time",
-        needs_calibration=False,
     ),
     Scheme(
         name="int8-weight-only",
         summary="INT8 weights in the file, FP32 arithmetic",
-        needs_calibration=False,
+    ),
+    Scheme(
+        name="int4-weight-only",
+        summary="weights of linear layers in 4 bits by groups, the others' in INT8",
     ),
     Scheme(
         name="fp16",
         summary="half-precision floats where they are safe",
-        needs_calibration=False,
     ),
     Scheme(
         name="bf16",
         summary="bfloat16 where they are safe",
-        needs_calibration=False,
     ),
 )
 

@@ -15,14 +15,14 @@ from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.quantize import compress
 from tts_compress.quantize.onnx.count import count_fused, count_operators
-from tts_compress.schemes import SCHEMES
+from tts_compress.recipe import schemes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 _TEXTS = ("Yes.", "Good day.", "Hello there.", "Please call Stella. Ask her to bring these.")
-_SCHEMES = [scheme.name for scheme in SCHEMES]
+_SCHEMES = schemes_of("piper")
 
 _IN_PLAIN_ONNXRUNTIME = """
 import sys, numpy, onnxruntime

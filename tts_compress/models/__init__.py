@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILIES", "load", "open_model"]
 
-FAMILIES = ("piper", "onnx")
+FAMILIES = ("piper", "f5-tts", "parler-tts", "onnx", "module")
+"""`onnx` is a bare graph and `module` a bare torch module, which no spec names."""
 
 _ACCEPTED = (
-    "'demo', a Piper voice (.onnx), a Piper training checkpoint (.ckpt), an artifact, "
-    "or 'onnx:' before the path of a bare graph"
+    "'demo', a Piper voice (.onnx), a Piper training checkpoint (.ckpt), an artifact, 'f5-tts:' or "
+    "'parler-tts:' before a directory or a hub's name, or 'onnx:' before the path of a bare graph"
 )
 
 
@@ -29,7 +30,8 @@ def load(spec: str | Path) -> TTSModel:
 
     Args:
         spec: `demo`, a path to a voice's `.onnx`, to a training `.ckpt` or to a saved artifact's
-            directory, optionally with the family in front (`piper:voice.onnx`).
+            directory, optionally with the family in front (`piper:voice.onnx`); for the other
+            systems the family and a directory or a hub's name (`f5-tts:F5TTS_v1_Base`).
 
     Raises:
         ModelError: There is no such model, it is not what the spec says, or it is a bare graph.
@@ -66,6 +68,8 @@ def open_model(spec: str | Path, *, bare: bool = False) -> Model:
     try:
         os.fsencode(location).decode()  # what is no UTF-8 cannot be written into a manifest
         path = Path(location)
+        if separator and family in _TORCH_FAMILIES and not (path / MANIFEST_NAME).is_file():
+            return _TORCH_FAMILIES[family](location, text)
         if family == "onnx" and separator and not path.is_dir():
             return _open_graph(path, text, _manifest_beside(path))
         if bare and path.suffix == ".onnx" and not path.with_name(f"{path.name}.json").exists():
@@ -73,6 +77,21 @@ def open_model(spec: str | Path, *, bare: bool = False) -> Model:
         return _open_any(location, text)
     except (OSError, UnicodeError) as error:
         raise ModelError(f"cannot load {text[:80]!r}: {error}; accepted: {_ACCEPTED}") from error
+
+
+def _open_f5(location: str, spec: str) -> Model:
+    from tts_compress.models.f5 import open_f5
+
+    return open_f5(location, spec)
+
+
+def _open_parler(location: str, spec: str) -> Model:
+    from tts_compress.models.parler import open_parler
+
+    return open_parler(location, spec)
+
+
+_TORCH_FAMILIES = {"f5-tts": _open_f5, "parler-tts": _open_parler}
 
 
 def _open_graph(path: Path, spec: str, manifest: Manifest | None) -> Model:
@@ -119,6 +138,14 @@ def _open_artifact(directory: Path, spec: str) -> Model:
     if not (directory / MANIFEST_NAME).is_file():
         raise ModelError(f"'{directory}' holds no {MANIFEST_NAME}; give {_ACCEPTED}")
     manifest = read_manifest(directory)
+    if manifest.family == "f5-tts":
+        from tts_compress.models.f5 import open_f5_artifact
+
+        return open_f5_artifact(directory, spec, manifest)
+    if manifest.family == "parler-tts":
+        from tts_compress.models.parler import open_parler_artifact
+
+        return open_parler_artifact(directory, spec, manifest)
     graphs = [name for name in manifest.files if name.endswith(".onnx")]
     if manifest.family not in FAMILIES or len(graphs) != 1:
         raise ModelError(f"'{directory}' is an artifact of family {manifest.family!r}; upgrade")

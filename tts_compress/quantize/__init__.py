@@ -1,19 +1,24 @@
-"""Conversion: `compress` chooses, `onnx/` and later `torch/` do the work, one file a technique."""
+"""Conversion: `compress` chooses, `onnx/` and `torch/` do the work, one file a technique."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, overload
+import sys
+from typing import TYPE_CHECKING, Any, overload
 
 from tts_compress.errors import SchemeError
 from tts_compress.models import open_model
-from tts_compress.models.base import Model, OnnxGraph, TTSModel
+from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.progress import Progress, Silent
 from tts_compress.quantize.calibration import is_feeds, open_calibration
 from tts_compress.quantize.onnx.convert import compress_graph
 from tts_compress.recipe import find_recipe
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
+
+    from torch import nn
+    from typing_extensions import TypeIs
 
     from tts_compress.recipe import Recipe
 
@@ -34,6 +39,18 @@ def compress(
 
 @overload
 def compress(
+    model: nn.Module,
+    scheme: str = "int8",
+    *,
+    recipe: Recipe | str | Path | None = None,
+    calibration: Iterable[Any] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> nn.Module: ...
+
+
+@overload
+def compress(
     model: Model | str | Path,
     scheme: str = "int8",
     *,
@@ -45,24 +62,26 @@ def compress(
 
 
 def compress(
-    model: Model | str | Path,
+    model: Model | nn.Module | str | Path,
     scheme: str = "int8",
     *,
     recipe: Recipe | str | Path | None = None,
-    calibration: str | Path | None = None,
+    calibration: Any = None,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Model:
+) -> Model | nn.Module:
     """Return a compressed model; the input is not modified and nothing is written.
 
     Args:
         model: A loaded model, a spec that `load` takes, or a bare ONNX graph: `onnx:` and its
-            path, or just the path where `calibration` is an `.npz`.
+            path, or just the path where `calibration` is an `.npz`. Or any torch module: the
+            answer is one, too, and shares with it what was not compressed.
         scheme: What to do; `tts-compress schemes` lists the names.
         recipe: A recipe's TOML file in the place of the shipped one, or a recipe that
             `find_recipe` gave and `model_copy` changed, for another target or format.
         calibration: A calibration set's name or TOML file, in the place of the recipe's; for a
-            bare graph an `.npz` of its inputs, arrays named `<call>/<input>`, calls from 0.
+            bare graph an `.npz` of its inputs, arrays named `<call>/<input>`, calls from 0; for
+            a torch module an iterable of batches: tensors, tuples of arguments or dictionaries.
         seed: Of the noise used while calibrating; the same seed gives the same bytes.
         progress: Is told of each calibration text or call.
 
@@ -73,13 +92,34 @@ def compress(
         ModelError: The model cannot be loaded.
         QuantizationError: The model cannot be converted as the recipe promises.
     """
+    progress = progress or Silent()
+    if _is_module(model):
+        from tts_compress.quantize.torch.compress import compress_module
+
+        found = find_recipe("module", scheme, recipe)
+        _check_calibration(found, calibration)
+        return compress_module(model, found, calibration, progress=progress)
     loaded = model if isinstance(model, Model) else open_model(model, bare=is_feeds(calibration))
     found = find_recipe(loaded.family, scheme, recipe)
+    _check_calibration(found, calibration)
+    if isinstance(loaded, TorchModel):
+        from tts_compress.quantize.torch.compress import compress_torch
+
+        return compress_torch(loaded, found, calibration, seed=seed, progress=progress)
     if not isinstance(loaded, OnnxGraph):
-        raise SchemeError(f"family {loaded.family!r} is no ONNX graph; scheme {scheme!r} needs one")
-    if found.calibration is None and calibration is not None:
-        raise SchemeError(f"scheme {scheme!r} needs no calibration set; leave it out")
+        raise SchemeError(f"family {loaded.family!r} has neither a graph nor modules to compress")
     data = None
     if found.calibration is not None:
         data = open_calibration(loaded, found.calibration, calibration, seed=seed)
-    return compress_graph(loaded, found, data, seed=seed, progress=progress or Silent())
+    return compress_graph(loaded, found, data, seed=seed, progress=progress)
+
+
+def _check_calibration(recipe: Recipe, calibration: Any) -> None:
+    if recipe.calibration is None and calibration is not None:
+        raise SchemeError(f"scheme {recipe.scheme!r} needs no calibration set; leave it out")
+
+
+def _is_module(model: Any) -> TypeIs[nn.Module]:
+    """Return whether a model is a torch module; who has one has imported torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)

@@ -1,0 +1,212 @@
+"""Compressing what runs in torch: a system's model, or any module."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tts_compress.artifact import CalibrationRecord, Manifest, Source, sha256_of
+from tts_compress.environment import describe_environment, describe_processor
+from tts_compress.errors import ModelError, QuantizationError, RecipeError, TTSCompressWarning
+from tts_compress.quantize.torch.convert import convert
+from tts_compress.recipe import read_calibration_set
+from tts_compress.targets import HOST, find_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from torch import nn
+
+    from tts_compress.models.base import TorchModel
+    from tts_compress.progress import Progress
+    from tts_compress.recipe import Recipe
+    from tts_compress.targets import Target
+
+__all__ = ["compress_module", "compress_torch"]
+
+_FAST_IF: dict[str, frozenset[str]] = {
+    "bfloat16": frozenset({"amx_bf16", "avx512_bf16", "bf16"}),
+    "float16": frozenset({"amx_fp16", "avx512_fp16", "fphp"}),
+}
+"""Processor features one of which a type's arithmetic needs to be fast."""
+
+
+def compress_torch(
+    model: TorchModel,
+    recipe: Recipe,
+    calibration: str | Path | None,
+    *,
+    seed: int,
+    progress: Progress,
+) -> TorchModel:
+    """Return the model with its modules converted as a recipe says.
+
+    Args:
+        model: Not modified; layers that are not compressed are shared with it.
+        recipe: What happens to which layer.
+        calibration: A calibration set in the place of the recipe's.
+        seed: Of the noise the model is calibrated with.
+        progress: Is told of every text and layer.
+
+    Raises:
+        QuantizationError: The recipe does not fit the model, or the finished model does not hold
+            what the recipe promises.
+        RecipeError: There is no such target or calibration set.
+    """
+    if model.manifest is not None:
+        raise QuantizationError(
+            f"'{model.spec}' is already compressed ({model.manifest.scheme}); compress the original"
+        )
+    target = _target(recipe)
+    run, record = None, None
+    if recipe.calibration is not None:
+        texts, record = _texts(recipe, calibration, seed)
+        run = _speaking(model, texts, seed, progress)
+    done = convert(model.root(), recipe, run, target=target, progress=progress)
+    manifest = Manifest(
+        family=model.family,
+        scheme=recipe.scheme,
+        source=_source(model),
+        recipe=recipe.model_dump(mode="json") | ({"target": target.name} if target else {}),
+        target=_target_record(target),
+        layers=done.layers,
+        counts=dict(done.counts),
+        calibration=record,
+        seed=seed,
+        environment=describe_environment().to_dict(),
+    )
+    return model.with_root(done.root, manifest)
+
+
+def compress_module(
+    module: nn.Module, recipe: Recipe, calibration: object, *, progress: Progress
+) -> nn.Module:
+    """Return a compressed copy of any module, which shares every other tensor with it.
+
+    Args:
+        module: In FP32; not modified.
+        recipe: What happens to which layer.
+        calibration: Batches to call the module with, where the recipe needs them: each a tensor,
+            a tuple of arguments or a dictionary of them.
+        progress: Is told of every batch and layer.
+
+    Raises:
+        QuantizationError: The module cannot be compressed as the recipe says.
+        RecipeError: The calibration is not of that kind, or missing.
+    """
+    run = None
+    if recipe.calibration is not None:
+        run = _calling(_batches(calibration), recipe.calibration.utterances, progress)
+    return convert(module, recipe, run, target=_target(recipe), progress=progress).root
+
+
+def _target(recipe: Recipe) -> Target | None:
+    """Return the processor a recipe computes in integers for; None where it does not."""
+    _warn_if_slow(recipe)
+    integers = any(rule.activations in {"dynamic", "static"} for rule in recipe.component)
+    return find_target(recipe.target) if integers or recipe.target != HOST else None
+
+
+def _warn_if_slow(recipe: Recipe) -> None:
+    if torch.cuda.is_available():
+        return
+    features = set(describe_processor().features)
+    for kind, needed in _FAST_IF.items():
+        if any(r.activations == kind for r in recipe.component) and not features & needed:
+            warnings.warn(
+                f"this processor has no {kind} arithmetic ({' or '.join(sorted(needed))}): the "
+                "model gets smaller, but slower than FP32 here; int8 is faster on it",
+                TTSCompressWarning,
+                stacklevel=4,
+            )
+
+
+def _target_record(target: Target | None) -> dict[str, Any] | None:
+    """Return what a manifest tells of the target: of its choices those that matter in torch."""
+    if target is None:
+        return None
+    record = target.model_dump(mode="json")
+    record["choices"] = {"torch_linear": target.choices.torch_linear}
+    record["figures"] = [row for row in record["figures"] if row["choice"] == "torch_linear"]
+    return record
+
+
+def _texts(
+    recipe: Recipe, given: str | Path | None, seed: int
+) -> tuple[tuple[str, ...], CalibrationRecord]:
+    settings = recipe.calibration
+    assert settings is not None
+    name = str(given or settings.set or "")
+    if not name:
+        raise RecipeError("the recipe names no calibration set; give one with --calibration")
+    chosen = read_calibration_set(name)
+    texts = chosen.texts[: settings.utterances]
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    record = CalibrationRecord(
+        set=chosen.name,
+        sha256=digest,
+        utterances=len(texts),
+        observer=settings.observer,
+        seed=seed,
+    )
+    return texts, record
+
+
+def _speaking(
+    model: TorchModel, texts: tuple[str, ...], seed: int, progress: Progress
+) -> Callable[[nn.Module], None]:
+    def run(root: nn.Module) -> None:
+        observed = model.with_root(root, None)
+        for done, text in enumerate(texts):
+            progress.advance("calibrate", done, len(texts))
+            observed.synthesize(text, seed=seed + done)
+        progress.advance("calibrate", len(texts), len(texts))
+
+    return run
+
+
+def _calling(batches: list[object], most: int, progress: Progress) -> Callable[[nn.Module], None]:
+    def run(root: nn.Module) -> None:
+        chosen = batches[:most]
+        for done, batch in enumerate(chosen):
+            progress.advance("calibrate", done, len(chosen))
+            if isinstance(batch, Mapping):
+                root(**batch)
+            elif isinstance(batch, tuple | list):
+                root(*batch)
+            else:
+                root(batch)
+        progress.advance("calibrate", len(chosen), len(chosen))
+
+    return run
+
+
+def _batches(calibration: object) -> list[object]:
+    if isinstance(calibration, str | torch.Tensor) or not isinstance(calibration, Iterable):
+        raise RecipeError(
+            f"a bare module is calibrated on batches, not on {calibration!r:.80}; give "
+            "calibration=[...]: tensors, tuples of arguments or dictionaries of them"
+        )
+    batches = list(calibration)
+    if not batches:
+        raise RecipeError("calibration holds no batch; give at least one")
+    return batches
+
+
+def _source(model: TorchModel) -> Source:
+    try:
+        files = model.files().weights
+    except ModelError:  # made in memory
+        return Source(spec=model.spec, sha256="", size_bytes=0)
+    digests = [sha256_of(path) for path in files]
+    joined = hashlib.sha256("".join(digests).encode()).hexdigest()
+    return Source(
+        spec=model.spec,
+        sha256=digests[0] if len(digests) == 1 else joined,
+        size_bytes=sum(path.stat().st_size for path in files),
+    )

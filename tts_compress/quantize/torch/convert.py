@@ -1,0 +1,165 @@
+"""From a module in FP32 and a recipe to a compressed one, with a record of what was done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from tts_compress.artifact import LayerRecord
+from tts_compress.errors import QuantizationError
+from tts_compress.layers.base import CompressedLayer, Geometry
+from tts_compress.layers.build import build_layer, is_layer, layer_state
+from tts_compress.layers.structure import prepare, replace_module, share
+from tts_compress.quantize.torch.decisions import (
+    Decision,
+    count_decisions,
+    count_layers,
+    decide,
+    describe_untouched,
+)
+from tts_compress.quantize.torch.observe import observe_ranges
+from tts_compress.targets import Choices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tts_compress.calibrate.histogram import Range
+    from tts_compress.progress import Progress
+    from tts_compress.recipe import Recipe
+    from tts_compress.targets import Target
+
+    Run = Callable[[nn.Module], None]
+
+__all__ = ["Converted", "convert"]
+
+_STORED = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+_SHOWN_REASONS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """A compressed module."""
+
+    root: nn.Module
+    layers: tuple[LayerRecord, ...]
+    counts: Mapping[str, int]
+    """Layers by decision, counted in the finished module."""
+
+
+@torch.no_grad()
+def convert(
+    root: nn.Module,
+    recipe: Recipe,
+    run: Run | None,
+    *,
+    target: Target | None,
+    progress: Progress,
+) -> Converted:
+    """Return a compressed copy of a module, which shares every other tensor with it.
+
+    Args:
+        root: A module in FP32; it is not changed.
+        recipe: What happens to which layer.
+        run: Calls a module with calibration data; None where the recipe needs none.
+        target: Whose integer arithmetic is used; None where there is none.
+        progress: Is told of every layer.
+
+    Raises:
+        QuantizationError: The recipe does not fit the module, or the finished module does not
+            hold what the recipe promises.
+    """
+    copy = prepare(share(root)).eval()
+    decisions = decide(copy, recipe)
+    _refuse(copy, decisions)
+    limits = _limits(copy, decisions, recipe, run)
+    kernels = target.choices if target else Choices()
+    weight_limit = target.weight_limit if target else 127
+    changed = [d for d in decisions if d.weights != "float32"]
+    for done, decision in enumerate(changed):
+        progress.advance("compress", done, len(changed))
+        if is_layer(decision):
+            _exchange(copy, decision, limits, kernels, weight_limit)
+        else:
+            _round_stored(copy.get_submodule(decision.module), _STORED[decision.weights])
+    progress.advance("compress", len(changed), len(changed))
+    promised, held = count_decisions(decisions), count_layers(copy, decisions)
+    if promised != held:
+        raise QuantizationError(
+            f"the finished module holds {dict(held)}, but the recipe promises {dict(promised)}; "
+            "please report this model"
+        )
+    return Converted(
+        root=copy,
+        layers=tuple(_record(decision) for decision in decisions),
+        counts=dict(sorted(held.items())),
+    )
+
+
+def _refuse(root: nn.Module, decisions: Sequence[Decision]) -> None:
+    """Refuse what cannot be compressed, with reasons."""
+    if any(isinstance(module, CompressedLayer) for module in root.modules()):
+        raise QuantizationError("the module is already compressed; compress the original")
+    if any(parameter.is_meta for parameter in root.parameters()):
+        raise QuantizationError("the module's weights are on the meta device: load them first")
+    if any(decision.weights != "float32" for decision in decisions):
+        return
+    reasons = describe_untouched(root, decisions)
+    shown = "".join(f"\n- {reason}" for reason in reasons[:_SHOWN_REASONS])
+    if len(reasons) > _SHOWN_REASONS:
+        shown += f"\n- … and {len(reasons) - _SHOWN_REASONS} more"
+    raise QuantizationError(f"the recipe would change nothing in this module:{shown}")
+
+
+def _limits(
+    root: nn.Module, decisions: Sequence[Decision], recipe: Recipe, run: Run | None
+) -> dict[str, Range]:
+    static = [d.module for d in decisions if d.activations == "static"]
+    if not static:
+        return {}
+    assert recipe.calibration is not None, "a recipe with static activations has one"
+    assert run is not None
+    return observe_ranges(root, static, run, recipe.calibration)
+
+
+def _exchange(
+    root: nn.Module,
+    decision: Decision,
+    limits: Mapping[str, Range],
+    kernels: Choices,
+    weight_limit: int,
+) -> None:
+    module = root.get_submodule(decision.module)
+    try:
+        state = layer_state(
+            module,
+            decision,
+            group=decision.group,
+            weight_limit=weight_limit,
+            limits=limits.get(decision.module),
+        )
+    except QuantizationError as error:
+        raise QuantizationError(f"'{decision.module}': {error}") from error
+    layer = build_layer(Geometry.of(module), decision, state, kernels)
+    replace_module(root, decision.module, layer)
+
+
+def _round_stored(module: nn.Module, kind: torch.dtype) -> None:
+    """Give a module the weights that a file of another type will give it back."""
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        rounded = parameter.to(kind).to(parameter.dtype)
+        if not torch.isfinite(rounded).all():
+            raise QuantizationError(f"a weight {parameter.abs().max():g} is too large for {kind}")
+        setattr(module, name, nn.Parameter(rounded, requires_grad=False))
+
+
+def _record(decision: Decision) -> LayerRecord:
+    return LayerRecord(
+        module=decision.module,
+        operator=decision.operator,
+        weights=decision.weights,
+        activations=decision.activations,
+        parameters=decision.parameters,
+    )

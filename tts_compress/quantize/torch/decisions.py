@@ -1,0 +1,169 @@
+"""Which layer of a module gets what, by recipe."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tts_compress.layers.base import CompressedLayer, Geometry, operator_of
+from tts_compress.layers.build import is_layer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from torch import nn
+
+    from tts_compress.recipe import Activations, Recipe, Rule, Weights
+
+__all__ = ["Decision", "count_decisions", "count_layers", "decide", "describe_untouched"]
+
+_ARITHMETIC: dict[Activations, tuple[str, ...]] = {
+    "none": ("Linear", "Conv1d", "ConvTranspose1d", "Embedding"),
+    "float16": ("Linear", "Conv1d", "ConvTranspose1d"),
+    "bfloat16": ("Linear", "Conv1d", "ConvTranspose1d"),
+    "dynamic": ("Linear", "Conv1d", "ConvTranspose1d"),
+    "static": ("Linear", "Conv1d", "ConvTranspose1d"),
+}
+"""Operators there are layers for, by what their arithmetic runs on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What happens to one layer."""
+
+    module: str
+    """Its dotted name below the root."""
+
+    operator: str
+    weights: Weights
+    activations: Activations
+    parameters: int
+    """Number of weights; biases are not counted."""
+
+    group: int = 64
+    """Inputs that share a scale, for four bits."""
+
+    algorithm: str = "rtn"
+    """How four-bit codes are chosen."""
+
+    reason: str = ""
+    """Why it keeps FP32, where it does."""
+
+    @property
+    def label(self) -> str:
+        """What counts are kept by: operator, weights and arithmetic."""
+        return f"{self.operator} {self.weights}/{self.activations}"
+
+
+def decide(root: nn.Module, recipe: Recipe) -> tuple[Decision, ...]:
+    """Return what a recipe makes of every layer with weights, in the modules' order.
+
+    Args:
+        root: A prepared module: weight norm folded, attention opened.
+        recipe: The first rule that covers a layer decides.
+    """
+    decisions = []
+    for name, module in root.named_modules():
+        operator = operator_of(module)
+        if operator is not None:
+            decisions.append(_decide(name, Geometry.of(module), recipe))
+    return tuple(decisions)
+
+
+def _decide(name: str, geometry: Geometry, recipe: Recipe) -> Decision:
+    parameters = 1
+    for extent in geometry.shape:
+        parameters *= extent
+    rule = next((r for r in recipe.component if r.covers(name, geometry.operator)), None)
+    reason = "no rule of the recipe covers it" if rule is None else _objection(name, geometry, rule)
+    kept = rule is None or bool(reason)
+    return Decision(
+        module=name,
+        operator=geometry.operator,
+        weights="float32" if kept or rule is None else rule.weights,
+        activations="none" if kept or rule is None else rule.activations,
+        parameters=parameters,
+        group=64 if rule is None else rule.group,
+        algorithm="rtn" if rule is None else rule.algorithm,
+        reason=reason,
+    )
+
+
+def _objection(name: str, geometry: Geometry, rule: Rule) -> str:
+    """Return why a rule that covers a layer leaves it in FP32; nothing if it does not."""
+    if rule.excludes(name):
+        return "the recipe excludes it"
+    if rule.weights == "float32":
+        return "the recipe keeps it in FP32"
+    if geometry.operator not in _ARITHMETIC[rule.activations]:
+        return f"there is no {geometry.operator} with {rule.activations} activations"
+    if min(geometry.shape[:2]) * (geometry.operator == "Embedding" or 1) < rule.channels:
+        return f"it has fewer than {rule.channels} channels"
+    if len(geometry.shape) == 3 and geometry.shape[2] < rule.taps:
+        return f"it has fewer than {rule.taps} taps"
+    return _impossible(geometry, rule)
+
+
+def _impossible(geometry: Geometry, rule: Rule) -> str:
+    integers = rule.activations in {"dynamic", "static"}
+    if rule.weights == "int4":
+        if geometry.operator != "Linear":
+            return "four bits are for linear layers"
+        if geometry.shape[1] % rule.group:
+            return f"its {geometry.shape[1]} inputs are no multiple of the group of {rule.group}"
+    if geometry.operator == "ConvTranspose1d" and integers and geometry.dilation > 1:
+        return "no integer kernel computes a dilated transposed convolution"
+    if integers and geometry.groups > 1 and _channels_in_group(geometry) < _LEAST_IN_GROUP:
+        return "a convolution by channels is not faster in integers"
+    return ""
+
+
+_LEAST_IN_GROUP = 8
+
+
+def _channels_in_group(geometry: Geometry) -> int:
+    if geometry.operator == "ConvTranspose1d":
+        return min(geometry.shape[0] // geometry.groups, geometry.shape[1])
+    return min(geometry.shape[1], geometry.shape[0] // geometry.groups)
+
+
+def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
+    """Return how many layers, and how many of their weights, the recipe promises of each kind."""
+    counts: Counter[str] = Counter()
+    for decision in decisions:
+        counts[decision.label] += 1
+    return counts
+
+
+def count_layers(root: nn.Module, decisions: Sequence[Decision]) -> Counter[str]:
+    """Return how many layers of each kind a finished module really holds.
+
+    Args:
+        root: The module.
+        decisions: For the layers that only a file stores in another type.
+    """
+    stored = {d.module: d.weights for d in decisions if not is_layer(d)}
+    counts: Counter[str] = Counter()
+    inside: set[str] = set()
+    for name, module in root.named_modules():
+        if name.rpartition(".")[0] in inside:
+            inside.add(name)  # a part of a compressed layer
+        elif isinstance(module, CompressedLayer):
+            inside.add(name)
+            operator = module.geometry.operator
+            counts[f"{operator} {module.weights}/{module.activations}"] += 1
+        elif (plain := operator_of(module)) is not None:
+            counts[f"{plain} {stored.get(name, 'float32')}/none"] += 1
+    return counts
+
+
+def describe_untouched(root: nn.Module, decisions: Sequence[Decision]) -> list[str]:
+    """Return why a module would stay as it is: a reason for each layer, and what is no layer."""
+    reasons = [f"'{d.module}' ({d.operator}): {d.reason}" for d in decisions]
+    for name, module in root.named_modules():
+        own = sum(p.numel() for p in module.parameters(recurse=False))
+        if own and operator_of(module) is None:
+            kind = type(module).__name__
+            reasons.append(f"'{name}' ({kind}): there is no compressed layer of its kind")
+    return reasons or ["it has no weights"]
