@@ -1,1 +1,61 @@
-"""ONNX graphs of systems that run in torch, and graphs in the place of torch modules."""
+"""ONNX graphs of systems that run in torch, and graphs in the place of torch modules.
+
+>>> from tts_compress.export import OnnxVocos, export
+>>> export(load("f5-tts:F5TTS_v1_Base"), "out/f5-onnx")
+>>> compress("onnx:out/f5-onnx/vocoder.onnx", "int8-dynamic").save("out/vocoder-int8")
+>>> f5.vocoder = OnnxVocos("out/vocoder-int8/vocoder.onnx")  # of an official F5TTS object
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tts_compress.export.dac import export_dac
+    from tts_compress.export.f5 import export_f5
+    from tts_compress.export.f5_settings import F5GraphOptions
+    from tts_compress.export.families import export, record_feeds
+    from tts_compress.export.feeds import feeds_writer
+    from tts_compress.export.mel import FrameSettings
+    from tts_compress.export.runtime import OnnxDac, OnnxModule, OnnxVocos
+    from tts_compress.export.vocos import export_vocos
+
+__all__ = [
+    "F5GraphOptions",
+    "FrameSettings",
+    "OnnxDac",
+    "OnnxModule",
+    "OnnxVocos",
+    "export",
+    "export_dac",
+    "export_f5",
+    "export_vocos",
+    "feeds_writer",
+    "record_feeds",
+]
+
+# Resolved on first use, so that the import does not cost torch.
+_HOMES = {
+    "F5GraphOptions": "f5_settings",
+    "FrameSettings": "mel",
+    "OnnxDac": "runtime",
+    "OnnxModule": "runtime",
+    "OnnxVocos": "runtime",
+    "export": "families",
+    "export_dac": "dac",
+    "export_f5": "f5",
+    "export_vocos": "vocos",
+    "feeds_writer": "feeds",
+    "record_feeds": "families",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

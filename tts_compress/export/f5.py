@@ -11,7 +11,7 @@ from torch import nn
 
 from tts_compress.errors import ArtifactError
 from tts_compress.export.f5_preprocess import Preprocess
-from tts_compress.export.f5_settings import F5Options
+from tts_compress.export.f5_settings import F5GraphOptions
 from tts_compress.export.f5_step import Step
 from tts_compress.export.tracing import Signature, trace, write_graph
 from tts_compress.export.vocos import VocosGraph
@@ -69,7 +69,7 @@ def export_f5(
     transformer: nn.Module,
     vocoder: nn.Module,
     directory: Path | str,
-    options: F5Options | None = None,
+    options: F5GraphOptions | None = None,
 ) -> list[Path]:
     """Write `preprocess.onnx`, `transformer.onnx` and `decode.onnx`, FP32.
 
@@ -96,7 +96,7 @@ def export_f5(
         ModelError: A module cannot be exported.
         ArtifactError: A file cannot be written.
     """
-    chosen = options or F5Options()
+    chosen = options or F5GraphOptions()
     folder = Path(directory)
     if not folder.is_dir():
         raise ArtifactError(f"no folder '{folder}'; create it first")

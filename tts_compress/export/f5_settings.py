@@ -10,7 +10,7 @@ import torch
 from tts_compress.errors import ModelError
 from tts_compress.export.mel import FrameSettings
 
-__all__ = ["F5Options", "schedule"]
+__all__ = ["F5GraphOptions", "schedule"]
 
 # Steps of 1/32 that upstream takes where few evaluations are asked for: fine ones first.
 _FEW = {
@@ -24,7 +24,7 @@ _FEW = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class F5Options:
+class F5GraphOptions:
     """Constants of the graphs; the defaults are those of the official inference."""
 
     nfe_step: int = 32
@@ -51,7 +51,7 @@ class F5Options:
             raise ModelError(f"cfg_strength is {self.cfg_strength}; give 0 or more")
 
 
-def schedule(options: F5Options) -> torch.Tensor:
+def schedule(options: F5GraphOptions) -> torch.Tensor:
     """Return the times (nfe_step + 1,) from 0 to 1 that Euler's method goes through."""
     if options.nfe_step in _FEW:
         times = torch.tensor(_FEW[options.nfe_step], dtype=torch.float32) / 32

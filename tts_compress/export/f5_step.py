@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from tts_compress.errors import ModelError
-from tts_compress.export.f5_settings import F5Options, schedule
+from tts_compress.export.f5_settings import F5GraphOptions, schedule
 from tts_compress.export.shells import copy_shell
 
 __all__ = ["Step"]
@@ -26,7 +26,7 @@ class Step(nn.Module):
         ModelError: It is no DiT.
     """
 
-    def __init__(self, transformer: nn.Module, options: F5Options) -> None:
+    def __init__(self, transformer: nn.Module, options: F5GraphOptions) -> None:
         super().__init__()
         wanted = ("time_embed", "text_embed", "input_embed", "transformer_blocks", "norm_out")
         missing = [name for name in wanted if not hasattr(transformer, name)]
