@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.artifact import MANIFEST_NAME, atomic_directory, with_files
+from tts_compress.artifact import MANIFEST_NAME, atomic_directory, read_manifest, with_files
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt
 from tts_compress.models.parler_components import find_components
@@ -40,16 +40,19 @@ DEFAULT_DESCRIPTION = (
 
 
 def open_parler(location: str, spec: str) -> ParlerModel:
-    """Return an original model; its weights are read when they are first needed.
+    """Return a model; its weights are read when they are first needed.
 
     Args:
         location: A folder that the official `save_pretrained` wrote, with the tokenizer's files and
-            optionally `description.txt`, or a name on the model hub.
+            optionally `description.txt`, a name on the model hub, or an artifact's folder.
         spec: What the user named the model by.
 
     Raises:
         ModelError: There is no such model, or its folder is not complete.
+        ArtifactError: An artifact was altered after it was saved.
     """
+    if Path(location, MANIFEST_NAME).is_file():
+        return open_parler_artifact(Path(location), spec, read_manifest(Path(location)))
     source = ParlerSource(location=location, spec=spec)
     source.check()
     return ParlerModel(source)

@@ -154,4 +154,6 @@ def _download(name: str) -> Path:
     # A name nobody has, no network, a full disk: each is an error of another package.
     except Exception as error:
         reason = (str(error).strip() or repr(error)).splitlines()[0]
-        raise ModelError(f"cannot fetch {name!r} from the hub: {reason}") from error
+        raise ModelError(
+            f"there is no folder {name!r}, and the hub does not give it: {reason}"
+        ) from error

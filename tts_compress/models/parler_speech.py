@@ -129,7 +129,8 @@ class ParlerSpeech:
         )
         forced = forced[:, : raw.shape[1]]
         ids = torch.where(forced == -1, raw, forced)
-        sounds = (forced == -1) & (ids < int(self.root.config.audio_encoder.codebook_size))
+        # Every token that is forced, and the one that ends a codebook, is behind the codec's own.
+        sounds = ids < int(self.root.config.audio_encoder.codebook_size)
         return Tokens(ids=ids.T.numpy().copy(), chosen=sounds[:, 1:].T.numpy().copy())
 
     def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:

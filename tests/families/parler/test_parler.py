@@ -231,6 +231,16 @@ def test_options_change_how_tokens_are_drawn(tiny_parler: ParlerModel) -> None:
         tiny_parler.with_options(ParlerOptions(max_length=17)).synthesize(TEXT, seed=0)
 
 
+def test_shorter_speech_ends_its_codebooks_in_turn(tiny_parler: ParlerModel) -> None:
+    short = tiny_parler.with_options(ParlerOptions(max_length=24, min_new_tokens=23))
+    tokens = short.generate_tokens(TEXT, seed=0)
+    assert len(tokens.ids) == 24
+    for book in range(9):
+        # The first codebook's last token is forced eight steps before the last one's.
+        assert not tokens.chosen[23 - 8 + book :, book].any()
+        assert tokens.chosen[book : 23 - 8 + book, book].all()
+
+
 def test_speech_that_never_ends_is_cut(tiny_parler: ParlerModel) -> None:
     endless = tiny_parler.with_options(ParlerOptions(min_new_tokens=39))
     tokens = endless.generate_tokens(TEXT, seed=0)
@@ -279,5 +289,5 @@ def test_a_hub_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch)
         raise ConnectionError(f"no route to {name}")
 
     monkeypatch.setattr(hub, "snapshot_download", download)
-    with pytest.raises(ModelError, match="no route"):
+    with pytest.raises(ModelError, match=r"no folder .* no route"):
         open_parler("parler-tts/parler-tts-mini-v1", "it").synthesize(TEXT, seed=0)

@@ -15,9 +15,10 @@ from tts_compress.models.base import Prompt
 from tts_compress.models.parler import ParlerModel, open_parler, open_parler_artifact
 from tts_compress.models.parler_network import build_skeleton
 from tts_compress.models.parler_package import load_packages
+from tts_compress.models.parler_speech import ParlerOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 TEXT = "please call again at ten"
@@ -178,16 +179,24 @@ def test_a_skeleton_takes_no_memory(make_parler_dir: Callable[..., Path]) -> Non
     assert not skeleton.training
 
 
-def test_the_wrapped_codec(make_parler_dir: Callable[..., Path], tmp_path: Path) -> None:
-    """The older codec's network is full-size by design, and its weights carry weight norm."""
+@pytest.fixture(scope="module")
+def wrapped_dir(make_parler_dir: Callable[..., Path]) -> Iterator[Path]:
+    """Return a model with the older codec, whose network is full-size by design: 250 MB."""
     parler, _ = load_packages()
     codec = parler.DACConfig(num_codebooks=9, codebook_size=64, latent_dim=16)
     directory = make_parler_dir("wrapped", codec=codec)
-    model = open_parler(str(directory), "wrapped")
+    yield directory
+    shutil.rmtree(directory)
+
+
+def test_the_older_codec(wrapped_dir: Path, tmp_path: Path) -> None:
+    """Its weights carry weight norm, and its codes have one dimension more."""
+    model = open_parler(str(wrapped_dir), "wrapped")
     audio = model.synthesize(TEXT, seed=0)
     assert np.sqrt(np.square(audio.samples).mean()) > 0.02
-    assert model.components()["audio_encoder"].operators["ConvTranspose1d"] == 4
-    assert model.components()["audio_encoder"].parameters > 50_000_000
+    codec = model.components()["audio_encoder"]
+    assert codec.operators["ConvTranspose1d"] == 4
+    assert codec.parameters > 50_000_000
 
     small = _compress(model, ("audio_encoder.model.decoder",))
     before = small.synthesize(TEXT, seed=0).samples
@@ -196,6 +205,31 @@ def test_the_wrapped_codec(make_parler_dir: Callable[..., Path], tmp_path: Path)
     root: Any = again.root()
     assert root.use_4dim_audio_codes
     np.testing.assert_array_equal(again.synthesize(TEXT, seed=0).samples, before)
+    assert again.components()["audio_encoder"].parameters == codec.parameters
+
+
+def test_the_published_form_of_the_older_codec(wrapped_dir: Path, tmp_path: Path) -> None:
+    """Published models name it `dac`, as the newer one, and its weights by the old weight norm."""
+    from safetensors.torch import load_file, save_file
+
+    directory = tmp_path / "published"
+    shutil.copytree(wrapped_dir, directory)
+    _set("config.json", transformers_version="4.43.3", audio_encoder__model_type="dac")(directory)
+    file = directory / "model.safetensors"
+    old = {"parametrizations.weight.original0": "weight_g"}
+    old["parametrizations.weight.original1"] = "weight_v"
+    tensors = {}
+    for name, tensor in load_file(file).items():
+        renamed = name
+        for new, published in old.items():
+            renamed = renamed.replace(new, published)
+        tensors[renamed] = tensor
+    assert any(name.endswith("weight_g") for name in tensors)
+    save_file(tensors, file, metadata={"format": "pt"})
+    spoken = open_parler(str(directory), "published").synthesize(TEXT, seed=0).samples
+    same = open_parler(str(wrapped_dir), "wrapped").synthesize(TEXT, seed=0).samples
+    np.testing.assert_array_equal(spoken, same)
+    file.unlink()
 
 
 def test_a_description_can_have_its_own_tokenizer(tiny_parler_dir: Path, tmp_path: Path) -> None:
@@ -335,6 +369,21 @@ def test_the_longest_text_is_spoken(tiny_parler: ParlerModel) -> None:
     assert len(tiny_parler.synthesize("a" * 215, seed=0).samples) > 0  # and one end token
     with pytest.raises(TextError, match="has 217 tokens"):
         tiny_parler.synthesize("a" * 216, seed=0)
+
+
+def test_the_longest_text_depends_on_the_longest_speech(tiny_parler: ParlerModel) -> None:
+    longer = tiny_parler.with_options(ParlerOptions(max_length=250))
+    with pytest.raises(TextError, match="room for 6 beside 250 steps"):
+        longer.synthesize(TEXT, seed=0)
+
+
+def test_an_artifact_is_recognised_by_its_manifest(
+    tiny_parler: ParlerModel, tmp_path: Path
+) -> None:
+    saved = _compress(tiny_parler, ("decoder.model",)).save(tmp_path / "int8")
+    manifest = open_parler(str(saved), "again").manifest
+    assert manifest is not None
+    assert manifest.scheme == "int8-dynamic"
 
 
 def test_shards_are_the_models_files(tiny_parler: ParlerModel, tmp_path: Path) -> None:
