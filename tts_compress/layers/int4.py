@@ -61,7 +61,7 @@ class Int4Linear(CompressedLayer):
         if self._in_kernel_layout:
             rows = inputs.reshape(-1, inputs.shape[-1]).to(torch.bfloat16)
             outputs: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(  # noqa: SLF001  no public name
-                rows, self.codes, self.group, self._kernel_scales()
+                rows, self.codes, self.group, self.scales
             ).float()
             outputs = outputs.view(*inputs.shape[:-1], -1)
             if self.bias is not None:
@@ -73,13 +73,15 @@ class Int4Linear(CompressedLayer):
     def real_weight(self) -> Tensor:
         """Return the weight that the codes stand for, FP32 `[outputs, inputs]`."""
         codes = unpack_nibbles(self._file_codes()).float()
-        grouped = codes.view(*self.scales.shape, self.group)
-        weight: Tensor = (grouped * self.scales.float().unsqueeze(-1)).view(codes.shape)
+        scales = self._file_scales().float()
+        weight: Tensor = (codes.view(*scales.shape, self.group) * scales.unsqueeze(-1)).view(
+            codes.shape
+        )
         return weight
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a file keeps."""
-        state = {"weight": self._file_codes(), "weight_scale": self.scales}
+        state = {"weight": self._file_codes(), "weight_scale": self._file_scales()}
         return state if self.bias is None else state | {"bias": self.bias}
 
     def _fits_kernel(self, device: torch.device) -> bool:
@@ -93,15 +95,14 @@ class Int4Linear(CompressedLayer):
     def _enter_kernel_layout(self) -> None:
         codes = unpack_nibbles(self.codes).to(torch.int32) + 8
         self.codes = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 1)  # noqa: SLF001
+        zero_points = torch.zeros_like(self.scales)
+        # [groups, outputs, 2], as the kernel reads them
+        self.scales = torch.stack((self.scales, zero_points), -1).transpose(0, 1).contiguous()
         self._in_kernel_layout = True
 
-    def _kernel_scales(self) -> Tensor:
-        """Return scales and zero points as the kernel reads them, `[groups, outputs, 2]`."""
-        return (
-            torch.stack((self.scales, torch.zeros_like(self.scales)), -1)
-            .transpose(0, 1)
-            .contiguous()
-        )
+    def _file_scales(self) -> Tensor:
+        """Return the scales in the file's layout."""
+        return self.scales[..., 0].t().contiguous() if self._in_kernel_layout else self.scales
 
     def _file_codes(self) -> Tensor:
         """Return the codes in the file's layout; out of the kernel's they come as products."""

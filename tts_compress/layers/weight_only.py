@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from tts_compress.layers.base import Geometry
 
 __all__ = ["Int8WeightOnly"]
+
+_AT_ONCE = 1 << 18
+"""Weights that are FP32 at once: 1 MiB, which a processor's cache holds."""
 
 
 class Int8WeightOnly(CompressedLayer):
@@ -47,8 +51,16 @@ class Int8WeightOnly(CompressedLayer):
                 scales = scales.repeat(self.geometry.groups)  # each group has the same channels
             scales = scales.unsqueeze(-1)
             bias = None if bias is None else bias.unsqueeze(-1)
-        outputs = apply_operator(self.geometry, inputs.float(), self.codes.float(), None) * scales
+        outputs = self._multiply(inputs.float()) * scales
         return (outputs if bias is None else outputs + bias).to(inputs.dtype)
+
+    def _multiply(self, values: Tensor) -> Tensor:
+        """Return what the codes themselves make of the inputs."""
+        if self.geometry.operator != "Linear":
+            return apply_operator(self.geometry, values, self.codes.float(), None)
+        rows = max(_AT_ONCE // self.codes.shape[1], 1)
+        parts = [F.linear(values, part.float()) for part in torch.split(self.codes, rows)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a file keeps."""
