@@ -35,7 +35,10 @@ def load_packages() -> tuple[Any, Any]:
         with quiet(transformers), warnings.catch_warnings():
             return importlib.import_module("parler_tts"), transformers
     except ImportError as error:
-        raise MissingExtraError(error.name or "parler_tts", EXTRA) from error
+        name = error.name or "parler_tts"
+        # For a distribution that lacks one it needs, the name is a sentence.
+        package = name if name.replace(".", "_").isidentifier() else "transformers"
+        raise MissingExtraError(package, EXTRA) from error
 
 
 @contextmanager

@@ -23,7 +23,7 @@ TEXT = "please call again at ten"
 
 
 @pytest.fixture
-def two_threads() -> Iterator[None]:
+def restored_threads() -> Iterator[None]:
     """Leave torch with as many threads as it had."""
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
@@ -248,12 +248,12 @@ def test_speech_that_never_ends_is_cut(tiny_parler: ParlerModel) -> None:
     assert len(endless.synthesize(TEXT, seed=0).samples) == (40 - 9) * 512
 
 
-@pytest.mark.usefixtures("two_threads")
+@pytest.mark.usefixtures("restored_threads")
 def test_the_runtime_is_the_official_one(tiny_parler: ParlerModel, tiny_parler_dir: Path) -> None:
     import torch
 
-    runtime = tiny_parler.open_runtime(threads=1)
-    assert torch.get_num_threads() == 1
+    runtime = tiny_parler.open_runtime(threads=2)
+    assert torch.get_num_threads() == 2
     model, inputs = _official(tiny_parler_dir)
     torch.manual_seed(8)
     official = model.generate(**inputs).numpy().reshape(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import logging
 import subprocess
@@ -130,6 +131,17 @@ def test_a_broken_package_is_replaced_as_a_whole(tmp_path: Any) -> None:
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtraError, match=r"'transformers'.*tts-compress\[parler\]"):
+        load_packages()
+
+
+def test_a_package_that_lacks_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking up versions, transformers finds a requirement missing that it never imports here."""
+
+    def find(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(f"The {name!r} distribution was not found")
+
+    monkeypatch.setattr(importlib, "import_module", find)
+    with pytest.raises(MissingExtraError, match="^'transformers' is not installed"):
         load_packages()
 
 
