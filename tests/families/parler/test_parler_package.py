@@ -141,7 +141,7 @@ def test_a_package_that_lacks_one_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         raise importlib.metadata.PackageNotFoundError(f"The {name!r} distribution was not found")
 
     monkeypatch.setattr(importlib, "import_module", find)
-    with pytest.raises(MissingExtraError, match="^'transformers' is not installed"):
+    with pytest.raises(MissingExtraError, match=r"^'transformers' is not installed"):
         load_packages()
 
 
