@@ -39,6 +39,19 @@ class Snake(nn.Module):
         return x + self.reciprocal * (wave * wave)
 
 
+class _Codebooks(nn.Module):
+    """The official quantizer's way back, as a module's call: that names what happens in it."""
+
+    def __init__(self, official: Any) -> None:
+        super().__init__()
+        self.official = official
+
+    def forward(self, codes: torch.Tensor) -> torch.Tensor:
+        """Return what is decoded (B, D, T) of codes (B, codebooks, T)."""
+        found: torch.Tensor = self.official.from_codes(codes)[0]
+        return found
+
+
 class DacGraph(nn.Module):
     """A codec's way from codes to audio.
 
@@ -60,12 +73,12 @@ class DacGraph(nn.Module):
         parts = nn.ModuleDict({"quantizer": inner.quantizer, "decoder": inner.decoder})
         shell: Any = copy_shell(parts)
         replace_modules(shell, "Snake1d", Snake)
-        self.quantizer: Any = shell["quantizer"]
+        self.quantizer = _Codebooks(shell["quantizer"])
         self.decoder = shell["decoder"]
 
     def forward(self, codes: torch.Tensor) -> torch.Tensor:
         """Return audio (B, samples) of codes (B, codebooks, T)."""
-        audio: torch.Tensor = self.decoder(self.quantizer.from_codes(codes)[0])
+        audio: torch.Tensor = self.decoder(self.quantizer(codes))
         return audio[:, 0]
 
 
@@ -85,5 +98,7 @@ def export_dac(dac: nn.Module, path: Path | str) -> Path:
         inputs={"codes": {0: "batch", 2: "frames"}},
         outputs={"audio": {0: "batch", 1: "samples"}},
     )
-    example = torch.zeros(1, len(module.quantizer.quantizers), _EXAMPLE_FRAMES, dtype=torch.int64)
+    example = torch.zeros(
+        1, len(module.quantizer.official.quantizers), _EXAMPLE_FRAMES, dtype=torch.int64
+    )
     return write_graph(trace(module, (example,), signature), Path(path))

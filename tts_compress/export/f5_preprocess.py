@@ -14,6 +14,9 @@ from tts_compress.export.shells import copy_shell
 
 __all__ = ["Conditioning", "Preprocess", "TextEncoder"]
 
+_PARTS = ("rotary_embed", "time_embed", "text_embed", "transformer_blocks", "norm_out")
+"""What only the DiT has all of."""
+
 _ROTATION_BASE = 10_000.0
 _LOUDEST = 32_768
 """Of 16-bit samples."""
@@ -77,10 +80,17 @@ class Conditioning(nn.Module):
 
     Args:
         transformer: The official `DiT`; it is not changed.
+
+    Raises:
+        ModelError: It is none, or of a variant that cannot be exported.
     """
 
     def __init__(self, transformer: Any) -> None:
         super().__init__()
+        for part in _PARTS:
+            if not hasattr(transformer, part):
+                kind = type(transformer).__name__
+                raise ModelError(f"{kind} has no {part}; only F5-TTS' DiT can be exported")
         rotary = transformer.rotary_embed
         if rotary.scale is not None:
             raise ModelError("an F5-TTS with scaled rotary positions cannot be exported")

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tts_compress.errors import ModelError
 from tts_compress.export.f5_settings import F5GraphOptions, schedule
 from tts_compress.export.shells import copy_shell
 
@@ -21,18 +20,10 @@ class Step(nn.Module):
     Args:
         transformer: The official `DiT`; it is not changed.
         options: The steps that are constants.
-
-    Raises:
-        ModelError: It is no DiT.
     """
 
     def __init__(self, transformer: nn.Module, options: F5GraphOptions) -> None:
         super().__init__()
-        wanted = ("time_embed", "text_embed", "input_embed", "transformer_blocks", "norm_out")
-        missing = [name for name in wanted if not hasattr(transformer, name)]
-        if missing:
-            kind = type(transformer).__name__
-            raise ModelError(f"{kind} has no {missing[0]}; only F5-TTS' DiT can be exported")
         shell: Any = copy_shell(transformer)
         times = schedule(options)
         self.steps = options.nfe_step

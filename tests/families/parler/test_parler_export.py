@@ -1,0 +1,88 @@
+"""A Parler-TTS model's codec as a graph, and compressed graphs in the official object."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tts_compress.quantize import compress
+
+pytest.importorskip("torch")
+
+from tts_compress.export import OnnxDac, export, record_feeds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tts_compress.models.parler import ParlerModel
+
+_TEXT = "A short text to speak."
+_BOUNDS_DB = {"int8-weight-only": 20, "int8-dynamic": 18, "int8-static": 15, "int8": 17}
+"""3 dB below what was measured."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, tiny_parler: ParlerModel) -> Path:
+    """Return the folder of the codec's graph and of its recorded calls."""
+    files = export(tiny_parler, tmp_path_factory.mktemp("parler") / "graphs")
+    assert [path.name for path in files] == ["audio_encoder.onnx", "export.json"]
+    recorded = record_feeds(tiny_parler, [_TEXT, "Another one."], files[0].parent, seed=3)
+    assert [path.name for path in recorded] == ["audio_encoder.npz"]
+    return files[0].parent
+
+
+def test_settings_and_calls(folder: Path, tiny_parler: ParlerModel) -> None:
+    settings = json.loads((folder / "export.json").read_text(encoding="utf-8"))
+    assert settings == {
+        "format_version": 1,
+        "family": "parler-tts",
+        "sample_rate": 44100,
+        "graphs": ["audio_encoder.onnx"],
+        "codebook_size": 64,
+    }
+    with np.load(folder / "audio_encoder.npz") as arrays:
+        assert arrays.files == ["0/codes", "1/codes"]
+        assert arrays["0/codes"].shape[:2] == (1, 9)
+        assert arrays["0/codes"].max() < 64
+    codec: Any = tiny_parler.root().audio_encoder
+    assert "decode" not in codec.__dict__  # nothing is left behind
+
+
+def test_graph_speaks_in_the_official_object(folder: Path, tiny_parler: ParlerModel) -> None:
+    expected = tiny_parler.synthesize(_TEXT, seed=1)
+    exchanged = _with_codec(tiny_parler, folder / "audio_encoder.onnx")
+    found = exchanged.synthesize(_TEXT, seed=1)
+    assert np.abs(found.samples - expected.samples).max() < 1e-4 * np.abs(expected.samples).max()
+    assert tiny_parler.synthesize(_TEXT, seed=1).samples.tolist() == expected.samples.tolist()
+
+
+@pytest.mark.parametrize("scheme", _BOUNDS_DB)
+def test_every_scheme_speaks_in_the_official_object(
+    folder: Path,
+    tiny_parler: ParlerModel,
+    snr_db: Callable[[Any, Any], float],
+    tmp_path: Path,
+    scheme: str,
+) -> None:
+    """The codec decides nothing, so that tokens and lengths are equal."""
+    path = folder / "audio_encoder.onnx"
+    calibration = folder / "audio_encoder.npz" if scheme in {"int8-static", "int8"} else None
+    small = compress(f"onnx:{path}", scheme, calibration=calibration).save(tmp_path / "small")
+    exchanged = _with_codec(tiny_parler, small / path.name)
+    reference, candidate = (m.synthesize(_TEXT, seed=1) for m in (tiny_parler, exchanged))
+    distance = snr_db(reference.samples, candidate.samples)
+    assert distance >= _BOUNDS_DB[scheme]
+    assert (small / path.name).stat().st_size < path.stat().st_size
+
+
+def _with_codec(model: ParlerModel, path: Path) -> ParlerModel:
+    """Return the model with a graph as its codec; the given one keeps its own."""
+    from tts_compress.layers.structure import share
+
+    root: Any = share(model.root())
+    root.audio_encoder = OnnxDac(path, like=root.audio_encoder, threads=1)
+    return model.with_root(root, None)
