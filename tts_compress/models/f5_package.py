@@ -40,7 +40,7 @@ def official(name: str) -> Any:
             warnings.simplefilter("ignore")  # of programs that other audio formats need
             return import_module(name)
     except ImportError as error:
-        raise MissingExtraError(error.name or name.split(".", maxsplit=1)[0], EXTRA) from error
+        raise MissingExtraError(_missing(error) or name.split(".", maxsplit=1)[0], EXTRA) from error
 
 
 @contextmanager
@@ -48,3 +48,9 @@ def quiet() -> Iterator[None]:
     """Keep what the package prints out of our own output, which programs read."""
     with redirect_stdout(io.StringIO()):
         yield
+
+
+def _missing(error: BaseException | None) -> str | None:
+    """Return the module that an import failed for; libraries that import late wrap the reason."""
+    name = error.name if isinstance(error, ImportError) else None
+    return name if error is None or name else _missing(error.__cause__)

@@ -63,15 +63,16 @@ def prepare_reference(prompt: Prompt, spec: str) -> Reference:
             f"what is said in '{prompt.audio}' is not known; write it into reference.txt beside "
             "it, or give it as the prompt's text"
         )
+    import torch
+
     inference = official("f5_tts.infer.utils_infer")
     with TemporaryDirectory() as folder, quiet():
         copy = Path(folder) / "reference.wav"
         write_recording(prompt.audio, copy)
         cut, text = inference.preprocess_ref_audio_text(str(copy), prompt.text, show_info=_ignore)
-        samples, sample_rate = official("torchaudio").load(cut)
-    reference = Reference(
-        samples=samples.mean(dim=0, keepdim=True), sample_rate=sample_rate, text=text
-    )
+        wave, sample_rate = _soundfile().read(cut, dtype="float32", always_2d=True)
+    samples = torch.from_numpy(wave.T).mean(dim=0, keepdim=True)
+    reference = Reference(samples=samples, sample_rate=sample_rate, text=text)
     if reference.duration_s < _SHORTEST_S or not samples.any():
         raise ModelError(
             f"'{prompt.audio}' holds {reference.duration_s:.1f} s of sound; "
