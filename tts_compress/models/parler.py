@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from tts_compress.models.language_model import Tokens
     from tts_compress.models.parler_tokenizers import Tokenizers
 
-__all__ = ["DEFAULT_DESCRIPTION", "FAMILY", "ParlerModel", "open_parler", "open_parler_artifact"]
+__all__ = [
+    "DEFAULT_DESCRIPTION",
+    "FAMILY",
+    "Loaded",
+    "ParlerModel",
+    "open_parler",
+    "open_parler_artifact",
+]
 
 FAMILY = "parler-tts"
 
@@ -122,7 +129,7 @@ class ParlerModel:
     @property
     def sample_rate(self) -> int:
         """Samples per second, Hz."""
-        codec = self._source.read_config()["audio_encoder"]
+        codec = self._files().read_config()["audio_encoder"]
         rate = codec.get("sampling_rate")
         if not isinstance(rate, int) or rate <= 0:
             raise ModelError(f"the codec of '{self.spec}' has the sampling rate {rate!r}, not Hz")
@@ -134,7 +141,7 @@ class ParlerModel:
 
     def describe(self) -> Mapping[str, Any]:
         """Return what `inspect` shows beside the components."""
-        config = self._source.read_config()
+        config = self._files().read_config()
         return {
             "sample rate": f"{self.sample_rate} Hz",
             "codebooks": config["decoder"].get("num_codebooks"),
@@ -145,7 +152,7 @@ class ParlerModel:
     @property
     def description(self) -> str:
         """How it speaks, in words."""
-        return self._prompt.description or self._source.description() or DEFAULT_DESCRIPTION
+        return self._prompt.description or self._files().description() or DEFAULT_DESCRIPTION
 
     def with_prompt(self, prompt: Prompt) -> ParlerModel:
         """Return this model with another description; recordings are not used by this system.
@@ -175,7 +182,9 @@ class ParlerModel:
         """
         if self._loaded.root is None:
             manifest = self.manifest
-            root = load_root(self._source) if manifest is None else _restore(self._source, manifest)
+            root = (
+                load_root(self._files()) if manifest is None else _restore(self._files(), manifest)
+            )
             self._loaded = replace(self._loaded, root=root)
             return root
         return self._loaded.root
@@ -243,7 +252,7 @@ class ParlerModel:
         """
         if not self._loaded.is_on_disk:
             raise ModelError(f"the compressed '{self.spec}' has no file yet; call save() first")
-        return self._source.files()
+        return self._files().files()
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
         """Write weights, settings, tokenizers, description and manifest, all or nothing.
@@ -270,13 +279,18 @@ class ParlerModel:
                 (partial / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         return directory
 
+    def _files(self) -> ParlerSource:
+        """Return the model's files, fetched once."""
+        self._source = self._source.fetched()
+        return self._source
+
     @property
     def _layers(self) -> tuple[LayerRecord, ...]:
         return self.manifest.layers if self.manifest else ()
 
     def _tokenizers(self) -> Tokenizers:
         if self._loaded.tokenizers is None:
-            found = load_tokenizers(self._source.directory(), self._source.read_config())
+            found = load_tokenizers(self._files().directory(), self._files().read_config())
             self._loaded = replace(self._loaded, tokenizers=found)
             return found
         return self._loaded.tokenizers

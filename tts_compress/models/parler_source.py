@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,9 +56,13 @@ class ParlerSource:
             )
 
     def directory(self) -> Path:
-        """Return the folder; what is on the hub is downloaded once."""
+        """Return the folder; what is on the hub is fetched as far as it is not here or changed."""
         path = Path(self.location)
         return path if path.is_dir() else _download(self.location)
+
+    def fetched(self) -> ParlerSource:
+        """Return the same at its folder, so that a hub is not asked again."""
+        return replace(self, location=str(self.directory()))
 
     def read_config(self) -> dict[str, Any]:
         """Return what `config.json` says."""

@@ -277,8 +277,10 @@ def test_a_hub_name_is_fetched_when_needed(
     model = open_parler("parler-tts/parler-tts-mini-v1", "it")
     assert not asked
     assert model.sample_rate == 44100
-    assert set(asked) == {"parler-tts/parler-tts-mini-v1"}
     assert len(model.synthesize(TEXT, seed=0).samples) > 0
+    assert model.with_prompt(Prompt(description="another")).files().weights
+    assert asked == ["parler-tts/parler-tts-mini-v1"]  # once
+    assert model.spec == "it"
 
 
 @pytest.mark.usefixtures("tiny_parler_dir")
