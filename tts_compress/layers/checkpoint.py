@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tts_compress.errors import ArtifactError, MissingExtraError
 from tts_compress.layers.base import CompressedLayer, Geometry, operator_of
 from tts_compress.layers.build import build_layer, is_layer, kernel_choices
+from tts_compress.layers.memory import release_freed
 from tts_compress.layers.structure import prepare, replace_module
 from tts_compress.layers.tensors_file import TensorsFile
 
@@ -81,6 +82,8 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
         except (KeyError, RuntimeError, ValueError) as error:
             raise ArtifactError(f"'{path}': layer '{layer.module}': {error}") from error
         replace_module(root, layer.module, built)
+        del state
+        release_freed()
     _fill(root, file, used, path)
 
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor
 
 from tts_compress.layers.integer import IntegerLayer, activation_codes
+from tts_compress.layers.layout import plain_view
 from tts_compress.layers.operators import outer_padding, pad
 
 if TYPE_CHECKING:
@@ -50,8 +51,11 @@ class Int8Conv1d(IntegerLayer):
             ValueError: An input is not finite.
         """
         values, _ = pad(self.geometry, inputs.float())
-        scale, zero_point = self._codes_of(values)
-        codes = torch.quantize_per_tensor(values, scale, zero_point, torch.quint8).int_repr()
+        plain = plain_view(values)
+        scale, zero_point = self._codes_of(plain)
+        rounded = torch.quantize_per_tensor(plain, scale, zero_point, torch.quint8)
+        codes = _as_bytes(rounded)
+        codes = codes if plain is values else codes.transpose(-1, -2)
         outputs: Tensor = torch.ops.onednn.qconv1d_pointwise(
             codes.unsqueeze(0) if codes.dim() == 2 else codes,
             scale,
@@ -85,6 +89,12 @@ class Int8Conv1d(IntegerLayer):
         return activation_codes(low, high)
 
 
+def _as_bytes(rounded: Tensor) -> Tensor:
+    """Return the codes of a quantized tensor without a copy, which `int_repr` makes."""
+    codes = torch.empty(0, dtype=torch.uint8)
+    return codes.set_(rounded.untyped_storage(), 0, rounded.shape, rounded.stride())
+
+
 _PLAIN_FP32_OUTPUT: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "")
 """The kernel's last arguments: scale, zero point and type of its output, and nothing fused."""
 
@@ -110,27 +120,32 @@ class Int8ConvTranspose1d(IntegerLayer):
         )
         inner = dict(state)
         if "bias" in state:
-            inner["bias"] = state["bias"].repeat_interleave(geometry.stride)
+            inner["bias"] = _repeat(state["bias"], geometry)
         self.phases = Int8Conv1d(plain, inner)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[batch, outputs, time]` in the type of the inputs."""
         shape = self.geometry
-        frames = inputs.shape[-1]
         phases = self.phases(inputs)
-        channels = phases.shape[-2] // shape.stride
-        woven = phases.reshape(*phases.shape[:-2], channels, shape.stride, -1)
-        woven = woven.transpose(-1, -2).flatten(-2)
-        length = (frames - 1) * shape.stride - 2 * shape.padding + shape.shape[2]
-        length += shape.output_padding
-        cropped: Tensor = woven[..., shape.padding : shape.padding + length]
+        outputs = phases.shape[-2] // shape.stride
+        if shape.groups == 1:
+            # With channels last the phases of a frame lie behind each other: time goes on.
+            frames = phases.transpose(-1, -2)
+            woven = frames.reshape(*frames.shape[:-2], -1, outputs).transpose(-1, -2)
+        else:
+            woven = phases.reshape(*phases.shape[:-2], outputs, shape.stride, -1)
+            woven = woven.transpose(-1, -2).flatten(-2)
+        length = (inputs.shape[-1] - 1) * shape.stride - 2 * shape.padding + shape.shape[2]
+        cropped: Tensor = woven[..., shape.padding : shape.padding + length + shape.output_padding]
         return cropped
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a file keeps."""
         state = self.phases.state()
         if "bias" in state:
-            state["bias"] = state["bias"][:: self.geometry.stride].clone()
+            outputs, stride = len(state["bias"]) // self.geometry.stride, self.geometry.stride
+            first = slice(None, None, stride) if self.geometry.groups > 1 else slice(outputs)
+            state["bias"] = state["bias"][first].clone()
         return state
 
 
@@ -149,4 +164,13 @@ def transposed_phases(weight: Tensor, geometry: Geometry) -> Tensor:
     padded = F.pad(weight, (0, reach * stride - weight.shape[2]))
     # [groups, inputs / groups, outputs / groups, reach, stride], the latest input first.
     parts = padded.reshape(groups, -1, weight.shape[1], reach, stride).flip(3)
-    return parts.permute(0, 2, 4, 1, 3).reshape(-1, weight.shape[0] // groups, reach)
+    # Phase by phase, where groups, whose channels have to stay together, allow it.
+    order = (0, 4, 2, 1, 3) if groups == 1 else (0, 2, 4, 1, 3)
+    return parts.permute(*order).reshape(-1, weight.shape[0] // groups, reach)
+
+
+def _repeat(bias: Tensor, geometry: Geometry) -> Tensor:
+    """Return a bias for every phase, in the order of `transposed_phases`."""
+    if geometry.groups == 1:
+        return bias.repeat(geometry.stride)
+    return bias.repeat_interleave(geometry.stride)

@@ -13,6 +13,7 @@ from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from tts_compress.layers.attention import open_attention
+from tts_compress.layers.snake import replace_snakes
 
 if TYPE_CHECKING:
     from typing import Any, TypeVar
@@ -38,9 +39,13 @@ def share(module: ModuleT) -> ModuleT:
 
 
 def prepare(root: nn.Module) -> nn.Module:
-    """Fold weight norm and open attention below a module, in place; return it."""
+    """Fold weight norm, open attention and exchange Snake below a module, in place; return it.
+
+    None of it changes what the module computes.
+    """
     fold_weight_norm(root)
     open_attention(root)
+    replace_snakes(root)
     return root
 
 
@@ -59,8 +64,8 @@ def fold_weight_norm(root: nn.Module) -> int:
                     hook.remove(module)
                 del module._forward_pre_hooks[key]  # noqa: SLF001
                 count += 1
-        for name in _normed(module):
-            parametrize.remove_parametrizations(module, name)
+        if _is_normed(module):
+            _fold_parametrizations(module)
             count += 1
     return count
 
@@ -72,12 +77,27 @@ def replace_module(root: nn.Module, name: str, module: nn.Module) -> None:
     setattr(holder, leaf, module.train(holder.training))
 
 
-def _normed(module: nn.Module) -> list[str]:
-    """Return the parameters that have weight norm in the new form, and nothing else, on them."""
+def _is_normed(module: nn.Module) -> bool:
+    """Return whether a module has weight norm in the new form, and no other parametrization."""
     if not parametrize.is_parametrized(module):
-        return []
-    found = module.parametrizations.items()  # type: ignore[operator, union-attr]
-    return [name for name, steps in found if [type(s) for s in steps] == [_WeightNorm]]
+        return False
+    found = module.parametrizations.values()  # type: ignore[operator]
+    return all([type(step) for step in steps] == [_WeightNorm] for steps in found)
+
+
+def _fold_parametrizations(module: nn.Module) -> None:
+    """Give a parametrized module its computed weights, and its class back.
+
+    `parametrize.remove_parametrizations` takes the property that computes a weight from the class,
+    which copies share with their original: removing it from one breaks the other.
+    """
+    parametrizations = module.parametrizations
+    assert isinstance(parametrizations, nn.ModuleDict)
+    weights = {name: getattr(module, name).detach() for name in parametrizations}
+    del module._modules["parametrizations"]  # noqa: SLF001  its own attribute access is overridden
+    module.__class__ = type(module).__bases__[0]
+    for name, weight in weights.items():
+        module.register_parameter(name, nn.Parameter(weight, requires_grad=False))
 
 
 def _values(module: nn.Module) -> list[Any]:
