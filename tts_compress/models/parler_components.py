@@ -43,7 +43,7 @@ def find_components(root: nn.Module, layers: Sequence[LayerRecord]) -> dict[str,
 
 
 def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -> Component:
-    from tts_compress.layers.base import CompressedLayer
+    from tts_compress.layers.base import CompressedLayer, operator_of
 
     operators: Counter[str] = Counter()
     parameters = size = 0
@@ -53,30 +53,27 @@ def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -
             continue
         if isinstance(part, CompressedLayer):
             inside = (*inside, f"{inner}.")
-            operators[part.geometry.operator] += 1
+            operator: str | None = part.geometry.operator
             parameters += math.prod(part.geometry.shape)
             stored = [value for key, value in part.state().items() if key != "bias"]
-        elif "parametrizations" in inner.split("."):
-            continue  # counted with the module whose weight they make
         else:
-            stored = _weights(part)
-            parameters += sum(tensor.numel() for tensor in stored)
-            operators[type(part).__name__.removeprefix("Parametrized")] += bool(stored)
+            operator = operator_of(part)
+            stored = _weights(part) if operator else []
+            # Weight norm keeps directions and, far fewer, lengths.
+            parameters += max((tensor.numel() for tensor in stored), default=0)
+        if operator:
+            operators[operator] += 1
         width = widths.get(f"{name}.{inner}" if inner else name)
         size += sum(tensor.numel() * (width or tensor.element_size()) for tensor in stored)
     return Component(
-        name=name, role=role, parameters=parameters, size_bytes=size, operators=+operators
+        name=name, role=role, parameters=parameters, size_bytes=size, operators=operators
     )
 
 
 def _weights(module: nn.Module) -> list[Tensor]:
-    """Return a module's own tensors that are matrices.
-
-    Biases, norms, scales and the like extend in one direction only, whatever their shape.
-    """
+    """Return what a file keeps of an operator's weight; of weight norm, both parts of it."""
     from torch.nn.utils import parametrize
 
-    held = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-    if parametrize.is_parametrized(module):
-        held += module.get_submodule("parametrizations").parameters()
-    return [tensor for tensor in held if sum(length > 1 for length in tensor.shape) > 1]
+    if parametrize.is_parametrized(module, "weight"):
+        return list(module.get_submodule("parametrizations.weight").parameters())
+    return [module.get_parameter("weight")]
