@@ -57,8 +57,18 @@ class F5Runtime:
 
         Raises:
             TextError: There is nothing to speak in the text.
+            ModelError: Upstream's code fails.
         """
         check_text(text)
+        try:
+            samples, sample_rate = self._infer(text)
+        # Of audio codecs that upstream's way of reading recordings may need, or of the modules.
+        except (ImportError, RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ModelError(f"f5_tts cannot speak {text[:40]!r}: {reason}") from error
+        return Audio(samples=np.asarray(samples, np.float32), sample_rate=sample_rate)
+
+    def _infer(self, text: str) -> tuple[Any, int]:
         with quiet():
             samples, sample_rate, _ = self._api.infer(
                 str(self._recording),
@@ -71,7 +81,7 @@ class F5Runtime:
                 sway_sampling_coef=self._options.sway_sampling_coef,
                 speed=self._options.speed,
             )
-        return Audio(samples=np.asarray(samples, np.float32), sample_rate=sample_rate)
+        return samples, sample_rate
 
 
 def check_text(text: str) -> None:
