@@ -50,6 +50,7 @@ def write_root(root: nn.Module, path: Path, layers: Sequence[LayerRecord] = ()) 
         for module, name, tensor in _tensors(root)
     }
     save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # the library makes files that only their owner can read
 
 
 def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> None:
