@@ -73,7 +73,7 @@ def prepare_reference(prompt: Prompt, spec: str) -> Reference:
         wave, sample_rate = _soundfile().read(cut, dtype="float32", always_2d=True)
     samples = torch.from_numpy(wave.T).mean(dim=0, keepdim=True)
     reference = Reference(samples=samples, sample_rate=sample_rate, text=text)
-    if reference.duration_s < _SHORTEST_S or not samples.any():
+    if reference.duration_s < _SHORTEST_S:
         raise ModelError(
             f"'{prompt.audio}' holds {reference.duration_s:.1f} s of sound; "
             f"give a recording of {_SHORTEST_S:g} to 12 s"
