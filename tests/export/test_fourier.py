@@ -50,6 +50,11 @@ def test_bands_are_those_of_librosa() -> None:
     assert torch.allclose(htk_filters(FrameSettings()), torch.from_numpy(expected).T, atol=1e-5)
 
 
+def test_silence_is_limited_as_upstream_does() -> None:
+    found = LogMel(FrameSettings())(torch.zeros(1, 4096))
+    assert torch.allclose(found, torch.tensor(1e-5).log())
+
+
 @pytest.mark.parametrize("samples", [1500, 4096, 5001])
 @pytest.mark.parametrize("window", [1024, 800])
 def test_log_mel_is_that_of_torch(samples: int, window: int) -> None:
