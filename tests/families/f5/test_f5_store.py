@@ -107,6 +107,8 @@ def test_an_original_is_saved_and_speaks_the_same(tiny_f5: F5Model, tmp_path: Pa
 def test_a_compressed_model_is_saved_and_speaks_the_same(
     tiny_f5: F5Model, compressed: F5Model, artifact: Path
 ) -> None:
+    from safetensors import safe_open
+
     manifest = read_manifest(artifact)
     assert manifest.size_bytes == (artifact / "model.safetensors").stat().st_size
     assert set(manifest.files) == {p.name for p in artifact.iterdir()} - {"manifest.json"}
@@ -114,6 +116,11 @@ def test_a_compressed_model_is_saved_and_speaks_the_same(
     assert opened.manifest == manifest
     assert opened.files().weights == (artifact / "model.safetensors",)
     assert artifact / "vocoder.yaml" in opened.files().settings
+    with safe_open(artifact / "model.safetensors", framework="np") as file:
+        kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+    assert kinds["transformer.proj_out.weight"] == "F16"
+    assert kinds["transformer.norm_out.linear.weight"] == "F32"
+    assert kinds["transformer.transformer_blocks.0.attn.to_q.weight"] == "I8"
     spoken = opened.synthesize(_TEXT, seed=0).samples
     # One output layer is rounded to 16 bits in the file only.
     in_memory = compressed.synthesize(_TEXT, seed=0).samples
