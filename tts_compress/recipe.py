@@ -39,9 +39,10 @@ Activations: TypeAlias = Literal["none", "float16", "bfloat16", "dynamic", "stat
 `bfloat16` are 16-bit floats, `dynamic` and `static` are 8-bit integers with ranges found at run
 time or before."""
 
-Algorithm: TypeAlias = Literal["rtn", "gptq"]
+Algorithm: TypeAlias = Literal["rtn", "gptq", "inc-rtn", "inc-gptq"]
 """`rtn` rounds each weight to nearest; `gptq` rounds one input after another and lets the later
-ones make up for the error on calibration data."""
+ones make up for the error on calibration data; `inc-rtn` and `inc-gptq` are the same by Intel
+Neural Compressor."""
 
 Format: TypeAlias = Literal["qdq", "qoperator"]
 """How an ONNX graph says `static`: `qdq` puts quantize-dequantize pairs around standard operators,
@@ -54,6 +55,13 @@ _ARITHMETIC: dict[Weights, tuple[Activations, ...]] = {
     "bfloat16": ("none", "bfloat16"),
     "int4": ("none",),
     "int8": ("none", "dynamic", "static"),
+}
+
+_WEIGHTS_OF: dict[Algorithm, tuple[Weights, ...]] = {
+    "rtn": (),  # goes with all
+    "gptq": ("int4", "int8"),
+    "inc-rtn": ("int4",),
+    "inc-gptq": ("int4",),
 }
 
 
@@ -105,7 +113,8 @@ class Rule(Config):
     """Inputs that share a scale, where weights have four bits."""
 
     algorithm: Algorithm = "rtn"
-    """How four-bit codes are chosen."""
+    """How the codes of linear layers are chosen: in four bits, and `gptq` also in `int8`. Other
+    layers are rounded to nearest."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Rule:
@@ -114,6 +123,12 @@ class Rule(Config):
             raise ValueError(
                 f"activations {self.activations!r} do not go with weights {self.weights!r}; "
                 f"accepted: {', '.join(allowed)}"
+            )
+        bits = _WEIGHTS_OF[self.algorithm]
+        if bits and self.weights not in bits:
+            raise ValueError(
+                f"algorithm {self.algorithm!r} does not go with weights {self.weights!r}; "
+                f"accepted: {', '.join(bits)}"
             )
         return self
 
@@ -149,14 +164,17 @@ class Recipe(ConfigFile):
     @model_validator(mode="after")
     def _calibrated_when_needed(self) -> Recipe:
         static = any(rule.activations == "static" for rule in self.component)
-        observed = static or any(rule.algorithm != "rtn" for rule in self.component)
+        observed = static or any(rule.algorithm.endswith("gptq") for rule in self.component)
         if observed and self.calibration is None:
             raise ValueError(
-                "a rule with static activations, or another algorithm than 'rtn', needs a "
-                "[calibration] table"
+                "a rule with static activations, or an algorithm that observes ('gptq', "
+                "'inc-gptq'), needs a [calibration] table"
             )
         if not observed and self.calibration is not None:
-            raise ValueError("[calibration] is given, but no rule has static activations")
+            raise ValueError(
+                "[calibration] is given, but no rule has static activations, or an algorithm that "
+                "observes ('gptq', 'inc-gptq')"
+            )
         if not static and self.format == "qoperator":
             raise ValueError(
                 "format 'qoperator' is a form of static activations, which no rule has; "

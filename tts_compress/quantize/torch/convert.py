@@ -21,10 +21,13 @@ from tts_compress.quantize.torch.decisions import (
     describe_untouched,
 )
 from tts_compress.quantize.torch.observe import observe_ranges
+from tts_compress.quantize.torch.weight_codes import choose_codes
 from tts_compress.targets import Choices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from torch import Tensor
 
     from tts_compress.calibrate.histogram import Range
     from tts_compress.progress import Progress
@@ -77,11 +80,12 @@ def convert(
     limits = _limits(copy, decisions, recipe, run)
     kernels = target.choices if target else Choices()
     weight_limit = target.weight_limit if target else 127
+    codes = choose_codes(copy, decisions, run, weight_limit=weight_limit, progress=progress)
     changed = [d for d in decisions if d.weights != "float32"]
     for done, decision in enumerate(changed):
         progress.advance("compress", done, len(changed))
         if is_layer(decision):
-            _exchange(copy, decision, limits, kernels, weight_limit)
+            _exchange(copy, decision, limits, kernels, weight_limit, codes)
         else:
             _round_stored(copy.get_submodule(decision.module), _STORED[decision.weights])
     progress.advance("compress", len(changed), len(changed))
@@ -130,6 +134,7 @@ def _exchange(
     limits: Mapping[str, Range],
     kernels: Choices,
     weight_limit: int,
+    codes: Mapping[str, Mapping[str, Tensor]],
 ) -> None:
     module = root.get_submodule(decision.module)
     try:
@@ -142,6 +147,7 @@ def _exchange(
         )
     except QuantizationError as error:
         raise QuantizationError(f"'{decision.module}': {error}") from error
+    state.update(codes.get(decision.module, {}))
     layer = build_layer(Geometry.of(module), decision, state, kernels)
     replace_module(root, decision.module, layer)
 

@@ -1,0 +1,313 @@
+"""GPTQ against a naive form of its own algorithm, against rounding to nearest, and end to end."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tts_compress.errors import QuantizationError
+from tts_compress.layers.codes import group_scales, round_channels, round_groups
+from tts_compress.layers.int4 import Int4Linear
+from tts_compress.layers.weight_only import Int8WeightOnly
+from tts_compress.quantize import compress
+from tts_compress.quantize.torch.gptq import gptq
+from tts_compress.quantize.torch.moments import observe_moments
+from tts_compress.recipe import Calibration, Recipe, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_FOUR_BITS = (-8, 7)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _inputs(seed: int, width: int, rows: int = 600) -> Tensor:
+    """Return inputs that vary together: 16 directions and a little noise."""
+    generator = torch.Generator().manual_seed(seed)
+    mixed = torch.randn(rows, 16, generator=generator) @ torch.randn(16, width, generator=generator)
+    return mixed / 4 + 0.2 * torch.randn(rows, width, generator=generator)
+
+
+def _weight(seed: int, outputs: int, inputs: int) -> Tensor:
+    return torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(seed)) / 8
+
+
+def _real(codes: Tensor, scales: Tensor) -> Tensor:
+    grouped = codes.double().view(*scales.shape, -1) * scales.double().unsqueeze(-1)
+    return grouped.view(codes.shape)
+
+
+def _naive(weight: Tensor, moments: Tensor, scales: Tensor, damping: float) -> Tensor:
+    """Return codes by the paper's greedy step, without blocks or Cholesky.
+
+    Of the inputs that are left the first is rounded, and the others take over its error by the
+    inverse of the moments that are left (equation 2), which loses that input by elimination
+    (equation 3).
+    """
+    left = moments.double().clone()
+    left += damping * left.diagonal().mean() * torch.eye(len(left), dtype=torch.float64)
+    inverse, rest = torch.linalg.inv(left), weight.double().clone()
+    group = weight.shape[1] // scales.shape[1]
+    codes = torch.zeros_like(weight, dtype=torch.int8)
+    for i in range(weight.shape[1]):
+        step = scales[:, i // group].double()
+        codes[:, i] = (rest[:, i] / step).round().clamp(*_FOUR_BITS).to(torch.int8)
+        error = (rest[:, i] - codes[:, i] * step) / inverse[i, i]
+        rest -= torch.outer(error, inverse[i])
+        inverse = inverse - torch.outer(inverse[:, i], inverse[i]) / inverse[i, i]
+    return codes
+
+
+@pytest.mark.parametrize(("outputs", "inputs", "group"), [(24, 192, 64), (7, 96, 16), (3, 320, 32)])
+def test_codes_are_those_of_the_naive_algorithm(outputs: int, inputs: int, group: int) -> None:
+    x, weight = _inputs(0, inputs), _weight(1, outputs, inputs)
+    moments, scales = x.t() @ x, group_scales(weight, group)
+    found = gptq(weight, moments, scales, _FOUR_BITS)
+    assert torch.equal(found, _naive(weight, moments, scales, damping=0.01))
+    assert (found != round_groups(weight, scales)).float().mean() > 0.1
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_output_error_is_far_below_that_of_rounding_to_nearest(seed: int, ordered: bool) -> None:
+    x, weight = _inputs(seed, 192), _weight(seed + 10, 48, 192)
+    scales = group_scales(weight, 64)
+    nearest = _real(round_groups(weight, scales), scales)
+    chosen = _real(gptq(weight, x.t() @ x, scales, _FOUR_BITS, ordered=ordered), scales)
+    errors = [float((x.double() @ (weight - w).t()).square().mean()) for w in (nearest, chosen)]
+    assert errors[1] < errors[0] / 4  # 6 dB
+
+
+def test_inputs_that_do_not_vary_together_are_rounded_to_nearest() -> None:
+    weight = _weight(0, 20, 128)
+    scales = group_scales(weight, 32)
+    nearest = round_groups(weight, scales)
+    energies = torch.diag(torch.rand(128, generator=torch.Generator().manual_seed(0)))
+    for moments in (torch.eye(128), energies, torch.zeros(128, 128)):
+        assert torch.equal(gptq(weight, moments, scales, _FOUR_BITS), nearest)
+        assert torch.equal(gptq(weight, moments, scales, _FOUR_BITS, ordered=True), nearest)
+
+
+def test_an_input_that_was_always_zero_is_rounded_to_nearest() -> None:
+    """Not forgotten: what calibration does not reach may still happen."""
+    x, weight = _inputs(0, 128), _weight(1, 20, 128)
+    x[:, [3, 77]] = 0
+    scales = group_scales(weight, 32)
+    codes = gptq(weight, x.t() @ x, scales, _FOUR_BITS)
+    assert torch.equal(codes[:, [3, 77]], round_groups(weight, scales)[:, [3, 77]])
+
+
+def test_how_much_calibration_there_was_does_not_matter() -> None:
+    x, weight = _inputs(0, 128), _weight(1, 20, 128)
+    scales = group_scales(weight, 32)
+    moments = (x.t() @ x).double()
+    once = gptq(weight, moments, scales, _FOUR_BITS)
+    assert torch.equal(gptq(weight, moments * 4096, scales, _FOUR_BITS), once)
+
+
+def test_one_scale_per_channel_gains_in_int8_too() -> None:
+    x, weight = _inputs(0, 96), _weight(1, 20, 96)
+    codes, scales = round_channels(weight, 0, 64)
+    chosen = gptq(weight, x.t() @ x, scales.unsqueeze(1), (-64, 64))
+    assert int(chosen.abs().max()) <= 64
+    errors = [
+        float((x.double() @ (weight - _real(c, scales.unsqueeze(1))).t()).square().mean())
+        for c in (codes, chosen)
+    ]
+    assert errors[1] < errors[0] / 4
+
+
+class _Net(nn.Module):
+    """Three projections of one input, one of them of it only at first, and a layer behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(32, 32, bias=False) for _ in range(4))
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        outputs: Tensor = self.q(x) + self.k(x)
+        x = x.clone()
+        outputs = outputs + self.v(x if self.calls % 3 == 1 else x.mul_(2))  # at the same address
+        return self.out(torch.relu(outputs))  # type: ignore[no-any-return]
+
+
+def _by_hand(net: _Net, batches: list[Tensor]) -> dict[str, Tensor]:
+    sums: dict[str, Tensor] = {}
+
+    def hook_for(name: str) -> Callable[..., None]:
+        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            x = inputs[0].reshape(-1, 32).double()
+            sums[name] = sums.get(name, torch.zeros(32, 32, dtype=torch.float64)) + x.t() @ x
+
+        return hook
+
+    hooks = [getattr(net, n).register_forward_pre_hook(hook_for(n)) for n in ("q", "k", "v", "out")]
+    for batch in batches:
+        net(batch)
+    for hook in hooks:
+        hook.remove()
+    return sums
+
+
+@pytest.mark.parametrize("rows", [1, 100, 700])
+@pytest.mark.parametrize("budget_bytes", [0, 2**30])
+@pytest.mark.parametrize("inference", [False, True])
+def test_moments_are_those_of_each_layer_however_many_passes(
+    rows: int, budget_bytes: int, inference: bool
+) -> None:
+    torch.manual_seed(0)
+    net = _Net()
+    batches = [torch.randn(2, rows, 32) for _ in range(6)]
+    passes = []
+
+    def run(module: nn.Module) -> None:
+        passes.append(threading.get_ident())
+        with torch.inference_mode(inference), torch.no_grad():
+            for batch in batches:
+                module(batch)
+
+    names = ("q", "k", "v", "out")
+    with torch.no_grad():
+        expected = _by_hand(net, batches)
+        found = list(observe_moments(net, names, run, budget_bytes=budget_bytes))
+    members = [names for names, _ in found]
+    assert ("q", "k") in members  # one sum for both
+    assert sorted(sum(members, ())) == sorted(names)
+    for shared, moments in found:
+        for name in shared:
+            torch.testing.assert_close(
+                moments.double(), expected[name], rtol=1e-4, atol=1e-3 * rows
+            )
+    # `v` sees other inputs than it began with: it gets a pass of its own.
+    assert len(passes) == (2 if budget_bytes else 3)
+
+
+def test_a_layer_that_runs_more_often_than_its_neighbour_does_not_share() -> None:
+    class Uneven(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(32, 8), nn.Linear(32, 8)
+
+        def forward(self, x: Tensor, again: bool) -> Tensor:
+            outputs: Tensor = self.a(x) + self.b(x) + (self.b(x) if again else 0)
+            return outputs
+
+    torch.manual_seed(0)
+    net, x = Uneven(), torch.randn(5, 32)
+
+    def run(module: nn.Module) -> None:
+        module(x, True)
+        module(x, False)
+
+    with torch.no_grad():
+        found = {m[0]: s for m, s in observe_moments(net, ("a", "b"), run)}
+    torch.testing.assert_close(found["a"], 2 * x.t() @ x)
+    torch.testing.assert_close(found["b"], 3 * x.t() @ x)
+
+
+def test_layers_calibration_never_runs_or_damages_are_an_error() -> None:
+    net = _Net()
+    with pytest.raises(QuantizationError, match="never ran 1 layers, such as 'out'"):
+        list(observe_moments(net, ("q", "out"), lambda _: net.q(torch.ones(1, 32))))
+    with pytest.raises(QuantizationError, match="the input of 'q' is not finite"):
+        list(observe_moments(net, ("q",), lambda _: net.q(torch.full((1, 32), float("nan")))))
+
+
+def _encoder() -> nn.Module:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+
+
+def _recipe(weights: Any = "int4", algorithm: Any = "gptq") -> Recipe:
+    rule = Rule(match="*", operators=("Linear",), weights=weights, group=32, algorithm=algorithm)
+    return Recipe(
+        version=1,
+        family="module",
+        scheme=f"{weights}-weight-only",
+        summary="linear layers by gptq",
+        calibration=None if algorithm == "rtn" else Calibration(),
+        component=(rule,),
+    )
+
+
+class _Told:
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, int, int]] = []
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        self.steps.append((stage, done, total))
+
+
+@pytest.mark.parametrize(("weights", "kind"), [("int4", Int4Linear), ("int8", Int8WeightOnly)])
+def test_a_module_is_compressed_with_a_recipe_that_says_so(
+    weights: str, kind: type[nn.Module]
+) -> None:
+    encoder, told = _encoder(), _Told()
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    batches = list(_inputs(0, 64, rows=640).view(8, 2, 40, 64))
+    outputs = {}
+    for algorithm in ("rtn", "gptq"):
+        recipe = _recipe(weights, algorithm)
+        small = compress(
+            encoder,
+            recipe.scheme,
+            recipe=recipe,
+            calibration=batches if algorithm == "gptq" else None,
+            progress=told,
+        )
+        assert sum(isinstance(module, kind) for module in small.modules()) == 12
+        with torch.no_grad():
+            outputs[algorithm] = torch.cat([small(batch) for batch in batches])
+    with torch.no_grad():
+        expected = torch.cat([encoder(batch) for batch in batches])
+    errors = {name: float((found - expected).square().mean()) for name, found in outputs.items()}
+    assert errors["gptq"] < errors["rtn"] / 2
+    assert all(torch.equal(encoder.state_dict()[name], value) for name, value in before.items())
+    assert ("calibrate", 8, 8) in told.steps
+    assert ("round", 12, 12) in told.steps
+
+
+def test_a_damaged_weight_is_an_error_before_calibration() -> None:
+    encoder = _encoder()
+    weight: Any = encoder.get_parameter("layers.1.linear2.weight")
+    weight.data[3, 5] = float("inf")
+    with pytest.raises(QuantizationError, match=r"'layers\.1\.linear2'.*not finite"):
+        compress(encoder, "int4-weight-only", recipe=_recipe(), calibration=[torch.ones(1, 3, 64)])
+
+
+@pytest.mark.parametrize("weights", ["float32", "float16", "bfloat16"])
+def test_there_is_no_choice_of_codes_without_codes(weights: Any) -> None:
+    with pytest.raises(ValueError, match=f"'gptq' does not go with weights '{weights}'"):
+        Rule(match="*", weights=weights, algorithm="gptq")
+
+
+def test_an_algorithm_that_observes_needs_calibration() -> None:
+    made = _recipe().model_dump()
+    with pytest.raises(ValueError, match=r"needs a \[calibration\] table"):
+        Recipe.model_validate(made | {"calibration": None})
+    rtn = (made["component"][0] | {"algorithm": "inc-rtn"},)
+    with pytest.raises(ValueError, match=r"\[calibration\] is given, but no rule"):
+        Recipe.model_validate(made | {"component": rtn})
+
+
+def test_the_same_calibration_gives_the_same_bytes() -> None:
+    encoder, batches = _encoder(), [_inputs(0, 64, rows=80).view(2, 40, 64)]
+    states = [
+        compress(encoder, "int4-weight-only", recipe=_recipe(), calibration=batches).state_dict()
+        for _ in range(2)
+    ]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

@@ -1,0 +1,75 @@
+"""Rounding one input after another, the later ones making up for the error of the earlier.
+
+Method: Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
+Transformers", arXiv:2210.17323, algorithm 1, with scales that are fixed beforehand.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["gptq"]
+
+_BLOCK = 128
+"""Inputs after which the rest of the weight is brought up to date at once."""
+
+
+def gptq(
+    weight: Tensor,
+    moments: Tensor,
+    scales: Tensor,
+    limits: tuple[int, int],
+    *,
+    damping: float = 0.01,
+    ordered: bool = False,
+) -> Tensor:
+    """Return the codes of a weight that keep the layer's output on calibration data.
+
+    Args:
+        weight: `[outputs, inputs]`, finite.
+        moments: Σ x xᵀ of the layer's inputs, `[inputs, inputs]`; what it is multiplied with does
+            not matter. Inputs that were always zero are rounded to nearest.
+        scales: `[outputs, groups]`; each is shared by inputs / groups neighbours.
+        limits: The lowest and the highest code.
+        damping: What is added to the moments' diagonal, as a share of its mean.
+        ordered: Begin with the inputs of most energy. Groups stay as they are.
+
+    Returns:
+        int8, `[outputs, inputs]`.
+    """
+    inputs = weight.shape[1]
+    order = torch.arange(inputs, device=weight.device)
+    if ordered:
+        order = torch.argsort(moments.diagonal(), descending=True)
+    factor = _error_factor(moments.double()[order][:, order], damping)
+    groups = order // (inputs // scales.shape[1])
+    # Rows are inputs from here on: they are contiguous.
+    rest = weight.double().t()[order].contiguous()
+    steps = scales.double().t()[groups]
+    codes = torch.empty_like(rest)
+    for start in range(0, inputs, _BLOCK):
+        end = min(start + _BLOCK, inputs)
+        errors = torch.empty_like(rest[start:end])
+        for i in range(start, end):
+            codes[i] = (rest[i] / steps[i]).round().clamp(*limits)
+            error = (rest[i] - codes[i] * steps[i]) / factor[i, i]
+            rest[i + 1 : end].addr_(factor[i, i + 1 : end], error, alpha=-1)
+            errors[i - start] = error
+        rest[end:].addmm_(factor[start:end, end:].t(), errors, alpha=-1)
+    result = torch.empty_like(codes)
+    result[order] = codes
+    return result.t().to(torch.int8).contiguous()
+
+
+def _error_factor(moments: Tensor, damping: float) -> Tensor:
+    """Return the upper triangle U with Uᵀ U the inverse of the damped moments, in FP64.
+
+    Its rows tell by how much the later inputs take over the error of one.
+    """
+    mean = moments.diagonal().mean()
+    # Without any input there is nothing to keep: the identity rounds to nearest.
+    moments.diagonal().add_(damping * mean if mean > 0 else 1.0)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(moments))
+    factor: Tensor = torch.linalg.cholesky(inverse, upper=True)
+    return factor

@@ -1,0 +1,130 @@
+"""Four-bit codes chosen by Intel Neural Compressor (`neural_compressor.torch.quantization`).
+
+It is handed one layer at a time: as a whole model it takes only stacks of transformer blocks.
+https://github.com/intel/neural-compressor/blob/master/docs/source/3x/PT_WeightOnlyQuant.md
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import chdir, contextmanager
+from importlib import import_module
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from tts_compress.errors import MissingExtraError, QuantizationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["inc_codes"]
+
+_DAMPING = 0.01
+"""What is added to the diagonal of the moments, as a share of its mean; its own default."""
+
+
+def inc_codes(weight: Tensor, moments: Tensor | None, group: int) -> tuple[Tensor, Tensor]:
+    """Return the codes and scales that Neural Compressor chooses for a linear layer.
+
+    Args:
+        weight: `[outputs, inputs]`, FP32, finite; `inputs` is a multiple of `group`.
+        moments: Σ x xᵀ of the layer's inputs for its GPTQ; None for its rounding to nearest.
+        group: Inputs that share a scale.
+
+    Returns:
+        Codes, int8 in [-8, 7], `[outputs, inputs]`, as it chose them; and its scales rounded to
+        bfloat16, `[outputs, inputs / group]`.
+
+    Raises:
+        MissingExtraError: It is not installed.
+        QuantizationError: What it returned is no weight of that kind.
+    """
+    # It keeps scales in float16, where small ones lose digits; powers of two lose none anywhere.
+    _, exponents = torch.frexp(weight.abs().amax(1, keepdim=True))
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    # A copy: it works in place.
+    layer.weight = nn.Parameter(torch.ldexp(weight, -exponents), requires_grad=False)
+    shell: Any = _Shell(layer)
+    settings = {"dtype": "int", "bits": 4, "use_sym": True, "group_size": group}
+    with _package() as quantization:
+        if moments is None:
+            shell = quantization.prepare(shell, quantization.RTNConfig(**settings))
+        else:
+            # `model_path` keeps it from looking for a checkpoint to download.
+            config = quantization.GPTQConfig(**settings, percdamp=0.0, model_path=".")
+            shell = quantization.prepare(shell, config)
+            shell(_inputs_with(moments))
+        packed = quantization.convert(shell).stack[0].layer
+    codes, scales = _unpack(packed)
+    if codes.shape != weight.shape or scales.shape != (len(weight), weight.shape[1] // group):
+        raise QuantizationError(
+            f"neural_compressor returned codes of shape {tuple(codes.shape)} and scales of shape "
+            f"{tuple(scales.shape)} for a weight of shape {tuple(weight.shape)}; use 'gptq'"
+        )
+    return codes, torch.ldexp(scales, exponents).to(torch.bfloat16)
+
+
+class _Block(nn.Module):
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.layer(inputs)
+        return outputs
+
+
+class _Shell(nn.Module):
+    """A layer as the only block of a stack, which is what its GPTQ looks for."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.stack = nn.ModuleList([_Block(layer)])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.stack[0](inputs)
+        return outputs
+
+
+def _inputs_with(moments: Tensor) -> Tensor:
+    """Return as many rows as there are inputs that have these moments: all that GPTQ uses of them.
+
+    They are damped here, which also leaves no input without energy: it would set its weights to 0.
+    """
+    damped = moments.double()
+    mean = damped.diagonal().mean()
+    damped = damped / mean if mean > 0 else torch.zeros_like(damped)
+    damped.diagonal().add_(_DAMPING)
+    rows: Tensor = torch.linalg.cholesky(damped, upper=True)
+    return rows.float()
+
+
+def _unpack(packed: Any) -> tuple[Tensor, Tensor]:
+    parts = packed.unpack()
+    codes = parts["int_weight"].to(torch.int32) - parts["zp"].to(torch.int32).repeat_interleave(
+        packed.group_size, 1
+    )
+    if int(codes.min()) < -8 or int(codes.max()) > 7:
+        raise QuantizationError(
+            f"neural_compressor returned codes from {int(codes.min())} to {int(codes.max())} in "
+            "the place of four bits; use 'gptq'"
+        )
+    return codes.to(torch.int8), parts["scales"].float()
+
+
+@contextmanager
+def _package() -> Iterator[Any]:
+    """Give the package, kept from telling of every layer and from leaving a folder behind."""
+    before = logging.root.manager.disable
+    # It makes its folder in the current directory, on import and later.
+    with TemporaryDirectory() as folder, chdir(folder):
+        logging.disable(logging.WARNING)  # its own logger does not exist before the import
+        try:
+            yield import_module("neural_compressor.torch.quantization")
+        except ImportError as error:
+            raise MissingExtraError(error.name or "neural_compressor", "inc") from error
+        finally:
+            logging.disable(before)
