@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.errors import ModelError
+from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.base import ModelFiles, Prompt
-from tts_compress.models.f5_package import official
+from tts_compress.models.f5_package import EXTRA, official
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from importlib.resources.abc import Traversable
 
 __all__ = [
     "CONFIG",
@@ -135,9 +134,15 @@ def download_release(name: str) -> F5Files:
 
 
 def _package() -> Path:
-    """Return the folder that f5_tts is installed in; it may have no `__init__.py`."""
-    folders: Iterable[str | Traversable] = official("f5_tts").__path__
-    return next(Path(str(folder)) for folder in folders)
+    """Return the folder that f5_tts is installed in.
+
+    It is a namespace, which other projects' folders of that name may join.
+    """
+    folders = [Path(str(folder)) for folder in official("f5_tts").__path__]
+    for folder in folders:
+        if (folder / "configs").is_dir():
+            return folder
+    raise MissingExtraError("f5_tts", EXTRA)
 
 
 def _download(url: str, name: str) -> Path:

@@ -36,7 +36,7 @@ def official(name: str) -> Any:
 
         offer_torchaudio()
         offer_f5_trainer()
-        with warnings.catch_warnings(), quiet():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of programs that other audio formats need
             return import_module(name)
     except ImportError as error:
