@@ -164,11 +164,19 @@ def test_wrong_options(changes: dict[str, Any], message: str) -> None:
 
 
 def test_other_networks_are_refused(
-    make_dit: Callable[..., Any], make_vocos: Callable[..., Any], tmp_path: Path
+    f5_module: Callable[[str], Any],
+    make_dit: Callable[..., Any],
+    make_vocos: Callable[..., Any],
+    tmp_path: Path,
 ) -> None:
     vocos = make_vocos()
     with pytest.raises(ModelError, match="Linear has no rotary_embed; only F5-TTS' DiT"):
         export_f5(torch.nn.Linear(1, 1), vocos, tmp_path)
+    sizes = {"dim": 64, "depth": 2, "heads": 2, "dim_head": 32, "text_num_embeds": 60}
+    for kind, missing in (("UNetT", "transformer_blocks"), ("MMDiT", "input_embed")):
+        other = getattr(f5_module("f5_tts.model"), kind)(**sizes)
+        with pytest.raises(ModelError, match=f"{kind} has no {missing}; only F5-TTS' DiT"):
+            export_f5(other, vocos, tmp_path)
     spreading = make_dit(text_embedding_average_upsampling=True)
     with pytest.raises(ModelError, match="spreads its text evenly"):
         export_f5(spreading, vocos, tmp_path)

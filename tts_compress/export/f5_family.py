@@ -12,7 +12,7 @@ from tts_compress.export.f5_preprocess import Conditioning
 from tts_compress.export.f5_settings import F5GraphOptions, schedule
 from tts_compress.export.feeds import feeds_writer, observed
 from tts_compress.export.mel import FrameSettings
-from tts_compress.export.vocos import export_vocos
+from tts_compress.export.vocos import export_vocos, transform_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -119,7 +119,7 @@ class _StepObserver:
 def _options(model: TorchModel, root: Any) -> F5GraphOptions:
     """Return what is constant in a model's graphs: its solver, and the sizes of its frames."""
     solver: Any = getattr(model, "options", F5GraphOptions())
-    transform = root.vocoder.head.istft
+    transform = transform_of(root.vocoder)
     return F5GraphOptions(
         nfe_step=solver.nfe_step,
         cfg_strength=solver.cfg_strength,

@@ -14,7 +14,7 @@ from tts_compress.export.shells import copy_shell
 
 __all__ = ["Conditioning", "Preprocess", "TextEncoder"]
 
-_PARTS = ("rotary_embed", "time_embed", "text_embed", "transformer_blocks", "norm_out")
+_PARTS = ("rotary_embed", "time_embed", "text_embed", "input_embed", "transformer_blocks")
 """What only the DiT has all of."""
 
 _ROTATION_BASE = 10_000.0

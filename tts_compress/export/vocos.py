@@ -13,7 +13,7 @@ from tts_compress.export.fourier import InverseFourier
 from tts_compress.export.shells import copy_shell
 from tts_compress.export.tracing import Signature, trace, write_graph
 
-__all__ = ["VocosGraph", "export_vocos"]
+__all__ = ["VocosGraph", "export_vocos", "transform_of"]
 
 _LOUDEST = 100.0
 """What Vocos' own head limits magnitudes to."""
@@ -33,12 +33,8 @@ class VocosGraph(nn.Module):
 
     def __init__(self, vocos: nn.Module) -> None:
         super().__init__()
+        transform = transform_of(vocos)
         shell: Any = copy_shell(vocos)
-        transform = getattr(getattr(shell, "head", None), "istft", None)
-        if transform is None or not hasattr(shell, "backbone"):
-            raise ModelError(
-                f"{type(vocos).__name__} is no Vocos with an ISTFT head; only that can be exported"
-            )
         if getattr(shell.backbone, "adanorm", False):
             raise ModelError("a Vocos that is told a bandwidth cannot be exported; give a mel one")
         self.backbone = shell.backbone
@@ -60,6 +56,20 @@ class VocosGraph(nn.Module):
             magnitudes * torch.cos(phases), magnitudes * torch.sin(phases)
         )
         return audio
+
+
+def transform_of(vocos: nn.Module) -> Any:
+    """Return the official inverse transform, which knows the sizes of frames.
+
+    Raises:
+        ModelError: The module is no Vocos that has one.
+    """
+    transform = getattr(getattr(vocos, "head", None), "istft", None)
+    if transform is None or not hasattr(vocos, "backbone"):
+        raise ModelError(
+            f"{type(vocos).__name__} is no Vocos with an ISTFT head; only that can be exported"
+        )
+    return transform
 
 
 def export_vocos(vocos: nn.Module, path: Path | str) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -151,23 +153,35 @@ def test_compressed_vocoder_speaks_in_the_official_object(
 
 
 def test_refusals(folder: Path, tiny_f5: F5Model, tmp_path: Path) -> None:
+    from torch import nn
+
+    other = _with_vocoder(tiny_f5, nn.Identity())
+    with pytest.raises(ModelError, match="Identity is no Vocos with an ISTFT head"):
+        export(other, tmp_path / "none")
+    assert not list(tmp_path.iterdir())
     with pytest.raises(ArtifactError, match="exists"):
         export(tiny_f5, folder)
     with pytest.raises(ArtifactError, match="no folder"):
         record_feeds(tiny_f5, [_TEXT], tmp_path / "none")
 
 
+@dataclass
 class Other:
-    """A model of a family that has no export."""
+    """A model that cannot be exported."""
 
-    family = "piper"
-    manifest = None
+    family: str
+    manifest: Any
+    spec: str = "other"
 
 
-def test_other_families_are_refused(tmp_path: Path) -> None:
-    other: Any = Other()
+def test_other_families_and_compressed_models_are_refused(tmp_path: Path) -> None:
+    other: Any = Other("piper", None)
     with pytest.raises(ModelError, match="'piper' cannot be exported; those that can are f5-tts"):
         export(other, tmp_path / "none")
+    compressed: Any = Other("f5-tts", SimpleNamespace(scheme="int8"))
+    with pytest.raises(ModelError, match=r"'other' is compressed \(int8\); export the original"):
+        record_feeds(compressed, [_TEXT], tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def _with_vocoder(model: F5Model, vocoder: Any) -> F5Model:
