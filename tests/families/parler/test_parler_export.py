@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from tts_compress.models.parler import open_parler
+from tts_compress.models.parler_package import load_packages
 from tts_compress.quantize import compress
 
 pytest.importorskip("torch")
@@ -77,6 +80,26 @@ def test_every_scheme_speaks_in_the_official_object(
     distance = snr_db(reference.samples, candidate.samples)
     assert distance >= _BOUNDS_DB[scheme]
     assert (small / path.name).stat().st_size < path.stat().st_size
+
+
+@pytest.mark.slow
+def test_the_older_codec_in_the_official_object(
+    make_parler_dir: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Its weights carry weight norm, its codes have one dimension more, and it is large."""
+    parler, _ = load_packages()
+    codec = parler.DACConfig(num_codebooks=9, codebook_size=64, latent_dim=16)
+    directory = make_parler_dir("exported-wrapped", codec=codec)
+    model = open_parler(str(directory), f"parler-tts:{directory}")
+    export(model, tmp_path / "graphs")
+    files = record_feeds(model, [_TEXT], tmp_path)
+    with np.load(files[0]) as arrays:
+        assert arrays["0/codes"].ndim == 3
+    expected = model.synthesize(_TEXT, seed=1).samples
+    exchanged = _with_codec(model, tmp_path / "graphs" / "audio_encoder.onnx")
+    found = exchanged.synthesize(_TEXT, seed=1).samples
+    assert np.abs(found - expected).max() < 1e-3 * np.abs(expected).max()
+    shutil.rmtree(directory)
 
 
 def _with_codec(model: ParlerModel, path: Path) -> ParlerModel:
