@@ -124,7 +124,7 @@ def _package() -> Iterator[Any]:
         logging.disable(logging.WARNING)  # its own logger does not exist before the import
         try:
             yield import_module("neural_compressor.torch.quantization")
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise MissingExtraError(error.name or "neural_compressor", "inc") from error
         finally:
             logging.disable(before)
