@@ -115,6 +115,33 @@ def test_weights_that_only_a_file_stores_in_sixteen_bits(net: Net, tmp_path: Pat
     assert "ConvTranspose1d float16/none" in done.counts
 
 
+def test_shared_weights_stay_shared_when_a_file_stores_them_in_sixteen_bits(
+    net: Net, tmp_path: Path
+) -> None:
+    shipped = find_recipe("module", "int8-weight-only")
+    rules = [r.model_copy(update={"weights": "float16"}) for r in shipped.component]
+    recipe = shipped.model_copy(update={"component": tuple(rules)})
+    done = convert(net, recipe, None, target=None, progress=Silent())
+    assert isinstance(done.root, Net)
+    assert done.root.head.weight is done.root.embed.weight
+    path = tmp_path / "model.safetensors"
+    write_root(done.root, path, done.layers)
+    other = Net().eval()
+    restore_root(other, done.layers, path)
+    assert torch.equal(other(IDS), done.root(IDS))
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int8-weight-only"])
+def test_a_root_that_is_itself_a_layer(tmp_path: Path, scheme: str) -> None:
+    linear, x = nn.Linear(64, 32), torch.randn(3, 64)
+    done = convert(linear, find_recipe("module", scheme), None, target=None, progress=Silent())
+    path = tmp_path / "model.safetensors"
+    write_root(done.root, path, done.layers)
+    again = restore_root(nn.Linear(64, 32), done.layers, path)
+    assert torch.equal(again(x), done.root(x))
+    assert not isinstance(again, nn.Linear)
+
+
 def test_other_architectures_and_damaged_files_are_refused(net: Net, tmp_path: Path) -> None:
     done = _compressed(net, "int8")
     path = tmp_path / "model.safetensors"

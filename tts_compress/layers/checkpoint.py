@@ -53,7 +53,7 @@ def write_root(root: nn.Module, path: Path, layers: Sequence[LayerRecord] = ()) 
     path.chmod(0o644)  # the library makes files that only their owner can read
 
 
-def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> None:
+def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> nn.Module:
     """Fill a tree of modules from a file that `write_root` wrote, in place.
 
     Weights are read one by one, and what is compressed never becomes FP32: the peak of memory is
@@ -64,17 +64,20 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
         layers: What was decided for its layers; empty if it is not compressed.
         path: The file.
 
+    Returns:
+        The root; another module only if the root itself is a layer that is compressed.
+
     Raises:
         ArtifactError: The file's tensors are not those of the modules.
     """
     file = TensorsFile(path)
     if layers:
-        prepare(root)
+        root = prepare(root)
     kernels, used = kernel_choices(), set()
     for layer in layers:
         if not is_layer(layer):
             continue
-        prefix = f"{layer.module}."
+        prefix = f"{layer.module}." if layer.module else ""
         state = {name: file.read(prefix + name) for name in _STATE if prefix + name in file.names}
         used |= {prefix + name for name in state}
         module = _find(root, layer, path)
@@ -82,10 +85,11 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
             built = build_layer(Geometry.of(module), layer, state, kernels)
         except (KeyError, RuntimeError, ValueError) as error:
             raise ArtifactError(f"'{path}': layer '{layer.module}': {error}") from error
-        replace_module(root, layer.module, built)
+        root = replace_module(root, layer.module, built)
         del state
         release_freed()
     _fill(root, file, used, path)
+    return root
 
 
 def stored_bytes(module: nn.Module) -> int:

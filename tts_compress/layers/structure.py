@@ -43,10 +43,11 @@ def prepare(root: nn.Module) -> nn.Module:
 
     None of it changes what the module computes.
     """
-    fold_weight_norm(root)
-    open_attention(root)
-    replace_snakes(root)
-    return root
+    holder = nn.ModuleList([root])  # the module may itself be one of those
+    fold_weight_norm(holder)
+    open_attention(holder)
+    replace_snakes(holder)
+    return holder[0]
 
 
 def fold_weight_norm(root: nn.Module) -> int:
@@ -70,11 +71,18 @@ def fold_weight_norm(root: nn.Module) -> int:
     return count
 
 
-def replace_module(root: nn.Module, name: str, module: nn.Module) -> None:
-    """Put a module in the place of the one of that dotted name, in place."""
+def replace_module(root: nn.Module, name: str, module: nn.Module) -> nn.Module:
+    """Put a module in the place of the one of that dotted name, in place.
+
+    Returns:
+        The root, or the module if it takes the root's own place (an empty name).
+    """
+    if not name:
+        return module.train(root.training)
     parent, _, leaf = name.rpartition(".")
     holder = root.get_submodule(parent)
     setattr(holder, leaf, module.train(holder.training))
+    return root
 
 
 def _is_normed(module: nn.Module) -> bool:

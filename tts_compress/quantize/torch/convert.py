@@ -82,12 +82,13 @@ def convert(
     weight_limit = target.weight_limit if target else 127
     codes = choose_codes(copy, decisions, run, weight_limit=weight_limit, progress=progress)
     changed = [d for d in decisions if d.weights != "float32"]
+    rounded: dict[int, nn.Parameter] = {}
     for done, decision in enumerate(changed):
         progress.advance("compress", done, len(changed))
         if is_layer(decision):
-            _exchange(copy, decision, limits, kernels, weight_limit, codes)
+            copy = _exchange(copy, decision, limits, kernels, weight_limit, codes)
         else:
-            _round_stored(copy.get_submodule(decision.module), _STORED[decision.weights])
+            _round_stored(copy.get_submodule(decision.module), _STORED[decision.weights], rounded)
     progress.advance("compress", len(changed), len(changed))
     promised, held = count_decisions(decisions), count_layers(copy, decisions)
     if promised != held:
@@ -135,7 +136,7 @@ def _exchange(
     kernels: Choices,
     weight_limit: int,
     codes: Mapping[str, Mapping[str, Tensor]],
-) -> None:
+) -> nn.Module:
     module = root.get_submodule(decision.module)
     try:
         state = layer_state(
@@ -149,16 +150,26 @@ def _exchange(
         raise QuantizationError(f"'{decision.module}': {error}") from error
     state.update(codes.get(decision.module, {}))
     layer = build_layer(Geometry.of(module), decision, state, kernels)
-    replace_module(root, decision.module, layer)
+    return replace_module(root, decision.module, layer)
 
 
-def _round_stored(module: nn.Module, kind: torch.dtype) -> None:
-    """Give a module the weights that a file of another type will give it back."""
+def _round_stored(module: nn.Module, kind: torch.dtype, done: dict[int, nn.Parameter]) -> None:
+    """Give a module the weights that a file of another type will give it back.
+
+    Args:
+        module: Whose own parameters are rounded.
+        kind: The type in the file.
+        done: Those rounded before, by the original's identity: what modules share stays shared.
+    """
     for name, parameter in list(module.named_parameters(recurse=False)):
-        rounded = parameter.to(kind).to(parameter.dtype)
-        if not torch.isfinite(rounded).all():
-            raise QuantizationError(f"a weight {parameter.abs().max():g} is too large for {kind}")
-        setattr(module, name, nn.Parameter(rounded, requires_grad=False))
+        if id(parameter) not in done:
+            values = parameter.to(kind).to(parameter.dtype)
+            if not torch.isfinite(values).all():
+                largest = parameter.abs().max()
+                raise QuantizationError(f"a weight of {largest:g} is too large for {kind}")
+            made = nn.Parameter(values, requires_grad=False)
+            done[id(parameter)] = done[id(made)] = made
+        setattr(module, name, done[id(parameter)])
 
 
 def _record(decision: Decision) -> LayerRecord:

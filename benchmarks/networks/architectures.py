@@ -1,0 +1,212 @@
+"""The networks, built by their own packages at published sizes, and one call of each."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from tts_compress.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["NETWORKS", "Network", "find_network"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """How a network is built, under its component's name for the recipes, and called."""
+
+    name: str
+    family: str
+    summary: str
+    make: Callable[[], nn.Module]
+    """Builds it with random weights."""
+
+    call: Callable[[nn.Module], Callable[[], torch.Tensor]]
+    """Returns what runs a root of this kind once, after what is not timed is prepared."""
+
+    def root(self) -> nn.Module:
+        """Return it with seeded weights, all of which matter."""
+        torch.manual_seed(0)
+        root = self.make().eval()
+        _fill_zeros(root)
+        return root
+
+    def skeleton(self) -> nn.Module:
+        """Return it without memory for its weights, as loading builds it.
+
+        Raises:
+            ModelError: A package is not installed.
+        """
+        try:
+            accelerate = importlib.import_module("accelerate")
+        except ImportError as error:
+            raise ModelError("accelerate is not installed; pip install accelerate") from error
+        with accelerate.init_empty_weights(include_buffers=False):
+            return self.make().eval()
+
+
+def find_network(name: str) -> Network:
+    """Return how a network is built and called.
+
+    Raises:
+        MissingExtraError: Its package is not installed.
+    """
+    torch.manual_seed(1)  # of its inputs
+    return NETWORKS[name]()
+
+
+def _dit() -> Network:
+    from tts_compress.models.f5_package import official, quiet
+
+    kind = official("f5_tts.model").DiT
+    arch = {
+        "dim": 1024,
+        "depth": 22,
+        "heads": 16,
+        "ff_mult": 2,
+        "text_dim": 512,
+        "text_mask_padding": True,
+        "conv_layers": 4,
+        "pe_attn_head": None,
+        "attn_backend": "torch",
+        "attn_mask_enabled": False,
+    }
+
+    def make() -> nn.Module:
+        with quiet():
+            return nn.ModuleDict({"transformer": kind(**arch, text_num_embeds=2545, mel_dim=100)})
+
+    inputs = {
+        "x": torch.randn(1, 600, 100),
+        "cond": torch.randn(1, 600, 100),
+        "text": torch.randint(0, 2000, (1, 120)),
+        "time": torch.tensor(0.3),
+        "mask": torch.ones(1, 600, dtype=torch.bool),
+    }
+
+    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
+        return lambda: root["transformer"](**inputs, cfg_infer=True, cache=False)  # type: ignore[index]
+
+    summary = "F5-TTS v1 Base: one step of the diffusion transformer, 2 × 600 frames (guidance)"
+    return Network(name="dit", family="f5-tts", summary=summary, make=make, call=call)
+
+
+def _vocos() -> Network:
+    from tts_compress.models.f5_package import official
+
+    official("vocos")
+    models, heads = (importlib.import_module(f"vocos.{name}") for name in ("models", "heads"))
+
+    def make() -> nn.Module:
+        backbone = models.VocosBackbone(100, 512, 1536, 8)
+        parts = {"backbone": backbone, "head": heads.ISTFTHead(512, 1024, 256)}
+        return nn.ModuleDict({"vocoder": nn.ModuleDict(parts)})
+
+    mel = torch.randn(1, 100, 600)
+
+    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
+        vocoder: Any = root["vocoder"]  # type: ignore[index]
+        return lambda: vocoder["head"](vocoder["backbone"](mel))
+
+    summary = "Vocos 24 kHz: 600 frames, 6.4 s of audio"
+    return Network(name="vocos", family="f5-tts", summary=summary, make=make, call=call)
+
+
+def _parler_decoder() -> Network:
+    from tts_compress.models.parler_package import load_packages
+
+    parler, transformers = load_packages()
+    transformers.logging.set_verbosity_error()
+    config = parler.ParlerTTSDecoderConfig(
+        vocab_size=1088,
+        max_position_embeddings=4096,
+        num_hidden_layers=24,
+        ffn_dim=4096,
+        num_attention_heads=16,
+        hidden_size=1024,
+        num_codebooks=9,
+        pad_token_id=1024,
+        eos_token_id=1024,
+        bos_token_id=1025,
+    )
+    config._attn_implementation = "sdpa"  # noqa: SLF001  what from_pretrained chooses
+    caches = transformers.cache_utils
+    described = torch.randn(1, 40, 1024)
+    prompt, token = torch.randint(0, 1024, (9, 100)), torch.randint(0, 1024, (9, 1))
+
+    def make() -> nn.Module:
+        return nn.ModuleDict({"decoder": parler.ParlerTTSForCausalLM(config)})
+
+    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
+        decoder: Any = root["decoder"]  # type: ignore[index]
+        shared = {"encoder_hidden_states": described, "use_cache": True}
+        cache = caches.EncoderDecoderCache(caches.DynamicCache(), caches.DynamicCache())
+        positions = torch.arange(100)
+        decoder(input_ids=prompt, past_key_values=cache, cache_position=positions, **shared)
+
+        def step() -> torch.Tensor:
+            cache.self_attention_cache.crop(100)
+            at = torch.tensor([100])
+            found = decoder(input_ids=token, past_key_values=cache, cache_position=at, **shared)
+            logits: torch.Tensor = found.logits
+            return logits
+
+        return step
+
+    summary = "Parler-TTS mini: one step of the decoder, batch 1, 100 steps in the cache"
+    return Network(
+        name="parler-decoder", family="parler-tts", summary=summary, make=make, call=call
+    )
+
+
+def _dac() -> Network:
+    from tts_compress.models.parler_package import load_packages
+
+    parler, _ = load_packages()
+    config = parler.DACConfig(
+        num_codebooks=9,
+        model_bitrate=8,
+        codebook_size=1024,
+        latent_dim=1024,
+        frame_rate=86,
+        sampling_rate=44100,
+    )
+
+    def make() -> nn.Module:
+        return nn.ModuleDict({"audio_encoder": parler.DACModel(config)})
+
+    codes = torch.randint(0, 1024, (1, 1, 9, 172))
+
+    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
+        codec: Any = root["audio_encoder"]  # type: ignore[index]
+
+        def decode() -> torch.Tensor:
+            audio: torch.Tensor = codec.decode(codes, audio_scales=[None])[0]
+            return audio
+
+        return decode
+
+    summary = "DAC 44.1 kHz: decoding 172 frames, 2 s of audio"
+    return Network(name="dac", family="parler-tts", summary=summary, make=make, call=call)
+
+
+NETWORKS: dict[str, Callable[[], Network]] = {
+    "dit": _dit,
+    "vocos": _vocos,
+    "parler-decoder": _parler_decoder,
+    "dac": _dac,
+}
+
+
+@torch.no_grad()
+def _fill_zeros(root: nn.Module) -> None:
+    """Give values to what training begins with as zeros, so that every layer matters."""
+    for parameter in root.parameters():
+        if parameter.dim() > 1 and not parameter.any():
+            nn.init.normal_(parameter, std=0.02)

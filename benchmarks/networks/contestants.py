@@ -1,0 +1,104 @@
+"""FP32, what is in use today, and our schemes, each as a module of the same structure."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from tts_compress.layers.structure import share
+from tts_compress.progress import Silent
+from tts_compress.quantize.torch.convert import Converted, convert
+from tts_compress.recipe import find_recipe
+from tts_compress.targets import find_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.networks.architectures import Network
+
+__all__ = ["COMPILED", "PEERS", "make_peer", "make_scheme"]
+
+
+def make_scheme(network: Network, root: nn.Module, scheme: str) -> Converted:
+    """Return a network compressed by its family's recipe."""
+    recipe = find_recipe(network.family, scheme)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return convert(root, recipe, None, target=find_target(), progress=Silent())
+
+
+def make_peer(network: Network, root: nn.Module, name: str) -> Callable[[], torch.Tensor]:
+    """Return what runs a network as a peer does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what torch deprecates is what people use
+        return PEERS[name](network, root)
+
+
+def _fp32(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
+    return network.call(root)
+
+
+def _compiled(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
+    return network.call(_compile(share(root)))
+
+
+def _autocast(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
+    run = network.call(root)
+
+    def step() -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return run()
+
+    return step
+
+
+def _torch_ao(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
+    quantization = importlib.import_module("torch.ao.quantization")
+    small = quantization.quantize_dynamic(share(root), {nn.Linear}, inplace=True)
+    return network.call(small)
+
+
+def _torchao(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
+    return network.call(_by_torchao(root))
+
+
+def _torchao_compiled(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
+    inductor: Any = importlib.import_module("torch._inductor.config")
+    small = _by_torchao(root)
+    with inductor.patch(freezing=True):
+        run = network.call(_compile(small))
+        for _ in range(2):
+            run()
+    return run
+
+
+def _by_torchao(root: nn.Module) -> nn.Module:
+    torchao = importlib.import_module("torchao.quantization")
+    config = torchao.Int8DynamicActivationInt8WeightConfig(version=2)
+    small = share(root)
+    torchao.quantize_(small, config)
+    return small
+
+
+def _compile(root: nn.Module) -> nn.Module:
+    """Compile each child in place, for inputs of any length; return the root."""
+    for child in root.children():
+        child.compile(dynamic=False)
+    return root
+
+
+COMPILED = ("fp32 compiled", "torchao int8 compiled")
+"""Those that take minutes to make."""
+
+PEERS: dict[str, Callable[[Network, nn.Module], Callable[[], torch.Tensor]]] = {
+    "fp32": _fp32,
+    "fp32 compiled": _compiled,
+    "bf16 autocast": _autocast,
+    "torch.ao dynamic": _torch_ao,
+    "torchao int8": _torchao,
+    "torchao int8 compiled": _torchao_compiled,
+}
