@@ -75,7 +75,7 @@ class Case:
         convolutions = {n.output[0] for n in self.layers if n.op_type == "Conv"}
         if (self.choice, alternative) != ("upsampling", "real"):
             convolutions |= {n.output[0] for n in self.layers if n.op_type == "ConvTranspose"}
-        chosen = target.choices.model_dump(exclude={"upsampling", "narrowest"})
+        chosen = target.choices.model_dump(exclude={"upsampling", "narrowest", "torch_linear"})
         if self.choice in chosen:
             chosen[self.choice] = alternative
         return IntegerPlan(

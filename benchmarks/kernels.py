@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.kernel_graphs import CASES, Case
+from benchmarks.torch_kernels import measure_torch
 from tts_compress.artifact import write_text_atomically
 from tts_compress.environment import describe_environment
 from tts_compress.errors import TTSCompressError
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         target = find_target(options.target)
         with progress_bars() as progress:
             figures = measure(target, max(options.rounds, 1), progress)
+            figures += measure_torch(max(options.rounds, 1), progress)
         write_text_atomically(options.output, to_toml(_measured(target, figures, options.rounds)))
     except TTSCompressError as error:
         print(f"kernels: {error}", file=sys.stderr)
@@ -75,7 +77,8 @@ def choose(figures: Sequence[Figures], now: Choices) -> Choices:
 
     What is chosen now stays where nothing is clearly faster.
     """
-    chosen: dict[str, Any] = {"narrowest": _narrowest(figures, now.narrowest)}
+    chosen: dict[str, Any] = now.model_dump()
+    chosen["narrowest"] = _narrowest(figures, now.narrowest)
     for choice in {row.choice for row in figures} - {"narrowest"}:
         rows = [row.us for row in figures if row.choice == choice]
         means = {n: float(np.exp(np.mean([np.log(us[n]) for us in rows]))) for n in rows[0]}
@@ -107,7 +110,11 @@ def _measured(target: Target, figures: Sequence[Figures], rounds: int) -> Target
         features=environment.processor.features,
         threads=1,
         rounds=rounds,
-        packages={name: environment.packages[name] for name in ("onnxruntime", "numpy")},
+        packages={
+            name: environment.packages[name]
+            for name in ("onnxruntime", "numpy", "torch")
+            if name in environment.packages
+        },
         command=f"python -m benchmarks.kernels --rounds {rounds} --output {target.name}.toml",
     )
     changes = {

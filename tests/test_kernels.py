@@ -90,6 +90,7 @@ def test_a_measured_target_is_a_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("benchmarks.kernels.CASES", CASES[-1:])
+    monkeypatch.setattr("benchmarks.torch_kernels.SHAPES", ((2, 64, 64),))
     path = tmp_path / "mine.toml"
     assert main(["--target", "arm64", "--rounds", "1", "--output", str(path)]) == 0
     found = find_target(str(path))

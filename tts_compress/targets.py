@@ -31,7 +31,7 @@ HOST = "host"
 LeakyRelu: TypeAlias = Literal["max", "lookup"]
 Arithmetic: TypeAlias = Literal["codes", "real"]
 FewOutputs: TypeAlias = Literal["blocks", "frames", "codes"]
-TorchKernels: TypeAlias = Literal["fbgemm", "onednn", "qnnpack"]
+TorchKernels: TypeAlias = Literal["fbgemm", "onednn"]
 
 
 class Choices(Config):
@@ -60,7 +60,8 @@ class Choices(Config):
     stays in FP32, although a recipe covers it, unless it has as many more taps."""
 
     torch_linear: TorchKernels = "fbgemm"
-    """Which implementation of torch's integer kernels multiplies linear layers."""
+    """Which implementation of torch's integer kernels multiplies linear layers; where a build of
+    torch has neither, the one that it has."""
 
 
 class Figures(Config):
