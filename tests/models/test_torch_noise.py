@@ -31,6 +31,9 @@ _DRAWS: dict[str, Callable[[Any], Any]] = {
     "rand_like": lambda dtype: torch.rand_like(torch.empty(40, 3, dtype=dtype)),
     "uniform_": lambda dtype: torch.empty(40, 3, dtype=dtype).uniform_(),
     "exponential_": lambda dtype: torch.empty(40, 3, dtype=dtype).exponential_(),
+    "exponential_ with a generator": lambda dtype: torch.empty(40, 3, dtype=dtype).exponential_(
+        generator=torch.Generator()
+    ),
 }
 
 
