@@ -131,9 +131,13 @@ class ParlerSource:
             names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"cannot read '{index}': {error}") from error
-        paths = tuple(index.with_name(str(name)) for name in sorted(names, key=str))
+        for name in names:
+            # A name of another kind could lead out of the folder.
+            if not isinstance(name, str) or Path(name).name != name:
+                raise ModelError(f"'{index}' names {name!r}, which is not a plain file name")
+        paths = tuple(index.with_name(name) for name in sorted(names))
         for path in paths:
-            if path.parent != index.parent or not path.is_file():
+            if not path.is_file():
                 raise ModelError(f"'{index}' names '{path.name}', which is not there; fetch it")
         if not paths:
             raise ModelError(f"'{index}' names no files; fetch it again")

@@ -16,6 +16,7 @@ from tts_compress.models.parler import ParlerModel, open_parler, open_parler_art
 from tts_compress.models.parler_network import build_skeleton
 from tts_compress.models.parler_package import load_packages
 from tts_compress.models.parler_speech import ParlerOptions
+from tts_compress.models.parler_tokenizers import load_tokenizers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -268,6 +269,23 @@ def test_a_description_can_have_its_own_tokenizer(tiny_parler_dir: Path, tmp_pat
     np.testing.assert_array_equal(again, spoken)
 
 
+def test_a_large_tokenizer_of_texts_is_not_one_of_descriptions(
+    tiny_parler_dir: Path, tmp_path: Path
+) -> None:
+    """Models of many languages have such; their settings name the text encoder's own."""
+    other = tmp_path / "encoder"
+    shutil.copytree(tiny_parler_dir, other)
+    _tokens(60)(other)
+    config: dict[str, Any] = {"vocab_size": 128, "text_encoder": {"vocab_size": 64}}
+    with pytest.raises(ModelError, match="has 98 tokens, more than the text encoder"):
+        load_tokenizers(tiny_parler_dir, config)
+    config["text_encoder"]["_name_or_path"] = str(other)
+    found = load_tokenizers(tiny_parler_dir, config)
+    assert (len(found.text), len(found.description)) == (98, 60)
+    same = load_tokenizers(tiny_parler_dir, {"vocab_size": 98, "text_encoder": {"vocab_size": 98}})
+    assert same.description is same.text
+
+
 def _set(name: str, **changes: Any) -> Callable[[Path], None]:
     """Return what changes settings in a JSON file; a dotted name reaches into a part."""
 
@@ -296,9 +314,27 @@ def _pickle(directory: Path) -> None:
     (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
 
 
-def _forget_shards(directory: Path) -> None:
-    (directory / "model.safetensors").rename(directory / "model.safetensors.index.json")
-    (directory / "model.safetensors.index.json").write_bytes(b"{}")
+def _index(content: bytes) -> Callable[[Path], None]:
+    """Return what puts an index of shards in the place of the weights."""
+
+    def put(directory: Path) -> None:
+        (directory / "model.safetensors").rename(directory.with_name("outside.safetensors"))
+        (directory / "model.safetensors.index.json").write_bytes(content)
+
+    return put
+
+
+def _tokens(count: int) -> Callable[[Path], None]:
+    """Return what changes the tokenizer's number of tokens."""
+
+    def change(directory: Path) -> None:
+        path = directory / "tokenizer.json"
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        kept = dict(list(settings["model"]["vocab"].items())[:count])
+        settings["model"]["vocab"] = kept | {f"t{i}": i for i in range(len(kept), count)}
+        path.write_text(json.dumps(settings), encoding="utf-8")
+
+    return change
 
 
 def _edit_weights(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
@@ -333,7 +369,15 @@ _DAMAGE = [
     ("broken tokenizer", _write("tokenizer.json", b"[]"), "no tokenizer can be read"),
     ("empty description", _write("description.txt", b" \n"), "is empty"),
     ("description in another encoding", _write("description.txt", b"\xff\xfe"), "cannot read"),
-    ("an index that names nothing", _forget_shards, "cannot read"),
+    ("a tokenizer too large", _tokens(129), "has 129 tokens, and the model knows 128"),
+    ("an index of nothing", _index(b"{}"), "cannot read"),
+    ("an empty index", _index(b'{"weight_map": {}}'), "names no files"),
+    (
+        "an index that leads out",
+        _index(b'{"weight_map": {"a": "../outside.safetensors"}}'),
+        "plain",
+    ),
+    ("an index of numbers", _index(b'{"weight_map": {"a": 3}}'), "plain file name"),
 ]
 
 
