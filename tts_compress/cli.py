@@ -141,6 +141,13 @@ def _evaluate(commands: _Commands) -> None:
     parser.add_argument(
         "--seeds", type=int, nargs="+", help="noise seeds of each text, in place of the suite's"
     )
+    parser.add_argument(
+        "--runtime",
+        action="append",
+        default=[],
+        choices=("plain-attention", "compile"),
+        help="time torch models in this way too; may be repeated",
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing report")
     _add_json(parser)
     parser.set_defaults(command=_run_evaluate)
@@ -160,6 +167,7 @@ def _run_evaluate(options: argparse.Namespace) -> int:
             threads=options.threads,
             jobs=options.jobs if options.jobs is not None else os.cpu_count() or 1,
             seeds=tuple(options.seeds) if options.seeds else None,
+            runtimes=tuple(options.runtime),
             progress=progress,
         )
         result = evaluate(

@@ -9,7 +9,13 @@ import pytest
 
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluate import EvaluationOptions
-from tts_compress.evaluate.cost import _compare, _rtf, _Timings, choose_texts, measure_cost
+from tts_compress.evaluate.cost import (
+    Timings,
+    _rtf,
+    choose_texts,
+    compare_timings,
+    measure_cost,
+)
 from tts_compress.evaluate.synthesize import Speaker
 
 if TYPE_CHECKING:
@@ -27,13 +33,13 @@ def test_texts_are_spread_over_lengths() -> None:
 
 def test_the_ratio_is_the_median_over_texts_of_ratios_of_medians() -> None:
     """One long text, or one disturbed run, does not decide."""
-    reference = _Timings(
+    reference = Timings(
         np.array([[2.0, 2.0, 9.0], [4.0, 4.0, 4.0], [90.0, 90.0, 90.0]]), np.ones(1)
     )
-    candidate = _Timings(
+    candidate = Timings(
         np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 8.0], [90.0, 90.0, 90.0]]), np.ones(1)
     )
-    found = _compare([reference, candidate], EvaluationOptions(timing_runs=3))
+    found = compare_timings([reference, candidate], EvaluationOptions(timing_runs=3))
     assert found.p50_ratio == 2.0
     assert (found.texts, found.runs, found.threads) == (3, 3, 1)
     assert pytest.approx(found.reference.min_ms) == 1000.0 * (2 + 4 + 90) / 3
@@ -43,7 +49,7 @@ def test_the_ratio_is_the_median_over_texts_of_ratios_of_medians() -> None:
 
 def test_the_real_time_factor_is_synthesis_over_audio() -> None:
     """Half a second for two seconds is 0.25."""
-    assert _rtf(_Timings(np.array([[0.5]]), np.array([[2.0]]))).p50 == 0.25
+    assert _rtf(Timings(np.array([[0.5]]), np.array([[2.0]]))).p50 == 0.25
 
 
 def test_models_take_turns(

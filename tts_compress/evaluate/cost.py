@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluate.process import Worker
 from tts_compress.report.evaluation import (
     Latency,
     LatencyComparison,
@@ -19,14 +18,22 @@ from tts_compress.report.evaluation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
     from tts_compress.evaluate.options import EvaluationOptions
     from tts_compress.evaluate.synthesize import Speaker
 
-__all__ = ["Cost", "choose_texts", "measure_cost"]
+__all__ = [
+    "Cost",
+    "Timings",
+    "as_timings",
+    "choose_texts",
+    "compare_timings",
+    "measure_cost",
+    "speed_ratio",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +47,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class _Timings:
+class Timings:
     """Of one model, shape `[texts, runs]`, in seconds."""
 
     spent: npt.NDArray[np.float64]
@@ -75,7 +82,7 @@ def measure_cost(
         strict=True,
     )
     return Cost(
-        latency=_compare(timings, options),
+        latency=compare_timings(timings, options),
         rtf=_pair([_rtf(timing) for timing in timings]),
         memory=_pair(memory),
         load=_pair(load),
@@ -84,10 +91,10 @@ def measure_cost(
 
 def _take_turns(
     speakers: Sequence[Speaker], texts: Sequence[str], options: EvaluationOptions
-) -> tuple[list[_Timings], list[list[str]]]:
+) -> tuple[list[Timings], list[list[str]]]:
     """Return timings, and the modules each model's process has imported."""
     # What disturbs the machine for a while disturbs both models, because they take turns.
-    with _open(speakers[0], options) as first, _open(speakers[1], options) as second:
+    with speakers[0].start(options) as first, speakers[1].start(options) as second:
         workers = (first, second)
         for worker in workers:
             worker.ask("open_runtime", threads=options.threads, modules=[])
@@ -103,13 +110,13 @@ def _take_turns(
                 own.append(list(runs))
         options.progress.advance("time", len(texts), len(texts))
         modules = [worker.ask("inspect")["modules"] for worker in workers]
-    return [_as_timings(own) for own in answers], modules
+    return [as_timings(own) for own in answers], modules
 
 
 def _fresh_process(
     speaker: Speaker, text: str, modules: list[str], options: EvaluationOptions
 ) -> tuple[Memory, LoadTime]:
-    with _open(speaker, options) as worker:
+    with speaker.start(options) as worker:
         opened = worker.ask("open_runtime", threads=options.threads, modules=modules)
         worker.ask("speak", text=text)
         peak = worker.ask("inspect")["peak_bytes"]
@@ -119,24 +126,27 @@ def _fresh_process(
     )
 
 
-def _open(speaker: Speaker, options: EvaluationOptions) -> Worker:
-    return Worker("model", speaker.location, options.workers, shown=speaker.shown)
-
-
-def _as_timings(answers: list[list[dict[str, Any]]]) -> _Timings:
-    return _Timings(
+def as_timings(answers: Sequence[Sequence[Mapping[str, Any]]]) -> Timings:
+    """Return the timings in a worker's answers, by text and run."""
+    return Timings(
         np.array([[run["seconds"] for run in runs] for runs in answers]),
         np.array([[run["audio_s"] for run in runs] for runs in answers]),
     )
 
 
-def _compare(timings: Sequence[_Timings], options: EvaluationOptions) -> LatencyComparison:
+def speed_ratio(slow: Timings, fast: Timings) -> float:
+    """Return the median over texts of the ratio of each text's median run."""
+    ratios = np.median(slow.spent, axis=1) / np.median(fast.spent, axis=1)
+    return float(np.median(ratios))
+
+
+def compare_timings(timings: Sequence[Timings], options: EvaluationOptions) -> LatencyComparison:
+    """Return the latencies of reference and candidate."""
     reference, candidate = (timing.spent for timing in timings)
-    ratios = np.median(reference, axis=1) / np.median(candidate, axis=1)
     return LatencyComparison(
         reference=_latency(reference),
         candidate=_latency(candidate),
-        p50_ratio=float(np.median(ratios)),
+        p50_ratio=speed_ratio(*timings),
         threads=options.threads,
         texts=len(reference),
         runs=options.timing_runs,
@@ -151,7 +161,7 @@ def _latency(spent: npt.NDArray[np.float64]) -> Latency:
     )
 
 
-def _rtf(timing: _Timings) -> Rtf:
+def _rtf(timing: Timings) -> Rtf:
     factors = timing.spent / timing.audio
     return Rtf(p50=float(np.median(factors)), p95=float(np.quantile(factors, 0.95)))
 

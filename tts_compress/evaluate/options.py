@@ -9,7 +9,10 @@ from tts_compress.errors import EvaluationError
 from tts_compress.evaluate.process import WORKER, WorkerOptions
 from tts_compress.progress import Progress, Silent
 
-__all__ = ["EvaluationOptions"]
+__all__ = ["RUNTIMES", "EvaluationOptions"]
+
+RUNTIMES = ("plain-attention", "compile")
+"""Ways to run a torch model besides the system's own, which has fused attention and no compiler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,13 @@ class EvaluationOptions:
     timing_runs: int = 5
     """How often each is timed per model."""
 
+    runtimes: tuple[str, ...] = ()
+    """Other ways to run torch models that are timed too, of `RUNTIMES`."""
+
+    teacher_forced_texts: int = 8
+    """How many texts language models are compared on word for word, spread over the suite's
+    lengths; 0 leaves it out."""
+
     keep_audio: bool = True
     """Write what both models said beside the report, where there is an output directory."""
 
@@ -51,6 +61,17 @@ class EvaluationOptions:
         low = [f"{name} is {getattr(self, name)}" for name in numbers if getattr(self, name) <= 0]
         if low:
             raise EvaluationError(f"{', '.join(low)}; a positive number is needed")
+        if self.teacher_forced_texts < 0:
+            raise EvaluationError(
+                f"teacher_forced_texts is {self.teacher_forced_texts}; 0 or a positive number is "
+                "needed"
+            )
+        unknown = [name for name in self.runtimes if name not in RUNTIMES]
+        if unknown or len({*self.runtimes}) < len(self.runtimes):
+            raise EvaluationError(
+                f"runtimes are {', '.join(self.runtimes)}; give each of {', '.join(RUNTIMES)} "
+                "at most once"
+            )
 
     @property
     def workers(self) -> WorkerOptions:

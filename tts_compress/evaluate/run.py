@@ -13,10 +13,12 @@ import numpy as np
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError
+from tts_compress.evaluate.agreement import are_language_models, compare_language_models
 from tts_compress.evaluate.cost import measure_cost
 from tts_compress.evaluate.floors import OTHER_SEEDS, disturbed_copy
 from tts_compress.evaluate.options import EvaluationOptions
 from tts_compress.evaluate.recognize import recognize
+from tts_compress.evaluate.runtimes import check_runtimes, measure_runtimes
 from tts_compress.evaluate.score import audio_name, score
 from tts_compress.evaluate.store import Store, make_directory
 from tts_compress.evaluate.subject import Subject, check_comparable, open_subject
@@ -64,10 +66,11 @@ def evaluate(
         chosen = chosen.with_seeds(options.seeds)
     with ExitStack() as stack:
         before, after = (
-            open_subject(model, Path(stack.enter_context(TemporaryDirectory())))
+            open_subject(model, Path(stack.enter_context(TemporaryDirectory())), chosen.prompt)
             for model in (reference, candidate)
         )
         check_comparable(before.model, after.model)
+        check_runtimes((before.model, after.model), options.runtimes)
         place = Path(output or stack.enter_context(TemporaryDirectory()))
         make_directory(place / "work")
         found = _run(before, after, chosen, Store(place / "work"), options)
@@ -90,7 +93,11 @@ def _run(
     )
     models = (speakers[0].fingerprint, speakers[1].fingerprint)
     found = score(store, suite, models, recognizer)
-    cost = measure_cost(*speakers, [item.text for item in suite.utterances], options)
+    forced = None
+    if options.teacher_forced_texts and are_language_models((before.model, after.model)):
+        forced = compare_language_models(store, speakers, suite, options)
+    texts = [item.text for item in suite.utterances]
+    cost = measure_cost(*speakers, texts, options)
     return Evaluation(
         reference=before.identity(),
         candidate=after.identity(),
@@ -106,6 +113,8 @@ def _run(
         duration=found.duration,
         health=found.health,
         floors=found.floors,
+        teacher_forced=forced,
+        runtimes=measure_runtimes(speakers, texts, options),
         # Plain JSON from the start, so that a report that is read again is equal to this one.
         environment=json.loads(json.dumps(describe_environment().to_dict())),
         utterances=found.utterances,

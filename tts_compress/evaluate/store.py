@@ -3,6 +3,8 @@
     synthesis/<model>/<text>-<seed>.wav     exact float samples
     synthesis/<model>/<text>-<seed>.json    a `Spoken`, written after its WAV file
     recognition/<recognizer>/<audio>.json   a `Heard`
+    teacher-forced/<pair>.json              a `Compared`
+    teacher-forced/<pair>/                  tokens and scores while they are compared
 
 Names are hashes of what a piece was made from, and a piece repeats them in full: one that belongs
 to another model, text, seed or recognizer, or was cut short, counts as missing.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,13 +25,23 @@ from tts_compress.artifact import sha256_of, write_text_atomically
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.config import Config
 from tts_compress.errors import ArtifactError, ModelError
+from tts_compress.report.evaluation import TeacherForcedScores  # noqa: TC001  pydantic reads it
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tts_compress.models.base import ModelFiles
 
-__all__ = ["Heard", "Spoken", "Store", "audio_sha256", "fingerprint", "write_float_wav"]
+__all__ = [
+    "Compared",
+    "Comparison",
+    "Heard",
+    "Spoken",
+    "Store",
+    "audio_sha256",
+    "fingerprint",
+    "write_float_wav",
+]
 
 _Piece = TypeVar("_Piece", bound=Config)
 
@@ -57,6 +70,32 @@ class Heard(Config):
     audio: str
     hypothesis: str
     """Not normalised."""
+
+
+class Comparison(Config):
+    """Which language models were compared on what."""
+
+    reference: str
+    """Fingerprint of the model that speaks."""
+
+    candidate: str
+    """Of the model that only reads what the other says."""
+
+    texts: tuple[str, ...]
+    seed: int
+    """Of the first text; each further one has the next."""
+
+    @property
+    def name(self) -> str:
+        """What its files are called."""
+        return _short(self.model_dump_json())
+
+
+class Compared(Config):
+    """What a comparison of language models found."""
+
+    comparison: Comparison
+    scores: TeacherForcedScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +136,27 @@ class Store:
         path = self._heard_path(heard.recognizer, heard.audio)
         make_directory(path.parent)
         write_text_atomically(path, heard.model_dump_json() + "\n")
+
+    def scores_path(self, comparison: Comparison) -> Path:
+        """Return the folder of tokens and scores, which may not exist."""
+        return self.root / "teacher-forced" / comparison.name
+
+    def find_compared(self, comparison: Comparison) -> TeacherForcedScores | None:
+        """Return what a comparison found, or None if it was not finished."""
+        compared = _read(self._compared_path(comparison), Compared)
+        if compared is None or compared.comparison != comparison:
+            return None
+        return compared.scores
+
+    def put_compared(self, compared: Compared) -> None:
+        """Record what a comparison found; tokens and scores, which are large, are removed."""
+        path = self._compared_path(compared.comparison)
+        make_directory(path.parent)
+        write_text_atomically(path, compared.model_dump_json() + "\n")
+        shutil.rmtree(self.scores_path(compared.comparison), ignore_errors=True)
+
+    def _compared_path(self, comparison: Comparison) -> Path:
+        return self.root / "teacher-forced" / f"{comparison.name}.json"
 
     def _heard_path(self, recognizer: str, audio: str) -> Path:
         return self.root / "recognition" / _short(recognizer) / f"{audio[:32]}.json"

@@ -11,11 +11,13 @@ from tts_compress.artifact import sha256_of
 from tts_compress.errors import EvaluationError, ModelError
 from tts_compress.evaluate.store import fingerprint
 from tts_compress.evaluate.synthesize import Speaker
+from tts_compress.models.base import Prompted
 from tts_compress.report.evaluation import ModelIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tts_compress.evaluate.prompt import SuitePrompt
     from tts_compress.models.base import ModelFiles, TTSModel
 
 __all__ = ["Subject", "check_comparable", "open_subject"]
@@ -40,8 +42,16 @@ class Subject:
         )
 
 
-def open_subject(given: TTSModel | str | Path, spare: Path) -> Subject:
-    """Return a model with its file, and where a worker finds it."""
+def open_subject(
+    given: TTSModel | str | Path, spare: Path, prompt: SuitePrompt | None = None
+) -> Subject:
+    """Return a model with its file, and where a worker finds it.
+
+    Args:
+        given: The model, or its spec.
+        spare: A folder for one that is in memory only.
+        prompt: What it is to speak by, if it speaks by a prompt.
+    """
     model = _load(given)
     try:
         files, location = model.files(), model.spec
@@ -49,8 +59,23 @@ def open_subject(given: TTSModel | str | Path, spare: Path) -> Subject:
         # Compressed in memory: the worker, and the size, need files.
         location = str(model.save(spare / "model"))
         files = _load(location).files()
-    speaker = Speaker(location=location, shown=model.spec, fingerprint=fingerprint(files))
+    prompt = prompt if isinstance(model, Prompted) else None
+    speaker = Speaker(
+        location=location,
+        shown=model.spec,
+        fingerprint=_fingerprint(files, location, prompt),
+        prompt=prompt,
+    )
     return Subject(model=model, files=files, speaker=speaker)
+
+
+def _fingerprint(files: ModelFiles, location: str, prompt: SuitePrompt | None) -> str:
+    """Return the hash of everything that decides how a model speaks, in its files or not."""
+    _, _, options = location.partition("?")  # such as `?nfe_step=16`
+    parts = [options, "" if prompt is None else prompt.fingerprint]
+    found = fingerprint(files)
+    # What is as in its files keeps the name that its finished work has in the store.
+    return sha256("\n".join([found, *parts]).encode()).hexdigest() if any(parts) else found
 
 
 def _sha256_of_all(paths: Sequence[Path]) -> str:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field, model_validator
 
 from tts_compress.config import Card, Config, ConfigFile, read_config
+from tts_compress.errors import RecipeError
 from tts_compress.evaluate.normalize import NORMALIZERS, find_normalizer
+from tts_compress.evaluate.prompt import SuitePrompt  # noqa: TC001  pydantic reads annotations
 from tts_compress.evaluate.recognizers import RECOGNIZERS
 from tts_compress.paths import data_file
 
@@ -47,6 +49,8 @@ class Suite(ConfigFile):
 
     utterances: tuple[SuiteText, ...] = Field(min_length=1)
     card: Card
+    prompt: SuitePrompt | None = None
+    """What both models speak by, if they speak by a prompt; others ignore it."""
 
     @model_validator(mode="after")
     def _usable(self) -> Suite:
@@ -88,8 +92,13 @@ class Suite(ConfigFile):
 
     @cached_property
     def sha256(self) -> str:
-        """Of everything that decides a result: texts, seeds, recognizer, normaliser, language."""
-        decisive = self.model_dump(mode="json", exclude={"version", "name", "card"})
+        """Of everything that decides a result: texts, seeds, recognizer, normaliser, language.
+
+        Of a prompt's recording it is the content that counts, not the place.
+        """
+        decisive = self.model_dump(mode="json", exclude={"version", "name", "card", "prompt"})
+        if self.prompt is not None:  # a suite without one has the hash it always had
+            decisive["prompt"] = self.prompt.content()
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
     def with_seeds(self, seeds: tuple[int, ...]) -> Suite:
@@ -105,6 +114,15 @@ def read_suite(name: str | Path) -> Suite:
     """Return a shipped suite, or the one in a user's TOML file.
 
     Raises:
-        RecipeError: There is none of that name, or the file is malformed.
+        RecipeError: There is none of that name, the file is malformed, or the prompt's recording
+            cannot be read.
     """
-    return read_config(data_file("eval/suites", str(name)), Suite)
+    path = data_file("eval/suites", str(name))
+    suite = read_config(path, Suite)
+    if suite.prompt is None:
+        return suite
+    try:
+        prompt = suite.prompt.found_beside(path)
+    except RecipeError as error:
+        raise RecipeError(f"'{path}': {error}") from error
+    return suite.model_copy(update={"prompt": prompt})

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tts_compress.evaluate.options import EvaluationOptions
+    from tts_compress.evaluate.prompt import SuitePrompt
     from tts_compress.evaluate.store import Store
 
 __all__ = ["Line", "Speaker", "synthesize"]
@@ -37,6 +38,24 @@ class Speaker:
     """What messages call it."""
 
     fingerprint: str
+    prompt: SuitePrompt | None = None
+    """What it speaks by; None leaves it as it is."""
+
+    def start(self, options: EvaluationOptions) -> Worker:
+        """Return a worker that has this model, prompted; a context manager.
+
+        Raises:
+            EvaluationError: It did not start, or cannot speak by the prompt.
+        """
+        worker = Worker("model", self.location, options.workers, shown=self.shown)
+        if self.prompt is None:
+            return worker
+        try:
+            worker.ask("prompt", **self.prompt.model_dump())
+        except BaseException:
+            worker.close()
+            raise
+        return worker
 
 
 def synthesize(
@@ -61,9 +80,7 @@ def synthesize(
             options.progress.advance(stage, done, len(lines))
             if store.find_spoken(speaker.fingerprint, line.text, line.seed) is not None:
                 continue
-            worker = worker or stack.enter_context(
-                Worker("model", speaker.location, options.workers, shown=speaker.shown)
-            )
+            worker = worker or stack.enter_context(speaker.start(options))
             _speak(store, speaker, line, worker)
         options.progress.advance(stage, len(lines), len(lines))
 

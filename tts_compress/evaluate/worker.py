@@ -19,13 +19,16 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import TTSCompressError
+from tts_compress.evaluate.recorded import read_tokens, write_scores, write_tokens
 from tts_compress.evaluate.store import audio_sha256, write_float_wav
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tts_compress.evaluate.recognizers import Recognizer
+    from tts_compress.evaluate.torch_runtime import RuntimeSwitch
     from tts_compress.models.base import Runtime, TTSModel
+    from tts_compress.models.language_model import LanguageModel
 
 __all__ = ["main"]
 
@@ -40,6 +43,18 @@ class _ModelHost:
 
         self._model: TTSModel = load(spec)
         self._runtime: Runtime | None = None
+        self._variant: RuntimeSwitch | None = None
+
+    def prompt(self, audio: str | None, text: str | None, description: str | None) -> Answer:
+        """Speak by a prompt from now on."""
+        from tts_compress.models.base import Prompt, Prompted
+
+        assert isinstance(self._model, Prompted), "only such models are given one"
+        recording = None if audio is None else Path(audio)
+        self._model = self._model.with_prompt(
+            Prompt(audio=recording, text=text, description=description)
+        )
+        return {}
 
     def synthesize(self, text: str, seed: int, path: str) -> Answer:
         """Speak with fed noise into a WAV file of exact samples."""
@@ -66,9 +81,40 @@ class _ModelHost:
         audio = self._runtime.speak(text)
         return {"seconds": perf_counter() - start, "audio_s": audio.duration_s}
 
+    def choose_runtime(self, name: str | None) -> Answer:
+        """Run the opened runtime in another way from now on; None is its own."""
+        from tts_compress.evaluate.torch_runtime import RuntimeSwitch
+
+        if self._variant is None:
+            self._variant = RuntimeSwitch(self._model)
+        self._variant.choose(name)
+        return {}
+
+    def compiled_graphs(self) -> Answer:
+        """Return how many pieces of the model were compiled so far."""
+        from tts_compress.evaluate.torch_runtime import compiled_graphs
+
+        return {"graphs": compiled_graphs()}
+
+    def say(self, text: str, seed: int, path: str) -> Answer:
+        """Write the tokens that a language model says into a file."""
+        write_tokens(Path(path), self._language_model().generate_tokens(text, seed=seed))
+        return {}
+
+    def read(self, text: str, tokens: str, path: str) -> Answer:
+        """Write the scores that a language model gives the tokens in a file into another."""
+        write_scores(Path(path), self._language_model().logits(text, read_tokens(Path(tokens))))
+        return {}
+
     def inspect(self) -> Answer:
         """Return the peak memory so far, and every module that is imported."""
         return {"peak_bytes": _peak_bytes(), "modules": list(sys.modules)}
+
+    def _language_model(self) -> LanguageModel:
+        from tts_compress.models.language_model import LanguageModel
+
+        assert isinstance(self._model, LanguageModel), "only such models are asked"
+        return self._model
 
 
 class _RecognizerHost:

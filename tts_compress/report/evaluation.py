@@ -29,10 +29,12 @@ __all__ = [
     "Pair",
     "RateCounts",
     "Rtf",
+    "RuntimeVariant",
     "Signal",
     "Size",
     "Speech",
     "SuiteIdentity",
+    "TeacherForcedScores",
     "Utterance",
 ]
 
@@ -248,6 +250,44 @@ class Utterance(Record):
     durations_kept: float | None
 
 
+class TeacherForcedScores(Record):
+    """How far the candidate's scores are from the reference's, both reading the same tokens."""
+
+    agreement: float
+    """Share of positions with the same most probable token."""
+
+    kl_nats: float
+    """Mean Kullback-Leibler divergence of the candidate's distribution from the reference's."""
+
+    logit_distance: float
+    """RMS difference of the scores relative to the RMS of the reference's, each centred."""
+
+    positions: int
+    """Tokens compared."""
+
+    texts: int
+
+
+class RuntimeVariant(Record):
+    """Both models run in another way than by default, timed in turns with the default."""
+
+    name: str
+    """`plain-attention` (no fused attention) or `compile` (torch.compile of the heavy part)."""
+
+    latency: LatencyComparison | None
+    """None where it could not be run."""
+
+    speed: Pair[float] | None
+    """Each model's own default time over its time in this way, median over texts; above 1 is
+    faster than the default."""
+
+    graphs: Pair[int] | None = None
+    """Pieces of each model that were compiled, where any are."""
+
+    failure: str | None = None
+    """Why it could not be run."""
+
+
 class Evaluation(Record):
     """Everything one evaluation found."""
 
@@ -266,6 +306,10 @@ class Evaluation(Record):
     duration: Duration
     health: Pair[Health]
     floors: Floors
+    teacher_forced: TeacherForcedScores | None = None
+    """None where the system is no language model, and in reports of before it was measured."""
+
+    runtimes: tuple[RuntimeVariant, ...] = ()
     environment: dict[str, Any]
     utterances: tuple[Utterance, ...]
 

@@ -1,0 +1,110 @@
+"""Other ways to run a torch model: without fused attention, or compiled.
+
+The official code of the torch families calls torch's fused attention and compiles nothing; that is
+the runtime that reports call the default. `plain-attention` has torch compute scores, softmax and
+sums one after the other in place of the fused kernel. `compile` has torch.compile translate the
+blocks that the heavy component consists of; one block at a time, because they are all alike and
+are translated once.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluate.runtimes import HEAVY
+from tts_compress.layers.integer import IntegerLayer
+from tts_compress.models.base import TorchModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tts_compress.models.base import TTSModel
+
+__all__ = ["RuntimeSwitch", "compiled_graphs", "find_blocks"]
+
+
+class RuntimeSwitch:
+    """Runs the opened runtime of a model in one way or another.
+
+    It works on the live modules, which the runtime shares: for a process of its own.
+
+    Args:
+        model: A torch model of a family in `HEAVY`.
+    """
+
+    def __init__(self, model: TTSModel) -> None:
+        assert isinstance(model, TorchModel), "checked before any process is started"
+        self._blocks = find_blocks(model.root().get_submodule(HEAVY[model.family]))
+        self._compiled: list[Callable[..., Any]] = []
+        self._stack = ExitStack()
+
+    def choose(self, name: str | None) -> None:
+        """Run in the way of that name from now on; None is the default."""
+        self._stack.close()
+        match name:
+            case None:
+                return
+            case "plain-attention":
+                self._stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            case "compile":
+                self._compile()
+            case _:
+                raise EvaluationError(f"no way to run a model is named {name!r}")
+
+    def _compile(self) -> None:
+        if not self._compiled:
+            _prepare(self._blocks)
+            self._compiled = [
+                torch.compile(block._call_impl, dynamic=True)  # noqa: SLF001  as `Module.compile` does
+                for block in self._blocks
+            ]
+        for block, compiled in zip(self._blocks, self._compiled, strict=True):
+            # What `Module.compile` sets; unlike it, this can be taken back between two runs.
+            block._compiled_call_impl = compiled  # noqa: SLF001
+            self._stack.callback(setattr, block, "_compiled_call_impl", None)
+
+
+def find_blocks(component: nn.Module) -> list[nn.Module]:
+    """Return the equal blocks that a component consists of: of its lists, the largest one's items.
+
+    Raises:
+        EvaluationError: It has no list of modules.
+    """
+    lists: list[nn.ModuleList] = [
+        part for part in component.modules() if isinstance(part, nn.ModuleList) and len(part)
+    ]
+    if not lists:
+        raise EvaluationError(f"{type(component).__name__} has no blocks that could be compiled")
+    # The outermost of nested lists has the most modules.
+    largest = max(lists, key=_module_count)
+    return list(largest.children())
+
+
+def _module_count(part: nn.Module) -> int:
+    return len(list(part.modules()))
+
+
+def compiled_graphs() -> int:
+    """Return how many pieces of code torch.compile has translated in this process."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+def _prepare(blocks: list[nn.Module]) -> None:
+    """Have the compiler pass over kernels that it cannot look into, and say what it gives up on."""
+    import torch._dynamo
+
+    # Otherwise what it could not compile would run uncompiled, under the compiled one's name.
+    torch._dynamo.config.fail_on_recompile_limit_hit = True  # noqa: SLF001
+    for block in blocks:
+        for part in block.modules():
+            if isinstance(part, IntegerLayer):
+                disable: Any = torch.compiler.disable
+                part.forward = disable(part.forward)
