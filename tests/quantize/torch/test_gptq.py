@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -138,8 +137,8 @@ class _Net(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
-        outputs: Tensor = self.q(x) + self.k(x)
         x = x.clone()
+        outputs: Tensor = self.q(x) + self.k(x)
         outputs = outputs + self.v(x if self.calls % 3 == 1 else x.mul_(2))  # at the same address
         return self.out(torch.relu(outputs))  # type: ignore[no-any-return]
 
@@ -171,10 +170,10 @@ def test_moments_are_those_of_each_layer_however_many_passes(
     torch.manual_seed(0)
     net = _Net()
     batches = [torch.randn(2, rows, 32) for _ in range(6)]
-    passes = []
+    passes = list[int]()
 
     def run(module: nn.Module) -> None:
-        passes.append(threading.get_ident())
+        passes.append(len(passes))
         with torch.inference_mode(inference), torch.no_grad():
             for batch in batches:
                 module(batch)
@@ -195,27 +194,52 @@ def test_moments_are_those_of_each_layer_however_many_passes(
     assert len(passes) == (2 if budget_bytes else 3)
 
 
-def test_a_layer_that_runs_more_often_than_its_neighbour_does_not_share() -> None:
+@pytest.mark.parametrize("runs", [(1, 2), (2, 0), (1, 0), (0, 2)])
+def test_a_layer_that_runs_at_other_times_than_its_neighbour_does_not_share(
+    runs: tuple[int, int],
+) -> None:
     class Uneven(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.a, self.b = nn.Linear(32, 8), nn.Linear(32, 8)
 
-        def forward(self, x: Tensor, again: bool) -> Tensor:
-            outputs: Tensor = self.a(x) + self.b(x) + (self.b(x) if again else 0)
+        def forward(self, x: Tensor, more: int) -> Tensor:
+            outputs: Tensor = self.a(x)
+            for _ in range(more):
+                outputs = outputs + self.b(x)
             return outputs
 
     torch.manual_seed(0)
-    net, x = Uneven(), torch.randn(5, 32)
+    net, batches = Uneven(), torch.randn(2, 5, 32)
 
     def run(module: nn.Module) -> None:
-        module(x, True)
-        module(x, False)
+        for batch, more in zip(batches, runs, strict=True):
+            module(batch, more)
 
     with torch.no_grad():
-        found = {m[0]: s for m, s in observe_moments(net, ("a", "b"), run)}
-    torch.testing.assert_close(found["a"], 2 * x.t() @ x)
-    torch.testing.assert_close(found["b"], 3 * x.t() @ x)
+        found = {n: s for names, s in observe_moments(net, ("a", "b"), run) for n in names}
+    sums = [batch.t() @ batch for batch in batches]
+    torch.testing.assert_close(found["a"], sums[0] + sums[1])
+    torch.testing.assert_close(found["b"], runs[0] * sums[0] + runs[1] * sums[1])
+
+
+def test_layers_that_only_began_alike_take_one_pass_more() -> None:
+    """A first step of silence is the same everywhere."""
+    net = nn.ModuleList(nn.Linear(32, 8) for _ in range(4))
+    torch.manual_seed(0)
+    inputs, passes = (torch.zeros(4, 3, 32), torch.randn(4, 3, 32)), list[int]()
+
+    def run(_: nn.Module) -> None:
+        passes.append(len(passes))
+        for values in inputs:
+            for layer, x in zip(net, values, strict=True):
+                layer(x)
+
+    with torch.no_grad():
+        found = {names[0]: moments for names, moments in observe_moments(net, tuple("0123"), run)}
+    for name, x in zip("0123", inputs[1], strict=True):
+        torch.testing.assert_close(found[name], x.t() @ x)
+    assert len(passes) == 2
 
 
 def test_layers_calibration_never_runs_or_damages_are_an_error() -> None:
@@ -269,7 +293,9 @@ def test_a_module_is_compressed_with_a_recipe_that_says_so(
             calibration=batches if algorithm == "gptq" else None,
             progress=told,
         )
-        assert sum(isinstance(module, kind) for module in small.modules()) == 12
+        layers = [module for module in small.modules() if isinstance(module, kind)]
+        assert len(layers) == 12
+        assert all(getattr(layer, "group", 32) == 32 for layer in layers)
         with torch.no_grad():
             outputs[algorithm] = torch.cat([small(batch) for batch in batches])
     with torch.no_grad():

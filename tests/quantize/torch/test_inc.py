@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import logging
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import tts_compress
 from tts_compress.errors import MissingExtraError
 from tts_compress.layers.codes import group_scales, pack_nibbles, round_groups
 from tts_compress.layers.int4 import Int4Linear
@@ -147,14 +149,30 @@ def test_an_input_that_was_always_zero_keeps_its_weights(package: Any) -> None:
 
 
 def test_it_leaves_nothing_behind(package: Any, tmp_path: Path) -> None:
+    """Neither a folder nor a word nor a setting; in a process that has not imported it yet."""
     del package
-    weight, x = _data()
-    before, kept = sorted(tmp_path.iterdir()), weight.clone()
-    inc_codes(weight, x.t() @ x, _GROUP)
-    assert sorted(tmp_path.iterdir()) == before
-    assert Path.cwd() == tmp_path
-    assert logging.root.manager.disable == logging.NOTSET
-    assert torch.equal(weight, kept)
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    program = (
+        "import logging, torch\n"
+        "from tts_compress.quantize.torch.inc import inc_codes\n"
+        "weight = torch.randn(4, 64)\n"
+        "kept = weight.clone()\n"
+        "inc_codes(weight, None, 32)\n"
+        "inc_codes(weight, torch.eye(64), 32)\n"
+        "assert torch.equal(weight, kept)\n"
+        "assert logging.root.manager.disable == logging.NOTSET\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(tts_compress.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize("algorithm", ["inc-rtn", "inc-gptq"])
