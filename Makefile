@@ -7,16 +7,22 @@ SUITE  ?= en-quick
 GATES  ?= default
 TARGET ?= host
 FORMAT ?=
-OUT    ?= out/$(basename $(notdir $(MODEL)))-$(SCHEME)
+OUT    ?= out/$(basename $(notdir $(subst :,/,$(MODEL))))-$(SCHEME)
 REPORT ?= $(OUT)-report
 
-PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
-RUN := $(VENV)/bin/tts-compress
+INSTALL := -m pip --disable-pip-version-check install --quiet
+PIP := $(VENV)/bin/python $(INSTALL) -c constraints.txt
+# Systems whose packages do not go together have an environment each.
+F5     := $(VENV)-f5
+PARLER := $(VENV)-parler
+HOME_OF = $(if $(filter f5-tts:%,$(MODEL)),$(F5),$(if $(filter parler-tts:%,$(MODEL)),$(PARLER),$(VENV)))
+RUN := $(HOME_OF)/bin/tts-compress
 # Only a training checkpoint needs torch.
-SETUP := $(VENV)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
+SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quantize evaluate gate report check test test-slow bench kernels clean
+.PHONY: help install quantize evaluate gate report check test test-slow test-f5 test-parler \
+	bench bench-torch kernels clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,15 +57,27 @@ test: $(VENV)/.developer  ## the fast tests
 test-slow: $(VENV)/.developer  ## the tests that take minutes
 	$(VENV)/bin/pytest -m slow
 
+test-f5: $(F5)/.user  ## the tests of F5-TTS, in its own environment
+	$(F5)/bin/python -m pytest tests/families/f5 tests/export tests/layers tests/models/stand_ins
+
+test-parler: $(PARLER)/.user  ## the tests of Parler-TTS, in its own environment
+	$(PARLER)/bin/python -m pytest tests/families/parler tests/export
+
 bench: $(VENV)/.developer  ## time FP32, stock quantization, every scheme into out/bench (BENCH=--quick)
 	$(VENV)/bin/python -m benchmarks --output out/bench $(BENCH)
+
+bench-torch: $(F5)/.user $(PARLER)/.user  ## time whole networks of F5-TTS and Parler-TTS in torch
+	$(F5)/bin/python $(INSTALL) --no-deps torchao==0.18.0
+	$(PARLER)/bin/python $(INSTALL) --no-deps torchao==0.18.0
+	$(F5)/bin/python -m benchmarks.networks --output out/bench/f5.json $(BENCH)
+	$(PARLER)/bin/python -m benchmarks.networks --output out/bench/parler.json $(BENCH)
 
 kernels: $(VENV)/.developer  ## time equivalent kernels on this processor into out/target.toml
 	mkdir -p out
 	$(VENV)/bin/python -m benchmarks.kernels --target $(TARGET) --output out/target.toml
 
 clean:  ## remove outputs and the virtual environment
-	rm -rf out build $(VENV)
+	rm -rf out build $(VENV) $(F5) $(PARLER)
 
 $(VENV)/.user: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
@@ -70,4 +88,21 @@ $(VENV)/.user: pyproject.toml constraints.txt
 $(VENV)/.developer: $(VENV)/.user
 	$(PIP) torch
 	$(PIP) -e '.[piper,evaluate,torch]' --group dev
+	touch $@
+
+$(F5)/.user: pyproject.toml constraints-f5.txt
+	test -x $(F5)/bin/python || $(PYTHON) -m venv $(F5)
+	$(F5)/bin/python $(INSTALL) --upgrade pip
+	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt torch
+	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt -e '.[f5,evaluate]' hypothesis pytest
+	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt --no-deps f5-tts vocos encodec
+	touch $@
+
+$(PARLER)/.user: pyproject.toml constraints-parler.txt
+	test -x $(PARLER)/bin/python || $(PYTHON) -m venv $(PARLER)
+	$(PARLER)/bin/python $(INSTALL) --upgrade pip
+	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt torch
+	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt -e '.[parler,evaluate]' hypothesis pytest
+	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt --no-deps \
+		parler-tts descript-audio-codec-unofficial
 	touch $@

@@ -28,3 +28,10 @@ def test_missing_extra_names_the_line_that_installs_it() -> None:
     assert str(error) == (
         "'torch' is not installed; install it with: pip install 'tts-compress[torch]'"
     )
+
+
+def test_missing_packages_that_bring_too_much_are_installed_without_what_they_ask_for() -> None:
+    message = str(errors.MissingExtraError("f5_tts", "f5"))
+    assert message.endswith(
+        "pip install 'tts-compress[f5]' && pip install --no-deps f5-tts vocos encodec"
+    )

@@ -61,6 +61,14 @@ class EvaluationError(TTSCompressError):
     """An evaluation cannot go on."""
 
 
+_WITHOUT_DEPENDENCIES = {
+    "f5": "f5-tts vocos encodec",
+    "parler": "parler-tts descript-audio-codec-unofficial",
+}
+"""Packages whose own lists of dependencies name what speaking does not need (gradio, wandb, builds
+of torchaudio that some systems do not have); the extra brings what it does need."""
+
+
 class MissingExtraError(TTSCompressError):
     """An optional dependency is not installed.
 
@@ -70,9 +78,10 @@ class MissingExtraError(TTSCompressError):
     """
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"{package!r} is not installed; install it with: pip install 'tts-compress[{extra}]'"
-        )
+        command = f"pip install 'tts-compress[{extra}]'"
+        if extra in _WITHOUT_DEPENDENCIES:
+            command += f" && pip install --no-deps {_WITHOUT_DEPENDENCIES[extra]}"
+        super().__init__(f"{package!r} is not installed; install it with: {command}")
 
 
 class TTSCompressWarning(UserWarning):
