@@ -69,9 +69,14 @@ def test_a_copy_shares_weights_and_nothing_else() -> None:
 
 
 def test_a_module_under_two_names_stays_one() -> None:
+    """T5 has its table as `shared` and as `encoder.embed_tokens`, and looks up in the second."""
     inner = nn.Linear(2, 2)
-    copied = share(nn.ModuleDict({"a": inner, "b": inner}))
-    assert copied["a"] is copied["b"]
+    copied = share(nn.ModuleDict({"a": inner, "b": nn.Sequential(inner)}))
+    assert copied["a"] is copied.get_submodule("b.0")
+    other = nn.Identity()
+    replace_module(copied, "a", other)
+    assert copied["a"] is other
+    assert copied.get_submodule("b.0") is other
 
 
 ATTENTION = {

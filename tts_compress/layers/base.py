@@ -114,7 +114,7 @@ class CompressedLayer(nn.Module):
 
     @property
     def stored_type(self) -> torch.dtype:
-        """The type of the codes."""
+        """The type of the codes; T5 converts what goes in to any other than `int8`."""
         return torch.int8
 
     def extra_repr(self) -> str:

@@ -49,11 +49,6 @@ class Int4Linear(CompressedLayer):
         self.group = geometry.shape[1] // self.scales.shape[1]
         self._in_kernel_layout = False
 
-    @property
-    def stored_type(self) -> torch.dtype:
-        """The type of the bytes that hold the codes."""
-        return torch.uint8
-
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[..., outputs]` in the type of the inputs."""
         if not self._in_kernel_layout and self._fits_kernel(inputs.device):

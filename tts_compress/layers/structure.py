@@ -74,14 +74,18 @@ def fold_weight_norm(root: nn.Module) -> int:
 def replace_module(root: nn.Module, name: str, module: nn.Module) -> nn.Module:
     """Put a module in the place of the one of that dotted name, in place.
 
+    One that is held under several names is replaced under all of them.
+
     Returns:
         The root, or the module if it takes the root's own place (an empty name).
     """
     if not name:
         return module.train(root.training)
-    parent, _, leaf = name.rpartition(".")
-    holder = root.get_submodule(parent)
-    setattr(holder, leaf, module.train(holder.training))
+    replaced = root.get_submodule(name)
+    for holder in list(root.modules()):
+        for leaf, child in list(holder._modules.items()):  # noqa: SLF001  also repeated ones
+            if child is replaced:
+                setattr(holder, leaf, module.train(holder.training))
     return root
 
 

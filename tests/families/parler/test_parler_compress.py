@@ -27,6 +27,7 @@ _LIMITS = {
     "int8-weight-only": 2e-3,
     "int8-dynamic": 4e-3,
     "int8": 4e-3,
+    "int4-weight-only": 0.1,
 }
 
 
@@ -42,7 +43,7 @@ def test_a_recipe_keeps_what_the_model_says(
     found = compare_teacher_forced(model, small, TEXTS, seed=0)
     assert found.positions > 1000
     assert 0 < found.kl_nats < limit
-    assert found.agreement > 0.9
+    assert found.agreement > (0.75 if scheme == "int4-weight-only" else 0.9)
 
     saved = small.save(tmp_path / scheme)
     assert small.components().keys() == model.components().keys()
