@@ -8,14 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tts_compress.errors import QuantizationError
+from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.layers.codes import group_scales, round_channels, round_groups
 from tts_compress.layers.int4 import Int4Linear
 from tts_compress.layers.weight_only import Int8WeightOnly
 from tts_compress.quantize import compress
+from tts_compress.quantize.torch.compress import compress_torch
 from tts_compress.quantize.torch.gptq import gptq
 from tts_compress.quantize.torch.moments import observe_moments
-from tts_compress.recipe import Calibration, Recipe, Rule
+from tts_compress.recipe import Calibration, Recipe, Rule, read_calibration_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -305,6 +306,48 @@ def test_a_module_is_compressed_with_a_recipe_that_says_so(
     assert all(torch.equal(encoder.state_dict()[name], value) for name, value in before.items())
     assert ("calibrate", 8, 8) in told.steps
     assert ("round", 12, 12) in told.steps
+
+
+class _Speaker:
+    """The least a model of torch is, around the encoder: it speaks a text's letters."""
+
+    family, spec, manifest = "module", "in memory", None
+
+    def __init__(self, root: nn.Module, manifest: Any = None) -> None:
+        self._root, self.manifest = root, manifest
+
+    def root(self) -> nn.Module:
+        return self._root
+
+    def with_root(self, root: nn.Module, manifest: Any) -> _Speaker:
+        return _Speaker(root, manifest)
+
+    def files(self) -> Any:
+        raise ModelError("made in memory")
+
+    def synthesize(self, text: str, *, seed: int = 0) -> Tensor:
+        letters = torch.tensor([ord(letter) for letter in text]) + seed
+        with torch.inference_mode():
+            spoken: Tensor = self._root(torch.sin(letters[None, :, None] * torch.arange(1, 65)))
+        return spoken
+
+
+def test_a_model_is_calibrated_by_speaking() -> None:
+    settings = Calibration(set="en", utterances=3)
+    recipe, told = _recipe().model_copy(update={"calibration": settings}), _Told()
+    speaker: Any = _Speaker(_encoder())
+    small: Any = compress_torch(speaker, recipe, None, seed=5, progress=told)
+    nearest: Any = compress_torch(speaker, _recipe(algorithm="rtn"), None, seed=5, progress=told)
+    assert small.manifest.recipe["component"][0]["algorithm"] == "gptq"
+    assert small.manifest.counts == nearest.manifest.counts == {"Linear int4/none": 12}
+    errors = []
+    for model in (nearest, small):
+        texts = read_calibration_set("en").texts[:3]
+        pairs = [
+            (m.synthesize(t, seed=5 + i) for m in (speaker, model)) for i, t in enumerate(texts)
+        ]
+        errors.append(sum(float((a - b).square().mean()) for a, b in pairs))
+    assert errors[1] < errors[0] / 2
 
 
 def test_a_damaged_weight_is_an_error_before_calibration() -> None:
