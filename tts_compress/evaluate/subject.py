@@ -11,7 +11,7 @@ from tts_compress.artifact import sha256_of
 from tts_compress.errors import EvaluationError, ModelError
 from tts_compress.evaluate.store import fingerprint
 from tts_compress.evaluate.synthesize import Speaker
-from tts_compress.models.base import Prompted
+from tts_compress.models.base import Prompted, TorchModel
 from tts_compress.report.evaluation import ModelIdentity
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Subject:
             family=self.model.family,
             scheme=manifest.scheme if manifest else "fp32",
             sha256=_sha256_of_all(self.files.weights),
+            settings=_settings(self.model),
         )
 
 
@@ -59,7 +60,10 @@ def open_subject(
         # Compressed in memory: the worker, and the size, need files.
         location = str(model.save(spare / "model"))
         files = _load(location).files()
-    prompt = prompt if isinstance(model, Prompted) else None
+    if prompt is None or not isinstance(model, Prompted):
+        prompt = None
+    else:
+        model = model.with_prompt(prompt.to_prompt())
     speaker = Speaker(
         location=location,
         shown=model.spec,
@@ -76,6 +80,13 @@ def _fingerprint(files: ModelFiles, location: str, prompt: SuitePrompt | None) -
     found = fingerprint(files)
     # What is as in its files keeps the name that its finished work has in the store.
     return sha256("\n".join([found, *parts]).encode()).hexdigest() if any(parts) else found
+
+
+def _settings(model: TTSModel) -> dict[str, str]:
+    """Return what a system that can be run in several ways says of itself."""
+    if not isinstance(model, TorchModel):
+        return {}
+    return {name: str(value) for name, value in model.describe().items()}
 
 
 def _sha256_of_all(paths: Sequence[Path]) -> str:

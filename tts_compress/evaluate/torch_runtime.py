@@ -99,10 +99,13 @@ def compiled_graphs() -> int:
 
 def _prepare(blocks: list[nn.Module]) -> None:
     """Have the compiler pass over kernels that it cannot look into, and say what it gives up on."""
-    import torch._dynamo
+    from torch._dynamo import config
 
-    # Otherwise what it could not compile would run uncompiled, under the compiled one's name.
-    torch._dynamo.config.fail_on_recompile_limit_hit = True  # noqa: SLF001
+    # Otherwise what it gave up on would run uncompiled, under the compiled one's name.
+    config.fail_on_recompile_limit_hit = True
+    # Blocks with a number of their own, by which they find their cache, are translated each.
+    config.recompile_limit *= len(blocks)
+    config.accumulated_recompile_limit *= len(blocks)
     for block in blocks:
         for part in block.modules():
             if isinstance(part, IntegerLayer):

@@ -65,6 +65,9 @@ class ModelIdentity(Record):
     sha256: str
     """Of the model file."""
 
+    settings: dict[str, str] = {}
+    """How it is run, by name, where a system can be run in several ways."""
+
 
 class SuiteIdentity(Record):
     """What was spoken, and who listened."""

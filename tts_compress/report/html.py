@@ -14,6 +14,7 @@ from tts_compress.report.cards import cards
 from tts_compress.report.plots import plots
 from tts_compress.report.provenance import provenance
 from tts_compress.report.summary import summary_rows
+from tts_compress.report.terms import terms
 from tts_compress.report.utterances import utterance_rows
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def render_html(evaluation: Evaluation) -> str:
                 ("Reference against itself, other seeds", floors.other_seeds),
                 ("Recognizer, inaudibly changed audio", floors.recognizer),
             ),
+            terms=terms(evaluation),
             utterances=utterance_rows(evaluation),
             provenance=provenance(evaluation),
             words=wording,

@@ -106,12 +106,24 @@ def cautions(evaluation: Evaluation) -> tuple[str, ...]:
     ):
         if broken(health):
             found.append(f"Broken utterances of the {name}: {broken_in_words(health)}.")
+    found.extend(_cautions_about_settings(evaluation))
     found.extend(_cautions_about_words(evaluation))
     if evaluation.latency.p50_ratio < 1:
         found.append("The compressed model is slower than the reference on this machine.")
     if evaluation.size.ratio < 1:
         found.append("The compressed model is larger than the reference.")
     return tuple(found)
+
+
+def _cautions_about_settings(evaluation: Evaluation) -> list[str]:
+    before, after = evaluation.reference.settings, evaluation.candidate.settings
+    return [
+        f"The models are not run alike: {name} of the reference is '{value}', of the compressed "
+        f"model '{after[name]}'."
+        for name, value in before.items()
+        # One recording has many names.
+        if name != "recording" and after.get(name, value) != value
+    ]
 
 
 def _cautions_about_words(evaluation: Evaluation) -> list[str]:

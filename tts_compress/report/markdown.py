@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tts_compress.report import judgement, wording
 from tts_compress.report.provenance import provenance
 from tts_compress.report.summary import summary_rows
+from tts_compress.report.terms import terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +49,9 @@ def render_markdown(evaluation: Evaluation) -> str:
         "## Utterances with the most added word errors",
         _worst(evaluation.utterances),
         "## How to read this",
-        _HOW_TO_READ.rstrip(),
+        "\n".join(
+            (_HOW_TO_READ.rstrip(), *(f"- **{t.name}**: {t.meaning}" for t in terms(evaluation)))
+        ),
         "## Provenance",
         _provenance(evaluation),
     ]

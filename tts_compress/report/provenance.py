@@ -49,6 +49,7 @@ def _model(title: str, model: ModelIdentity) -> Section:
             "model": model.spec,
             "family": model.family,
             "scheme": model.scheme,
+            **model.settings,
             "SHA-256": model.sha256,
         },
     )

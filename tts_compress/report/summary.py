@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tts_compress.report import judgement, wording
+from tts_compress.report.row import Row
+from tts_compress.report.torch_rows import runtime_rows, teacher_forced_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tts_compress.report.evaluation import ErrorRate, Evaluation
-    from tts_compress.report.judgement import Trend
 
 __all__ = ["Row", "summary_rows"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One measurement of both models, ready to print."""
-
-    label: str
-    reference: str
-    """Empty where the measurement is a distance from the reference."""
-
-    candidate: str
-    change: str
-    """What happened, in words that say which way is up."""
-
-    trend: Trend
-    """Whether the change is one for the better; `same` also for what chance may have done."""
 
 
 def summary_rows(evaluation: Evaluation) -> list[Row]:
     """Return the headline measurements: cost first, then intelligibility, then the signal."""
     return [
         *_cost_rows(evaluation),
+        *runtime_rows(evaluation),
         _rate_row("Word error rate", evaluation.wer),
         _rate_row("Character error rate", evaluation.cer),
         _distance_row(evaluation),
@@ -43,6 +28,7 @@ def summary_rows(evaluation: Evaluation) -> list[Row]:
         _noise_row(evaluation),
         _duration_row(evaluation),
         _kept_row(evaluation),
+        *teacher_forced_rows(evaluation),
         _health_row(evaluation),
     ]
 

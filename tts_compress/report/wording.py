@@ -16,6 +16,7 @@ __all__ = [
     "interval",
     "is_finite",
     "milliseconds",
+    "nats",
     "one_line",
     "percent",
     "plain",
@@ -92,6 +93,11 @@ def real_time_factor(value: float | None) -> str:
 def decibels(value: float | None) -> str:
     """Return a level with one decimal, a minus sign where it is negative."""
     return f"{_unsigned(value, 1)} dB" if is_finite(value) else MISSING
+
+
+def nats(value: float | None) -> str:
+    """Return an amount of information in nats with two significant digits."""
+    return f"{value:.2g} nats" if is_finite(value) else MISSING
 
 
 def times(ratio: float | None, above: str, below: str) -> str:
