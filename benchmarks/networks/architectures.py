@@ -62,7 +62,7 @@ def find_network(name: str) -> Network:
 
 
 def _dit() -> Network:
-    from tts_compress.models.f5_package import official, quiet
+    from tts_compress.models.f5.package import official, quiet
 
     kind = official("f5_tts.model").DiT
     arch = {
@@ -98,7 +98,7 @@ def _dit() -> Network:
 
 
 def _vocos() -> Network:
-    from tts_compress.models.f5_package import official
+    from tts_compress.models.f5.package import official
 
     official("vocos")
     models, heads = (importlib.import_module(f"vocos.{name}") for name in ("models", "heads"))
@@ -119,7 +119,7 @@ def _vocos() -> Network:
 
 
 def _parler_decoder() -> Network:
-    from tts_compress.models.parler_package import load_packages
+    from tts_compress.models.parler.package import load_packages
 
     parler, transformers = load_packages()
     transformers.logging.set_verbosity_error()
@@ -166,7 +166,7 @@ def _parler_decoder() -> Network:
 
 
 def _dac() -> Network:
-    from tts_compress.models.parler_package import load_packages
+    from tts_compress.models.parler.package import load_packages
 
     parler, _ = load_packages()
     config = parler.DACConfig(

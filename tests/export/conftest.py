@@ -33,7 +33,7 @@ def f5_module() -> Callable[[str], Any]:
     for name in ("torch", "f5_tts", "vocos"):
         if find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
-    from tts_compress.models.f5_package import official
+    from tts_compress.models.f5.package import official
 
     return official
 
@@ -88,7 +88,7 @@ def codecs() -> tuple[Any, Any]:
     for name in ("torch", "transformers", "parler_tts"):
         if find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
-    from tts_compress.models.parler_package import load_packages
+    from tts_compress.models.parler.package import load_packages
 
     try:
         return load_packages()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tts_compress.models.f5 import F5Model, open_f5
-from tts_compress.models.f5_package import official, quiet
+from tts_compress.models.f5.package import official, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ import pytest
 
 from tts_compress.errors import MissingExtraError, ModelError, TTSCompressError
 from tts_compress.models.f5 import F5Options, open_f5
-from tts_compress.models.f5_options import split_location
-from tts_compress.models.f5_package import official
+from tts_compress.models.f5.options import split_location
+from tts_compress.models.f5.package import official
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ import pytest
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.base import Prompt, Prompted, TorchModel
 from tts_compress.models.f5 import F5Model, F5Options, open_f5
-from tts_compress.models.f5_package import official, quiet
+from tts_compress.models.f5.package import official, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,8 +97,8 @@ def test_without_noise_it_says_what_upstream_says(
 
 
 def test_a_long_text_is_reproducible_and_its_parts_have_their_own_noise(tiny_f5: F5Model) -> None:
-    from tts_compress.models.f5_reference import prepare_reference
-    from tts_compress.models.f5_speech import split_text
+    from tts_compress.models.f5.reference import prepare_reference
+    from tts_compress.models.f5.speech import split_text
 
     model = tiny_f5.with_options(F5Options(nfe_step=1))
     text = "A text. " * 120

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.models.parler import ParlerModel, open_parler
-from tts_compress.models.parler_package import load_packages, quiet
+from tts_compress.models.parler.package import load_packages, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable

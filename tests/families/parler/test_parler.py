@@ -12,8 +12,8 @@ from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt, Prompted, TorchModel
 from tts_compress.models.language_model import LanguageModel
 from tts_compress.models.parler import DEFAULT_DESCRIPTION, ParlerModel, open_parler
-from tts_compress.models.parler_package import load_packages
-from tts_compress.models.parler_speech import ParlerOptions
+from tts_compress.models.parler.package import load_packages
+from tts_compress.models.parler.speech import ParlerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from tts_compress.errors import TTSCompressWarning
 from tts_compress.evaluate.teacher_forced import compare_teacher_forced
 from tts_compress.models import load
 from tts_compress.models.parler import ParlerModel
-from tts_compress.models.parler_speech import ParlerOptions
+from tts_compress.models.parler.speech import ParlerOptions
 from tts_compress.quantize import compress
 
 if TYPE_CHECKING:

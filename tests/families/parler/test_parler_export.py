@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tts_compress.models.parler import open_parler
-from tts_compress.models.parler_package import load_packages
+from tts_compress.models.parler.package import load_packages
 from tts_compress.quantize import compress
 
 pytest.importorskip("torch")

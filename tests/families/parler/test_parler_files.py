@@ -13,10 +13,10 @@ from tts_compress.artifact import LayerRecord, Manifest, Source, read_manifest
 from tts_compress.errors import ArtifactError, ModelError, TextError
 from tts_compress.models.base import Prompt
 from tts_compress.models.parler import ParlerModel, open_parler, open_parler_artifact
-from tts_compress.models.parler_network import build_skeleton
-from tts_compress.models.parler_package import load_packages
-from tts_compress.models.parler_speech import ParlerOptions
-from tts_compress.models.parler_tokenizers import load_tokenizers
+from tts_compress.models.parler.network import build_skeleton
+from tts_compress.models.parler.package import load_packages
+from tts_compress.models.parler.speech import ParlerOptions
+from tts_compress.models.parler.tokenizers import load_tokenizers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import MissingExtraError, ModelError
-from tts_compress.models.parler_package import load_packages, quiet
+from tts_compress.models.parler.package import load_packages, quiet
 from tts_compress.models.stand_ins.audiotools import offer_audiotools
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def test_loading_changes_nothing_for_others() -> None:
     script = (
         "import warnings, logging\n"
         "before = list(warnings.filters)\n"
-        "from tts_compress.models.parler_package import load_packages\n"
+        "from tts_compress.models.parler.package import load_packages\n"
         "_, transformers = load_packages()\n"
         "assert not any(f[0] == 'ignore' and f[2] is UserWarning for f in warnings.filters)\n"
         "assert transformers.logging.get_verbosity() == logging.WARNING\n"

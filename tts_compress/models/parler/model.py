@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from tts_compress.artifact import MANIFEST_NAME, atomic_directory, read_manifest, with_files
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt
-from tts_compress.models.parler_components import find_components
-from tts_compress.models.parler_network import build_skeleton, load_root, write_settings
-from tts_compress.models.parler_source import DESCRIPTION, WEIGHTS, ParlerSource
-from tts_compress.models.parler_speech import ParlerOptions, ParlerSpeech
-from tts_compress.models.parler_tokenizers import load_tokenizers, write_tokenizers
+from tts_compress.models.parler.components import ROLES
+from tts_compress.models.parler.network import build_skeleton, load_root, write_settings
+from tts_compress.models.parler.source import DESCRIPTION, WEIGHTS, ParlerSource
+from tts_compress.models.parler.speech import ParlerOptions, ParlerSpeech
+from tts_compress.models.parler.tokenizers import load_tokenizers, write_tokenizers
+from tts_compress.models.torch_components import find_components
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tts_compress.audio import Audio
     from tts_compress.models.base import Component, ModelFiles
     from tts_compress.models.language_model import Tokens
-    from tts_compress.models.parler_tokenizers import Tokenizers
+    from tts_compress.models.parler.tokenizers import Tokenizers
 
 __all__ = [
     "DEFAULT_DESCRIPTION",
@@ -137,7 +138,7 @@ class ParlerModel:
 
     def components(self) -> Mapping[str, Component]:
         """Return the components, in the order data flows."""
-        return find_components(self.root(), self._layers)
+        return find_components(self.root(), ROLES, self._layers)
 
     def describe(self) -> Mapping[str, Any]:
         """Return what `inspect` shows beside the components."""

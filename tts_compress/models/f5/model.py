@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tts_compress.artifact import MANIFEST_NAME, atomic_directory, read_manifest, with_files
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt
-from tts_compress.models.f5_components import find_components
-from tts_compress.models.f5_config import check_vocoder_config, read_config, write_config
-from tts_compress.models.f5_files import (
+from tts_compress.models.f5.components import ROLES
+from tts_compress.models.f5.config import check_vocoder_config, read_config, write_config
+from tts_compress.models.f5.files import (
     CONFIG,
     REFERENCE_AUDIO,
     REFERENCE_TEXT,
@@ -24,22 +24,23 @@ from tts_compress.models.f5_files import (
     download_release,
     find_files,
 )
-from tts_compress.models.f5_network import (
+from tts_compress.models.f5.network import (
     forget_text,
     load_official,
     restore_official,
     root_of,
     with_modules,
 )
-from tts_compress.models.f5_options import F5Options, split_location
-from tts_compress.models.f5_package import SAMPLE_RATE
-from tts_compress.models.f5_reference import (
+from tts_compress.models.f5.options import F5Options, split_location
+from tts_compress.models.f5.package import SAMPLE_RATE
+from tts_compress.models.f5.reference import (
     Reference,
     check_recording,
     prepare_reference,
     write_recording,
 )
-from tts_compress.models.f5_speech import F5Runtime, check_symbols, speak, split_text
+from tts_compress.models.f5.speech import F5Runtime, check_symbols, speak, split_text
+from tts_compress.models.torch_components import find_components
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from tts_compress.artifact import LayerRecord, Manifest
     from tts_compress.audio import Audio
     from tts_compress.models.base import Component, ModelFiles
-    from tts_compress.models.f5_config import F5Config
+    from tts_compress.models.f5.config import F5Config
 
 __all__ = ["FAMILY", "F5Model", "F5Options", "open_f5", "open_f5_artifact"]
 
@@ -235,13 +236,7 @@ class F5Model:
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, in the order data flows."""
-        halves = {"float16": 2, "bfloat16": 2}
-        stored = {
-            layer.module: halves[layer.weights]
-            for layer in self._source.layers
-            if layer.weights in halves
-        }
-        return find_components(self.root(), stored)
+        return find_components(self.root(), ROLES, self._source.layers)
 
     def describe(self) -> Mapping[str, Any]:
         """Return what `inspect` shows beside the components."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.base import ModelFiles, Prompt
-from tts_compress.models.f5_package import EXTRA, official
+from tts_compress.models.f5.package import EXTRA, official
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

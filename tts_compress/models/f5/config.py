@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import MissingExtraError, ModelError
-from tts_compress.models.f5_options import F5Options
-from tts_compress.models.f5_package import EXTRA, HOP_LENGTH, SAMPLE_RATE
+from tts_compress.models.f5.options import F5Options
+from tts_compress.models.f5.package import EXTRA, HOP_LENGTH, SAMPLE_RATE
 
 if TYPE_CHECKING:
     from pathlib import Path

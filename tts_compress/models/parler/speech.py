@@ -10,13 +10,13 @@ import numpy as np
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.language_model import Tokens
-from tts_compress.models.parler_package import load_packages, quiet
+from tts_compress.models.parler.package import load_packages, quiet
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-    from tts_compress.models.parler_tokenizers import Tokenizers
+    from tts_compress.models.parler.tokenizers import Tokenizers
 
 __all__ = ["ParlerOptions", "ParlerSpeech"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.errors import ModelError
-from tts_compress.models.f5_package import SAMPLE_RATE, official, quiet
+from tts_compress.models.f5.package import SAMPLE_RATE, official, quiet
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,15 +7,15 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import MissingExtraError, ModelError
-from tts_compress.models.parler_package import EXTRA, load_packages, quiet
-from tts_compress.models.parler_source import CONFIG, GENERATION
+from tts_compress.models.parler.package import EXTRA, load_packages, quiet
+from tts_compress.models.parler.source import CONFIG, GENERATION
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import nn
 
-    from tts_compress.models.parler_source import ParlerSource
+    from tts_compress.models.parler.source import ParlerSource
 
 __all__ = ["build_skeleton", "load_root", "write_settings"]
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
-from tts_compress.models.parler_package import load_packages, quiet
+from tts_compress.models.parler.package import load_packages, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

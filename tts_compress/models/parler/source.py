@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.base import ModelFiles
-from tts_compress.models.parler_package import EXTRA
+from tts_compress.models.parler.package import EXTRA
 
 if TYPE_CHECKING:
     from tts_compress.artifact import Manifest

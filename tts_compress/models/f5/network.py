@@ -6,8 +6,8 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import MissingExtraError, ModelError
-from tts_compress.models.f5_config import check_vocoder_config
-from tts_compress.models.f5_package import EXTRA, SAMPLE_RATE, official, quiet
+from tts_compress.models.f5.config import check_vocoder_config
+from tts_compress.models.f5.package import EXTRA, SAMPLE_RATE, official, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tts_compress.artifact import LayerRecord
-    from tts_compress.models.f5_config import F5Config
-    from tts_compress.models.f5_files import F5Files
+    from tts_compress.models.f5.config import F5Config
+    from tts_compress.models.f5.files import F5Files
 
 __all__ = ["forget_text", "load_official", "restore_official", "root_of", "with_modules"]
 

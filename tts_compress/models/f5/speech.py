@@ -10,16 +10,16 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
-from tts_compress.models.f5_package import HOP_LENGTH, SAMPLE_RATE, official, quiet
-from tts_compress.models.f5_reference import write_recording
+from tts_compress.models.f5.package import HOP_LENGTH, SAMPLE_RATE, official, quiet
+from tts_compress.models.f5.reference import write_recording
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tts_compress.audio import Samples
     from tts_compress.models.base import Prompt
-    from tts_compress.models.f5_options import F5Options
-    from tts_compress.models.f5_reference import Reference
+    from tts_compress.models.f5.options import F5Options
+    from tts_compress.models.f5.reference import Reference
 
 __all__ = ["MAX_FRAMES", "F5Runtime", "check_symbols", "check_text", "speak", "split_text"]
 

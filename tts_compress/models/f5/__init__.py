@@ -1,0 +1,7 @@
+"""F5-TTS: a flow-matching transformer and a Vocos vocoder, run by the official package."""
+
+from __future__ import annotations
+
+from tts_compress.models.f5.model import F5Model, F5Options, open_f5, open_f5_artifact
+
+__all__ = ["F5Model", "F5Options", "open_f5", "open_f5_artifact"]

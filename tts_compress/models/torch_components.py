@@ -1,0 +1,83 @@
+"""What weights the parts of a module hold, compressed or not."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tts_compress.models.base import Component
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor, nn
+
+    from tts_compress.artifact import LayerRecord
+
+__all__ = ["find_components"]
+
+
+def find_components(
+    root: nn.Module, roles: Mapping[str, str], layers: Sequence[LayerRecord] = ()
+) -> dict[str, Component]:
+    """Return the components that hold weights, by name.
+
+    Args:
+        root: Holds them under their dotted names.
+        roles: What each one does, in the order data flows; those the root lacks are left out.
+        layers: What was decided for its layers; some only say how a file stores them.
+    """
+    modules = dict(root.named_modules())
+    widths = {layer.module: 2 for layer in layers if layer.weights in {"float16", "bfloat16"}}
+    found = {
+        name: _count(name, role, modules[name], widths)
+        for name, role in roles.items()
+        if name in modules
+    }
+    return {name: component for name, component in found.items() if component.parameters}
+
+
+def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -> Component:
+    from tts_compress.layers.base import CompressedLayer, operator_of
+
+    operators: Counter[str] = Counter()
+    parameters = size = 0
+    inside: tuple[str, ...] = ()  # what a layer that was counted consists of
+    for full, part in module.named_modules(prefix=name):
+        if full.startswith(inside):
+            continue
+        if isinstance(part, CompressedLayer):
+            inside = (*inside, f"{full}.")
+            operator: str | None = part.geometry.operator
+            parameters += math.prod(part.geometry.shape)
+            stored = [value for key, value in part.state().items() if key != "bias"]
+        else:
+            operator = operator_of(part)
+            stored = _weights(part)
+            if operator:
+                inside = (*inside, f"{full}.")
+            # Weight norm keeps directions and, far fewer, lengths.
+            parameters += sum(t.numel() for t in stored) if operator is None else _largest(stored)
+        if stored:
+            operators[operator or type(part).__name__] += 1
+        width = widths.get(full)
+        size += sum(tensor.numel() * (width or tensor.element_size()) for tensor in stored)
+    return Component(
+        name=name, role=role, parameters=parameters, size_bytes=size, operators=operators
+    )
+
+
+def _largest(tensors: Sequence[Tensor]) -> int:
+    return max((tensor.numel() for tensor in tensors), default=0)
+
+
+def _weights(module: nn.Module) -> list[Tensor]:
+    """Return what a file keeps of a module's own weights; of weight norm, both parts of it."""
+    from torch.nn.utils import parametrize
+
+    if parametrize.is_parametrized(module, "weight"):
+        return list(module.get_submodule("parametrizations.weight").parameters())
+    # Biases, norms and scales extend in one direction only, whatever their shape.
+    own = module.parameters(recurse=False)
+    return [p for p in own if sum(extent > 1 for extent in p.shape) > 1]
