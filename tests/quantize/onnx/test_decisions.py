@@ -158,3 +158,25 @@ def test_small_table_is_left_alone(decided: Decided, chain: onnx.ModelProto) -> 
     assert count_decisions(decisions) == count_operators(
         convert(graph, decisions, {}, find_target("x86-vnni"))
     )
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(match="*", weights="int4"),
+        Rule(match="*", weights="bfloat16", activations="bfloat16"),
+        Rule(match="*", weights="int8", algorithm="gptq"),
+    ],
+    ids=str,
+)
+def test_what_only_torch_has_is_refused(chain: onnx.ModelProto, rule: Rule) -> None:
+    recipe = Recipe(
+        version=1,
+        family="onnx",
+        scheme="int8-weight-only",
+        summary="",
+        component=(rule,),
+        calibration=Calibration() if rule.algorithm != "rtn" else None,
+    )
+    with pytest.raises(QuantizationError, match="for models that run in torch"):
+        decide(prepare(chain), recipe)

@@ -14,6 +14,7 @@ from torch.nn.utils import parametrizations
 from tts_compress import compress, environment, find_recipe
 from tts_compress.errors import QuantizationError, RecipeError, SchemeError, TTSCompressWarning
 from tts_compress.layers.base import CompressedLayer
+from tts_compress.quantize.torch.decisions import decide
 
 
 class Speech(nn.Module):
@@ -104,6 +105,23 @@ def test_a_recipe_decides_by_name(module: Speech) -> None:
     rule = shipped.component[0].model_copy(update={"match": "encoder.*"})
     recipe = shipped.model_copy(update={"component": (rule,)})
     assert _layers(compress(module, "int8", recipe=recipe)) == {"Linear int8/dynamic": 12}
+
+
+def test_the_first_rule_that_can_decides() -> None:
+    """As for graphs: what a rule has no layer for is left to those behind it."""
+    shipped = find_recipe("module", "int8")
+    first = shipped.component[0].model_copy(update={"operators": ()})
+    rest = first.model_copy(update={"weights": "float16", "activations": "none"})
+    recipe = shipped.model_copy(update={"component": (first, rest)})
+    net = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 8), nn.Conv1d(8, 8, 3, groups=8))
+    assert [(d.weights, d.activations) for d in decide(net, recipe)] == [
+        ("float16", "none"),
+        ("int8", "dynamic"),
+        ("float16", "none"),
+    ]
+    kept = first.model_copy(update={"exclude": ("1",)})
+    decided = decide(net, shipped.model_copy(update={"component": (kept, rest)}))
+    assert decided[1].weights == "float32"
 
 
 def test_what_would_change_nothing_is_refused_with_reasons() -> None:
@@ -203,6 +221,13 @@ def _meta() -> None:
 def test_bad_input_is_a_clear_error(attempt: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         attempt()
+
+
+@pytest.mark.parametrize("change", [{"real_sums": True}, {"format": "qoperator"}])
+def test_what_is_a_matter_of_graphs_is_refused(change: dict[str, Any]) -> None:
+    recipe = find_recipe("module", "int8-static").model_copy(update=change)
+    with pytest.raises(RecipeError, match="a matter of ONNX graphs"):
+        compress(nn.Linear(8, 8), "int8-static", recipe=recipe, calibration=[torch.zeros(1, 8)])
 
 
 def test_slow_arithmetic_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,7 +232,25 @@ def _possible_operators(rule: Rule, form: Format) -> tuple[str, ...]:
     return _SUPPORTED[rule.activations]
 
 
+_TORCH_ONLY = {"int4", "float8", "gptq", "inc-rtn", "inc-gptq"}
+
+
 def _check_operators(rule: Rule, form: Format) -> None:
+    torch_only = [
+        f"{key} = {value!r}"
+        for key, value in (
+            ("weights", rule.weights),
+            ("algorithm", rule.algorithm),
+        )
+        if value in _TORCH_ONLY
+    ]
+    if rule.activations not in _SUPPORTED:
+        torch_only.append(f"activations = {rule.activations!r}")
+    if torch_only:
+        raise QuantizationError(
+            f"rule '{rule.match}' has {' and '.join(torch_only)}, which is for models that run in "
+            "torch; an ONNX graph takes float16, bfloat16 and int8 weights, rounded to nearest"
+        )
     possible = _possible_operators(rule, form)
     if rule.activations == "static" and form == "qdq":
         possible += _ELEMENTWISE

@@ -107,9 +107,25 @@ def compress_module(
 
 def _target(recipe: Recipe) -> Target | None:
     """Return the processor a recipe computes in integers for; None where it does not."""
+    _check_recipe(recipe)
     _warn_if_slow(recipe)
     integers = any(rule.activations in {"dynamic", "static"} for rule in recipe.component)
     return find_target(recipe.target) if integers or recipe.target != HOST else None
+
+
+def _check_recipe(recipe: Recipe) -> None:
+    """Refuse what only ONNX graphs have."""
+    given = {
+        f"format = {recipe.format!r}": recipe.format != "qdq",
+        "real_sums": recipe.real_sums,
+        "equalize": recipe.calibration is not None and recipe.calibration.equalize,
+        "inner": any(rule.inner for rule in recipe.component),
+    }
+    if wrong := [name for name, is_given in given.items() if is_given]:
+        raise RecipeError(
+            f"{', '.join(wrong)}: a matter of ONNX graphs, and this model runs in torch; "
+            "leave it out"
+        )
 
 
 def _warn_if_slow(recipe: Recipe) -> None:

@@ -61,7 +61,7 @@ def decide(root: nn.Module, recipe: Recipe) -> tuple[Decision, ...]:
 
     Args:
         root: A prepared module: weight norm folded, attention opened.
-        recipe: The first rule that covers a layer decides.
+        recipe: The first rule that covers a layer, and can, decides.
     """
     decisions = []
     for name, module in root.named_modules():
@@ -75,30 +75,41 @@ def _decide(name: str, geometry: Geometry, recipe: Recipe) -> Decision:
     parameters = 1
     for extent in geometry.shape:
         parameters *= extent
-    rule = next((r for r in recipe.component if r.covers(name, geometry.operator)), None)
-    reason = "no rule of the recipe covers it" if rule is None else _objection(name, geometry, rule)
-    kept = rule is None or bool(reason)
+    rule, reason = _choose(name, geometry, recipe)
     return Decision(
         module=name,
         operator=geometry.operator,
-        weights="float32" if kept or rule is None else rule.weights,
-        activations="none" if kept or rule is None else rule.activations,
+        weights=rule.weights if rule else "float32",
+        activations=rule.activations if rule else "none",
         parameters=parameters,
-        group=64 if rule is None else rule.group,
-        algorithm="rtn" if rule is None else rule.algorithm,
+        group=rule.group if rule else 64,
+        algorithm=rule.algorithm if rule else "rtn",
         reason=reason,
     )
 
 
-def _objection(name: str, geometry: Geometry, rule: Rule) -> str:
-    """Return why a rule that covers a layer leaves it in FP32; nothing if it does not."""
-    if rule.excludes(name):
-        return "the recipe excludes it"
-    if rule.weights == "float32":
-        return "the recipe keeps it in FP32"
+def _choose(name: str, geometry: Geometry, recipe: Recipe) -> tuple[Rule | None, str]:
+    """Return the rule that decides about a layer, or none and why it keeps FP32."""
+    reason = ""
+    for rule in recipe.component:
+        if not rule.covers(name, geometry.operator):
+            continue
+        if rule.excludes(name):
+            return None, "the recipe excludes it"
+        if rule.weights == "float32":
+            return None, "the recipe keeps it in FP32"
+        objection = _objection(geometry, rule)
+        if not objection:
+            return rule, ""
+        reason = reason or objection
+    return None, reason or "no rule of the recipe covers it"
+
+
+def _objection(geometry: Geometry, rule: Rule) -> str:
+    """Return why a rule that covers a layer cannot decide about it; nothing if it can."""
     if geometry.operator not in _ARITHMETIC[rule.activations]:
         return f"there is no {geometry.operator} with {rule.activations} activations"
-    if min(geometry.shape[:2]) * (geometry.operator == "Embedding" or 1) < rule.channels:
+    if geometry.operator != "Embedding" and min(geometry.shape[:2]) < rule.channels:
         return f"it has fewer than {rule.channels} channels"
     if len(geometry.shape) == 3 and geometry.shape[2] < rule.taps:
         return f"it has fewer than {rule.taps} taps"
