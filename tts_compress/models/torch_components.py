@@ -49,18 +49,16 @@ def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -
             continue
         if isinstance(part, CompressedLayer):
             inside = (*inside, f"{full}.")
-            operator: str | None = part.geometry.operator
+            operator = part.geometry.operator
             parameters += math.prod(part.geometry.shape)
             stored = [value for key, value in part.state().items() if key != "bias"]
-        else:
-            operator = operator_of(part)
-            stored = _weights(part)
-            if operator:
-                inside = (*inside, f"{full}.")
+        elif (plain := operator_of(part)) is not None:
+            operator, stored = plain, _weights(part)
             # Weight norm keeps directions and, far fewer, lengths.
-            parameters += sum(t.numel() for t in stored) if operator is None else _largest(stored)
-        if stored:
-            operators[operator or type(part).__name__] += 1
+            parameters += max(tensor.numel() for tensor in stored)
+        else:
+            continue
+        operators[operator] += 1
         width = widths.get(full)
         size += sum(tensor.numel() * (width or tensor.element_size()) for tensor in stored)
     return Component(
@@ -68,16 +66,10 @@ def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -
     )
 
 
-def _largest(tensors: Sequence[Tensor]) -> int:
-    return max((tensor.numel() for tensor in tensors), default=0)
-
-
 def _weights(module: nn.Module) -> list[Tensor]:
-    """Return what a file keeps of a module's own weights; of weight norm, both parts of it."""
+    """Return what a file keeps of an operator's weight; of weight norm, both parts of it."""
     from torch.nn.utils import parametrize
 
     if parametrize.is_parametrized(module, "weight"):
         return list(module.get_submodule("parametrizations.weight").parameters())
-    # Biases, norms and scales extend in one direction only, whatever their shape.
-    own = module.parameters(recurse=False)
-    return [p for p in own if sum(extent > 1 for extent in p.shape) > 1]
+    return [module.get_parameter("weight")]
