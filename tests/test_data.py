@@ -40,12 +40,12 @@ def test_recipe_parses_and_is_named_for_family_and_scheme(name: str) -> None:
             assert recipe.calibration.utterances <= len(texts)
 
 
-_IN_TORCH = {"int4-weight-only"}
+_IN_TORCH = {"int4-weight-only", "fp8"}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_has_a_recipe_for_every_scheme(family: str) -> None:
-    """But four bits are for transformers, and so for what runs in torch."""
+    """But four bits and 8-bit floats are for linear layers, and so for what runs in torch."""
     schemes = {scheme.name for scheme in SCHEMES}
     if family in {"piper", "onnx"}:
         schemes -= _IN_TORCH

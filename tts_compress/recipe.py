@@ -30,14 +30,14 @@ __all__ = [
     "schemes_of",
 ]
 
-Weights: TypeAlias = Literal["float32", "float16", "bfloat16", "int8", "int4"]
+Weights: TypeAlias = Literal["float32", "float16", "bfloat16", "float8", "int8", "int4"]
 """How weights are stored; `int8` is symmetric with one scale per output channel, `int4`, for linear
-layers of torch, with one per group of inputs."""
+layers of torch, with one per group of inputs; `float8`, for them on a GPU, is e4m3 with scales."""
 
-Activations: TypeAlias = Literal["none", "float16", "bfloat16", "dynamic", "static"]
+Activations: TypeAlias = Literal["none", "float16", "bfloat16", "float8", "dynamic", "static"]
 """What arithmetic runs on: `none` is FP32 whatever the weights are stored as, `float16` and
-`bfloat16` are 16-bit floats, `dynamic` and `static` are 8-bit integers with ranges found at run
-time or before."""
+`bfloat16` are 16-bit floats, `float8` are 8-bit floats with scales found at run time, `dynamic` and
+`static` are 8-bit integers with ranges found at run time or before."""
 
 Algorithm: TypeAlias = Literal["rtn", "gptq", "inc-rtn", "inc-gptq"]
 """`rtn` rounds each weight to nearest; `gptq` rounds one input after another and lets the later
@@ -53,6 +53,7 @@ _ARITHMETIC: dict[Weights, tuple[Activations, ...]] = {
     "float32": ("none",),
     "float16": ("none", "float16"),
     "bfloat16": ("none", "bfloat16"),
+    "float8": ("float8",),
     "int4": ("none",),
     "int8": ("none", "dynamic", "static"),
 }

@@ -47,6 +47,10 @@ SCHEMES = (
         name="bf16",
         summary="bfloat16 where they are safe",
     ),
+    Scheme(
+        name="fp8",
+        summary="linear layers in 8-bit floats, on NVIDIA GPUs from compute capability 8.9",
+    ),
 )
 
 

@@ -12,7 +12,8 @@ import torch
 from tts_compress.artifact import CalibrationRecord, Manifest, Source, sha256_of
 from tts_compress.environment import describe_environment, describe_processor
 from tts_compress.errors import ModelError, QuantizationError, RecipeError, TTSCompressWarning
-from tts_compress.quantize.torch.convert import convert
+from tts_compress.quantize.torch.convert import Converted, convert
+from tts_compress.quantize.torch.gpu import convert_on_gpu, runs_on_gpu
 from tts_compress.recipe import read_calibration_set
 from tts_compress.targets import HOST, find_target
 
@@ -62,12 +63,13 @@ def compress_torch(
         raise QuantizationError(
             f"'{model.spec}' is already compressed ({model.manifest.scheme}); compress the original"
         )
-    target = _target(recipe)
+    root = model.root()
+    target = _target(recipe, root)
     run, record = None, None
     if recipe.calibration is not None:
         texts, record = _texts(recipe, calibration, seed)
         run = _speaking(model, texts, seed, progress)
-    done = convert(model.root(), recipe, run, target=target, progress=progress)
+    done = _convert(root, recipe, run, target, progress)
     manifest = Manifest(
         family=model.family,
         scheme=recipe.scheme,
@@ -99,15 +101,29 @@ def compress_module(
         QuantizationError: The module cannot be compressed as the recipe says.
         RecipeError: The calibration is not of that kind, or missing.
     """
-    run = None
+    target, run = _target(recipe, module), None
     if recipe.calibration is not None:
         run = _calling(_batches(calibration), recipe.calibration.utterances, progress)
-    return convert(module, recipe, run, target=_target(recipe), progress=progress).root
+    return _convert(module, recipe, run, target, progress).root
 
 
-def _target(recipe: Recipe) -> Target | None:
+def _convert(
+    root: nn.Module,
+    recipe: Recipe,
+    run: Callable[[nn.Module], None] | None,
+    target: Target | None,
+    progress: Progress,
+) -> Converted:
+    if runs_on_gpu(root, recipe):
+        return convert_on_gpu(root, recipe, run, progress=progress)
+    return convert(root, recipe, run, target=target, progress=progress)
+
+
+def _target(recipe: Recipe, root: nn.Module) -> Target | None:
     """Return the processor a recipe computes in integers for; None where it does not."""
     _check_recipe(recipe)
+    if runs_on_gpu(root, recipe):
+        return None
     _warn_if_slow(recipe)
     integers = any(rule.activations in {"dynamic", "static"} for rule in recipe.component)
     return find_target(recipe.target) if integers or recipe.target != HOST else None

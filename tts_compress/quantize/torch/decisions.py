@@ -22,6 +22,7 @@ _ARITHMETIC: dict[Activations, tuple[str, ...]] = {
     "none": ("Linear", "Conv1d", "ConvTranspose1d", "Embedding"),
     "float16": ("Linear", "Conv1d", "ConvTranspose1d"),
     "bfloat16": ("Linear", "Conv1d", "ConvTranspose1d"),
+    "float8": ("Linear",),
     "dynamic": ("Linear", "Conv1d", "ConvTranspose1d"),
     "static": ("Linear", "Conv1d", "ConvTranspose1d"),
 }
@@ -123,6 +124,8 @@ def _impossible(geometry: Geometry, rule: Rule) -> str:
             return "four bits are for linear layers"
         if geometry.shape[1] % rule.group:
             return f"its {geometry.shape[1]} inputs are no multiple of the group of {rule.group}"
+    if rule.weights == "float8" and any(extent % 16 for extent in geometry.shape):
+        return "its inputs and outputs are not both multiples of 16"
     if geometry.operator == "ConvTranspose1d" and integers and geometry.dilation > 1:
         return "no integer kernel computes a dilated transposed convolution"
     if integers and geometry.groups > 1 and _channels_in_group(geometry) < _LEAST_IN_GROUP:
