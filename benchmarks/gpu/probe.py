@@ -1,0 +1,98 @@
+"""Time and memory of a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from tts_compress.errors import EvaluationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import nn
+
+__all__ = ["CudaProbe", "Probe", "held_bytes"]
+
+
+class Probe(Protocol):
+    """Where networks run, and what is measured there."""
+
+    device: torch.device
+
+    def describe(self) -> dict[str, str]:
+        """Return the device's name and what its results depend on."""
+
+    def time_ms(self, step: Callable[[], torch.Tensor]) -> float:
+        """Return how long one run takes, in milliseconds."""
+
+    def working_bytes(self, step: Callable[[], torch.Tensor]) -> int:
+        """Return by how much one run raises the memory that is allocated, at its peak."""
+
+
+class CudaProbe:
+    """The GPU that torch uses first.
+
+    Raises:
+        EvaluationError: There is none.
+    """
+
+    def __init__(self) -> None:
+        if not torch.cuda.is_available():
+            build = f"torch {torch.__version__}"
+            raise EvaluationError(
+                f"there is no CUDA device for {build}; run this on a machine with an NVIDIA GPU "
+                "and a build of torch for CUDA, or python -m benchmarks.networks for the CPU"
+            )
+        self.device = torch.device("cuda", torch.cuda.current_device())
+
+    def describe(self) -> dict[str, str]:
+        """Return name, compute capability, and CUDA's version."""
+        major, minor = torch.cuda.get_device_capability(self.device)
+        memory = torch.cuda.get_device_properties(self.device).total_memory
+        return {
+            "name": torch.cuda.get_device_name(self.device),
+            "capability": f"{major}.{minor}",
+            "memory": f"{memory / 2**30:.0f} GiB",
+            "cuda": str(torch.version.cuda),
+        }
+
+    def time_ms(self, step: Callable[[], torch.Tensor]) -> float:
+        """Return the time between two events on the device's own clock, idle gaps included."""
+        event: Any = torch.cuda.Event
+        start, end = event(enable_timing=True), event(enable_timing=True)
+        torch.cuda.synchronize(self.device)
+        start.record()
+        step()
+        end.record()
+        torch.cuda.synchronize(self.device)
+        return float(start.elapsed_time(end))
+
+    def working_bytes(self, step: Callable[[], torch.Tensor]) -> int:
+        """Return the growth of torch's own account of what is allocated."""
+        torch.cuda.synchronize(self.device)
+        before = torch.cuda.memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        step()
+        torch.cuda.synchronize(self.device)
+        return int(torch.cuda.max_memory_allocated(self.device) - before)
+
+
+def held_bytes(root: nn.Module) -> int:
+    """Return what a module's parameters and buffers take; what is shared counts once."""
+    found: dict[tuple[int, int], int] = {}
+    for tensor in (*root.parameters(), *root.buffers()):
+        for part in _plain(tensor):
+            found[part.data_ptr(), part.nbytes] = part.nbytes
+    return sum(found.values())
+
+
+def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors one consists of: torchao's name the size of what they stand for."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is None:
+        yield tensor
+        return
+    for name in flatten()[0]:
+        yield from _plain(getattr(tensor, name))

@@ -1,0 +1,182 @@
+"""Preparing every contestant of a network and running them in turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from benchmarks.gpu.contestants import CONTESTANTS, prepare_contestant
+from benchmarks.gpu.probe import held_bytes
+from benchmarks.networks.architectures import find_network
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
+
+    from benchmarks.gpu.contestants import Prepared
+    from benchmarks.gpu.probe import Probe
+    from benchmarks.networks.architectures import Network
+
+__all__ = ["Choice", "Measured", "Result", "bench_network"]
+
+_VERSIONS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What is run."""
+
+    contestants: tuple[str, ...]
+    """Names; the first is what the others are compared with."""
+
+    rounds: int
+    warm_ups: int
+    mode: str = "default"
+    """Of torch's compiler."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A contestant's figures; none where it failed."""
+
+    name: str
+    median_ms: float | None = None
+    min_ms: float | None = None
+    ratio_median: float | None = None
+    """The first contestant's median over this one's; higher is better."""
+
+    ratio_min: float | None = None
+    weight_bytes: int | None = None
+    """Its parameters and buffers."""
+
+    peak_bytes: int | None = None
+    """These and what one run allocates at most."""
+
+    snr_db: float | None = None
+    """Of its output against the first one's; of random weights, so only to see that it computes the
+    same. None where they are equal."""
+
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """All contestants of a network."""
+
+    network: str
+    summary: str
+    parameters: int
+    contestants: tuple[Measured, ...]
+
+
+@torch.no_grad()
+def bench_network(
+    name: str, choice: Choice, probe: Probe, tell: Callable[[str, int, int], None]
+) -> Result:
+    """Build a network and measure every contestant on it.
+
+    Args:
+        name: Of the network.
+        choice: What is run.
+        probe: Where.
+        tell: Is told of each contestant that is made and of each round.
+
+    Raises:
+        MissingExtraError: The network's package is not installed.
+    """
+    network = find_network(name)
+    root = network.root().to(probe.device)
+    # Contestants share their code, for which the compiler by default gives up after eight versions.
+    dynamo: Any = import_module("torch._dynamo.config")
+    with dynamo.patch(recompile_limit=_VERSIONS):
+        ready, outputs, failed = _prepare(network, root, choice, tell)
+        times = _take_turns(ready, choice, probe, lambda d, t: tell(f"time {name}", d, t))
+        first = choice.contestants[0]
+        rows = []
+        for key in choice.contestants:
+            if key in failed:
+                rows.append(Measured(name=key, error=failed[key]))
+                continue
+            with ready[key].arithmetic():
+                working = probe.working_bytes(ready[key].step)
+            held = held_bytes(ready[key].root)
+            rows.append(
+                Measured(
+                    name=key,
+                    median_ms=float(np.median(times[key])),
+                    min_ms=min(times[key]),
+                    ratio_median=float(np.median(times[first]) / np.median(times[key])),
+                    ratio_min=min(times[first]) / min(times[key]),
+                    weight_bytes=held,
+                    peak_bytes=held + working,
+                    snr_db=_snr(outputs[first], outputs[key]),
+                )
+            )
+    return Result(
+        network=name,
+        summary=network.summary,
+        parameters=sum(parameter.numel() for parameter in root.parameters()),
+        contestants=tuple(rows),
+    )
+
+
+def _prepare(
+    network: Network, root: nn.Module, choice: Choice, tell: Callable[[str, int, int], None]
+) -> tuple[dict[str, Prepared], dict[str, torch.Tensor], dict[str, str]]:
+    """Return the contestants that run, what they answered, and why others do not."""
+    ready: dict[str, Prepared] = {}
+    outputs: dict[str, torch.Tensor] = {}
+    failed: dict[str, str] = {}
+    for done, key in enumerate(choice.contestants):
+        tell(f"prepare {network.name}", done, len(choice.contestants))
+        try:
+            made = prepare_contestant(network, root, CONTESTANTS[key], choice.mode)
+            with made.arithmetic():
+                outputs[key] = _finite(made.step())  # compiles, too
+        except Exception as error:  # a compiler or a kernel may fail in any way
+            if not ready:
+                raise  # without the first there is nothing to compare with
+            failed[key] = _first_line(error)
+        else:
+            ready[key] = made
+    tell(f"prepare {network.name}", len(choice.contestants), len(choice.contestants))
+    return ready, outputs, failed
+
+
+def _take_turns(
+    ready: dict[str, Prepared], choice: Choice, probe: Probe, tell: Callable[[int, int], None]
+) -> dict[str, list[float]]:
+    """Return the milliseconds of every timed run: what disturbs one disturbs all."""
+    times: dict[str, list[float]] = {name: [] for name in ready}
+    total = choice.warm_ups + choice.rounds
+    for turn in range(total):
+        for name, made in ready.items():
+            with made.arithmetic():
+                spent = probe.time_ms(made.step)
+            if turn >= choice.warm_ups:
+                times[name].append(spent)
+        tell(turn + 1, total)
+    return times
+
+
+def _finite(output: torch.Tensor) -> torch.Tensor:
+    if not torch.isfinite(output).all():
+        raise ValueError("the output is not finite")
+    return output.double().cpu()
+
+
+def _snr(reference: torch.Tensor, candidate: torch.Tensor) -> float | None:
+    error = (reference - candidate).square().mean()
+    if not error:
+        return None
+    return float(10 * torch.log10(reference.square().mean() / error))
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:200]

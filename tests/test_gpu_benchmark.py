@@ -1,0 +1,332 @@
+"""The benchmark for GPUs: its arithmetic and its tables, with a made-up clock; no GPU is needed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+
+# The benchmark is run from a checkout and never installed.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.gpu import __main__ as command
+from benchmarks.gpu import run
+from benchmarks.gpu.contestants import CONTESTANTS, prepare_contestant
+from benchmarks.gpu.probe import CudaProbe, held_bytes
+from benchmarks.gpu.report import describe_results, file_stem, write_markdown
+from benchmarks.gpu.run import Choice, Measured, Result, bench_network
+from benchmarks.networks.architectures import Network
+from tts_compress.errors import EvaluationError, MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_DEVICE = {"name": "NVIDIA X1", "capability": "9.0", "memory": "80 GiB", "cuda": "13.0"}
+
+
+class FakeProbe:
+    """A CPU whose clock says how often it was asked, whatever runs."""
+
+    def __init__(self) -> None:
+        self.device = torch.device("cpu")
+        self.precisions: list[tuple[str, bool]] = []
+        self._clock = itertools.count(1)
+
+    def describe(self) -> dict[str, str]:
+        """Return a device that does not exist."""
+        return _DEVICE
+
+    def time_ms(self, step: Callable[[], torch.Tensor]) -> float:
+        """Run, and return 1, 2, 3 and so on."""
+        self.precisions.append(
+            (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
+        )
+        step()
+        return float(next(self._clock))
+
+    def working_bytes(self, step: Callable[[], torch.Tensor]) -> int:
+        """Run, and return a thousand."""
+        step()
+        return 1000
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> Network:
+    """Return a small network, which the benchmark takes for the one that is asked for."""
+
+    def make() -> nn.Module:
+        layers = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32))
+        return nn.ModuleDict({"body": layers})
+
+    inputs = torch.randn(2, 5, 64, generator=torch.Generator().manual_seed(0))
+
+    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
+        return lambda: root["body"](inputs)  # type: ignore[index]
+
+    found = Network(name="toy", family="module", summary="A toy", make=make, call=call)
+    monkeypatch.setattr(run, "find_network", lambda _: found)
+    return found
+
+
+def _choice(*names: str) -> Choice:
+    return Choice(contestants=("fp32", *names), rounds=3, warm_ups=2)
+
+
+def _silent(*_: Any) -> None:
+    pass
+
+
+@pytest.mark.usefixtures("network")
+def test_contestants_run_in_turns_and_are_compared_with_the_first() -> None:
+    probe = FakeProbe()
+    told: list[tuple[str, int, int]] = []
+    names = ("fp32 tf32", "bf16 autocast", "fp16", "int8", "fp8")
+    result = bench_network("toy", _choice(*names), probe, lambda *args: told.append(args))
+    by_name = {measured.name: measured for measured in result.contestants}
+    assert list(by_name) == ["fp32", *names]
+    # Five run; after two rounds the clock says 11 to 15, 16 to 20 and 21 to 25.
+    assert by_name["fp32"].median_ms == 16
+    assert by_name["fp32"].min_ms == 11
+    assert by_name["int8"].median_ms == 20
+    assert by_name["int8"].min_ms == 15
+    assert by_name["int8"].ratio_median == pytest.approx(16 / 20)
+    assert by_name["int8"].ratio_min == pytest.approx(11 / 15)
+    assert by_name["fp32"].ratio_median == 1
+    assert by_name["fp32"].snr_db is None
+    assert 20 < (by_name["bf16 autocast"].snr_db or 0) < (by_name["fp16"].snr_db or 0) < 90
+    assert 30 < (by_name["int8"].snr_db or 0) < 60
+    assert by_name["fp8"].error is not None
+    assert by_name["fp8"].error.startswith("QuantizationError: 8-bit floats")
+    assert by_name["fp8"].median_ms is None
+    weights = 4 * (64 * 64 + 64 + 64 * 32 + 32)
+    assert result.parameters == weights // 4
+    assert by_name["fp32"].weight_bytes == weights
+    assert by_name["fp16"].weight_bytes == weights // 2
+    assert by_name["fp32"].peak_bytes == weights + 1000
+    assert told[0] == ("prepare toy", 0, 6)
+    assert told[-1] == ("time toy", 5, 5)
+
+
+@pytest.mark.usefixtures("network")
+def test_only_the_reference_does_without_tf32_and_settings_come_back() -> None:
+    before = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
+    probe = FakeProbe()
+    bench_network("toy", _choice("fp32 tf32", "bf16"), probe, _silent)
+    assert probe.precisions[:3] == [("highest", False), ("high", True), ("high", True)]
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_contestants_are_eager_and_compiled(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert next(iter(CONTESTANTS)) == "fp32"
+    assert [name for name, c in CONTESTANTS.items() if not c.tf32] == ["fp32", "fp32 compiled"]
+    eager = [name for name, c in CONTESTANTS.items() if not c.compiled]
+    assert [f"{name} compiled" for name in eager] == list(CONTESTANTS)[len(eager) :]
+    compiled: list[Any] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda m, **options: compiled.append((m, options)))
+    root = network.root()
+    made = prepare_contestant(network, root, CONTESTANTS["fp32 compiled"], "reduce-overhead")
+    assert compiled == [(made.root["body"], {"dynamic": False, "mode": "reduce-overhead"})]  # type: ignore[index]
+    assert made.root["body"] is not root["body"]  # type: ignore[index]
+    prepare_contestant(network, root, CONTESTANTS["int8"], "default")
+    assert len(compiled) == 1
+
+
+def test_inputs_are_moved_once(network: Network) -> None:
+    """`meta` stands for a device that is not the CPU."""
+    root = network.root().to("meta")
+    made = prepare_contestant(network, root, CONTESTANTS["fp32"], "default")
+    seen: list[torch.Tensor] = []
+    made.root["body"].register_forward_pre_hook(lambda _, given: seen.append(given[0]))  # type: ignore[index]
+    assert made.step().device.type == "meta"
+    made.step()
+    assert seen[0] is seen[1]
+    assert seen[0].device.type == "meta"
+
+
+@pytest.mark.usefixtures("network")
+def test_what_fails_is_a_row_but_the_reference_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(given: Any, root: nn.Module, contestant: Any, mode: str) -> Any:
+        made = prepare_contestant(given, root, contestant, mode)
+        if contestant.name == broken:
+            body: Any = made.root["body"]  # type: ignore[index]
+            body.register_forward_hook(lambda *_: torch.full((1,), float("nan")))
+        return made
+
+    monkeypatch.setattr(run, "prepare_contestant", prepare)
+    broken = "fp16"
+    rows = bench_network("toy", _choice("fp16"), FakeProbe(), _silent).contestants
+    assert rows[1].error == "ValueError: the output is not finite"
+    broken = "fp32"
+    with pytest.raises(ValueError, match="not finite"):
+        bench_network("toy", _choice("fp16"), FakeProbe(), _silent)
+
+
+def test_weights_are_counted_as_they_are_held() -> None:
+    torchao = pytest.importorskip("torchao.quantization")
+    root = nn.Sequential(nn.Linear(64, 32), nn.Linear(64, 32))
+    root[1].weight = root[0].weight
+    assert held_bytes(root) == 4 * (64 * 32 + 32 + 32)
+    single = nn.Linear(64, 32, bias=False)
+    config = torchao.Int8DynamicActivationInt8WeightConfig(version=2, set_inductor_config=False)
+    torchao.quantize_(single, config)
+    # Codes, FP32 scales and the zero points that torchao keeps.
+    assert held_bytes(single) == 64 * 32 + 32 * 4 + 32
+
+
+class FakeEvent:
+    """An event of a GPU that notes when it is recorded."""
+
+    def __init__(self, log: list[str]) -> None:
+        self._log = log
+
+    def record(self) -> None:
+        """Note it."""
+        self._log.append("record")
+
+    def elapsed_time(self, end: FakeEvent) -> float:
+        """Return a time."""
+        assert end is not self
+        self._log.append("elapsed")
+        return 2.5
+
+
+def _pretend(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> None:
+    cuda = torch.cuda
+    monkeypatch.setattr(cuda, "is_available", lambda: True)
+    monkeypatch.setattr(cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(cuda, "synchronize", lambda _: log.append("wait"))
+    monkeypatch.setattr(cuda, "Event", lambda enable_timing: FakeEvent(log) if enable_timing else 0)
+    monkeypatch.setattr(cuda, "memory_allocated", lambda _: 700)
+    monkeypatch.setattr(cuda, "reset_peak_memory_stats", lambda _: log.append("reset"))
+    monkeypatch.setattr(cuda, "max_memory_allocated", lambda _: 1000)
+
+
+def test_a_gpu_is_timed_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    _pretend(monkeypatch, log)
+    probe = CudaProbe()
+    assert probe.device == torch.device("cuda:0")
+
+    def step() -> torch.Tensor:
+        log.append("run")
+        return torch.zeros(1)
+
+    assert probe.time_ms(step) == 2.5
+    assert log == ["wait", "record", "run", "record", "wait", "elapsed"]
+    log.clear()
+    assert probe.working_bytes(step) == 300
+    assert log == ["wait", "reset", "run", "wait"]
+
+
+def _results() -> list[Result]:
+    rows = (
+        Measured(
+            name="fp32",
+            median_ms=10.0,
+            min_ms=9.5,
+            ratio_median=1.0,
+            ratio_min=1.0,
+            weight_bytes=1_300_000_000,
+            peak_bytes=1_500_000_000,
+        ),
+        Measured(
+            name="int8",
+            median_ms=4.0,
+            min_ms=3.8,
+            ratio_median=2.5,
+            ratio_min=2.5,
+            weight_bytes=400_000_000,
+            peak_bytes=600_000_000,
+            snr_db=38.25,
+        ),
+        Measured(name="fp8", error="RuntimeError: a | b"),
+    )
+    return [Result(network="dit", summary="A DiT", parameters=336_000_000, contestants=rows)]
+
+
+def test_the_report_is_a_table_for_each_network() -> None:
+    document = describe_results(_DEVICE, _choice(), _results())
+    assert json.loads(json.dumps(document))["networks"][0]["contestants"][1]["snr_db"] == 38.25
+    lines = write_markdown(document, _results()).splitlines()
+    assert lines[0] == "# Networks on NVIDIA X1"
+    assert "Compute capability 9.0, 80 GiB, CUDA 13.0, torch " in lines[2]
+    assert "medians of 3 runs in turns after 2 warm-ups" in lines[2]
+    assert lines[6:] == [
+        "## A DiT (336 M weights)",
+        "",
+        "| contestant | median | fastest | speed | weights | peak | SNR |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+        "| fp32 | 10.00 ms | 9.50 ms | 1.00× | 1300.00 MB | 1500.00 MB |  |",
+        "| int8 | 4.00 ms | 3.80 ms | 2.50× | 400.00 MB | 600.00 MB | 38.2 dB |",
+        r"| fp8 | failed: RuntimeError: a \| b |  |  |  |  |  |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("networks", "stem"), [(["b", "a"], "gpu-nvidia-h100-80gb"), (["a"], "gpu-nvidia-h100-80gb-a")]
+)
+def test_a_report_is_named_for_what_was_measured(networks: list[str], stem: str) -> None:
+    assert file_stem("NVIDIA H100 (80GB)", networks, ("a", "b")) == stem
+
+
+def test_without_a_gpu_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert command.main([]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("bench: there is no CUDA device")
+    assert "benchmarks.networks" in said
+    with pytest.raises(EvaluationError):
+        CudaProbe()
+
+
+def test_the_command_writes_both_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, network: Network
+) -> None:
+    del network
+    monkeypatch.setattr(command, "CudaProbe", FakeProbe)
+    options = ["--networks", "dit", "--rounds", "1", "--warm-ups", "1", "--eager"]
+    options += ["--contestants", "int8", "int8 compiled"]
+    assert command.main([*options, "--output", str(tmp_path / "found" / "x1.5")]) == 0
+    document = json.loads((tmp_path / "found" / "x1.5.json").read_text())
+    rows = document["networks"][0]["contestants"]
+    assert [row["name"] for row in rows] == ["fp32", "int8"]
+    assert document["device"] == _DEVICE
+    assert "| int8 |" in (tmp_path / "found" / "x1.5.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    assert command.main(options) == 0
+    assert (tmp_path / "eval" / "reports" / "gpu-nvidia-x1-dit.json").is_file()
+
+
+def test_networks_whose_package_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(*_: Any) -> Any:
+        raise MissingExtraError("f5_tts", "f5")
+
+    monkeypatch.setattr(command, "CudaProbe", FakeProbe)
+    monkeypatch.setattr(command, "bench_network", missing)
+    assert command.main([]) == 2
+    assert "no network's package is installed" in capsys.readouterr().err
+    assert command.main(["--networks", "dit"]) == 2
+    assert "'f5_tts' is not installed" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        command.main(["--rounds", "0"])
