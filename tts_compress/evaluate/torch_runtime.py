@@ -20,6 +20,7 @@ from tts_compress.errors import EvaluationError
 from tts_compress.evaluate.runtimes import HEAVY
 from tts_compress.layers.integer import IntegerLayer
 from tts_compress.models.base import TorchModel
+from tts_compress.models.language_model import LanguageModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +42,8 @@ class RuntimeSwitch:
     def __init__(self, model: TTSModel) -> None:
         assert isinstance(model, TorchModel), "checked before any process is started"
         self._blocks = find_blocks(model.root().get_submodule(HEAVY[model.family]))
+        # Language models count steps in a module: every count would be compiled for itself.
+        self._keeps_count = isinstance(model, LanguageModel)
         self._compiled: list[Callable[..., Any]] = []
         self._stack = ExitStack()
 
@@ -59,7 +62,7 @@ class RuntimeSwitch:
 
     def _compile(self) -> None:
         if not self._compiled:
-            _prepare(self._blocks)
+            _prepare(self._blocks, keeps_count=self._keeps_count)
             self._compiled = [
                 torch.compile(block._call_impl, dynamic=True)  # noqa: SLF001  as `Module.compile` does
                 for block in self._blocks
@@ -97,12 +100,13 @@ def compiled_graphs() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
-def _prepare(blocks: list[nn.Module]) -> None:
+def _prepare(blocks: list[nn.Module], *, keeps_count: bool) -> None:
     """Have the compiler pass over kernels that it cannot look into, and say what it gives up on."""
     from torch._dynamo import config
 
     # Otherwise what it gave up on would run uncompiled, under the compiled one's name.
     config.fail_on_recompile_limit_hit = True
+    config.allow_unspec_int_on_nn_module = keeps_count
     # Blocks with a number of their own, by which they find their cache, are translated each.
     config.recompile_limit *= len(blocks)
     config.accumulated_recompile_limit *= len(blocks)
