@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tts_compress.cli import main
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluate import EvaluationOptions
+from tts_compress.evaluate.options import RUNTIMES
 from tts_compress.evaluate.runtimes import check_runtimes, measure_runtimes
 from tts_compress.evaluate.subject import open_subject
 from tts_compress.evaluate.synthesize import Speaker
@@ -127,6 +129,17 @@ def test_models_that_torch_does_not_run_are_refused(
 def test_unknown_runtimes_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(EvaluationError, match="give each of plain-attention, compile at most once"):
         EvaluationOptions(runtimes=names)
+
+
+def test_the_command_line_knows_every_runtime(capsys: pytest.CaptureFixture[str]) -> None:
+    """It lists them without importing what evaluates."""
+    for name in RUNTIMES:
+        assert main(["evaluate", "a.onnx", "b.onnx", "--output", "x", "--runtime", name]) == 2
+        assert "no file 'a.onnx'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["evaluate", "a", "b", "--output", "x", "--runtime", "fast"])
+    refused = capsys.readouterr().err
+    assert all(name in refused.rpartition("choose from")[2] for name in RUNTIMES)
 
 
 def test_how_a_torch_model_is_run_is_in_the_report(

@@ -25,12 +25,12 @@ def teacher_forced_rows(evaluation: Evaluation) -> list[Row]:
     scores = evaluation.teacher_forced
     if scores is None:
         return []
-    texts = "1 text" if scores.texts == 1 else f"{scores.texts} texts"
+    counted = f"{_count(scores.positions, 'token')}, {_count(scores.texts, 'text')}"
     rows = (
         (
             "Token agreement",
             wording.percent(scores.agreement),
-            f"{scores.positions} tokens, {texts}",
+            counted,
         ),
         ("KL divergence", wording.nats(scores.kl_nats), "per token, reading the same tokens"),
         (
@@ -43,6 +43,10 @@ def teacher_forced_rows(evaluation: Evaluation) -> list[Row]:
         Row(label=label, reference="", candidate=value, change=about, trend="unknown")
         for label, value, about in rows
     ]
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _runtime(variant: RuntimeVariant) -> list[Row]:
