@@ -87,7 +87,7 @@ $(VENV)/.user: pyproject.toml constraints.txt
 
 $(VENV)/.developer: $(VENV)/.user
 	$(PIP) torch
-	$(PIP) -e '.[piper,evaluate,torch]' --group dev
+	$(PIP) -e '.[piper,evaluate,torch,inc]' --group dev
 	touch $@
 
 $(F5)/.user: pyproject.toml constraints-f5.txt

@@ -5,21 +5,28 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import ArtifactError, TTSCompressError
+from tts_compress.errors import ArtifactError, ModelError, TTSCompressError, TTSCompressWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
+
+    from tts_compress.models.base import TTSModel
 
     _Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  no public name
 
 __all__ = ["main"]
 
 _GOOD, _GATE_FAILED, _BAD_USE, _INTERRUPTED = 0, 1, 2, 130
-_MODEL = "'demo', a voice's .onnx, a training .ckpt, or an artifact's directory"
+_MODEL = (
+    "'demo', a voice's .onnx, a training .ckpt, an artifact's directory, or 'f5-tts:' or "
+    "'parler-tts:' before a directory or a hub's name"
+)
 _ANY_MODEL = f"{_MODEL}; of any other graph 'onnx:PATH'"
 
 
@@ -28,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
-        return command(options)
+        with _plain_warnings():
+            return command(options)
     except TTSCompressError as error:
         print(f"tts-compress: {' '.join(str(error).split())}", file=sys.stderr)
         return _BAD_USE
@@ -41,6 +49,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _GOOD
 
 
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Print each of our own warnings once, as a line for people."""
+    with warnings.catch_warnings():
+        before = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+            if issubclass(category, TTSCompressWarning):
+                print(f"tts-compress: note: {message}", file=sys.stderr)
+            else:
+                before(message, category, *rest)
+
+        warnings.simplefilter("once", TTSCompressWarning)
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tts-compress",
@@ -48,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_quantize, _evaluate, _gate, _synthesize, _inspect, _schemes):
+    for add in (_quantize, _evaluate, _gate, _synthesize, _export, _inspect, _schemes):
         add(commands)
     return parser
 
@@ -223,6 +248,9 @@ def _synthesize(commands: _Commands) -> None:
     noise = parser.add_mutually_exclusive_group()
     noise.add_argument("--seed", type=int, default=0, help="of the noise (%(default)s)")
     noise.add_argument("--no-noise", action="store_true", help="speak without any")
+    parser.add_argument("--reference", type=Path, metavar="WAV", help="a recording to speak like")
+    parser.add_argument("--reference-text", metavar="TEXT", help="what is said in it")
+    parser.add_argument("--description", metavar="TEXT", help="how to speak, in words")
     parser.add_argument("--force", action="store_true", help="replace an existing file")
     _add_json(parser)
     parser.set_defaults(command=_run_synthesize)
@@ -235,9 +263,8 @@ def _run_synthesize(options: argparse.Namespace) -> int:
 
     if options.output.exists() and not options.force:
         raise ArtifactError(f"'{options.output}' exists; use --force to replace it")
-    audio = load(options.model).synthesize(
-        options.text, seed=None if options.no_noise else options.seed
-    )
+    model = _prompted(load(options.model), options)
+    audio = model.synthesize(options.text, seed=None if options.no_noise else options.seed)
     write_wav(options.output, audio)
     if options.json:
         show_json(
@@ -249,6 +276,55 @@ def _run_synthesize(options: argparse.Namespace) -> int:
         )
     else:
         show(f"{audio.duration_s:.2f} s of speech: {options.output}")
+    return _GOOD
+
+
+def _prompted(model: TTSModel, options: argparse.Namespace) -> TTSModel:
+    """Return a model with the prompt that was given on the command line."""
+    from tts_compress.models.base import Prompt, Prompted
+
+    given = (options.reference, options.reference_text, options.description)
+    if given == (None, None, None):
+        return model
+    if not isinstance(model, Prompted):
+        raise ModelError(f"'{model.spec}' speaks by no prompt; leave reference and description out")
+    audio, text, description = given
+    return model.with_prompt(Prompt(audio=audio, text=text, description=description))
+
+
+def _export(commands: _Commands) -> None:
+    parser = commands.add_parser("export", help="write a torch system's ONNX graphs")
+    parser.add_argument("model", help="'f5-tts:…' or 'parler-tts:…', not compressed")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
+    parser.add_argument(
+        "--feeds",
+        metavar="SET",
+        help="also record what the graphs are given for the first 8 texts of a calibration set, "
+        "for `quantize onnx:GRAPH --calibration GRAPH.npz`",
+    )
+    parser.add_argument("--force", action="store_true", help="replace what is there")
+    _add_json(parser)
+    parser.set_defaults(command=_run_export)
+
+
+def _run_export(options: argparse.Namespace) -> int:
+    from tts_compress.export import export, record_feeds
+    from tts_compress.models import load
+    from tts_compress.models.base import TorchModel
+    from tts_compress.recipe import read_calibration_set
+    from tts_compress.terminal import show, show_json
+
+    model = load(options.model)
+    if not isinstance(model, TorchModel):
+        raise ModelError(f"'{options.model}' is an ONNX graph already; export takes torch systems")
+    texts = read_calibration_set(options.feeds).texts[:8] if options.feeds else ()
+    files = export(model, options.output, force=options.force)
+    if texts:
+        files += record_feeds(model, texts, options.output)
+    if options.json:
+        show_json({"files": [str(path) for path in files]})
+    else:
+        show(*(f"written: {path}" for path in files))
     return _GOOD
 
 
