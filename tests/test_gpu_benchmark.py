@@ -30,6 +30,19 @@ if TYPE_CHECKING:
 _DEVICE = {"name": "NVIDIA X1", "capability": "9.0", "memory": "80 GiB", "cuda": "13.0"}
 
 
+class Body(nn.Module):
+    """Two linear layers; the compiler passes over the forward of torch's own containers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 64), nn.Linear(64, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return `[..., 32]`."""
+        found: torch.Tensor = self.last(torch.relu(self.first(x)))
+        return found
+
+
 class FakeProbe:
     """A CPU whose clock says how often it was asked, whatever runs."""
 
@@ -69,8 +82,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     """Return a small network, which the benchmark takes for the one that is asked for."""
 
     def make() -> nn.Module:
-        layers = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32))
-        return nn.ModuleDict({"body": layers})
+        return nn.ModuleDict({"body": Body()})
 
     inputs = torch.randn(2, 5, 64, generator=torch.Generator().manual_seed(0))
 
@@ -146,6 +158,19 @@ def test_contestants_are_eager_and_compiled(
     assert made.root["body"] is not root["body"]  # type: ignore[index]
     prepare_contestant(network, root, CONTESTANTS["int8"], "default")
     assert len(compiled) == 1
+
+
+@pytest.mark.usefixtures("network")
+def test_what_was_not_compiled_does_not_count_as_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = nn.Module.compile
+    monkeypatch.setattr(
+        nn.Module, "compile", lambda m, **_: compiled(m, backend=lambda graph, _: graph.forward)
+    )
+    rows = bench_network("toy", _choice("fp16 compiled"), FakeProbe(), _silent).contestants
+    assert rows[1].error is None
+    monkeypatch.setattr(nn.Module, "compile", lambda _, **__: None)
+    rows = bench_network("toy", _choice("fp16 compiled"), FakeProbe(), _silent).contestants
+    assert rows[1].error == "RuntimeError: the compiler translated nothing"
 
 
 def test_inputs_are_moved_once(network: Network) -> None:

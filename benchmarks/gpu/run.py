@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,10 @@ import torch
 from benchmarks.gpu.contestants import CONTESTANTS, prepare_contestant
 from benchmarks.gpu.probe import held_bytes
 from benchmarks.networks.architectures import find_network
+from tts_compress.evaluate.torch_runtime import compiled_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import nn
 
@@ -24,7 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "Measured", "Result", "bench_network"]
 
-_VERSIONS = 64
+_VERSIONS = 4096
+"""Contestants share the code of their modules, and the layers of a network share theirs."""
+
+_CALLS = 3
+"""Before anything is timed: the compiler may start again when a number changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +97,7 @@ def bench_network(
     """
     network = find_network(name)
     root = network.root().to(probe.device)
-    # Contestants share their code, for which the compiler by default gives up after eight versions.
-    dynamo: Any = import_module("torch._dynamo.config")
-    with dynamo.patch(recompile_limit=_VERSIONS):
+    with _compiling():
         ready, outputs, failed = _prepare(network, root, choice, tell)
         times = _take_turns(ready, choice, probe, lambda d, t: tell(f"time {name}", d, t))
         first = choice.contestants[0]
@@ -135,9 +139,13 @@ def _prepare(
     for done, key in enumerate(choice.contestants):
         tell(f"prepare {network.name}", done, len(choice.contestants))
         try:
+            graphs = compiled_graphs()
             made = prepare_contestant(network, root, CONTESTANTS[key], choice.mode)
             with made.arithmetic():
-                outputs[key] = _finite(made.step())  # compiles, too
+                for _ in range(_CALLS):
+                    outputs[key] = _finite(made.step())
+            if made.contestant.compiled and compiled_graphs() == graphs:
+                raise RuntimeError("the compiler translated nothing")
         except Exception as error:  # a compiler or a kernel may fail in any way
             if not ready:
                 raise  # without the first there is nothing to compare with
@@ -146,6 +154,19 @@ def _prepare(
             ready[key] = made
     tell(f"prepare {network.name}", len(choice.contestants), len(choice.contestants))
     return ready, outputs, failed
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Let many versions of the same code be compiled, and nothing run uncompiled in their name."""
+    dynamo: Any = import_module("torch._dynamo.config")
+    with dynamo.patch(
+        recompile_limit=_VERSIONS,
+        accumulated_recompile_limit=_VERSIONS,
+        fail_on_recompile_limit_hit=True,
+        allow_unspec_int_on_nn_module=True,  # language models count steps in a module
+    ):
+        yield
 
 
 def _take_turns(
