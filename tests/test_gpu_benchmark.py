@@ -133,13 +133,25 @@ def test_contestants_run_in_turns_and_are_compared_with_the_first() -> None:
     assert told[-1] == ("time toy", 5, 5)
 
 
-@pytest.mark.usefixtures("network")
-def test_only_the_reference_does_without_tf32_and_settings_come_back() -> None:
-    before = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
+@pytest.fixture
+def _medium() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.usefixtures("network", "_medium")
+@pytest.mark.parametrize("allowed", [True, False])
+def test_only_the_reference_does_without_tf32_and_settings_come_back(
+    monkeypatch: pytest.MonkeyPatch, allowed: bool
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", allowed)
     probe = FakeProbe()
-    bench_network("toy", _choice("fp32 tf32", "bf16"), probe, _silent)
+    bench_network("toy", _choice("fp32 tf32", "bf16 autocast"), probe, _silent)
     assert probe.precisions[:3] == [("highest", False), ("high", True), ("high", True)]
-    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
+    assert torch.get_float32_matmul_precision() == "medium"
+    assert torch.backends.cudnn.allow_tf32 is allowed
     assert not torch.is_autocast_enabled("cpu")
 
 

@@ -155,8 +155,7 @@ def _round_float8(weight: Tensor, *, by_row: bool) -> tuple[Tensor, Tensor]:
     limit = torch.finfo(FLOAT8).max
     peaks = weight.abs().amax(1, keepdim=True)
     peaks = peaks if by_row else peaks.amax(0, keepdim=True)
-    scales = torch.where(peaks > 0, peaks / limit, torch.ones_like(peaks))
-    scales = scales.clamp_min(torch.finfo(torch.float32).tiny)
+    scales = (peaks / limit).clamp_min(torch.finfo(torch.float32).tiny)  # also where all is zero
     return (weight / scales).clamp(-limit, limit).to(FLOAT8), scales
 
 
