@@ -120,6 +120,7 @@ def _vocos() -> Network:
 
 def _parler_decoder() -> Network:
     from tts_compress.models.parler.package import load_packages
+    from tts_compress.models.parler.tables import compute_tables
 
     parler, transformers = load_packages()
     transformers.logging.set_verbosity_error()
@@ -141,7 +142,8 @@ def _parler_decoder() -> Network:
     prompt, token = torch.randint(0, 1024, (9, 100)), torch.randint(0, 1024, (9, 1))
 
     def make() -> nn.Module:
-        return nn.ModuleDict({"decoder": parler.ParlerTTSForCausalLM(config)})
+        decoder = nn.ModuleDict({"decoder": parler.ParlerTTSForCausalLM(config)})
+        return compute_tables(decoder, ())  # as in an artifact; a file does not hold it
 
     def call(root: nn.Module) -> Callable[[], torch.Tensor]:
         decoder: Any = root["decoder"]  # type: ignore[index]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "Contestant", "Result", "Timing", "bench_network"]
 
-_WARM_UPS = 2
+_WARM_UPS = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,7 +122,7 @@ class CompressedLayer(nn.Module):
         shape = "×".join(map(str, self.geometry.shape))
         return f"{shape}, weights={self.weights}, activations={self.activations}"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:  # what nn.Module leaves untyped
-        """Run the layer."""
-        result: Tensor = super().__call__(*args, **kwargs)
-        return result
+    if TYPE_CHECKING:  # what nn.Module leaves untyped; at run time it would cost every call
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+            """Run the layer."""

@@ -458,3 +458,26 @@ def test_shards_are_the_models_files(tiny_parler: ParlerModel, tmp_path: Path) -
     model.files().weights[0].unlink()
     with pytest.raises(ModelError, match="which is not there"):
         open_parler(str(saved), "shards")
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_table_of_positions_is_in_the_file_only_if_it_is_no_computed_one(
+    tiny_parler: ParlerModel, tmp_path: Path, changed: bool
+) -> None:
+    from tts_compress.layers.structure import share
+    from tts_compress.layers.tensors_file import TensorsFile
+
+    root: Any = share(tiny_parler.root())
+    table = root.decoder.model.decoder.embed_positions
+    if changed:
+        table.weights = type(table.weights)(table.weights * 1.5, requires_grad=False)
+    model = tiny_parler.with_root(root, _manifest(()))
+    saved = model.save(tmp_path / "saved")
+    names = TensorsFile(saved / "model.safetensors").names
+    assert ("decoder.model.decoder.embed_positions.weights" in names) == changed
+    again = open_parler_artifact(saved, str(saved), read_manifest(saved))
+    options = ParlerOptions(max_length=40)
+    first, second = (m.with_options(options).synthesize(TEXT, seed=1) for m in (model, again))
+    assert np.array_equal(first.samples, second.samples)
+    # The loaded model keeps its own.
+    tiny_parler.root().get_parameter("decoder.model.decoder.embed_positions.weights")

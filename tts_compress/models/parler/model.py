@@ -13,6 +13,7 @@ from tts_compress.models.parler.components import ROLES
 from tts_compress.models.parler.network import build_skeleton, load_root, write_settings
 from tts_compress.models.parler.source import DESCRIPTION, WEIGHTS, ParlerSource
 from tts_compress.models.parler.speech import ParlerOptions, ParlerSpeech
+from tts_compress.models.parler.tables import compute_tables, drop_tables
 from tts_compress.models.parler.tokenizers import load_tokenizers, write_tokenizers
 from tts_compress.models.torch_components import find_components
 
@@ -267,10 +268,13 @@ class ParlerModel:
             ArtifactError: The directory exists and `force` is not given, or cannot be written.
         """
         from tts_compress.layers.checkpoint import write_root
+        from tts_compress.layers.structure import share
 
         directory = Path(directory)
         root, tokenizers = self.root(), self._tokenizers()
         with atomic_directory(directory, marker=MANIFEST_NAME, force=force) as partial:
+            if self.manifest is not None:
+                root = drop_tables(share(root))
             write_root(root, partial / WEIGHTS, self._layers)
             write_settings(root, partial)
             write_tokenizers(tokenizers, partial)
@@ -319,7 +323,9 @@ class ParlerRuntime:
 
 def _restore(source: ParlerSource, manifest: Manifest) -> nn.Module:
     from tts_compress.layers.checkpoint import restore_root
+    from tts_compress.layers.tensors_file import TensorsFile
 
-    root = build_skeleton(source.directory())
-    restore_root(root, manifest.layers, source.directory() / WEIGHTS)
+    path = source.directory() / WEIGHTS
+    root = compute_tables(build_skeleton(source.directory()), TensorsFile(path).names)
+    restore_root(root, manifest.layers, path)
     return root
