@@ -22,7 +22,7 @@ SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-f5 test-parler \
-	bench bench-torch kernels clean
+	bench bench-torch bench-gpu kernels clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -71,6 +71,12 @@ bench-torch: $(F5)/.user $(PARLER)/.user  ## time whole networks of F5-TTS and P
 	$(PARLER)/bin/python $(INSTALL) --no-deps torchao==0.18.0
 	$(F5)/bin/python -m benchmarks.networks --output out/bench/f5.json $(BENCH)
 	$(PARLER)/bin/python -m benchmarks.networks --output out/bench/parler.json $(BENCH)
+
+bench-gpu: $(F5)/.user $(PARLER)/.user  ## time FP32, 16 and 8 bits on an NVIDIA GPU into eval/reports
+	$(F5)/bin/python $(INSTALL) --no-deps torchao==0.18.0
+	$(PARLER)/bin/python $(INSTALL) --no-deps torchao==0.18.0
+	$(F5)/bin/python -m benchmarks.gpu --networks dit $(BENCH)
+	$(PARLER)/bin/python -m benchmarks.gpu --networks parler-decoder $(BENCH)
 
 kernels: $(VENV)/.developer  ## time equivalent kernels on this processor into out/target.toml
 	mkdir -p out

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from tts_compress.errors import ModelError
 from tts_compress.layers.base import Geometry, operator_of
 from tts_compress.layers.build import build_layer, layer_state
 from tts_compress.layers.codes import pack_nibbles, unpack_nibbles
@@ -175,6 +176,26 @@ def test_four_bits_multiply_what_the_codes_stand_for(outputs: int, group: int) -
     kept = layer.state()
     assert all(torch.equal(kept[name], state[name]) for name in state)
     assert kept["weight"].nbytes + kept["weight_scale"].nbytes <= outputs * (64 + 2 * 128 // group)
+
+
+def test_moving_layers_between_devices() -> None:
+    """What is packed for a CPU stays there, and says so; four bits leave its layout first."""
+    linear, x = nn.Linear(128, 32), torch.randn(3, 128)
+    chosen = Chosen("int4", "none")
+    layer = build_layer(Geometry.of(linear), chosen, layer_state(linear, chosen), Choices())
+    with torch.inference_mode():
+        expected = layer(x)
+    state = layer.state()
+    moved = layer.to(torch.float64)  # a cast moves like a change of device
+    assert all(torch.equal(moved.state()[k], state[k]) for k in ("weight", "weight_scale"))
+    with torch.inference_mode():
+        assert torch.equal(moved(x), expected)
+    for kind, module in (("int8", linear), ("int8", nn.Conv1d(4, 4, 3))):
+        small = Chosen(kind, "dynamic")
+        packed = build_layer(Geometry.of(module), small, layer_state(module, small), Choices())
+        with pytest.raises(ModelError, match="cannot move to 'meta'"):
+            packed.to("meta")
+        packed.to("cpu")
 
 
 def test_nibbles_survive_packing() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tts_compress.evaluate.suite import read_suite
 from tts_compress.models import load
 from tts_compress.quantize import compress
-from tts_compress.schemes import SCHEMES
+from tts_compress.recipe import schemes_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("scheme", [scheme.name for scheme in SCHEMES])
+@pytest.mark.parametrize("scheme", schemes_of("piper"))
 def test_every_scheme_speaks(demo: Path, scheme: str) -> None:
     assert demo.is_file()
     audio = compress(load("demo"), scheme).synthesize("The quick brown fox.", seed=0)

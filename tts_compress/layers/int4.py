@@ -13,7 +13,8 @@ from tts_compress.layers.base import CompressedLayer
 from tts_compress.layers.codes import pack_nibbles, unpack_nibbles
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import Self
 
     from tts_compress.layers.base import Geometry
 
@@ -73,6 +74,15 @@ class Int4Linear(CompressedLayer):
             codes.shape
         )
         return weight
+
+    def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
+        """Leave the layout of the CPU's kernel before anything is moved or cast."""
+        if self._in_kernel_layout:
+            self.codes, self.scales = self._file_codes(), self._file_scales()
+            self._in_kernel_layout = False
+        moved: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        moved.scales = moved.scales.to(torch.bfloat16)  # a cast is not meant for them
+        return moved
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a file keeps."""

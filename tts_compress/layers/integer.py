@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tts_compress.errors import ModelError
 from tts_compress.layers.base import CompressedLayer, Geometry
 from tts_compress.layers.packing import choose_engine, pack_linear, unpack_linear
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import Self
 
 __all__ = ["Int8Linear", "IntegerLayer", "activation_codes"]
 
@@ -46,6 +48,20 @@ class IntegerLayer(CompressedLayer):
         super().__init__(geometry, "int8", "static" if static else "dynamic")
         self.input_scale = float(state["input_scale"]) if static else None
         self.input_zero_point = int(state["input_zero_point"]) if static else 0
+
+    def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
+        """Refuse to leave the CPU: weights are packed for its kernels, and would stay behind.
+
+        Raises:
+            ModelError: The layer is moved to another device.
+        """
+        if (device := fn(torch.empty(0)).device.type) != "cpu":
+            raise ModelError(
+                f"integer layers compute on CPUs and cannot move to {device!r}; move the original "
+                "there and compress it again, or use int8-weight-only, fp16 or bf16"
+            )
+        moved: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return moved
 
     def named(self, codes: Tensor, scales: Tensor, bias: Tensor | None) -> dict[str, Tensor]:
         """Return the tensors that a file keeps, by name."""

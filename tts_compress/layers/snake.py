@@ -37,7 +37,7 @@ class Snake(nn.Module):
 
     def forward(self, signal: Tensor) -> Tensor:
         """Return the activation of `[batch, channels, time]`."""
-        if torch.is_grad_enabled() or signal.dim() != 3:
+        if torch.is_grad_enabled() or signal.dim() != 3 or signal.is_cuda:
             return signal + torch.sin(self.alpha * signal).square() / (self.alpha + 1e-9)
         plain = plain_view(signal)
         if not plain.is_contiguous():

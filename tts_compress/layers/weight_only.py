@@ -58,6 +58,8 @@ class Int8WeightOnly(CompressedLayer):
         """Return what the codes themselves make of the inputs."""
         if self.geometry.operator != "Linear":
             return apply_operator(self.geometry, values, self.codes.float(), None)
+        if values.is_cuda:  # whose cache is not the matter
+            return F.linear(values, self.codes.float())
         rows = max(_AT_ONCE // self.codes.shape[1], 1)
         parts = [F.linear(values, part.float()) for part in torch.split(self.codes, rows)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
