@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from tts_compress.evaluate.torch_runtime import find_blocks
 from tts_compress.layers.structure import share
 from tts_compress.progress import Silent
 from tts_compress.quantize.torch.convert import Converted, convert
@@ -71,8 +72,8 @@ def _torchao_compiled(network: Network, root: nn.Module) -> Callable[[], torch.T
     small = _by_torchao(root)
     with inductor.patch(freezing=True):
         run = network.call(_compile(small))
-        for _ in range(2):
-            run()
+        with torch.inference_mode():
+            run()  # compiles, as long as freezing is on
     return run
 
 
@@ -85,9 +86,15 @@ def _by_torchao(root: nn.Module) -> nn.Module:
 
 
 def _compile(root: nn.Module) -> nn.Module:
-    """Compile each child in place, for inputs of any length; return the root."""
-    for child in root.children():
-        child.compile(dynamic=False)
+    """Compile the blocks that a network consists of, in place, each once; return the root."""
+    config: Any = importlib.import_module("torch._dynamo.config")
+    blocks = find_blocks(root)
+    # Frozen weights, and blocks that find their cache by a number of their own, are compiled each.
+    config.recompile_limit = config.accumulated_recompile_limit = 8 * len(blocks)
+    config.fail_on_recompile_limit_hit = True  # or it would run uncompiled under this name
+    config.allow_unspec_int_on_nn_module = True
+    for block in blocks:
+        block.compile()
     return root
 
 
