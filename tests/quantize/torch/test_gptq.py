@@ -19,17 +19,9 @@ from tts_compress.quantize.torch.moments import observe_moments
 from tts_compress.recipe import Calibration, Recipe, Rule, read_calibration_set
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _FOUR_BITS = (-8, 7)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _inputs(seed: int, width: int, rows: int = 600) -> Tensor:

@@ -30,7 +30,6 @@ from tts_compress.quantize.torch.torchao_layer import TorchaoLinear, float8_line
 from tts_compress.recipe import Calibration, Recipe, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _KEPT = "ignore:.*keep FP32 on a GPU:tts_compress.errors.TTSCompressWarning"
@@ -54,14 +53,6 @@ class Net(nn.Module):
         x = self.norm(x + self.attention(x, x, x, need_weights=False)[0])
         found: torch.Tensor = self.last(x)
         return found
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

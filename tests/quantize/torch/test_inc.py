@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -20,18 +20,7 @@ from tts_compress.quantize import compress
 from tts_compress.quantize.torch.inc import inc_codes
 from tts_compress.recipe import Calibration, Recipe, Rule
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 _GROUP = 32
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

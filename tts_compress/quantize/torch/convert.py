@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
 from tts_compress.layers.base import CompressedLayer, Geometry
 from tts_compress.layers.build import build_layer, is_layer, layer_state
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from tts_compress.artifact import LayerRecord
     from tts_compress.calibrate.histogram import Range
     from tts_compress.progress import Progress
     from tts_compress.recipe import Recipe
@@ -98,7 +98,7 @@ def convert(
         )
     return Converted(
         root=copy,
-        layers=tuple(_record(decision) for decision in decisions),
+        layers=tuple(decision.record() for decision in decisions),
         counts=dict(sorted(held.items())),
     )
 
@@ -170,13 +170,3 @@ def _round_stored(module: nn.Module, kind: torch.dtype, done: dict[int, nn.Param
             made = nn.Parameter(values, requires_grad=False)
             done[id(parameter)] = done[id(made)] = made
         setattr(module, name, done[id(parameter)])
-
-
-def _record(decision: Decision) -> LayerRecord:
-    return LayerRecord(
-        module=decision.module,
-        operator=decision.operator,
-        weights=decision.weights,
-        activations=decision.activations,
-        parameters=decision.parameters,
-    )

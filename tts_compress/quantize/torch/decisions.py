@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tts_compress.artifact import LayerRecord
 from tts_compress.layers.base import CompressedLayer, Geometry, operator_of
 from tts_compress.layers.build import is_layer
 
@@ -50,6 +51,16 @@ class Decision:
 
     reason: str = ""
     """Why it keeps FP32, where it does."""
+
+    def record(self) -> LayerRecord:
+        """Return what a manifest says of it."""
+        return LayerRecord(
+            module=self.module,
+            operator=self.operator,
+            weights=self.weights,
+            activations=self.activations,
+            parameters=self.parameters,
+        )
 
     @property
     def label(self) -> str:

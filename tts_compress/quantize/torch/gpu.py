@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError, TTSCompressWarning
 from tts_compress.layers.base import CompressedLayer, Geometry
 from tts_compress.layers.build import layer_state
@@ -130,7 +129,7 @@ def convert_on_gpu(
         )
     return Converted(
         root=small,
-        layers=tuple(_record(decision) for decision in decisions),
+        layers=tuple(decision.record() for decision in decisions),
         counts=dict(sorted(held.items())),
     )
 
@@ -220,13 +219,3 @@ def _layer(
         return int8_linear(geometry, state)
     except QuantizationError as error:
         raise QuantizationError(f"'{decision.module}': {error}") from error
-
-
-def _record(decision: Decision) -> LayerRecord:
-    return LayerRecord(
-        module=decision.module,
-        operator=decision.operator,
-        weights=decision.weights,
-        activations=decision.activations,
-        parameters=decision.parameters,
-    )
