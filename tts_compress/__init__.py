@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tts_compress.errors import TTSCompressError
     from tts_compress.evaluate import EvaluationOptions, check, evaluate, read_gates
+    from tts_compress.layers.module_file import load_module, save_module
     from tts_compress.models import load
     from tts_compress.quantize import compress
     from tts_compress.recipe import Recipe, find_recipe
@@ -32,7 +33,9 @@ __all__ = [
     "evaluate",
     "find_recipe",
     "load",
+    "load_module",
     "read_gates",
+    "save_module",
 ]
 
 # Resolved on first use, so that the import costs neither torch nor onnxruntime.
@@ -47,7 +50,9 @@ _HOMES = {
     "evaluate": "tts_compress.evaluate",
     "find_recipe": "tts_compress.recipe",
     "load": "tts_compress.models",
+    "load_module": "tts_compress.layers.module_file",
     "read_gates": "tts_compress.evaluate",
+    "save_module": "tts_compress.layers.module_file",
 }
 
 

@@ -15,7 +15,7 @@ from tts_compress.layers.structure import prepare, replace_module
 from tts_compress.layers.tensors_file import TensorsFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tts_compress.artifact import LayerRecord
@@ -25,18 +25,27 @@ __all__ = ["restore_root", "stored_bytes", "write_root"]
 _STORED = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-def write_root(root: nn.Module, path: Path, layers: Sequence[LayerRecord] = ()) -> None:
+def write_root(
+    root: nn.Module,
+    path: Path,
+    layers: Sequence[LayerRecord] = (),
+    *,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
     """Write every tensor of a tree of modules.
 
     Args:
         root: What to write; tensors that modules share are written once.
         path: The file.
         layers: What was decided for its layers; some only say how a file stores them.
+        metadata: Text to write beside the tensors.
 
     Raises:
+        ArtifactError: The file cannot be written.
         MissingExtraError: safetensors is not installed.
     """
     try:
+        from safetensors import SafetensorError
         from safetensors.torch import save_file
     except ImportError as error:
         raise MissingExtraError("safetensors", "torch") from error
@@ -49,7 +58,10 @@ def write_root(root: nn.Module, path: Path, layers: Sequence[LayerRecord] = ()) 
         f"{module}.{name}" if module else name: _stored(tensor, halved.get(module))
         for module, name, tensor in _tensors(root)
     }
-    save_file(tensors, path, metadata={"format": "pt"})
+    try:
+        save_file(tensors, path, metadata={"format": "pt", **(metadata or {})})
+    except SafetensorError as error:  # a full disk, a folder that is not there
+        raise ArtifactError(f"cannot write '{path}': {error}") from error
     path.chmod(0o644)  # the library makes files that only their owner can read
 
 

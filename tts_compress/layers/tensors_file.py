@@ -51,7 +51,9 @@ class TensorsFile:
         self._path = path
         try:
             self._start, header = _read_header(path)
-            header.pop("__metadata__", None)
+            self.metadata: dict[str, str] = dict(header.pop("__metadata__", None) or {})
+            """What was written beside the tensors."""
+
             size = path.stat().st_size - self._start
             self._entries = {name: _entry(entry, size) for name, entry in header.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
