@@ -37,6 +37,15 @@ def test_speech_comes_back_exactly(
     assert expected.durations.tolist() == answer["durations"]
 
 
+def test_a_seed_that_python_refuses_is_not_passed_on(
+    options: WorkerOptions, fake_spec: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F5-TTS's own `infer` writes one of 63 bits into the environment of its process."""
+    monkeypatch.setenv("PYTHONHASHSEED", str(1 << 62))
+    with Worker("model", fake_spec("model"), options) as worker:
+        assert worker.ask("inspect")["peak_bytes"] > 0
+
+
 @pytest.mark.parametrize(
     ("ways", "kind", "message"),
     [

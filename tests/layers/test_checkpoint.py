@@ -278,5 +278,6 @@ def test_loading_takes_little_more_memory_than_the_file(tmp_path: Path, activati
     path = tmp_path / "model.safetensors"
     safetensors.save_file(tensors, path)
     command = [sys.executable, "-c", _LOADS, str(path), activations]
-    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    run = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
     assert int(run.stdout) < 1.3 * path.stat().st_size

@@ -44,6 +44,14 @@ class WorkerOptions:
     """The program; another environment's Python runs a system whose packages clash with ours."""
 
 
+def _environment(threads: int) -> dict[str, str]:
+    """Return the variables a worker gets."""
+    found = dict(os.environ) | dict.fromkeys(_THREAD_VARIABLES, str(threads))
+    # F5-TTS writes the seed of each text there, which may be too large for Python to start with.
+    found.pop("PYTHONHASHSEED", None)
+    return found
+
+
 class Worker:
     """A process that runs one model or one recognizer; a context manager.
 
@@ -70,14 +78,13 @@ class Worker:
         # A file takes any amount of chatter; a pipe nobody reads would block the worker.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed with the worker
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threads = str(options.threads)
         try:
             self._process = subprocess.Popen(
                 [*options.command, kind, name],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
-                env=os.environ | dict.fromkeys(_THREAD_VARIABLES, threads),
+                env=_environment(options.threads),
                 encoding="utf-8",
             )
         except OSError as error:

@@ -63,6 +63,12 @@ _VOCODER = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _keep_hash_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the seed that upstream leaves in the environment: no Python starts with a large one."""
+    monkeypatch.setenv("PYTHONHASHSEED", "random")  # afterwards it is as it was before
+
+
 @pytest.fixture(scope="session")
 def f5_packages() -> None:
     """Skip what needs F5-TTS where it is not installed."""
