@@ -65,7 +65,7 @@ _VOCODER = {
 
 @pytest.fixture(autouse=True)
 def _keep_hash_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the seed that upstream leaves in the environment: no Python starts with a large one."""
+    """Forget the seed that upstream leaves in the environment: Python starts with no large one."""
     monkeypatch.setenv("PYTHONHASHSEED", "random")  # afterwards it is as it was before
 
 
