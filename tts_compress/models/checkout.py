@@ -1,0 +1,176 @@
+"""Systems that are no packages: their code is imported from the user's own clone.
+
+Such a clone is written to be run from its root and brings top-level modules with names like
+`models`, `utils` and `text`. It is imported only here, on demand: the working directory and
+`sys.path` are given back at once, and a second clone with the same names is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tts_compress.errors import MissingExtraError, ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Checkout", "Upstream", "find_checkout", "recognize"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """A system that people run from a clone of its repository."""
+
+    family: str
+    """Ours, such as `gpt-sovits`."""
+
+    name: str
+    """Its authors', for people."""
+
+    repository: str
+    """Where to clone it from."""
+
+    commit: str
+    """The commit that was tried."""
+
+    variable: str
+    """The environment variable that names the clone."""
+
+    extra: str
+    """The extra of this project that brings what it imports."""
+
+    markers: tuple[str, ...]
+    """Files that every clone has, relative to its root."""
+
+    paths: tuple[str, ...]
+    """Folders its code imports from, relative to the root, first one first."""
+
+    modules: tuple[str, ...]
+    """Top-level modules it brings; at most one clone's can be imported into a process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """A user's clone of a system."""
+
+    upstream: Upstream
+    root: Path
+
+    @property
+    def commit(self) -> str | None:
+        """The commit that is checked out; None where the files say nothing of it."""
+        return _commit(self.root / ".git")
+
+    def load(self, name: str) -> Any:
+        """Return one of its modules.
+
+        Raises:
+            ModelError: Another clone was imported into this process before, or the code is not
+                that of the system.
+            MissingExtraError: A package that it imports is not installed.
+        """
+        self._check_process()
+        try:
+            with self.running():
+                return import_module(name)
+        except ImportError as error:
+            missing = error.name or name
+            if missing.split(".", maxsplit=1)[0] in self.upstream.modules:
+                raise ModelError(
+                    f"'{self.root}' has no module {missing!r}; check out {self.upstream.name} at "
+                    f"commit {self.upstream.commit[:10]}, which was tried"
+                ) from error
+            raise MissingExtraError(missing, self.upstream.extra) from error
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the system's code as it expects: from its root, with its folders on `sys.path`.
+
+        Both are given back as they were, and what it prints goes to standard error.
+        """
+        folder, path, arguments = Path.cwd(), list(sys.path), list(sys.argv)
+        sys.path[:0] = [str(self.root / part) for part in self.upstream.paths]
+        sys.argv[1:] = []  # some modules read it while they are imported
+        os.chdir(self.root)
+        try:
+            with redirect_stdout(sys.stderr):
+                yield
+        finally:
+            os.chdir(folder)
+            sys.path[:] = path
+            sys.argv[:] = arguments
+
+    def _check_process(self) -> None:
+        """Refuse a process that has other modules of the same names."""
+        for name in self.upstream.modules:
+            found = _folder_of(sys.modules.get(name))
+            if found is not None and not found.is_relative_to(self.root):
+                raise ModelError(
+                    f"{self.upstream.name} cannot be loaded here: its module {name!r} goes by the "
+                    f"name of one that was imported from '{found}'; one process runs one such "
+                    "system, use another process"
+                )
+
+
+def find_checkout(upstream: Upstream) -> Checkout:
+    """Return the clone that the environment names.
+
+    Raises:
+        ModelError: None is named, or what is named is no clone of the system.
+    """
+    named = os.environ.get(upstream.variable)
+    how = (
+        f"clone {upstream.repository} at commit {upstream.commit[:10]} and name it by "
+        f"--checkout DIR or the environment variable {upstream.variable}"
+    )
+    if not named:
+        raise ModelError(f"{upstream.name} runs from a clone of its repository: {how}")
+    root = Path(named).expanduser().resolve()
+    if missing := [marker for marker in upstream.markers if not (root / marker).is_file()]:
+        raise ModelError(f"'{root}' is no clone of {upstream.name}: it has no {missing[0]}; {how}")
+    return Checkout(upstream=upstream, root=root)
+
+
+def recognize(root: Path, upstreams: tuple[Upstream, ...]) -> Upstream:
+    """Return the system that a folder is a clone of.
+
+    Raises:
+        ModelError: It is a clone of none of them.
+    """
+    for upstream in upstreams:
+        if all((root / marker).is_file() for marker in upstream.markers):
+            return upstream
+    names = " or ".join(upstream.name for upstream in upstreams)
+    expected = "; ".join(f"{u.name} has {', '.join(u.markers)}" for u in upstreams)
+    raise ModelError(f"'{root}' is no clone of {names} ({expected})")
+
+
+def _folder_of(module: Any) -> Path | None:
+    """Return where a module's code lies; None for one that is not there or built in."""
+    places = [getattr(module, "__file__", None), *list(getattr(module, "__path__", []))[:1]]
+    found = next((place for place in places if place), None)
+    return None if found is None else Path(found).resolve().parent
+
+
+def _commit(git: Path) -> str | None:
+    """Return what a repository's HEAD points to, from its files alone."""
+    try:
+        if git.is_file():  # a worktree
+            git = (git.parent / git.read_text("utf-8").removeprefix("gitdir:").strip()).resolve()
+        head = (git / "HEAD").read_text("utf-8").strip()
+        if not head.startswith("ref: "):
+            return head
+        name = head.removeprefix("ref: ")
+        loose = git / name
+        if loose.is_file():
+            return loose.read_text("utf-8").strip()
+        packed = (git / "packed-refs").read_text("utf-8").splitlines()
+        return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
+    except (OSError, UnicodeError):
+        return None
