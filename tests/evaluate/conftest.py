@@ -14,6 +14,7 @@ import pytest
 from tts_compress.audio import Audio, read_wav
 from tts_compress.config import Card
 from tts_compress.evaluate import EvaluationOptions, Suite, SuiteText
+from tts_compress.evaluate.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,37 @@ if TYPE_CHECKING:
 
 _FAKE = Path(__file__).with_name("fake_worker.py")
 FAKE_COMMAND = (sys.executable, str(_FAKE))
+
+
+class _Recorder:
+    """Progress as a list."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, int, int]] = []
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """Take note."""
+        self.steps.append((stage, done, total))
+
+
+@pytest.fixture
+def recorder() -> _Recorder:
+    """Return progress that is kept as a list."""
+    return _Recorder()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Return an empty store."""
+    return Store(tmp_path / "work")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Return the file in which made-up models and the recognizer note what they do."""
+    path = tmp_path / "log"
+    path.touch()
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from tts_compress.evaluate import EvaluationOptions, Gate, Gates, Suite, check
 from tts_compress.evaluate.agreement import compare_language_models
 from tts_compress.evaluate.recorded import read_tokens, write_scores, write_tokens
 from tts_compress.evaluate.run import evaluate
-from tts_compress.evaluate.store import Store
 from tts_compress.evaluate.synthesize import Speaker
 from tts_compress.models.language_model import Tokens
 
@@ -23,30 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
+    from tts_compress.evaluate.store import Store
+
     Pair = tuple[Speaker, Speaker]
-
-
-class _Recorder:
-    """Progress as a list."""
-
-    def __init__(self) -> None:
-        self.steps: list[tuple[str, int, int]] = []
-
-    def advance(self, stage: str, done: int, total: int) -> None:
-        """Take note."""
-        self.steps.append((stage, done, total))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "work")
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    path = tmp_path / "log"
-    path.touch()
-    return path
 
 
 @pytest.fixture
@@ -63,10 +41,14 @@ def pair(fake_spec: Callable[..., str], log: Path) -> Pair:
 
 
 def test_the_scores_of_the_same_tokens_are_compared(
-    store: Store, pair: Pair, small_suite: Suite, fast_options: EvaluationOptions, log: Path
+    store: Store,
+    pair: Pair,
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+    log: Path,
+    recorder: Any,
 ) -> None:
     """The reference speaks, each text with a seed of its own; the candidate only reads."""
-    recorder = _Recorder()
     options = replace(fast_options, teacher_forced_texts=2, progress=recorder)
     found = compare_language_models(store, pair, small_suite, options)
     # Of the shortest and the longest text every letter and space is a token, two are wrong in each.

@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 _TEXTS = ["b", "aa"]
 
 
-class _Recorder:
-    """Progress as a list."""
-
-    def __init__(self) -> None:
-        self.steps: list[tuple[str, int, int]] = []
-
-    def advance(self, stage: str, done: int, total: int) -> None:
-        """Take note."""
-        self.steps.append((stage, done, total))
-
-
 @pytest.fixture
 def speakers(fake_spec: Callable[..., str]) -> Callable[..., tuple[Speaker, Speaker]]:
     """Return what makes two made-up torch models, by what each is like in the runtimes."""
@@ -53,10 +42,11 @@ def speakers(fake_spec: Callable[..., str]) -> Callable[..., tuple[Speaker, Spea
 
 
 def test_each_model_is_compared_with_its_own_default(
-    speakers: Callable[..., tuple[Speaker, Speaker]], fast_options: EvaluationOptions
+    speakers: Callable[..., tuple[Speaker, Speaker]],
+    fast_options: EvaluationOptions,
+    recorder: Any,
 ) -> None:
     """The reference gains by being compiled and the candidate loses."""
-    recorder = _Recorder()
     options = replace(fast_options, runtimes=("compile",), progress=recorder)
     pair = speakers({"compile": {"sleep": 0.01}}, {"compile": {"sleep": 0.15}})
     (found,) = measure_runtimes(pair, _TEXTS, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,30 +21,6 @@ if TYPE_CHECKING:
     from tts_compress.evaluate import EvaluationOptions
 
 _LINES = [Line(text=text, seed=seed) for text in ("one cat", "two dogs") for seed in (0, 5)]
-
-
-class _Recorder:
-    """Progress as a list."""
-
-    def __init__(self) -> None:
-        self.steps: list[tuple[str, int, int]] = []
-
-    def advance(self, stage: str, done: int, total: int) -> None:
-        """Take note."""
-        self.steps.append((stage, done, total))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "work")
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    """Return the file in which the made-up model and recognizer note what they do."""
-    path = tmp_path / "log"
-    path.touch()
-    return path
 
 
 @pytest.fixture
@@ -95,10 +71,9 @@ def test_what_was_spoken_before_a_failure_is_kept(
 
 
 def test_progress_reaches_the_end(
-    store: Store, speaker: Speaker, fast_options: EvaluationOptions
+    store: Store, speaker: Speaker, fast_options: EvaluationOptions, recorder: Any
 ) -> None:
     """Done counts up to the total."""
-    recorder = _Recorder()
     synthesize(store, speaker, _LINES, replace(fast_options, progress=recorder), stage="s")
     assert [("s", done, 4) for done in range(5)] == recorder.steps
 

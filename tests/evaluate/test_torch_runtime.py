@@ -59,7 +59,7 @@ class _Model:
         return self._root.get_submodule("transformer.blocks")
 
     def _nothing(self, *_: Any, **__: Any) -> None:
-        raise NotImplementedError
+        pytest.fail("a runtime is switched by its modules alone")
 
     with_root = describe = components = files = save = synthesize = open_runtime = _nothing
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +92,7 @@ def test_a_compressed_layer_is_near_and_survives_its_file(
             assert torch.equal(kept[name], state[name].to(kept[name].dtype)), name
         again = build_layer(geometry, chosen, kept, Choices())
         assert torch.equal(again(x), found)
+        assert torch.equal(copy.deepcopy(layer)(x), found)
 
 
 @pytest.mark.parametrize("engine", ["fbgemm", "onednn"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from tts_compress.layers.operators import outer_padding, pad
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Self
 
     from tts_compress.layers.base import Geometry
 
@@ -69,6 +71,14 @@ class Int8Conv1d(IntegerLayer):
             *_PLAIN_FP32_OUTPUT,
         )
         return outputs.reshape(*values.shape[:-2], *outputs.shape[-2:]).to(inputs.dtype)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy that shares the packed weight: torch cannot copy it, nothing changes it."""
+        memo[id(self._packed)] = self._packed
+        copied = self.__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return copied
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a file keeps."""

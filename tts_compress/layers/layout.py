@@ -1,7 +1,7 @@
 """Which of a signal's axes lies last in memory.
 
-Integer convolutions want channels last and answer so. Elementwise kernels of torch are several
-times slower on a tensor `[batch, channels, time]` that lies so than on its transposed view, which
+Integer convolutions want channels last and answer so. Elementwise kernels of torch are much slower
+on a tensor `[batch, channels, time]` that lies so than on its transposed view, which
 is a plain one.
 """
 

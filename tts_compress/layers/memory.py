@@ -12,7 +12,7 @@ def release_freed() -> None:
     """Return freed memory to the system, where the C library keeps it for later.
 
     Packing a layer needs its codes three times for a moment; glibc keeps the holes that are left,
-    and without this a loaded model takes more than twice its file.
+    and without this a loaded model takes far more than its file.
     """
     if not sys.platform.startswith("linux"):
         return

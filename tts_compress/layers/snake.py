@@ -24,8 +24,8 @@ _EQUAL_ONES = frozenset(
 class Snake(nn.Module):
     """`x + sin²(αx) / α` for each channel (Ziyin et al., 2020, arXiv 2006.08195), as DAC has it.
 
-    Written as the formula stands, each step walks through memory once more, which in FP32 takes
-    longer than the convolutions of a codec in integers.
+    Written as the formula stands, each step walks through memory once more; beside convolutions in
+    integers that is a large part of a codec's time.
 
     Args:
         alpha: `[1, channels, 1]`.

@@ -12,6 +12,7 @@ from tts_compress.errors import TTSCompressWarning
 from tts_compress.models import load
 from tts_compress.models.f5 import F5Model
 from tts_compress.quantize import compress
+from tts_compress.recipe import find_recipe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +31,20 @@ _SCHEMES = {
     "fp16": {"Linear float16/float16": _BLOCKS + _VOCODER},
     "bf16": {"Linear bfloat16/bfloat16": _BLOCKS + _VOCODER},
 }
+
+
+def test_the_vocoders_first_convolution_is_kept_for_a_reason(tiny_f5: F5Model) -> None:
+    """Rounding its weights alone costs more than all that the recipe rounds."""
+    shipped = find_recipe("f5-tts", "int8-weight-only")
+    rule = shipped.component[0].model_copy(update={"match": "vocoder.backbone.embed"})
+    alone = shipped.model_copy(update={"component": (rule,)})
+    original = tiny_f5.synthesize("good day", seed=0).samples
+    models = (compress(tiny_f5, "int8-weight-only", recipe=r) for r in (shipped, alone))
+    kept, rounded = (
+        float(np.square(model.synthesize("good day", seed=0).samples - original).mean())
+        for model in models
+    )
+    assert rounded > 4 * kept
 
 
 @pytest.mark.parametrize("scheme", _SCHEMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from tts_compress.models.parler import ParlerModel, open_parler
 from tts_compress.models.parler.package import load_packages, quiet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _CODEBOOKS = 9
@@ -147,3 +148,13 @@ def _make_tokenizer(transformers: Any) -> Any:
     )
     special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     return transformers.PreTrainedTokenizerFast(tokenizer_object=characters, **special)
+
+
+@pytest.fixture(scope="session")
+def wrapped_dir(make_parler_dir: Callable[..., Path]) -> Iterator[Path]:
+    """Return a model with the older codec, whose network is full-size by design: 250 MB."""
+    parler, _ = load_packages()
+    codec = parler.DACConfig(num_codebooks=9, codebook_size=64, latent_dim=16)
+    directory = make_parler_dir("wrapped", codec=codec)
+    yield directory
+    shutil.rmtree(directory)

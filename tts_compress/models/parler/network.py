@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["build_skeleton", "load_root", "write_settings"]
 
 _TABLE = "embed_positions.weights"
+# What `transformers` notes of the process that read the model: where its files lay, what ran first.
+_OF_THE_PROCESS = frozenset({"_name_or_path", "_attn_implementation_autoset"})
 
 
 def load_root(source: ParlerSource) -> nn.Module:
@@ -93,9 +96,24 @@ def build_skeleton(directory: Path) -> nn.Module:
 
 
 def write_settings(root: Any, directory: Path) -> None:
-    """Write `config.json` and `generation_config.json` as the official object does."""
+    """Write `config.json` and `generation_config.json` as the official object does.
+
+    The same model gives the same bytes, wherever it was read from.
+    """
     root.config.save_pretrained(directory)
+    path = directory / CONFIG
+    settings = _without(json.loads(path.read_text(encoding="utf-8")), _OF_THE_PROCESS)
+    path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     root.generation_config.save_pretrained(directory)
+
+
+def _without(settings: Any, names: frozenset[str]) -> Any:
+    """Return JSON without the keys called so, at any depth."""
+    if isinstance(settings, dict):
+        return {key: _without(value, names) for key, value in settings.items() if key not in names}
+    if isinstance(settings, list):
+        return [_without(value, names) for value in settings]
+    return settings
 
 
 def _checked(root: Any, directory: Path) -> nn.Module:

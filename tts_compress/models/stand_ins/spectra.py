@@ -12,6 +12,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from tts_compress.errors import ModelError
+
 __all__ = ["MelSpectrogram", "Resample", "hz_to_mel", "mel_to_hz"]
 
 
@@ -88,7 +90,7 @@ class MelSpectrogram(nn.Module):
     ) -> None:
         super().__init__()
         if normalized or norm is not None:
-            raise NotImplementedError(
+            raise ModelError(
                 f"normalized={normalized!r}, norm={norm!r}: only False and None are offered here; "
                 "install torchaudio"
             )
@@ -167,4 +169,4 @@ class Resample(nn.Module):
 
 def _check_scale(mel_scale: str) -> None:
     if mel_scale != "htk":
-        raise NotImplementedError(f"mel scale {mel_scale!r}: only 'htk' is offered here")
+        raise ModelError(f"mel scale {mel_scale!r}: only 'htk' is offered here; install torchaudio")

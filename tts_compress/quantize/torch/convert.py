@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Run = Callable[[nn.Module], None]
 
-__all__ = ["Converted", "convert"]
+__all__ = ["Converted", "convert", "finish"]
 
 _STORED = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 _SHOWN_REASONS = 12
@@ -90,14 +90,23 @@ def convert(
         else:
             _round_stored(copy.get_submodule(decision.module), _STORED[decision.weights], rounded)
     progress.advance("compress", len(changed), len(changed))
-    promised, held = count_decisions(decisions), count_layers(copy, decisions)
+    return finish(copy, decisions)
+
+
+def finish(root: nn.Module, decisions: Sequence[Decision]) -> Converted:
+    """Return what was made of a module, after counting its layers.
+
+    Raises:
+        QuantizationError: They are not what was decided.
+    """
+    promised, held = count_decisions(decisions), count_layers(root, decisions)
     if promised != held:
         raise QuantizationError(
             f"the finished module holds {dict(held)}, but the recipe promises {dict(promised)}; "
             "please report this model"
         )
     return Converted(
-        root=copy,
+        root=root,
         layers=tuple(decision.record() for decision in decisions),
         counts=dict(sorted(held.items())),
     )

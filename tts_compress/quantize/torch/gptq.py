@@ -22,7 +22,6 @@ def gptq(
     limits: tuple[int, int],
     *,
     damping: float = 0.01,
-    ordered: bool = False,
 ) -> Tensor:
     """Return the codes of a weight that keep the layer's output on calibration data.
 
@@ -33,20 +32,15 @@ def gptq(
         scales: `[outputs, groups]`; each is shared by inputs / groups neighbours.
         limits: The lowest and the highest code.
         damping: What is added to the moments' diagonal, as a share of its mean.
-        ordered: Begin with the inputs of most energy. Groups stay as they are.
 
     Returns:
         int8, `[outputs, inputs]`.
     """
     inputs = weight.shape[1]
-    order = torch.arange(inputs, device=weight.device)
-    if ordered:
-        order = torch.argsort(moments.diagonal(), descending=True)
-    factor = _error_factor(moments.double()[order][:, order], damping)
-    groups = order // (inputs // scales.shape[1])
+    factor = _error_factor(moments.to(torch.float64, copy=True), damping)
     # Rows are inputs from here on: they are contiguous.
-    rest = weight.double().t()[order].contiguous()
-    steps = scales.double().t()[groups]
+    rest = weight.t().to(torch.float64, copy=True, memory_format=torch.contiguous_format)
+    steps = scales.double().t().repeat_interleave(inputs // scales.shape[1], dim=0)
     codes = torch.empty_like(rest)
     for start in range(0, inputs, _BLOCK):
         end = min(start + _BLOCK, inputs)
@@ -57,13 +51,11 @@ def gptq(
             rest[i + 1 : end].addr_(factor[i, i + 1 : end], error, alpha=-1)
             errors[i - start] = error
         rest[end:].addmm_(factor[start:end, end:].t(), errors, alpha=-1)
-    result = torch.empty_like(codes)
-    result[order] = codes
-    return result.t().to(torch.int8).contiguous()
+    return codes.t().to(torch.int8).contiguous()
 
 
 def _error_factor(moments: Tensor, damping: float) -> Tensor:
-    """Return the upper triangle U with Uᵀ U the inverse of the damped moments, in FP64.
+    """Return the upper triangle U with Uᵀ U the inverse of the moments, which it damps in place.
 
     Its rows tell by how much the later inputs take over the error of one.
     """

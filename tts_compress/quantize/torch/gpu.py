@@ -18,8 +18,8 @@ from tts_compress.errors import QuantizationError, TTSCompressWarning
 from tts_compress.layers.base import CompressedLayer, Geometry
 from tts_compress.layers.build import layer_state
 from tts_compress.layers.structure import prepare, replace_module, share
-from tts_compress.quantize.torch.convert import Converted, convert
-from tts_compress.quantize.torch.decisions import count_decisions, count_layers, decide
+from tts_compress.quantize.torch.convert import Converted, convert, finish
+from tts_compress.quantize.torch.decisions import decide
 from tts_compress.quantize.torch.torchao_layer import float8_linear, int8_linear
 from tts_compress.quantize.torch.weight_codes import choose_codes
 from tts_compress.recipe import Rule
@@ -121,17 +121,7 @@ def convert_on_gpu(
         layer = _layer(plain.get_submodule(decision.module), decision, codes)
         small = replace_module(small, decision.module, layer)
     progress.advance("compress", len(handed), len(handed))
-    promised, held = count_decisions(decisions), count_layers(small, decisions)
-    if promised != held:
-        raise QuantizationError(
-            f"the finished module holds {dict(held)}, but the recipe promises {dict(promised)}; "
-            "please report this model"
-        )
-    return Converted(
-        root=small,
-        layers=tuple(decision.record() for decision in decisions),
-        counts=dict(sorted(held.items())),
-    )
+    return finish(small, decisions)
 
 
 def _devices(root: nn.Module) -> set[torch.device]:
