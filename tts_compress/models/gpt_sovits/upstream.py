@@ -1,0 +1,40 @@
+"""Where GPT-SoVITS' own code comes from: the user's clone of its repository."""
+
+from __future__ import annotations
+
+from tts_compress.models.checkout import Upstream
+
+__all__ = ["GPT_SOVITS"]
+
+GPT_SOVITS = Upstream(
+    family="gpt-sovits",
+    name="GPT-SoVITS",
+    repository="https://github.com/RVC-Boss/GPT-SoVITS",
+    commit="48b1a0169a28582a8984402f82cf438d3bfa6aca",
+    variable="TTS_COMPRESS_GPT_SOVITS",
+    extra="gpt-sovits",
+    markers=("GPT_SoVITS/TTS_infer_pack/TTS.py", "GPT_SoVITS/process_ckpt.py"),
+    paths=("GPT_SoVITS", "."),
+    modules=(
+        "AR",
+        "BigVGAN",
+        "TTS_infer_pack",
+        "config",
+        "eres2net",
+        "f5_tts",
+        "feature_extractor",
+        "module",
+        "process_ckpt",
+        "sv",
+        "text",
+        "tools",
+        "utils",
+        # What it finds in folders that it appends to `sys.path` itself.
+        "ERes2NetV2",
+        "datasets1",
+        "fusion",
+        "kaldi",
+        "models",
+        "pooling_layers",
+    ),
+)
