@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 Weights: TypeAlias = Literal["float32", "float16", "bfloat16", "float8", "int8", "int4"]
-"""How weights are stored; `int8` is symmetric with one scale per output channel, `int4`, for linear
-layers of torch, with one per group of inputs; `float8`, for them on a GPU, is e4m3 with scales."""
+"""How weights are stored; `int8` is symmetric with one scale per output channel, `int4`, only in
+torch, with one per group of inputs; `float8`, for linear layers on a GPU, is e4m3 with scales."""
 
 Activations: TypeAlias = Literal["none", "float16", "bfloat16", "float8", "dynamic", "static"]
 """What arithmetic runs on: `none` is FP32 whatever the weights are stored as, `float16` and
@@ -111,7 +111,7 @@ class Rule(Config):
     supports."""
 
     group: int = Field(default=64, ge=16)
-    """Inputs that share a scale, where weights have four bits."""
+    """Inputs that share a scale, where weights have four bits; of a convolution inputs × taps."""
 
     algorithm: Algorithm = "rtn"
     """How the codes of linear layers are chosen: in four bits, and `gptq` also in `int8`. Other

@@ -37,7 +37,7 @@ SCHEMES = (
     ),
     Scheme(
         name="int4-weight-only",
-        summary="weights of linear layers in 4 bits by groups, the others' in INT8",
+        summary="weights in 4 bits by groups, in INT8 where that cannot be",
     ),
     Scheme(
         name="fp16",

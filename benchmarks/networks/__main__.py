@@ -21,7 +21,7 @@ from tts_compress.terminal import show
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SCHEMES = ("int8", "int8-weight-only", "int4-weight-only", "bf16")
+_SCHEMES = ("int8", "int8-weight-only", "int4-weight-only", "module:int4-weight-only", "bf16")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

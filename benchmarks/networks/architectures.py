@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tts_compress.errors import ModelError
+from tts_compress.evaluate.torch_runtime import find_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,9 @@ class Network:
 
     call: Callable[[nn.Module], Callable[[], torch.Tensor]]
     """Returns what runs a root of this kind once, after what is not timed is prepared."""
+
+    blocks: Callable[[nn.Module], list[nn.Module]] = find_blocks
+    """Returns the parts that a compiler translates one by one."""
 
     def root(self) -> nn.Module:
         """Return it with seeded weights, all of which matter."""
@@ -194,8 +198,14 @@ def _dac() -> Network:
 
         return decode
 
+    def blocks(root: nn.Module) -> list[nn.Module]:
+        codec: Any = root["audio_encoder"]  # type: ignore[index]
+        return list(codec.model.decoder.model.children())
+
     summary = "DAC 44.1 kHz: decoding 172 frames, 2 s of audio"
-    return Network(name="dac", family="parler-tts", summary=summary, make=make, call=call)
+    return Network(
+        name="dac", family="parler-tts", summary=summary, make=make, call=call, blocks=blocks
+    )
 
 
 NETWORKS: dict[str, Callable[[], Network]] = {

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from tts_compress.evaluate.torch_runtime import find_blocks
 from tts_compress.layers.structure import share
 from tts_compress.progress import Silent
 from tts_compress.quantize.torch.convert import Converted, convert
@@ -25,8 +24,9 @@ __all__ = ["COMPILED", "PEERS", "make_peer", "make_scheme"]
 
 
 def make_scheme(network: Network, root: nn.Module, scheme: str) -> Converted:
-    """Return a network compressed by its family's recipe."""
-    recipe = find_recipe(network.family, scheme)
+    """Return a network compressed by its family's recipe; after `module:` by any module's."""
+    family, _, name = scheme.rpartition(":")
+    recipe = find_recipe(family or network.family, name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return convert(root, recipe, None, target=find_target(), progress=Silent())
@@ -44,7 +44,7 @@ def _fp32(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
 
 
 def _compiled(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
-    return network.call(_compile(share(root)))
+    return network.call(_compile(network, share(root)))
 
 
 def _autocast(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
@@ -71,7 +71,7 @@ def _torchao_compiled(network: Network, root: nn.Module) -> Callable[[], torch.T
     inductor: Any = importlib.import_module("torch._inductor.config")
     small = _by_torchao(root)
     with inductor.patch(freezing=True):
-        run = network.call(_compile(small))
+        run = network.call(_compile(network, small))
         with torch.inference_mode():
             run()  # compiles, as long as freezing is on
     return run
@@ -85,10 +85,10 @@ def _by_torchao(root: nn.Module) -> nn.Module:
     return small
 
 
-def _compile(root: nn.Module) -> nn.Module:
+def _compile(network: Network, root: nn.Module) -> nn.Module:
     """Compile the blocks that a network consists of, in place, each once; return the root."""
     config: Any = importlib.import_module("torch._dynamo.config")
-    blocks = find_blocks(root)
+    blocks = network.blocks(root)
     # Frozen weights, and blocks that find their cache by a number of their own, are compiled each.
     config.recompile_limit = config.accumulated_recompile_limit = 8 * len(blocks)
     config.fail_on_recompile_limit_hit = True  # or it would run uncompiled under this name

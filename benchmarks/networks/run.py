@@ -135,7 +135,7 @@ def _make(network: Network, root: nn.Module, choice: Choice) -> tuple[Runs, dict
                 found[name] = Contestant(name=name, error=_first_line(error))
         for scheme in choice.schemes:
             done = make_scheme(network, root, scheme)
-            path = Path(folder) / f"{scheme}.safetensors"
+            path = Path(folder) / "weights.safetensors"
             write_root(done.root, path, done.layers)
             size = path.stat().st_size
             found[scheme] = Contestant(

@@ -15,6 +15,7 @@ from tts_compress.layers.base import Geometry, operator_of
 from tts_compress.layers.build import build_layer, layer_state
 from tts_compress.layers.codes import pack_nibbles, unpack_nibbles
 from tts_compress.layers.int4 import Int4Linear
+from tts_compress.layers.int4_convolution import Int4Convolution
 from tts_compress.layers.integer_convolution import transposed_phases
 from tts_compress.targets import Choices
 
@@ -178,6 +179,38 @@ def test_four_bits_multiply_what_the_codes_stand_for(outputs: int, group: int) -
     kept = layer.state()
     assert all(torch.equal(kept[name], state[name]) for name in state)
     assert kept["weight"].nbytes + kept["weight_scale"].nbytes <= outputs * (64 + 2 * 128 // group)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv1d(16, 12, 4, stride=2, padding=1),
+        nn.Conv1d(16, 12, 8, groups=4, bias=False),
+        nn.ConvTranspose1d(8, 6, 8, stride=4, padding=2, output_padding=1),
+        nn.ConvTranspose1d(16, 6, 2, groups=2, bias=False),
+    ],
+    ids=["strided", "grouped", "transposed", "grouped transposed"],
+)
+def test_convolutions_in_four_bits(layer: Any) -> None:
+    """A group is 32 neighbours among the weights of one output channel, whatever their layout."""
+    chosen, x = Chosen("int4", "none"), torch.randn(2, layer.in_channels, 21)
+    state = layer_state(layer, chosen, group=32)
+    small = build_layer(Geometry.of(layer), chosen, state, Choices())
+    assert isinstance(small, Int4Convolution)
+    axis = 1 if isinstance(layer, nn.ConvTranspose1d) else 0
+    expected = layer.weight.detach().transpose(0, axis).clone(memory_format=torch.contiguous_format)
+    for channel in expected:
+        for part in channel.reshape(-1).split(32):
+            step = (part.abs().max() / 7).bfloat16().float()
+            part.copy_((part / step).round().clamp(-8, 7) * step)
+    torch.testing.assert_close(small.real_weight(), expected.transpose(0, axis))
+    plain = copy.deepcopy(layer)
+    plain.weight.data = expected.transpose(0, axis)
+    with torch.inference_mode():
+        torch.testing.assert_close(small(x), plain(x))
+    kept = small.state()
+    assert all(torch.equal(kept[name], state[name]) for name in state)
+    assert kept["weight"].nbytes * 2 == layer.weight.numel()
 
 
 def test_moving_layers_between_devices() -> None:

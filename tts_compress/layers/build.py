@@ -8,9 +8,16 @@ import torch
 
 from tts_compress.errors import QuantizationError, RecipeError
 from tts_compress.layers.base import CompressedLayer, Geometry
-from tts_compress.layers.codes import group_scales, pack_nibbles, round_channels, round_groups
+from tts_compress.layers.codes import (
+    as_rows,
+    group_scales,
+    pack_nibbles,
+    round_channels,
+    round_groups,
+)
 from tts_compress.layers.half import HalfLayer
 from tts_compress.layers.int4 import Int4Linear
+from tts_compress.layers.int4_convolution import Int4Convolution
 from tts_compress.layers.integer import Int8Linear, activation_codes
 from tts_compress.layers.integer_convolution import (
     Int8Conv1d,
@@ -80,16 +87,7 @@ def layer_state(
     bias = getattr(module, "bias", None)
     state: dict[str, Tensor] = {} if bias is None else {"bias": bias.detach().float()}
     if chosen.weights == "int4":
-        if weight.shape[1] % group:
-            raise QuantizationError(
-                f"{weight.shape[1]} inputs are no multiple of the group {group}; give another group"
-            )
-        scales = group_scales(weight, group)
-        return {
-            "weight": pack_nibbles(round_groups(weight, scales)),
-            "weight_scale": scales,
-            **state,
-        }
+        return {**_four_bits(as_rows(weight, geometry.channel_axis), group), **state}
     if chosen.weights != "int8":
         return {"weight": weight, **state}
     axis = geometry.channel_axis
@@ -105,6 +103,15 @@ def layer_state(
     return state
 
 
+def _four_bits(rows: Tensor, group: int) -> dict[str, Tensor]:
+    if rows.shape[1] % group:
+        raise QuantizationError(
+            f"{rows.shape[1]} inputs are no multiple of the group {group}; give another group"
+        )
+    scales = group_scales(rows, group)
+    return {"weight": pack_nibbles(round_groups(rows, scales)), "weight_scale": scales}
+
+
 def build_layer(
     geometry: Geometry, chosen: Arithmetic, state: Mapping[str, Tensor], kernels: Choices
 ) -> CompressedLayer:
@@ -117,7 +124,8 @@ def build_layer(
         kernels: Which kernels to lay the weights out for.
     """
     if chosen.weights == "int4":
-        return Int4Linear(geometry, state)
+        is_linear = geometry.operator == "Linear"
+        return (Int4Linear if is_linear else Int4Convolution)(geometry, state)
     if chosen.weights in {"float16", "bfloat16"}:
         return HalfLayer(geometry, state, chosen.weights)
     if chosen.activations == "none":

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from tts_compress.errors import QuantizationError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 __all__ = [
     "GROUP_LIMIT",
+    "as_rows",
+    "from_rows",
     "group_scales",
     "pack_nibbles",
     "round_channels",
@@ -44,6 +51,17 @@ def round_channels(weight: Tensor, axis: int, limit: int = 127) -> tuple[Tensor,
     view = [-1 if d == axis else 1 for d in range(weight.dim())]
     codes = (weight / scales.view(view)).round().clamp(-limit, limit).to(torch.int8)
     return codes, scales
+
+
+def as_rows(weight: Tensor, axis: int) -> Tensor:
+    """Return a weight as `[channels, all else]`; `axis` is that of the channels."""
+    return weight.movedim(axis, 0).flatten(1)
+
+
+def from_rows(rows: Tensor, shape: Sequence[int], axis: int) -> Tensor:
+    """Return the weight of a shape that `as_rows` made rows of."""
+    others = [extent for d, extent in enumerate(shape) if d != axis]
+    return rows.view(-1, *others).movedim(0, axis)
 
 
 def group_scales(weight: Tensor, group: int) -> Tensor:

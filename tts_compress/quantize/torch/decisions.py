@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -131,10 +132,11 @@ def _objection(geometry: Geometry, rule: Rule) -> str:
 def _impossible(geometry: Geometry, rule: Rule) -> str:
     integers = rule.activations in {"dynamic", "static"}
     if rule.weights == "int4":
-        if geometry.operator != "Linear":
-            return "four bits are for linear layers"
-        if geometry.shape[1] % rule.group:
-            return f"its {geometry.shape[1]} inputs are no multiple of the group of {rule.group}"
+        if geometry.operator == "Embedding":
+            return "four bits are for linear layers and convolutions"
+        inputs = math.prod(geometry.shape) // geometry.shape[geometry.channel_axis]
+        if inputs % rule.group:
+            return f"its {inputs} inputs are no multiple of the group of {rule.group}"
     if rule.weights == "float8" and any(extent % 16 for extent in geometry.shape):
         return "its inputs and outputs are not both multiples of 16"
     if geometry.operator == "ConvTranspose1d" and integers and geometry.dilation > 1:
