@@ -1,0 +1,1 @@
+"""Amphion's NaturalSpeech2: latent diffusion by a WaveNet, and EnCodec, run from a clone."""
