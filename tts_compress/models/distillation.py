@@ -1,0 +1,73 @@
+"""What a compressed component is trained to imitate: recorded calls of the original, and a loss.
+
+A component learns alone. Its original is called as it is in speech, the calls are taken down, and
+the compressed one, given the same inputs, is drawn towards the same outputs. No recordings and no
+transcripts are needed: the original is its own teacher.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from tts_compress.errors import TTSCompressError
+from tts_compress.models.base import TorchModel
+
+__all__ = ["Call", "Distillable", "Objective"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What one component of a model is trained to imitate.
+
+    Raises:
+        TTSCompressError: A position in `outputs` is negative.
+    """
+
+    component: str
+    """Name of a child of `root()`."""
+
+    module: str
+    """Dotted name, below `root()`, of the module whose calls are recorded."""
+
+    loss: Literal["kl", "mse", "waveform"]
+    """How outputs are compared.
+
+    `kl`: scores of tokens, shape `[…, V]`, as probabilities. They are recorded while the model
+    reads a whole utterance (`LanguageModel.logits`), not step by step while it speaks.
+    `mse`: any tensors, by their squared difference.
+    `waveform`: samples, shape `[…, T]`, by absolute difference and by spectrum.
+    """
+
+    method: str = "forward"
+    """The method of the module that is called; some systems call their modules by other names."""
+
+    outputs: tuple[int, ...] = ()
+    """Which of the floating-point tensors that it returns are compared, by position; () for all."""
+
+    def __post_init__(self) -> None:
+        if any(position < 0 for position in self.outputs):
+            raise TTSCompressError(
+                f"outputs {self.outputs} of the objective for '{self.module}' count from 0"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Call:
+    """What a module was given once and what it answered.
+
+    Tensors are detached copies on the processor, in their own dtypes. They are ordinary ones, that
+    gradients can flow through, also where the module ran in inference mode.
+    """
+
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    output: Any
+
+
+@runtime_checkable
+class Distillable(TorchModel, Protocol):
+    """A torch model whose components can learn from the originals."""
+
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return what there is to imitate, in the order data flows."""
