@@ -59,6 +59,8 @@ def test_calls_are_kept_as_they_were_given_and_answered() -> None:
         wanted = (call.arguments[0] + 1) @ root.decoder.layer.weight.T + root.decoder.layer.bias
         torch.testing.assert_close(call.output[0], wanted.detach() * 2)
         assert not call.output[0].requires_grad
+        assert not call.arguments[0].is_inference()
+        assert not call.output[0].is_inference()
 
 
 def test_what_was_recorded_in_inference_mode_can_be_learnt_from() -> None:
