@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
-from tts_compress.models.gpt_sovits.torch_file import ZIP, read_torch_file, write_torch_file
+from tts_compress.models.gpt_sovits.torch_file import (
+    ZIP,
+    read_header,
+    read_torch_file,
+    write_torch_file,
+)
 from tts_compress.models.gpt_sovits.versions import HEADERS, T2S_SYMBOLS, read_mark, sovits_version
 
 if TYPE_CHECKING:
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = [
     "SovitsWeights",
     "T2SWeights",
+    "is_t2s",
+    "peek_version",
     "read_sovits",
     "read_t2s",
     "write_sovits",
@@ -122,6 +129,31 @@ def read_sovits(path: Path, *, mapped: bool = False) -> SovitsWeights:
         header=file.header,
         lora_rank=rank,
     )
+
+
+def is_t2s(path: Path) -> bool:
+    """Whether a file is a T2S model, rather than a synthesizer.
+
+    Raises:
+        ModelError: There is no such file, or it is damaged.
+        MissingExtraError: torch is not installed.
+    """
+    if read_header(path) != ZIP:
+        return False
+    weights = read_torch_file(path, mapped=True).content.get("weight")
+    return isinstance(weights, dict) and T2S_SYMBOLS in weights
+
+
+def peek_version(path: Path) -> str:
+    """Return a synthesizer's version, from its first bytes if they tell.
+
+    Raises:
+        ModelError: There is no such file, or it is damaged or of something else.
+        MissingExtraError: torch is not installed.
+    """
+    version = read_mark(path).version
+    # Upstream marks no file as v1 or v2, and takes the checksum of its first v1 for a v2's.
+    return version if version not in {None, "v1", "v2"} else read_sovits(path, mapped=True).version
 
 
 def write_t2s(weights: T2SWeights, path: Path) -> None:
