@@ -1,4 +1,4 @@
-"""What is trained on what: the seam between the modules that learn and the loop that trains them."""
+"""What is trained on what: the seam between modules that learn and the loop that trains them."""
 
 from __future__ import annotations
 
