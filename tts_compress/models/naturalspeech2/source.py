@@ -1,0 +1,146 @@
+"""Where a NaturalSpeech2 model comes from: a checkpoint of Amphion's, or a saved folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tts_compress.errors import ModelError
+from tts_compress.models.base import ModelFiles
+from tts_compress.models.naturalspeech2.config_file import read_config_file
+from tts_compress.models.naturalspeech2.settings import (
+    SETTINGS,
+    NS2Settings,
+    check_settings,
+    read_settings,
+)
+
+if TYPE_CHECKING:
+    from tts_compress.artifact import Manifest
+
+__all__ = ["CODEC", "CODEC_VARIABLE", "REFERENCE", "WEIGHTS", "NS2Source"]
+
+WEIGHTS = "model.safetensors"
+"""A saved model's weights, the codec's among them."""
+
+REFERENCE = "reference"
+"""The name, before its ending, of the recording to speak by."""
+
+CODEC = "encodec_24khz-d7cc33bc.th"
+"""EnCodec's weights, as its authors publish them."""
+
+CODEC_VARIABLE = "TTS_COMPRESS_ENCODEC"
+"""The environment variable that names them."""
+
+_CHECKPOINTS = ("pytorch_model.bin", WEIGHTS)
+"""As older and newer versions of Amphion's trainer call them."""
+
+_CONFIGS = ("args.json", "exp_config.json")
+_DEFAULT_CONFIG = "egs/tts/NaturalSpeech2/exp_config.json"
+_FORMATS = (".wav", ".flac", ".ogg", ".mp3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NS2Source:
+    """A model's files.
+
+    Raises:
+        ModelError: Of its methods: a file is missing, unreadable, or not what it should be.
+    """
+
+    directory: Path
+    """A checkpoint's folder, or a saved model's."""
+
+    spec: str
+    """What the user named the model by."""
+
+    manifest: Manifest | None = None
+    """How it was compressed, if it was."""
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether `save` wrote the folder: the codec's weights are among the others then."""
+        return (self.directory / SETTINGS).is_file()
+
+    def check(self) -> None:
+        """Refuse a folder that is not one of a model; the clone is not asked."""
+        self.checkpoint()
+        if (config := self.config()) is not None and self.is_saved:
+            read_settings(config)
+
+    def checkpoint(self) -> Path:
+        """Return the file with the weights."""
+        if not self.directory.is_dir():
+            problem = "is no folder" if self.directory.exists() else "is not there"
+            raise ModelError(f"'{self.directory}' {problem}; give the folder of a checkpoint")
+        names = (WEIGHTS,) if self.is_saved else _CHECKPOINTS
+        for name in names:
+            if (self.directory / name).is_file():
+                return self.directory / name
+        inside = sorted(self.directory.glob(f"**/{_CHECKPOINTS[0]}"))[-1:]
+        hint = f"; '{inside[0].parent}' does" if inside else ""
+        raise ModelError(f"'{self.directory}' holds no {' or '.join(names)}{hint}")
+
+    def config(self) -> Path | None:
+        """Return the file with the settings; None where only the clone has one.
+
+        Amphion keeps one for all checkpoints of an experiment, two folders above them.
+        """
+        if self.is_saved:
+            return self.directory / SETTINGS
+        folder = self.directory.resolve()
+        for place in (folder, *folder.parents[:2]):
+            for name in _CONFIGS:
+                if (place / name).is_file():
+                    return place / name
+        return None
+
+    def settings(self, clone: Path) -> NS2Settings:
+        """Return what the model is built from.
+
+        Args:
+            clone: Of Amphion, whose configurations others are built on.
+        """
+        config = self.config()
+        if self.is_saved and config is not None:
+            return read_settings(config)
+        config = config or clone / _DEFAULT_CONFIG
+        return check_settings(read_config_file(config, clone), f"'{config}'")
+
+    def codec(self) -> Path:
+        """Return the file with EnCodec's weights; upstream would download it."""
+        named = os.environ.get(CODEC_VARIABLE)
+        if named:
+            path = Path(named).expanduser()
+            if not path.is_file():
+                raise ModelError(f"{CODEC_VARIABLE} is {named!r}, which is no file; name {CODEC}")
+            return path
+        places = [self.directory / CODEC, _hub() / CODEC]
+        for path in places:
+            if path.is_file():
+                return path
+        raise ModelError(
+            f"EnCodec's weights are missing: there is no '{places[0]}' and no '{places[1]}'; fetch "
+            f"https://dl.fbaipublicfiles.com/encodec/v0/{CODEC} into one of these folders, or name "
+            f"the file by the environment variable {CODEC_VARIABLE}"
+        )
+
+    def reference(self) -> Path | None:
+        """Return the recording that lies beside the weights, if one does."""
+        paths = [self.directory / f"{REFERENCE}{suffix}" for suffix in _FORMATS]
+        return next((path for path in paths if path.is_file()), None)
+
+    def files(self) -> ModelFiles:
+        """Return what the model consists of."""
+        weights = (self.checkpoint(),) if self.is_saved else (self.checkpoint(), self.codec())
+        settings = (self.config(), self.reference())
+        return ModelFiles(weights=weights, settings=tuple(p for p in settings if p is not None))
+
+
+def _hub() -> Path:
+    """Return where `torch.hub` keeps what it downloaded, which encodec has done."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("TORCH_HOME") or f"{cache}/torch"
+    return Path(home).expanduser() / "hub" / "checkpoints"

@@ -1,0 +1,205 @@
+"""Speaking by the official `NS2Inference`, whose audio is taken before it becomes a file."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from contextlib import contextmanager
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tts_compress.audio import Audio
+from tts_compress.errors import ModelError, TextError
+from tts_compress.models.naturalspeech2.package import reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tts_compress.audio import Samples
+    from tts_compress.models.naturalspeech2.options import NS2Options
+    from tts_compress.models.naturalspeech2.package import Official
+
+__all__ = ["MAX_PHONES", "MAX_S", "SAMPLE_RATE", "NS2Runtime", "NS2Speech", "check_recording"]
+
+SAMPLE_RATE = 24_000
+"""Samples per second of EnCodec's audio, Hz."""
+
+MAX_S = 60
+"""The longest speech, in seconds; what is longer is a damaged duration predictor's."""
+
+MAX_PHONES = 1_000
+"""The longest text; each phone attends to all others."""
+
+_FRAMES_PER_S = 75
+_SHORTEST_S, _LONGEST_S = 0.5, 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NS2Speech:
+    """The official object with what it needs to speak."""
+
+    official: Official
+    inference: Any
+    """`NS2Inference`, with any of its modules exchanged."""
+
+    recording: Path
+    options: NS2Options
+
+    def speak(self, text: str) -> Audio:
+        """Return what the official `inference` says, with the noise that torch draws.
+
+        Raises:
+            TextError: The text is empty, has nothing to speak, or is too long.
+            ModelError: The recording cannot be read, or the model cannot compute.
+        """
+        check_text(text)
+        try:
+            samples = self._infer(text)
+        except (TextError, ModelError):
+            raise
+        except TypeError as error:
+            if "object" in str(error):  # phones that have no number
+                raise TextError(
+                    f"{text[:40]!r} is read as phones that the model does not know; begin it with "
+                    "a word, and write it in English"
+                ) from error
+            raise ModelError(f"the model cannot speak {text[:40]!r}: {reason(error)}") from error
+        except OSError as error:
+            raise ModelError(f"upstream cannot read a file: {error}{self._hint(error)}") from error
+        # Of nltk's data, of exchanged modules, of audio formats, …
+        except (LookupError, RuntimeError, ValueError, ImportError) as error:
+            if type(error) is LookupError:  # which nltk raises, and nothing more special
+                raise ModelError(
+                    "g2p_en lacks data of nltk; get it with: python -m nltk.downloader cmudict "
+                    "averaged_perceptron_tagger averaged_perceptron_tagger_eng"
+                ) from error
+            raise ModelError(f"the model cannot speak {text[:40]!r}: {reason(error)}") from error
+        return Audio(samples=samples, sample_rate=SAMPLE_RATE)
+
+    def _infer(self, text: str) -> Samples:
+        import torch
+
+        speaking = copy.copy(self.inference)
+        with TemporaryDirectory() as folder, self.official.running(), torch.no_grad():
+            speaking.args = argparse.Namespace(
+                device="cpu",
+                text=text,
+                ref_audio=str(self.recording.resolve()),
+                inference_step=self.options.inference_step,
+                output_dir=folder,
+            )
+            with _limited(speaking.model, text), _recorded(self.official) as written:
+                speaking.inference()
+        return np.asarray(written[0], np.float32)
+
+    def _hint(self, error: OSError) -> str:
+        lexicon = self.inference.cfg.preprocess.lexicon_path
+        if error.filename != lexicon:
+            return ""
+        return f"; Amphion brings it: check the clone at '{self.official.clone}' out again"
+
+
+class NS2Runtime:
+    """Upstream's own inference with its own random noise; what its users hear.
+
+    Only dropout is off, which upstream's script leaves on.
+    """
+
+    def __init__(self, speech: NS2Speech) -> None:
+        self._speech = speech
+
+    def speak(self, text: str) -> Audio:
+        """Speak a text.
+
+        Raises:
+            TextError: The text is empty, has nothing to speak, or is too long.
+            ModelError: The recording cannot be read, or the model cannot compute.
+        """
+        return self._speech.speak(text)
+
+
+def check_text(text: str) -> None:
+    """Refuse a text that has nothing to speak, or cannot be encoded.
+
+    Raises:
+        TextError: It is so.
+    """
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise TextError(
+            f"{text[:40]!r} holds null characters or halves of surrogate pairs; give plain text"
+        )
+    if not any(character.isalnum() for character in text):
+        raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")
+
+
+def check_recording(path: Path) -> None:
+    """Refuse a file that is no recording to speak by, without reading all of it.
+
+    Raises:
+        ModelError: It is missing, no audio, too short or too long.
+    """
+    import soundfile
+
+    try:
+        found = soundfile.info(path)
+    except (OSError, TypeError, soundfile.LibsndfileError) as error:
+        raise ModelError(f"cannot read audio from '{path}': {error}") from error
+    if not _SHORTEST_S <= found.duration <= _LONGEST_S:
+        raise ModelError(
+            f"'{path}' takes {found.duration:.1f} s; give a recording of "
+            f"{_SHORTEST_S:g} to {_LONGEST_S:g} s"
+        )
+
+
+@contextmanager
+def _recorded(official: Official) -> Iterator[list[Any]]:
+    """Have what upstream would write to a file, rounded to 16 bits, in a list instead."""
+    module, written = official.inference, []
+    before = module.sf
+
+    class Recorder:
+        @staticmethod
+        def write(file: str, data: Any, samplerate: int) -> None:
+            del file, samplerate
+            written.append(data)
+
+    module.sf = Recorder
+    try:
+        yield written
+    finally:
+        module.sf = before
+
+
+@contextmanager
+def _limited(model: Any, text: str) -> Iterator[None]:
+    """Refuse texts and durations that would fill the memory, before they do."""
+
+    def check_phones(_: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        del arguments
+        count = keywords["phone_id"].shape[1]
+        if count > MAX_PHONES:
+            raise TextError(
+                f"{text[:40]!r}… has {count} phones and at most {MAX_PHONES} can be spoken at "
+                "once; give a shorter text"
+            )
+
+    def check_durations(_: Any, arguments: tuple[Any, ...]) -> None:
+        frames = int(arguments[1].clamp(0, _FRAMES_PER_S * MAX_S + 1).sum())
+        if not 0 < frames <= _FRAMES_PER_S * MAX_S:
+            length = f"more than {MAX_S} s" if frames else "no time at all"
+            raise ModelError(f"the model would take {length} to speak {text[:40]!r}")
+
+    prior = model.prior_encoder
+    hooks = [
+        prior.register_forward_pre_hook(check_phones, with_kwargs=True),
+        prior.length_regulator.register_forward_pre_hook(check_durations),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
