@@ -22,6 +22,7 @@ LAYERS = [
     "audio",
     "progress",
     "schemes",
+    "families",
     "paths",
     "config",
     "environment",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from typing import TYPE_CHECKING
+import sys
+from dataclasses import replace
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import pytest
@@ -11,12 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tts_compress.errors import ArtifactError, ModelError
-from tts_compress.models import FAMILIES, load
+from tts_compress.families import FAMILIES, MODEL_SPECS, TORCH_FAMILIES
+from tts_compress.models import load, open_model
 from tts_compress.models.base import GraphModel, TTSModel
+from tts_compress.models.checkout import known_upstreams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from tts_compress.families import TorchFamily
 
 
 @pytest.fixture
@@ -140,3 +149,49 @@ def test_graph_the_runtime_refuses_is_a_model_error(voice_copy: Path) -> None:
     onnx.save(model, voice_copy)
     with pytest.raises(ModelError, match="onnxruntime cannot open"):
         load(voice_copy).synthesize("Hello.", seed=0)
+
+
+@pytest.fixture
+def flute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family in torch whose functions answer what they were given."""
+    package = ModuleType("flute")
+    vars(package).update(open_flute=lambda *given: given, open_saved_flute=lambda *given: given)
+    monkeypatch.setitem(sys.modules, "flute", package)
+    family = replace(
+        TORCH_FAMILIES["f5-tts"],
+        package="flute",
+        opener="open_flute",
+        artifact_opener="open_saved_flute",
+    )
+    monkeypatch.setitem(TORCH_FAMILIES, "f5-tts", family)
+
+
+@pytest.mark.usefixtures("flute")
+def test_a_family_in_torch_is_opened_by_its_own_functions(
+    tmp_path: Path, compressed: Callable[[str], Path]
+) -> None:
+    given: Any = open_model("f5-tts:one.ckpt,two:three.pth")
+    assert given == ("one.ckpt,two:three.pth", "f5-tts:one.ckpt,two:three.pth")
+
+    folder = shutil.copytree(compressed("int8-weight-only"), tmp_path / "copy")
+    stated = json.loads((folder / "manifest.json").read_text("utf-8"))
+    (folder / "manifest.json").write_text(json.dumps(stated | {"family": "f5-tts"}), "utf-8")
+    for spec in (str(folder), f"f5-tts:{folder}"):
+        given = open_model(spec)
+        assert given[:2] == (folder, spec)
+        assert given[2].family == "f5-tts"
+
+
+@pytest.mark.parametrize("family", TORCH_FAMILIES.values(), ids=TORCH_FAMILIES)
+def test_what_the_list_of_families_names_is_there(family: TorchFamily) -> None:
+    package = import_module(family.package)
+    assert callable(getattr(package, family.opener))
+    assert callable(getattr(package, family.artifact_opener))
+    assert family.location in MODEL_SPECS
+
+
+def test_systems_that_run_from_a_clone_differ_in_all_that_tells_them_apart() -> None:
+    found = known_upstreams()
+    assert [upstream.family for upstream in found] == ["gpt-sovits", "naturalspeech2"]
+    for field in ("variable", "markers", "repository"):
+        assert len({getattr(upstream, field) for upstream in found}) == len(found)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tts_compress.errors import EvaluationError, TTSCompressError
 from tts_compress.evaluate.cost import as_timings, choose_texts, compare_timings, speed_ratio
+from tts_compress.families import TORCH_FAMILIES
 from tts_compress.models.base import TorchModel
 from tts_compress.report.evaluation import Pair, RuntimeVariant
 
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
     from tts_compress.evaluate.synthesize import Speaker
     from tts_compress.models.base import TTSModel
 
-__all__ = ["HEAVY", "check_runtimes", "measure_runtimes"]
-
-HEAVY = {"f5-tts": "transformer", "parler-tts": "decoder"}
-"""The component of each torch family that takes most of the time."""
+__all__ = ["check_runtimes", "measure_runtimes"]
 
 
 def check_runtimes(models: Sequence[TTSModel], runtimes: Sequence[str]) -> None:
@@ -31,10 +29,10 @@ def check_runtimes(models: Sequence[TTSModel], runtimes: Sequence[str]) -> None:
         EvaluationError: A model is not run by torch.
     """
     for model in models if runtimes else ():
-        if model.family not in HEAVY or not isinstance(model, TorchModel):
+        if model.family not in TORCH_FAMILIES or not isinstance(model, TorchModel):
             raise EvaluationError(
                 f"'{model.spec}' is of family {model.family!r} and has no runtime "
-                f"{' or '.join(runtimes)}; only models of {', '.join(HEAVY)} run in torch"
+                f"{' or '.join(runtimes)}; only models of {', '.join(TORCH_FAMILIES)} run in torch"
             )
 
 

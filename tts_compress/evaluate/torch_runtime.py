@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluate.runtimes import HEAVY
+from tts_compress.families import TORCH_FAMILIES
 from tts_compress.layers.integer import IntegerLayer
 from tts_compress.models.base import TorchModel
 from tts_compress.models.language_model import LanguageModel
@@ -36,12 +36,13 @@ class RuntimeSwitch:
     It works on the live modules, which the runtime shares: for a process of its own.
 
     Args:
-        model: A torch model of a family in `HEAVY`.
+        model: A torch model of a family in `TORCH_FAMILIES`.
     """
 
     def __init__(self, model: TTSModel) -> None:
         assert isinstance(model, TorchModel), "checked before any process is started"
-        self._blocks = find_blocks(model.root().get_submodule(HEAVY[model.family]))
+        heavy = TORCH_FAMILIES[model.family].heavy
+        self._blocks = find_blocks(model.root().get_submodule(heavy))
         # Language models count steps in a module: every count would be compiled for itself.
         self._keeps_count = isinstance(model, LanguageModel)
         self._compiled: list[Callable[..., Any]] = []

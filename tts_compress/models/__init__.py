@@ -1,28 +1,24 @@
-"""Systems we can load: `base.py` is the protocol, one file per family."""
+"""Systems we can load: `base.py` is the protocol, `tts_compress/families.py` the list."""
 
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tts_compress.artifact import MANIFEST_NAME, read_manifest
 from tts_compress.errors import ModelError
+from tts_compress.families import FAMILIES, MODEL_SPECS, TORCH_FAMILIES
 from tts_compress.paths import demo_voice
 
 if TYPE_CHECKING:
     from tts_compress.artifact import Manifest
     from tts_compress.models.base import Model, TTSModel
 
-__all__ = ["FAMILIES", "load", "open_model"]
+__all__ = ["load", "open_model"]
 
-FAMILIES = ("piper", "f5-tts", "parler-tts", "onnx", "module")
-"""`onnx` is a bare graph and `module` a bare torch module, which no spec names."""
-
-_ACCEPTED = (
-    "'demo', a Piper voice (.onnx), a Piper training checkpoint (.ckpt), an artifact, 'f5-tts:' or "
-    "'parler-tts:' before a directory or a hub's name, or 'onnx:' before the path of a bare graph"
-)
+_ACCEPTED = f"{MODEL_SPECS}, or 'onnx:' and the path of a bare graph"
 
 
 def load(spec: str | Path) -> TTSModel:
@@ -31,7 +27,7 @@ def load(spec: str | Path) -> TTSModel:
     Args:
         spec: `demo`, a path to a voice's `.onnx`, to a training `.ckpt` or to a saved artifact's
             directory, optionally with the family in front (`piper:voice.onnx`); for the other
-            systems the family and a directory or a hub's name (`f5-tts:F5TTS_v1_Base`).
+            systems the family and what it is opened from (`f5-tts:F5TTS_v1_Base`).
 
     Raises:
         ModelError: There is no such model, it is not what the spec says, or it is a bare graph.
@@ -68,8 +64,8 @@ def open_model(spec: str | Path, *, bare: bool = False) -> Model:
     try:
         os.fsencode(location).decode()  # what is no UTF-8 cannot be written into a manifest
         path = Path(location)
-        if separator and family in _TORCH_FAMILIES and not (path / MANIFEST_NAME).is_file():
-            return _TORCH_FAMILIES[family](location, text)
+        if separator and family in TORCH_FAMILIES and not (path / MANIFEST_NAME).is_file():
+            return _open_torch(family, location, text)
         if family == "onnx" and separator and not path.is_dir():
             return _open_graph(path, text, _manifest_beside(path))
         if bare and path.suffix == ".onnx" and not path.with_name(f"{path.name}.json").exists():
@@ -79,19 +75,17 @@ def open_model(spec: str | Path, *, bare: bool = False) -> Model:
         raise ModelError(f"cannot load {text[:80]!r}: {error}; accepted: {_ACCEPTED}") from error
 
 
-def _open_f5(location: str, spec: str) -> Model:
-    from tts_compress.models.f5 import open_f5
-
-    return open_f5(location, spec)
-
-
-def _open_parler(location: str, spec: str) -> Model:
-    from tts_compress.models.parler import open_parler
-
-    return open_parler(location, spec)
+def _open_torch(family: str, location: str, spec: str) -> Model:
+    found = TORCH_FAMILIES[family]
+    model: Model = getattr(import_module(found.package), found.opener)(location, spec)
+    return model
 
 
-_TORCH_FAMILIES = {"f5-tts": _open_f5, "parler-tts": _open_parler}
+def _open_torch_artifact(directory: Path, spec: str, manifest: Manifest) -> Model:
+    found = TORCH_FAMILIES[manifest.family]
+    opener = getattr(import_module(found.package), found.artifact_opener)
+    model: Model = opener(directory, spec, manifest)
+    return model
 
 
 def _open_graph(path: Path, spec: str, manifest: Manifest | None) -> Model:
@@ -138,14 +132,8 @@ def _open_artifact(directory: Path, spec: str) -> Model:
     if not (directory / MANIFEST_NAME).is_file():
         raise ModelError(f"'{directory}' holds no {MANIFEST_NAME}; give {_ACCEPTED}")
     manifest = read_manifest(directory)
-    if manifest.family == "f5-tts":
-        from tts_compress.models.f5 import open_f5_artifact
-
-        return open_f5_artifact(directory, spec, manifest)
-    if manifest.family == "parler-tts":
-        from tts_compress.models.parler import open_parler_artifact
-
-        return open_parler_artifact(directory, spec, manifest)
+    if manifest.family in TORCH_FAMILIES:
+        return _open_torch_artifact(directory, spec, manifest)
     graphs = [name for name in manifest.files if name.endswith(".onnx")]
     if manifest.family not in FAMILIES or len(graphs) != 1:
         raise ModelError(f"'{directory}' is an artifact of family {manifest.family!r}; upgrade")

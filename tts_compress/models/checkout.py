@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.families import TORCH_FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Checkout", "Upstream", "find_checkout", "recognize"]
+__all__ = ["Checkout", "Upstream", "find_checkout", "known_upstreams", "named", "recognize"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +150,35 @@ def recognize(root: Path, upstreams: tuple[Upstream, ...]) -> Upstream:
     names = " or ".join(upstream.name for upstream in upstreams)
     expected = "; ".join(f"{u.name} has {', '.join(u.markers)}" for u in upstreams)
     raise ModelError(f"'{root}' is no clone of {names} ({expected})")
+
+
+def known_upstreams() -> tuple[Upstream, ...]:
+    """Return every system that runs from a clone."""
+    return tuple(
+        getattr(import_module(f"{family.package}.upstream"), family.upstream)
+        for family in TORCH_FAMILIES.values()
+        if family.upstream is not None
+    )
+
+
+@contextmanager
+def named(root: Path) -> Iterator[Upstream]:
+    """Have `find_checkout` find this clone in the block, here and in processes started there.
+
+    Raises:
+        ModelError: It is a clone of no system that runs from one.
+    """
+    root = root.expanduser().resolve()
+    upstream = recognize(root, known_upstreams())
+    before = os.environ.get(upstream.variable)
+    os.environ[upstream.variable] = str(root)
+    try:
+        yield upstream
+    finally:
+        if before is None:
+            del os.environ[upstream.variable]
+        else:
+            os.environ[upstream.variable] = before
 
 
 def _folder_of(module: Any) -> Path | None:
