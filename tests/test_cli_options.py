@@ -1,0 +1,97 @@
+"""Options that several commands share: where a clone is, and what to speak by."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tts_compress.cli import main
+from tts_compress.evaluate.process import _environment
+from tts_compress.models.checkout import known_upstreams
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tts_compress.models.checkout import Upstream
+
+
+@pytest.fixture(params=known_upstreams(), ids=lambda upstream: upstream.family)
+def upstream(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Upstream:
+    found: Upstream = request.param
+    monkeypatch.delenv(found.variable, raising=False)
+    return found
+
+
+@pytest.fixture
+def clone(upstream: Upstream, tmp_path: Path) -> Path:
+    """A folder that looks like a clone."""
+    for marker in upstream.markers:
+        (tmp_path / "clone" / marker).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "clone" / marker).touch()
+    return tmp_path / "clone"
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """The environment of each worker that would be started while a model is opened."""
+    found: list[dict[str, str]] = []
+    from tts_compress import models
+
+    def open_model(*_: Any, **__: Any) -> None:
+        found.append(_environment(1))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(models, "open_model", open_model)
+    monkeypatch.setattr(models, "load", open_model)
+    return found
+
+
+@pytest.mark.parametrize("command", ["quantize", "inspect", "synthesize", "evaluate"])
+def test_a_clone_is_recognised_and_named_to_workers_while_the_command_runs(
+    command: str,
+    upstream: Upstream,
+    clone: Path,
+    seen: list[dict[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    more = {"synthesize": ["Hello."], "evaluate": ["candidate"]}.get(command, [])
+    output = [] if command == "inspect" else ["--output", str(tmp_path / "out")]
+    monkeypatch.chdir(clone.parent)
+    arguments = [command, "model", *more, *output, "--checkout", clone.name]
+    assert main(arguments) == 130
+    assert [variables[upstream.variable] for variables in seen] == [str(clone.resolve())]
+    assert upstream.variable not in os.environ
+
+    monkeypatch.setenv(upstream.variable, "another")
+    assert main(arguments) == 130
+    assert seen[1][upstream.variable] == str(clone.resolve())
+    assert os.environ[upstream.variable] == "another"
+
+
+def test_a_folder_that_is_no_clone_is_refused(
+    tmp_path: Path, tiny_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        assert main(["inspect", str(tiny_path), "--checkout", str(folder)]) == 2
+        said = capsys.readouterr().err
+        assert f"'{folder}' is no clone of GPT-SoVITS or Amphion" in said
+        assert "GPT_SoVITS/process_ckpt.py" in said
+
+
+@pytest.mark.parametrize("option", ["--reference", "--reference-text", "--description"])
+@pytest.mark.parametrize("command", ["quantize", "synthesize"])
+def test_a_prompt_for_a_voice_that_takes_none_is_refused(
+    command: str,
+    option: str,
+    tiny_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = ["Hello."] if command == "synthesize" else []
+    arguments = [command, str(tiny_path), *text, "--output", str(tmp_path / "out")]
+    assert main([*arguments, option, "x.wav"]) == 2
+    assert "speaks by no prompt" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

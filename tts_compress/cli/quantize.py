@@ -1,0 +1,85 @@
+"""`tts-compress quantize`: compress a model and save the artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tts_compress.cli.arguments import ANY_MODEL, GOOD, add_checkout, add_json
+from tts_compress.cli.prompt import add_prompt, prompted
+
+if TYPE_CHECKING:
+    import argparse
+
+    from tts_compress.cli.arguments import Commands
+
+__all__ = ["add"]
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser("quantize", help="compress a model and save the artifact")
+    parser.add_argument("model", help=ANY_MODEL)
+    parser.add_argument("--scheme", default="int8", help="see `tts-compress schemes` (%(default)s)")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
+    parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own")
+    parser.add_argument(
+        "--target",
+        metavar="NAME",
+        help="processor it is made for: host, x86-vnni, x86, arm64 or a target's TOML (host)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("qdq", "qoperator"),
+        help="of calibrated integers: standard operators, which other runtimes load, or "
+        "onnxruntime's own, which are faster there (the recipe's)",
+    )
+    parser.add_argument(
+        "--calibration",
+        metavar="SET",
+        help="a calibration set's name or TOML; for a bare graph an .npz of its inputs",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the calibration noise (0)")
+    add_prompt(parser)
+    parser.add_argument("--force", action="store_true", help="replace an existing artifact")
+    add_checkout(parser)
+    add_json(parser)
+    parser.set_defaults(command=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from tts_compress.artifact import MANIFEST_NAME, check_replaceable, read_manifest
+    from tts_compress.models import open_model
+    from tts_compress.quantize import compress
+    from tts_compress.quantize.calibration import is_feeds
+    from tts_compress.recipe import find_recipe
+    from tts_compress.terminal import human_bytes, progress_bars, show, show_json
+
+    # Before minutes of work, not after them.
+    check_replaceable(options.output, MANIFEST_NAME, force=options.force)
+    model = prompted(open_model(options.model, bare=is_feeds(options.calibration)), options)
+    recipe = find_recipe(model.family, options.scheme, options.recipe)
+    given = {"target": options.target, "format": options.format}
+    changes = {key: value for key, value in given.items() if value is not None}
+    with progress_bars() as progress:
+        small = compress(
+            model,
+            options.scheme,
+            recipe=recipe.model_copy(update=changes),
+            calibration=options.calibration,
+            seed=options.seed,
+            progress=progress,
+        )
+    directory = small.save(options.output, force=options.force)
+    manifest = read_manifest(directory)
+    before, after = manifest.source.size_bytes, manifest.size_bytes
+    if options.json:
+        sizes = {"reference_bytes": before, "candidate_bytes": after}
+        target = {"target": manifest.target["name"] if manifest.target else None}
+        show_json({"artifact": str(directory), "scheme": manifest.scheme, **target, **sizes})
+        return GOOD
+    show(f"{human_bytes(before)} → {human_bytes(after)}, {before / after:.2f} times smaller")
+    show(*(f"  {count:4d} × {label}" for label, count in manifest.counts.items()))
+    made_for = f", made for {manifest.target['name']}" if manifest.target else ""
+    show(f"artifact: {directory}{made_for}")
+    return GOOD
