@@ -40,7 +40,8 @@ HEADERS = {"v1": ZIP, "v2": ZIP, "v2Pro": b"05", "v2ProPlus": b"06", "v3": b"02"
 T2S_SYMBOLS = "model.ar_text_embedding.word_embeddings.weight"
 """The tensor of a T2S model that has a row for every symbol."""
 
-_SOVITS_SYMBOLS = "enc_p.text_embedding.weight"
+_SYMBOLS = "enc_p.text_embedding.weight"
+_DECODER = "dec.conv_pre.weight"
 
 _PLUS_CHANNELS = 768
 """Of the first layer of v2ProPlus' decoder; v2Pro's has 512."""
@@ -159,23 +160,23 @@ def _possible(
     """Return the versions that tensors can be of, first the one to take where nothing tells."""
     if is_lora or any(name.startswith("cfm.") for name in shapes):
         return ("v3", "v4")  # the same networks, at other rates
-    if "sv_emb.weight" in shapes:
-        channels = shapes.get("dec.conv_pre.weight", (0,))[0]
-        plus = channels >= _PLUS_CHANNELS
-        return ("v2ProPlus", "v2Pro") if plus else ("v2Pro", "v2ProPlus")
-    if _SOVITS_SYMBOLS not in shapes or "dec.conv_pre.weight" not in shapes:
+    symbols = shapes.get(_SYMBOLS, ())[:1]
+    channels = shapes.get(_DECODER, ())[:1]
+    if not symbols or not channels:
         raise ModelError(
-            f"'{where}' holds no weights of a SoVITS model, such as '{_SOVITS_SYMBOLS}' and "
-            "'dec.conv_pre.weight'; give the file that training saved to SoVITS_weights"
+            f"'{where}' holds no weights of a SoVITS model, such as '{_SYMBOLS}' and "
+            f"'{_DECODER}'; give the file that training saved to SoVITS_weights"
         )
-    symbols = shapes[_SOVITS_SYMBOLS][0]
+    if "sv_emb.weight" in shapes:
+        plus = channels[0] >= _PLUS_CHANNELS
+        return ("v2ProPlus", "v2Pro") if plus else ("v2Pro", "v2ProPlus")
     known = {SYMBOLS["v1"]: "v1", SYMBOLS["v2"]: "v2"}
-    if symbols not in known:
+    if symbols[0] not in known:
         raise ModelError(
-            f"'{where}' is a SoVITS model of {symbols} symbols; those of v1 have "
+            f"'{where}' is a SoVITS model of {symbols[0]} symbols; those of v1 have "
             f"{SYMBOLS['v1']} and all newer ones {SYMBOLS['v2']}"
         )
-    return (known[symbols],)
+    return (known[symbols[0]],)
 
 
 def _agree(marked: str, found: str) -> bool:

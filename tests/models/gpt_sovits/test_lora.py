@@ -1,0 +1,113 @@
+"""Changes of low rank are added to the weights they change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tts_compress.errors import ModelError
+from tts_compress.models.gpt_sovits.lora import merge_lora
+from tts_compress.models.gpt_sovits.weights import SovitsWeights
+
+torch = pytest.importorskip("torch")
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ATTENTION = "cfm.estimator.transformer_blocks.0.attn"
+_WRAPPED = "cfm.base_model.model.estimator.transformer_blocks.0.attn"
+
+
+@pytest.fixture
+def base(sovits_tensors: Callable[..., dict[str, Any]]) -> SovitsWeights:
+    """Return a whole v3."""
+    return SovitsWeights(
+        tensors=sovits_tensors("v3"), config={"model": {"of": "base"}}, version="v3"
+    )
+
+
+@pytest.fixture
+def changes(lora_tensors: Callable[..., dict[str, Any]]) -> SovitsWeights:
+    """Return changes of rank 3 to it."""
+    return SovitsWeights(
+        tensors=lora_tensors(3),
+        config={"model": {"of": "voice"}},
+        version="v4",
+        header=b"04",
+        lora_rank=3,
+    )
+
+
+def test_changes_are_added(changes: SovitsWeights, base: SovitsWeights) -> None:
+    merged = merge_lora(changes, base)
+    assert (merged.version, merged.lora_rank, merged.header) == ("v4", None, b"PK")
+    assert merged.config == changes.config
+    assert merged.tensors.keys() == base.tensors.keys()
+    for name in ("to_q", "to_out.0"):
+        down = changes.tensors[f"{_WRAPPED}.{name}.lora_A.default.weight"].float()
+        up = changes.tensors[f"{_WRAPPED}.{name}.lora_B.default.weight"].float()
+        wanted = base.tensors[f"{_ATTENTION}.{name}.weight"].float() + torch.einsum(
+            "or,ri->oi", up, down
+        )
+        found = merged.tensors[f"{_ATTENTION}.{name}.weight"]
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, wanted)
+    kept = f"{_ATTENTION}.to_k.weight"
+    assert torch.equal(merged.tensors[kept], base.tensors[kept])
+    replaced = "bridge.0.weight"
+    assert torch.equal(merged.tensors[replaced], changes.tensors[replaced])
+
+
+def test_layer_behaves_as_with_the_change_beside_it(
+    changes: SovitsWeights, base: SovitsWeights
+) -> None:
+    """What LoRA computes: the layer's output and the change's, one after the other."""
+    name = f"{_ATTENTION}.to_q.weight"
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(3))
+    down = changes.tensors[f"{_WRAPPED}.to_q.lora_A.default.weight"].float()
+    up = changes.tensors[f"{_WRAPPED}.to_q.lora_B.default.weight"].float()
+    beside = x @ base.tensors[name].float().T + (x @ down.T) @ up.T
+    torch.testing.assert_close(x @ merge_lora(changes, base).tensors[name].T, beside)
+
+
+def test_wrapped_weights_that_training_left_free_replace(
+    changes: SovitsWeights, base: SovitsWeights
+) -> None:
+    given = torch.ones(6, 6).half()
+    tensors = changes.tensors | {f"{_WRAPPED}.to_v.base_layer.weight": given}
+    merged = merge_lora(replace(changes, tensors=tensors), base)
+    assert torch.equal(merged.tensors[f"{_ATTENTION}.to_v.weight"], given)
+
+
+def _dropped(name: str) -> Callable[[dict[str, Any]], None]:
+    return lambda tensors: tensors.pop(name)
+
+
+def _put(name: str, *shape: int) -> Callable[[dict[str, Any]], None]:
+    return lambda tensors: tensors.update({name: torch.zeros(shape)})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (_dropped(f"{_WRAPPED}.to_q.lora_A.default.weight"), "no counterpart '.lora_A"),
+        (_dropped(f"{_WRAPPED}.to_q.lora_B.default.weight"), "no counterpart '.lora_B"),
+        (_put(f"{_WRAPPED}.to_q.lora_A.default.weight", 2, 6), "of rank 3"),
+        (_put(f"{_WRAPPED}.to_q.lora_A.default.weight", 3), "of rank 3"),
+        (_put(f"{_WRAPPED}.to_q.lora_A.default.weight", 3, 8), r"of shape \(6, 8\).*\(6, 6\)"),
+        (_put("bridge.0.weight", 8, 5, 1), r"'bridge.0.weight' of shape \(8, 5, 1\).*\(8, 4, 1\)"),
+        (_put("bridge.1.weight", 8), r"'bridge.1.weight' of shape \(8,\).*model has none"),
+    ],
+)
+def test_changes_to_another_network_are_refused(
+    changes: SovitsWeights,
+    base: SovitsWeights,
+    spoil: Callable[[dict[str, Any]], None],
+    message: str,
+) -> None:
+    tensors = dict(changes.tensors)
+    spoil(tensors)
+    with pytest.raises(ModelError, match=message):
+        merge_lora(replace(changes, tensors=tensors), base)

@@ -1,0 +1,180 @@
+"""Files of torch's format are read whatever they begin with, and nothing in them is executed."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tts_compress.errors import ArtifactError, ModelError
+from tts_compress.models.gpt_sovits.torch_file import read_torch_file, write_torch_file
+
+torch = pytest.importorskip("torch")
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=20,
+)
+_EVERY_EXAMPLE = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+)
+
+
+@pytest.mark.parametrize("header", [b"PK", b"02", b"06"])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_first_two_bytes_do_not_matter(
+    tmp_path: Path, save_official: Callable[..., Path], header: bytes, *, mapped: bool
+) -> None:
+    wanted = torch.arange(5_000.0)
+    path = save_official(tmp_path / "a.pth", {"weight": {"w": wanted}}, header)
+    found = read_torch_file(path, mapped=mapped)
+    assert found.header == header
+    assert torch.equal(found.content["weight"]["w"], wanted)
+
+
+def test_upstreams_settings_become_dictionaries(
+    tmp_path: Path, save_official: Callable[..., Path], hparams: Callable[..., Any]
+) -> None:
+    values = {"train": {"betas": [0.8, 0.99]}, "model": {"gin": {"x": None}}, "name": "voice"}
+    path = save_official(tmp_path / "a.pth", {"config": hparams(values)})
+    assert b"utils" in path.read_bytes()  # it is pickled by upstream's name
+    assert read_torch_file(path).content == {"config": values}
+
+
+def test_paths_of_either_system_become_text(
+    tmp_path: Path, save_official: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training on Windows leaves objects that cannot be made elsewhere."""
+
+    class WindowsPath:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return WindowsPath, ("C:\\", "logs", "s1")
+
+    WindowsPath.__module__, WindowsPath.__qualname__ = "pathlib", "WindowsPath"
+    config = {"output_dir": pathlib.PosixPath("logs/s1"), "old": WindowsPath(), "pair": (1, 2)}
+    with monkeypatch.context() as context:
+        context.setattr(pathlib, "WindowsPath", WindowsPath)
+        path = save_official(tmp_path / "a.ckpt", {"config": config})
+    found = read_torch_file(path).content["config"]
+    assert found == {"output_dir": "logs/s1", "old": "C:/logs/s1", "pair": [1, 2]}
+
+
+@_EVERY_EXAMPLE
+@given(st.dictionaries(st.text(), _PLAIN, max_size=4), st.sampled_from([b"PK", b"05"]))
+def test_what_is_written_is_read_again(
+    tmp_path: Path, content: dict[str, Any], header: bytes
+) -> None:
+    path = tmp_path / "a.pth"
+    write_torch_file(path, content, header=header)
+    found = read_torch_file(path)
+    assert (found.content, found.header) == (content, header)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.pth"]
+
+
+def test_same_content_gives_same_bytes(tmp_path: Path) -> None:
+    content = {"weight": {"w": torch.arange(9.0)}, "info": "x"}
+    for name in ("a.pth", "another-name.pth"):
+        write_torch_file(tmp_path / name, content, header=b"05")
+    assert (tmp_path / "a.pth").read_bytes() == (tmp_path / "another-name.pth").read_bytes()
+
+
+def test_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.pth"
+    write_torch_file(path, {"info": "old"}, header=b"PK")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(ArtifactError, match=r"cannot write.*a\.pth.*No space left"):
+        write_torch_file(path, {"info": "new"}, header=b"PK")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.pth"]
+    assert read_torch_file(path).content == {"info": "old"}
+
+
+class _Hostile:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("executed",)
+
+
+class _Posing:
+    """A call of a function where settings are expected."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return eval, ("__import__('os').mkdir('executed')",)
+
+
+@pytest.mark.parametrize("header", [b"PK", b"03"])
+@pytest.mark.parametrize("content", [_Hostile(), _Posing()])
+def test_hostile_pickle_is_not_executed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    save_official: Callable[..., Path],
+    header: bytes,
+    content: Any,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = save_official(tmp_path / "a.pth", {"weight": {}, "config": content}, header)
+    with pytest.raises(ModelError, match=r"a\.pth' is no checkpoint that is safe to read"):
+        read_torch_file(path)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_settings_without_end_are_refused(
+    tmp_path: Path, save_official: Callable[..., Path]
+) -> None:
+    """A pickle holds each object once, so few bytes can stand for more than any memory."""
+    endless: dict[str, Any] = {}
+    endless["again"] = endless
+    laughs: list[Any] = ["ha"]
+    for _ in range(12):
+        laughs = [laughs] * 10
+    for config in (endless, laughs):
+        path = save_official(tmp_path / "a.pth", {"config": config})
+        with pytest.raises(ModelError, match="'config' holds more than any settings"):
+            read_torch_file(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (3, "it holds a int, not sections by name"),
+        ([1], "it holds a list"),
+        (OrderedDict(config={1, 2}), "section 'config' holds a set"),
+        ({"config": b"bytes"}, "section 'config' holds a bytes"),
+    ],
+)
+def test_what_is_no_plain_data_is_refused(
+    tmp_path: Path, save_official: Callable[..., Path], content: Any, message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        read_torch_file(save_official(tmp_path / "a.pth", content))
+
+
+def test_missing_empty_and_folder_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_bytes(b"")
+    with pytest.raises(ModelError, match="empty' is empty"):
+        read_torch_file(tmp_path / "empty")
+    with pytest.raises(ModelError, match="none': No such file"):
+        read_torch_file(tmp_path / "none")
+    with pytest.raises(ModelError, match="Is a directory"):
+        read_torch_file(tmp_path)
+
+
+@_EVERY_EXAMPLE
+@given(st.binary(max_size=200), st.booleans())
+def test_random_bytes_are_refused(tmp_path: Path, content: bytes, mapped: bool) -> None:
+    path = tmp_path / "a.pth"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"a\.pth"):
+        read_torch_file(path, mapped=mapped)

@@ -1,0 +1,143 @@
+"""Versions are told by marks, checksums, settings and tensors, never by the size of a file."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tts_compress.errors import ModelError
+from tts_compress.models.gpt_sovits import versions
+from tts_compress.models.gpt_sovits.versions import (
+    SYMBOLS,
+    VERSIONS,
+    Mark,
+    check_alphabet,
+    is_pro,
+    read_mark,
+    sovits_version,
+    uses_vocoder,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_V1 = {"enc_p.text_embedding.weight": (322, 192), "dec.conv_pre.weight": (512, 192, 7)}
+_V2 = _V1 | {"enc_p.text_embedding.weight": (732, 192)}
+_PRO = _V2 | {"sv_emb.weight": (1024, 20480)}
+_PLUS = _PRO | {"dec.conv_pre.weight": (768, 192, 7)}
+_FLOW_MATCHING = {
+    "enc_p.text_embedding.weight": (732, 192),
+    "cfm.estimator.proj_out.weight": (100, 1024),
+}
+
+
+@pytest.mark.parametrize(
+    ("marked", "stated", "shapes", "version"),
+    [
+        (None, None, _V1, "v1"),
+        (None, None, _V2, "v2"),
+        (None, None, _PRO, "v2Pro"),
+        (None, None, _PLUS, "v2ProPlus"),
+        (None, None, _FLOW_MATCHING, "v3"),
+        (None, "v4", _FLOW_MATCHING, "v4"),
+        (None, "v2", _V1, "v1"),  # tensors go before what settings state
+        (None, "v3", _V2, "v2"),
+        (None, ["v4"], _FLOW_MATCHING, "v3"),
+        (None, "v2ProPlus", _PRO, "v2ProPlus"),  # of other widths than the published
+        ("v2Pro", "v2ProPlus", _PLUS, "v2Pro"),
+        ("v4", "v3", _FLOW_MATCHING, "v4"),
+        ("v3", "v4", _FLOW_MATCHING, "v3"),
+        ("v2", "v2", _V1, "v1"),  # upstream takes the checksum of the first v1 for a v2's
+        ("v1", None, _V2, "v2"),
+    ],
+)
+def test_version_is_told(
+    marked: str | None, stated: Any, shapes: dict[str, tuple[int, ...]], version: str
+) -> None:
+    mark = Mark(version=marked)
+    assert sovits_version("a.pth", mark, {"version": stated}, shapes) == version
+
+
+@pytest.mark.parametrize(
+    ("marked", "shapes", "message"),
+    [
+        ("v2Pro", _V2, "marked as v2Pro, and its tensors are of v2"),
+        ("v3", _PRO, "marked as v3, and its tensors are of v2Pro"),
+        ("v1", _FLOW_MATCHING, "marked as v1, and its tensors are of v3"),
+        (None, {}, r"'a\.pth' holds no weights of a SoVITS model"),
+        (None, {"model.bert_proj.weight": (512, 1024)}, "saved to SoVITS_weights"),
+        (None, {"enc_p.text_embedding.weight": (732, 4)}, "holds no weights of a SoVITS model"),
+        (None, _V1 | {"enc_p.text_embedding.weight": (256, 192)}, "256 symbols; those of v1"),
+        (None, _V1 | {"enc_p.text_embedding.weight": ()}, "holds no weights of a SoVITS model"),
+        (None, _PRO | {"dec.conv_pre.weight": ()}, "holds no weights of a SoVITS model"),
+    ],
+)
+def test_tensors_of_something_else_are_refused(
+    marked: str | None, shapes: dict[str, tuple[int, ...]], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        sovits_version("a.pth", Mark(version=marked), {}, shapes)
+
+
+@pytest.mark.parametrize(
+    ("header", "version", "is_lora"),
+    [
+        (b"PK", None, False),
+        (b"00", "v1", False),
+        (b"01", "v2", False),
+        (b"02", "v3", False),
+        (b"03", "v3", True),
+        (b"04", "v4", True),
+        (b"05", "v2Pro", False),
+        (b"06", "v2ProPlus", False),
+    ],
+)
+def test_marks(tmp_path: Path, header: bytes, version: str | None, *, is_lora: bool) -> None:
+    (tmp_path / "a.pth").write_bytes(header + b"\x03\x04")
+    assert read_mark(tmp_path / "a.pth") == Mark(version=version, is_lora=is_lora)
+
+
+def test_published_files_are_known_by_their_first_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The published v4 is a plain archive whose tensors are as v3's."""
+    content = b"PK\x03\x04" + bytes(20_000)
+    digest = hashlib.md5(content[:8192], usedforsecurity=False).hexdigest()
+    monkeypatch.setitem(versions._RELEASES, digest, "v4")
+    (tmp_path / "a.pth").write_bytes(content)
+    assert read_mark(tmp_path / "a.pth") == Mark(version="v4")
+    (tmp_path / "a.pth").write_bytes(content[:100] + b"x" + content[101:])
+    assert read_mark(tmp_path / "a.pth") == Mark()
+
+
+@pytest.mark.parametrize("content", [b"07..", b"GIF89", b"\x80\x02}"])
+def test_other_first_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.pth").write_bytes(content)
+    with pytest.raises(ModelError, match=r"a\.pth' begins with .*; a SoVITS model begins with"):
+        read_mark(tmp_path / "a.pth")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_alphabets(version: str) -> None:
+    fitting, other = (512, 732) if version == "v1" else (732, 512)
+    check_alphabet("a.ckpt", fitting, version)
+    with pytest.raises(ModelError, match=rf"{other} symbols.*{version}, .* of {SYMBOLS[version]}"):
+        check_alphabet("a.ckpt", other, version)
+    with pytest.raises(ModelError, match="two of the same version"):
+        check_alphabet("a.ckpt", 100, version)
+
+
+def test_what_versions_need() -> None:
+    assert [v for v in VERSIONS if is_pro(v)] == ["v2Pro", "v2ProPlus"]
+    assert [v for v in VERSIONS if uses_vocoder(v)] == ["v3", "v4"]
+
+
+def test_every_version_is_told_from_its_tensors_or_settings(
+    sovits_tensors: Callable[..., dict[str, Any]],
+) -> None:
+    for version in VERSIONS:
+        shapes = {name: tuple(t.shape) for name, t in sovits_tensors(version).items()}
+        assert sovits_version("a.pth", Mark(), {"version": version}, shapes) == version

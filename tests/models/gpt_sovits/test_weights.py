@@ -1,0 +1,217 @@
+"""T2S models and synthesizers are read and written as upstream does it."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tts_compress.errors import ModelError
+from tts_compress.models.gpt_sovits.versions import VERSIONS
+from tts_compress.models.gpt_sovits.weights import (
+    is_t2s,
+    peek_version,
+    read_sovits,
+    read_t2s,
+    write_sovits,
+    write_t2s,
+)
+
+torch = pytest.importorskip("torch")
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_EVERY_EXAMPLE = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150
+)
+
+
+def _as_upstream(path: Path) -> Any:
+    """Read a file as upstream does: `PK` in the first two places, in an interpreter without us."""
+    return torch.load(io.BytesIO(b"PK" + path.read_bytes()[2:]), weights_only=True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_every_version_is_read(
+    write_model: Callable[..., tuple[Path, Path]],
+    sovits_tensors: Callable[..., dict[str, Any]],
+    version: str,
+    *,
+    mapped: bool,
+) -> None:
+    t2s, sovits = write_model(version)
+    found = read_sovits(sovits, mapped=mapped)
+    wanted = sovits_tensors(version)
+    assert (found.version, found.info, found.lora_rank) == (version, "8epoch", None)
+    assert found.tensors.keys() == wanted.keys()
+    assert all(torch.equal(found.tensors[name], wanted[name]) for name in wanted)
+    assert {tensor.dtype for tensor in found.tensors.values()} == {torch.float16}
+    assert found.config["data"]["hop_length"] == 640
+    assert peek_version(sovits) == version
+    assert read_t2s(t2s, mapped=mapped).symbols == (512 if version == "v1" else 732)
+    assert (is_t2s(t2s), is_t2s(sovits)) == (True, False)
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version != "v4"])
+def test_written_synthesizer_is_as_upstreams(
+    tmp_path: Path, write_model: Callable[..., tuple[Path, Path]], version: str
+) -> None:
+    found = read_sovits(write_model(version)[1])
+    encoder = {"enc_q.pre.weight": torch.full((2, 2), float("nan"))}
+    full = {name: tensor.float() for name, tensor in found.tensors.items()} | encoder
+    write_sovits(replace(found, tensors=full), tmp_path / "out.pth")
+    content = _as_upstream(tmp_path / "out.pth")
+    assert content.keys() == {"weight", "config", "info"}
+    assert content["weight"].keys() == found.tensors.keys()  # none that only training needs
+    assert content["config"]["model"]["version"] == version
+    assert read_sovits(tmp_path / "out.pth").version == version
+    marked = {"v2Pro": b"05", "v2ProPlus": b"06", "v3": b"02"}
+    assert (tmp_path / "out.pth").read_bytes()[:4] == marked.get(version, b"PK") + b"\x03\x04"
+    for name, tensor in content["weight"].items():
+        assert tensor.dtype == torch.float16
+        assert torch.equal(tensor, found.tensors[name])
+
+
+def test_written_t2s_is_as_upstreams(
+    tmp_path: Path, write_model: Callable[..., tuple[Path, Path]]
+) -> None:
+    found = read_t2s(write_model()[0])
+    write_t2s(found, tmp_path / "out.ckpt")
+    content = _as_upstream(tmp_path / "out.ckpt")
+    assert content["config"] == found.config
+    assert content["info"] == "GPT-e15"
+    assert content["weight"]["model.bert_proj.weight"].dtype == torch.float16
+    assert read_t2s(tmp_path / "out.ckpt").tensors.keys() == found.tensors.keys()
+
+
+def test_small_part_of_a_large_tensor_is_written_alone(
+    tmp_path: Path, write_model: Callable[..., tuple[Path, Path]]
+) -> None:
+    """Torch saves what a view is of."""
+    found = read_t2s(write_model()[0])
+    views = found.tensors | {"model.view": torch.zeros(10_000_000).half()[:2]}
+    write_t2s(replace(found, tensors=views), tmp_path / "out.ckpt")
+    assert (tmp_path / "out.ckpt").stat().st_size < 100_000
+
+
+def test_settings_object_of_upstream_is_read(
+    tmp_path: Path,
+    save_official: Callable[..., Path],
+    hparams: Callable[..., Any],
+    sovits_tensors: Callable[..., dict[str, Any]],
+    sovits_config: dict[str, Any],
+) -> None:
+    content = {"weight": sovits_tensors("v2"), "config": hparams(sovits_config), "info": "x"}
+    path = save_official(tmp_path / "a.pth", content)
+    assert read_sovits(path).config == sovits_config
+    write_sovits(read_sovits(path), tmp_path / "b.pth")
+    assert _as_upstream(tmp_path / "b.pth")["config"] == sovits_config
+
+
+def test_what_upstream_could_not_read_is_not_written(
+    tmp_path: Path, write_model: Callable[..., tuple[Path, Path]]
+) -> None:
+    found = read_sovits(write_model("v4")[1])
+    with pytest.raises(ModelError, match=r"no format for whole v4 .* v1, v2, v2Pro, v2ProPlus, v3"):
+        write_sovits(found, tmp_path / "out.pth")
+    with pytest.raises(ModelError, match="no format for LoRA weights"):
+        write_sovits(replace(found, version="v3", lora_rank=4), tmp_path / "out.pth")
+    large = found.tensors | {"bridge.0.weight": torch.tensor([7e4])}
+    with pytest.raises(ModelError, match=r"'bridge\.0\.weight' is too large for FP16"):
+        write_sovits(replace(found, version="v3", tensors=large), tmp_path / "out.pth")
+    assert not (tmp_path / "out.pth").exists()
+
+
+def test_changes_by_lora_are_read(
+    tmp_path: Path,
+    save_official: Callable[..., Path],
+    lora_tensors: Callable[..., dict[str, Any]],
+    sovits_config: dict[str, Any],
+) -> None:
+    content = {"weight": lora_tensors(4), "config": sovits_config, "lora_rank": 4}
+    for header, version in ((b"03", "v3"), (b"04", "v4")):
+        found = read_sovits(save_official(tmp_path / "a.pth", content, header))
+        assert (found.version, found.lora_rank) == (version, 4)
+    for header, rank in ((b"PK", 4), (b"03", None), (b"03", "4"), (b"03", 0), (b"02", 4)):
+        spoiled = content | {"lora_rank": rank}
+        with pytest.raises(ModelError, match="states the LoRA rank"):
+            read_sovits(save_official(tmp_path / "a.pth", spoiled, header))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weight": None}, "no section 'weight' with tensors"),
+        ({"weight": {}}, "no section 'weight' with tensors"),
+        ({"weight": {"a": 3}}, "weight 'a' is no tensor"),
+        ({"weight": {"a": torch.eye(3).to_sparse()}}, "weight 'a' is no tensor"),
+        ({"weight": {"dec.a": torch.tensor([1.0, float("nan")])}}, r"'dec\.a' has values that are"),
+        ({"weight": {"dec.a": torch.tensor([float("inf")]).half()}}, "not finite"),
+        ({"config": None}, "no section 'config'"),
+        ({"config": {"model": {}, "data": {}, "train": 3}}, "say nothing of 'train'"),
+    ],
+)
+def test_malformed_sections_are_refused(
+    tmp_path: Path,
+    save_official: Callable[..., Path],
+    sovits_tensors: Callable[..., dict[str, Any]],
+    sovits_config: dict[str, Any],
+    change: dict[str, Any],
+    message: str,
+) -> None:
+    content = {"weight": sovits_tensors("v2"), "config": sovits_config} | change
+    with pytest.raises(ModelError, match=rf"a\.pth.*{message}"):
+        read_sovits(save_official(tmp_path / "a.pth", content))
+
+
+def test_files_in_each_others_place_are_refused(
+    write_model: Callable[..., tuple[Path, Path]],
+) -> None:
+    t2s, sovits = write_model()
+    with pytest.raises(ModelError, match="holds no weights of a T2S model"):
+        read_t2s(sovits)
+    with pytest.raises(ModelError, match="its settings say nothing of 'train'"):
+        read_sovits(t2s)
+
+
+@pytest.mark.parametrize("version", ["v2", "v2Pro"])
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.9, 0.999])
+def test_truncated_file_is_refused(
+    write_model: Callable[..., tuple[Path, Path]], version: str, share: float
+) -> None:
+    for path, read in zip(write_model(version), (read_t2s, read_sovits), strict=True):
+        content = path.read_bytes()
+        path.write_bytes(content[: int(len(content) * share)])
+        for mapped in (False, True):
+            with pytest.raises(ModelError, match=path.name):
+                read(path, mapped=mapped)
+
+
+@_EVERY_EXAMPLE
+@given(st.data())
+def test_damage_is_refused_or_leaves_a_model(
+    write_model: Callable[..., tuple[Path, Path]], data: st.DataObject
+) -> None:
+    t2s, sovits = write_model(data.draw(st.sampled_from(["v2", "v3"])))
+    readers: list[tuple[Path, Callable[..., Any]]] = [(t2s, read_t2s), (sovits, read_sovits)]
+    path, read = data.draw(st.sampled_from(readers))
+    content = bytearray(path.read_bytes())
+    # The pickle stands at the beginning and the archive's list of contents at the end.
+    edge = st.integers(0, 3_000) | st.integers(len(content) - 3_000, len(content) - 1)
+    for at in data.draw(st.lists(edge, min_size=1, max_size=4)):
+        content[at] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    for mapped in (False, True):
+        try:
+            found = read(path, mapped=mapped)
+        except ModelError as error:
+            assert path.name in str(error)  # noqa: PT017  either is right
+        else:
+            assert all(isinstance(t, torch.Tensor) for t in found.tensors.values())
