@@ -7,36 +7,45 @@ SUITE  ?= en-quick
 GATES  ?= default
 TARGET ?= host
 FORMAT ?=
+# Your clone, for a system that runs from one.
+CHECKOUT ?=
 OUT    ?= out/$(basename $(notdir $(subst :,/,$(MODEL))))-$(SCHEME)
 REPORT ?= $(OUT)-report
 
 INSTALL := -m pip --disable-pip-version-check install --quiet
 PIP := $(VENV)/bin/python $(INSTALL) -c constraints.txt
 # Systems whose packages do not go together have an environment each.
-F5     := $(VENV)-f5
-PARLER := $(VENV)-parler
-HOME_OF = $(if $(filter f5-tts:%,$(MODEL)),$(F5),$(if $(filter parler-tts:%,$(MODEL)),$(PARLER),$(VENV)))
+F5             := $(VENV)-f5
+PARLER         := $(VENV)-parler
+GPT_SOVITS     := $(VENV)-gpt-sovits
+NATURALSPEECH2 := $(VENV)-naturalspeech2
+HOME_f5-tts         := $(F5)
+HOME_parler-tts     := $(PARLER)
+HOME_gpt-sovits     := $(GPT_SOVITS)
+HOME_naturalspeech2 := $(NATURALSPEECH2)
+HOME_OF = $(or $(HOME_$(firstword $(subst :, ,$(MODEL)))),$(VENV))
 RUN := $(HOME_OF)/bin/tts-compress
+CLONE := $(if $(CHECKOUT),--checkout $(CHECKOUT))
 # Only a training checkpoint needs torch.
 SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-f5 test-parler \
-	bench bench-torch bench-gpu kernels clean
+	test-gpt-sovits test-naturalspeech2 bench bench-torch bench-gpu kernels clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
 install: $(VENV)/.developer  ## set up the virtual environment for development
 
 quantize: $(SETUP)  ## compress MODEL by SCHEME into OUT, evaluate it, write the report
 	$(RUN) quantize $(MODEL) --scheme $(SCHEME) --target $(TARGET) $(if $(FORMAT),--format $(FORMAT)) \
-		--output $(OUT) --force
-	$(RUN) evaluate $(MODEL) $(OUT) --suite $(SUITE) --output $(REPORT) --force
+		$(CLONE) --output $(OUT) --force
+	$(RUN) evaluate $(MODEL) $(OUT) --suite $(SUITE) $(CLONE) --output $(REPORT) --force
 	@echo "artifact: $(OUT)"; echo "report:   $(REPORT)/report.html"
 
 evaluate: $(SETUP)  ## compare OUT with MODEL on SUITE, write REPORT
-	$(RUN) evaluate $(MODEL) $(OUT) --suite $(SUITE) --output $(REPORT) --force
+	$(RUN) evaluate $(MODEL) $(OUT) --suite $(SUITE) $(CLONE) --output $(REPORT) --force
 
 gate: $(SETUP)  ## pass or fail REPORT by GATES
 	$(RUN) gate $(REPORT) --gates $(GATES)
@@ -63,6 +72,12 @@ test-f5: $(F5)/.user  ## the tests of F5-TTS, in its own environment
 test-parler: $(PARLER)/.user  ## the tests of Parler-TTS, in its own environment
 	$(PARLER)/bin/python -m pytest tests/families/parler tests/export
 
+test-gpt-sovits: $(GPT_SOVITS)/.user  ## the tests of GPT-SoVITS (TTS_COMPRESS_GPT_SOVITS=DIR)
+	$(GPT_SOVITS)/bin/python -m pytest tests/families/gpt_sovits tests/models/gpt_sovits
+
+test-naturalspeech2: $(NATURALSPEECH2)/.user  ## the tests of NaturalSpeech2 (TTS_COMPRESS_AMPHION=DIR)
+	$(NATURALSPEECH2)/bin/python -m pytest tests/families/naturalspeech2 tests/models/naturalspeech2
+
 bench: $(VENV)/.developer  ## time FP32, stock quantization, every scheme into out/bench (BENCH=--quick)
 	$(VENV)/bin/python -m benchmarks --output out/bench $(BENCH)
 
@@ -83,7 +98,7 @@ kernels: $(VENV)/.developer  ## time equivalent kernels on this processor into o
 	$(VENV)/bin/python -m benchmarks.kernels --target $(TARGET) --output out/target.toml
 
 clean:  ## remove outputs and the virtual environment
-	rm -rf out build $(VENV) $(F5) $(PARLER)
+	rm -rf out build $(VENV) $(F5) $(PARLER) $(GPT_SOVITS) $(NATURALSPEECH2)
 
 $(VENV)/.user: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
@@ -111,4 +126,21 @@ $(PARLER)/.user: pyproject.toml constraints-parler.txt
 	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt -e '.[parler,evaluate]' hypothesis pytest
 	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt --no-deps \
 		parler-tts descript-audio-codec-unofficial
+	touch $@
+
+$(GPT_SOVITS)/.user: pyproject.toml constraints-gpt-sovits.txt
+	test -x $(GPT_SOVITS)/bin/python || $(PYTHON) -m venv $(GPT_SOVITS)
+	$(GPT_SOVITS)/bin/python $(INSTALL) --upgrade pip
+	$(GPT_SOVITS)/bin/python $(INSTALL) -c constraints-gpt-sovits.txt torch
+	$(GPT_SOVITS)/bin/python $(INSTALL) -c constraints-gpt-sovits.txt \
+		-e '.[gpt-sovits,evaluate]' hypothesis pytest
+	touch $@
+
+$(NATURALSPEECH2)/.user: pyproject.toml constraints-naturalspeech2.txt
+	test -x $(NATURALSPEECH2)/bin/python || $(PYTHON) -m venv $(NATURALSPEECH2)
+	$(NATURALSPEECH2)/bin/python $(INSTALL) --upgrade pip
+	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt torch
+	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt \
+		-e '.[naturalspeech2,evaluate]' hypothesis pytest
+	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt --no-deps encodec
 	touch $@

@@ -63,6 +63,7 @@ class EvaluationError(TTSCompressError):
 
 _WITHOUT_DEPENDENCIES = {
     "f5": "f5-tts vocos encodec",
+    "naturalspeech2": "encodec",
     "parler": "parler-tts descript-audio-codec-unofficial",
 }
 """Packages whose own lists of dependencies name what speaking does not need (gradio, wandb, builds
