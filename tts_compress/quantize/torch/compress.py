@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tts_compress.recipe import Recipe
     from tts_compress.targets import Target
 
-__all__ = ["compress_module", "compress_torch"]
+__all__ = ["check_recipe", "compress_module", "compress_torch"]
 
 _FAST_IF: dict[str, frozenset[str]] = {
     "bfloat16": frozenset({"amx_bf16", "avx512_bf16", "bf16"}),
@@ -121,7 +121,7 @@ def _convert(
 
 def _target(recipe: Recipe, root: nn.Module) -> Target | None:
     """Return the processor a recipe computes in integers for; None where it does not."""
-    _check_recipe(recipe)
+    check_recipe(recipe)
     if runs_on_gpu(root, recipe):
         return None
     _warn_if_slow(recipe)
@@ -129,8 +129,12 @@ def _target(recipe: Recipe, root: nn.Module) -> Target | None:
     return find_target(recipe.target) if integers or recipe.target != HOST else None
 
 
-def _check_recipe(recipe: Recipe) -> None:
-    """Refuse what only ONNX graphs have."""
+def check_recipe(recipe: Recipe) -> None:
+    """Refuse what only ONNX graphs have.
+
+    Raises:
+        RecipeError: The recipe has some of it.
+    """
     given = {
         f"format = {recipe.format!r}": recipe.format != "qdq",
         "real_sums": recipe.real_sums,

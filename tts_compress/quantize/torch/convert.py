@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from tts_compress.artifact import LayerRecord
     from tts_compress.calibrate.histogram import Range
     from tts_compress.progress import Progress
-    from tts_compress.recipe import Recipe
+    from tts_compress.recipe import Recipe, Weights
     from tts_compress.targets import Target
 
     Run = Callable[[nn.Module], None]
 
-__all__ = ["Converted", "convert", "finish"]
+__all__ = ["Converted", "convert", "finish", "refuse_unfit", "round_stored"]
 
-_STORED = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+_STORED: dict[str, torch.dtype] = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 _SHOWN_REASONS = 12
 
 
@@ -76,7 +76,7 @@ def convert(
     """
     copy = prepare(share(root)).eval()
     decisions = decide(copy, recipe)
-    _refuse(copy, decisions)
+    refuse_unfit(copy, decisions)
     limits = _limits(copy, decisions, recipe, run)
     kernels = target.choices if target else Choices()
     weight_limit = target.weight_limit if target else 127
@@ -88,7 +88,7 @@ def convert(
         if is_layer(decision):
             copy = _exchange(copy, decision, limits, kernels, weight_limit, codes)
         else:
-            _round_stored(copy.get_submodule(decision.module), _STORED[decision.weights], rounded)
+            round_stored(copy.get_submodule(decision.module), decision.weights, rounded)
     progress.advance("compress", len(changed), len(changed))
     return finish(copy, decisions)
 
@@ -112,8 +112,13 @@ def finish(root: nn.Module, decisions: Sequence[Decision]) -> Converted:
     )
 
 
-def _refuse(root: nn.Module, decisions: Sequence[Decision]) -> None:
-    """Refuse what cannot be compressed, with reasons."""
+def refuse_unfit(root: nn.Module, decisions: Sequence[Decision]) -> None:
+    """Refuse what cannot be compressed, with reasons.
+
+    Raises:
+        QuantizationError: The module is compressed already, has no weights in memory, or has none
+            that the decisions would change.
+    """
     if any(isinstance(module, CompressedLayer) for module in root.modules()):
         raise QuantizationError("the module is already compressed; compress the original")
     if any(parameter.is_meta for parameter in root.parameters()):
@@ -162,14 +167,18 @@ def _exchange(
     return replace_module(root, decision.module, layer)
 
 
-def _round_stored(module: nn.Module, kind: torch.dtype, done: dict[int, nn.Parameter]) -> None:
+def round_stored(module: nn.Module, weights: Weights, done: dict[int, nn.Parameter]) -> None:
     """Give a module the weights that a file of another type will give it back.
 
     Args:
         module: Whose own parameters are rounded.
-        kind: The type in the file.
+        weights: The type in the file, `float16` or `bfloat16`.
         done: Those rounded before, by the original's identity: what modules share stays shared.
+
+    Raises:
+        QuantizationError: A weight is too large for the type.
     """
+    kind = _STORED[weights]
     for name, parameter in list(module.named_parameters(recurse=False)):
         if id(parameter) not in done:
             values = parameter.to(kind).to(parameter.dtype)
