@@ -1,0 +1,24 @@
+"""The parts of a GPT-SoVITS model."""
+
+from __future__ import annotations
+
+__all__ = ["ROLES"]
+
+ROLES = {
+    "bert": "text encoder (Chinese)",
+    "hubert": "speech encoder (recording)",
+    "vits.ssl_proj": "projection of the recording to tokens",
+    "t2s": "speech language model",
+    "sv": "speaker encoder",
+    "vits.ref_enc": "style encoder",
+    "vits.sv_emb": "projection of the speaker",
+    "vits.ge_to512": "projection of the style",
+    "vits.enc_p": "prior encoder",
+    "vits.flow": "flow",
+    "vits.dec": "decoder",
+    "vits.bridge": "projection of the prior",
+    "vits.wns1": "condition encoder",
+    "vits.cfm": "diffusion estimator",
+    "vocoder": "vocoder",
+}
+"""In the order data flows; which there are depends on the version."""

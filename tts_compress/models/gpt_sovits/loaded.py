@@ -1,0 +1,60 @@
+"""What of a model is in memory, and how it gets there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tts_compress.models.gpt_sovits.settings import SETTINGS, read_settings
+from tts_compress.models.gpt_sovits.source import WEIGHTS
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from tts_compress.models.gpt_sovits.package import Official
+    from tts_compress.models.gpt_sovits.settings import GptSovitsSettings
+    from tts_compress.models.gpt_sovits.source import GptSovitsSource
+
+__all__ = ["Loaded", "load_source"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A model in memory."""
+
+    official: Official
+    """Upstream's modules."""
+
+    settings: GptSovitsSettings
+    root: nn.Module
+    tokenizer: Any
+    """The text encoder's."""
+
+    is_on_disk: bool = True
+    """Whether the files hold what `root` is."""
+
+
+def load_source(source: GptSovitsSource) -> Loaded:
+    """Read an original, or an artifact whose weights never become larger than they are stored.
+
+    Raises:
+        ModelError: No clone is named, or a file cannot be read or does not fit the others.
+        ArtifactError: An artifact's weights are not those of its settings.
+        MissingExtraError: A package is not installed.
+    """
+    from tts_compress.layers.checkpoint import restore_root
+    from tts_compress.models.gpt_sovits.loading import load_networks, load_tokenizer
+    from tts_compress.models.gpt_sovits.network import build_skeleton
+    from tts_compress.models.gpt_sovits.package import load_official
+
+    official = load_official()
+    if source.directory is None:
+        settings, root = load_networks(official, source)
+        tokenizer = load_tokenizer(source.bert())
+    else:
+        settings = read_settings(source.directory / SETTINGS)
+        layers = () if source.manifest is None else source.manifest.layers
+        skeleton = build_skeleton(official, settings)
+        root = restore_root(skeleton, layers, source.directory / WEIGHTS)
+        tokenizer = load_tokenizer(source.directory)
+    return Loaded(official=official, settings=settings, root=root, tokenizer=tokenizer)

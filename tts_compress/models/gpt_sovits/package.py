@@ -1,0 +1,78 @@
+"""Upstream's modules, imported from the clone when a model is first needed."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.models.checkout import find_checkout
+from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
+from tts_compress.models.stand_ins.torchaudio import offer_torchaudio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tts_compress.models.checkout import Checkout
+
+__all__ = ["Official", "installed", "load_official", "reason"]
+
+
+class Official:
+    """The clone, and what upstream's inference is made of.
+
+    Args:
+        checkout: Where its code lies.
+    """
+
+    def __init__(self, checkout: Checkout) -> None:
+        self.checkout = checkout
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in its strings, of old forms of torch's
+            self.inference = checkout.load("TTS_infer_pack.TTS")
+            self.t2s = checkout.load("AR.models.t2s_model")
+            self.speaker = checkout.load("sv")
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run upstream's code from its root, and keep its remarks to itself."""
+        with self.checkout.running(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+
+
+def load_official() -> Official:
+    """Return upstream's modules.
+
+    Raises:
+        ModelError: No clone is named, or another system's was imported into this process.
+        MissingExtraError: A package that upstream imports is not installed.
+    """
+    checkout = find_checkout(GPT_SOVITS)
+    installed("torch")
+    offer_torchaudio()
+    return Official(checkout)
+
+
+def installed(name: str) -> Any:
+    """Return a module of a package that the extra brings.
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingExtraError(error.name or name, GPT_SOVITS.extra) from error
+
+
+def reason(error: Exception) -> str:
+    """Return what an error of upstream's code says, in one line."""
+    return " ".join((str(error).strip() or repr(error)).split())[:300]
+
+
+def refuse(what: str, error: Exception) -> ModelError:
+    """Return the error for what upstream's code could not do with a user's files."""
+    return ModelError(f"{what}: {reason(error)}")
