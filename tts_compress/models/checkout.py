@@ -80,14 +80,15 @@ class Checkout:
         try:
             with self.running():
                 return import_module(name)
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             missing = error.name or name
-            if missing.split(".", maxsplit=1)[0] in self.upstream.modules:
-                raise ModelError(
-                    f"'{self.root}' has no module {missing!r}; check out {self.upstream.name} at "
-                    f"commit {self.upstream.commit[:10]}, which was tried"
-                ) from error
-            raise MissingExtraError(missing, self.upstream.extra) from error
+            if missing.split(".", maxsplit=1)[0] not in self.upstream.modules:
+                raise MissingExtraError(missing, self.upstream.extra) from error
+            raise self._unusable(f"has no module {missing!r}") from error
+        # The code of another commit, or packages of other versions, fail in arbitrary ways.
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise self._unusable(f"cannot be imported: {name!r} fails with {reason}") from error
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -106,6 +107,13 @@ class Checkout:
             os.chdir(folder)
             sys.path[:] = path
             sys.argv[:] = arguments
+
+    def _unusable(self, problem: str) -> ModelError:
+        return ModelError(
+            f"'{self.root}' {problem}; check out {self.upstream.name} at commit "
+            f"{self.upstream.commit[:10]}, which was tried, with the packages of "
+            f"'tts-compress[{self.upstream.extra}]'"
+        )
 
     def _check_process(self) -> None:
         """Refuse a process that has other modules of the same names."""
@@ -132,8 +140,8 @@ def find_checkout(upstream: Upstream) -> Checkout:
     )
     if not named:
         raise ModelError(f"{upstream.name} runs from a clone of its repository: {how}")
-    root = Path(named).expanduser().resolve()
-    if missing := [marker for marker in upstream.markers if not (root / marker).is_file()]:
+    root = _folder(named)
+    if missing := [marker for marker in upstream.markers if not _has(root, marker)]:
         raise ModelError(f"'{root}' is no clone of {upstream.name}: it has no {missing[0]}; {how}")
     return Checkout(upstream=upstream, root=root)
 
@@ -145,7 +153,7 @@ def recognize(root: Path, upstreams: tuple[Upstream, ...]) -> Upstream:
         ModelError: It is a clone of none of them.
     """
     for upstream in upstreams:
-        if all((root / marker).is_file() for marker in upstream.markers):
+        if all(_has(root, marker) for marker in upstream.markers):
             return upstream
     names = " or ".join(upstream.name for upstream in upstreams)
     expected = "; ".join(f"{u.name} has {', '.join(u.markers)}" for u in upstreams)
@@ -168,7 +176,7 @@ def named(root: Path) -> Iterator[Upstream]:
     Raises:
         ModelError: It is a clone of no system that runs from one.
     """
-    root = root.expanduser().resolve()
+    root = _folder(root)
     upstream = recognize(root, known_upstreams())
     before = os.environ.get(upstream.variable)
     os.environ[upstream.variable] = str(root)
@@ -188,19 +196,40 @@ def _folder_of(module: Any) -> Path | None:
     return None if found is None else Path(found).resolve().parent
 
 
+def _folder(named: str | Path) -> Path:
+    try:
+        return Path(named).expanduser().resolve()
+    except (OSError, RuntimeError):  # no such user, a loop of links
+        return Path(named).absolute()
+
+
+def _has(root: Path, marker: str) -> bool:
+    try:
+        return (root / marker).is_file()
+    except OSError:  # a name that is too long to be one, a folder that may not be read
+        return False
+
+
 def _commit(git: Path) -> str | None:
     """Return what a repository's HEAD points to, from its files alone."""
     try:
-        if git.is_file():  # a worktree
-            git = (git.parent / git.read_text("utf-8").removeprefix("gitdir:").strip()).resolve()
+        if git.is_file():  # a worktree or a submodule
+            git = _beside(git, git.read_text("utf-8").removeprefix("gitdir:"))
         head = (git / "HEAD").read_text("utf-8").strip()
         if not head.startswith("ref: "):
             return head
+        shared = git / "commondir"  # where worktrees have their branches
+        if shared.is_file():
+            git = _beside(shared, shared.read_text("utf-8"))
         name = head.removeprefix("ref: ")
-        loose = git / name
-        if loose.is_file():
-            return loose.read_text("utf-8").strip()
+        if (git / name).is_file():
+            return (git / name).read_text("utf-8").strip()
         packed = (git / "packed-refs").read_text("utf-8").splitlines()
         return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
     except (OSError, UnicodeError):
         return None
+
+
+def _beside(file: Path, path: str) -> Path:
+    """Return a path that a file of git's states, from the file's folder on."""
+    return (file.parent / path.strip()).resolve()
