@@ -249,6 +249,14 @@ def test_a_layer_with_a_forward_of_its_own_is_no_operator() -> None:
     assert operator_of(nn.Conv2d(2, 2, 1)) is None
 
 
+def test_a_table_can_be_read_directly() -> None:
+    """Codebooks are looked up by their weight, and tied heads multiply by it."""
+    table, chosen = nn.Embedding(10, 6), Chosen("int8", "none")
+    small = build_layer(Geometry.of(table), chosen, layer_state(table, chosen), Choices())
+    ids = torch.tensor([[3, 9, 0]])
+    assert torch.equal(nn.functional.embedding(ids, small.weight), small(ids))
+
+
 def test_weight_tells_type_and_shape_without_memory() -> None:
     """Some upstream code asks a layer's weight for its type before it converts its input."""
     linear, chosen = nn.Linear(8, 4), Chosen("int8", "dynamic")

@@ -54,6 +54,13 @@ class Int8WeightOnly(CompressedLayer):
         outputs = self._multiply(inputs.float()) * scales
         return (outputs if bias is None else outputs + bias).to(inputs.dtype)
 
+    @property
+    def weight(self) -> Tensor:
+        """Return a table's numbers, which upstream code also looks up or multiplies by itself."""
+        if self.geometry.operator == "Embedding":
+            return self.codes.float() * self.scales.unsqueeze(-1)
+        return super().weight
+
     def _multiply(self, values: Tensor) -> Tensor:
         """Return what the codes themselves make of the inputs."""
         if self.geometry.operator != "Linear":
