@@ -24,7 +24,24 @@ if TYPE_CHECKING:
 TEXTS = ("please call again at ten", "the door was open")
 PROMPT = "a quiet day in spring"
 
-_SYMBOLS = ("AA1", "B", "CH", "D", "EH1", "F", "G", "HH", "IY1", "K", "L", "M", "N", "OW1", "P", "S")
+_SYMBOLS = (
+    "AA1",
+    "B",
+    "CH",
+    "D",
+    "EH1",
+    "F",
+    "G",
+    "HH",
+    "IY1",
+    "K",
+    "L",
+    "M",
+    "N",
+    "OW1",
+    "P",
+    "S",
+)
 
 _NEEDED = ("torch", "transformers", "peft", "pytorch_lightning", "librosa", "accelerate", "ffmpeg")
 
@@ -134,13 +151,13 @@ def _write_t2s(official: Official, folder: Path, version: str) -> None:
             layer.self_attn.in_proj_weight.normal_(0, 0.15)
             layer.self_attn.in_proj_bias.normal_(0, 0.1)
             layer.self_attn.out_proj.bias.normal_(0, 0.1)
-        module.model.ar_predict_layer.weight.normal_(0, 0.3)
+        head = module.model.ar_predict_layer.weight
+        # As a trained one, it mostly is sure of itself.
+        head.normal_(0, 0.3).mul_(torch.randn(len(head), 1).mul(0.7).exp())
     write_t2s(T2SWeights(tensors=module.state_dict(), config=config), folder / "t2s.ckpt")
 
 
-def _write_sovits(
-    official: Official, folder: Path, version: str, changes: dict[str, Any]
-) -> None:
+def _write_sovits(official: Official, folder: Path, version: str, changes: dict[str, Any]) -> None:
     import torch
 
     from tts_compress.models.gpt_sovits.weights import SovitsWeights, write_sovits

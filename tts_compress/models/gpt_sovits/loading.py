@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tts_compress.errors import ModelError
 from tts_compress.layers.structure import fold_weight_norm
 from tts_compress.models.gpt_sovits.decoder import official_name
-from tts_compress.models.gpt_sovits.network import build_skeleton, fill
+from tts_compress.models.gpt_sovits.network import build_skeleton, fill, leave_out_unheard
 from tts_compress.models.gpt_sovits.package import installed, reason
 from tts_compress.models.gpt_sovits.settings import GptSovitsSettings, v4_vocoder
 
@@ -32,6 +32,8 @@ def load_networks(
     official: Official, source: GptSovitsSource
 ) -> tuple[GptSovitsSettings, nn.Module]:
     """Return what upstream's loaders make of a model's files, in FP32 and `eval` mode.
+
+    Weight norm, which upstream's synthesizer computes anew in every call, is folded.
 
     Raises:
         ModelError: A file cannot be read, does not fit the others, or holds values that are not
@@ -58,7 +60,9 @@ def load_networks(
         fill(root.sv, _read_tensors(speaker), str(speaker))
     transformers = installed("transformers")
     root.bert = _pretrained(transformers.AutoModelForMaskedLM, source.bert())
+    leave_out_unheard(root.bert)
     root.hubert = _pretrained(transformers.HubertModel, source.hubert())
+    fold_weight_norm(root)
     return settings, root.eval()
 
 
@@ -93,15 +97,12 @@ def _opened(decoder: nn.Module, weights: T2SWeights, where: str) -> dict[str, Te
 
 
 def _fill_vocoder(vocoder: nn.Module, path: Path) -> None:
-    """Give a vocoder its weights, stored with weight norm or without, and fold it."""
+    """Give a vocoder its weights, stored with weight norm or without."""
     stored = path / "bigvgan_generator.pt" if path.is_dir() else path
     tensors = _read_tensors(stored, "generator" if path.is_dir() else None)
-    if any(name.endswith("weight_g") for name in tensors):
-        fill(vocoder, tensors, str(stored))
+    if not any(name.endswith("weight_g") for name in tensors):
         fold_weight_norm(vocoder)
-    else:
-        fold_weight_norm(vocoder)
-        fill(vocoder, tensors, str(stored))
+    fill(vocoder, tensors, str(stored))
 
 
 def _read_tensors(path: Path, section: str | None = None) -> Mapping[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from tts_compress.models.gpt_sovits.package import Official
     from tts_compress.models.gpt_sovits.settings import GptSovitsSettings
 
-__all__ = ["build_skeleton", "fill"]
+__all__ = ["build_skeleton", "fill", "leave_out_unheard"]
 
 _UNUSED_BUFFERS = ("cluster_size", "embed_avg")
 """Of a codebook: what its training adds up."""
+
+_UNHEARD_LAYERS = 2
+"""Of the text encoder, at its end."""
 
 
 class Networks(nn.Module):
@@ -59,8 +62,30 @@ def build_skeleton(official: Official, settings: GptSovitsSettings) -> nn.Module
     # Settings that are no model's make constructors fail in arbitrary ways.
     except Exception as error:
         raise ModelError(f"the settings describe no GPT-SoVITS model: {reason(error)}") from error
-    root.bert.tie_weights()  # what shares a tensor was given one each while there was no memory
+    leave_out_unheard(root.bert)
     return root.eval()
+
+
+def leave_out_unheard(bert: Any) -> None:
+    """Take away what of the text encoder never reaches the synthesizer, in place.
+
+    Upstream takes the states before the last two layers of a model that guesses hidden words.
+
+    Args:
+        bert: A `BertForMaskedLM`.
+    """
+    layers = bert.bert.encoder.layer
+    for index in range(max(len(layers) - _UNHEARD_LAYERS, 0), len(layers)):
+        layers[index] = _PassOn()
+    bert.cls = nn.Identity()
+
+
+class _PassOn(nn.Module):
+    """Stands in the place of a layer of the text encoder that nobody hears."""
+
+    def forward(self, states: Tensor, *_: Any, **__: Any) -> tuple[Tensor]:
+        """Return the states as they are."""
+        return (states,)
 
 
 def fill(module: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:

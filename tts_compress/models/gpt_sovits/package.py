@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import warnings
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.errors import MissingExtraError
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 from tts_compress.models.stand_ins.torchaudio import offer_torchaudio
@@ -37,9 +38,11 @@ class Official:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run upstream's code from its root, and keep its remarks to itself."""
-        with self.checkout.running(), warnings.catch_warnings():
+        """Run upstream's code from its root; it prints its progress, which nobody sees."""
+        with self.checkout.running(), warnings.catch_warnings(), ExitStack() as stack:
             warnings.simplefilter("ignore")
+            stack.enter_context(redirect_stdout(io.StringIO()))
+            stack.enter_context(redirect_stderr(io.StringIO()))
             yield
 
 
@@ -71,8 +74,3 @@ def installed(name: str) -> Any:
 def reason(error: Exception) -> str:
     """Return what an error of upstream's code says, in one line."""
     return " ".join((str(error).strip() or repr(error)).split())[:300]
-
-
-def refuse(what: str, error: Exception) -> ModelError:
-    """Return the error for what upstream's code could not do with a user's files."""
-    return ModelError(f"{what}: {reason(error)}")
