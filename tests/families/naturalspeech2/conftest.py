@@ -152,11 +152,22 @@ def _networks(folder: Path) -> tuple[Any, Any]:
         for parameter in model.parameters():
             if not parameter.any():
                 parameter.normal_(std=0.1)
+        for name, parameter in codec.named_parameters():
+            if "bias" in name:
+                parameter.zero_()  # or the sound were the same whatever is decoded
+            elif name.endswith("weight_g"):
+                parameter.mul_(1.5)
+        model.diffusion.diff_estimator.out_proj.weight.mul_(3)
         for layer in codec.quantizer.vq.layers:
             layer._codebook.embed.normal_(std=0.3)
             layer._codebook.embed_avg.copy_(layer._codebook.embed)
-        model.prior_encoder.duration_predictor.linear.bias.fill_(1.8)  # five frames a phone
+        durations = model.prior_encoder.duration_predictor.linear
+        durations.weight.mul_(0.3)
+        durations.bias.fill_(1.8)  # five frames a phone, few on the edge to another number
         model.prior_encoder.pitch_predictor.linear.bias.fill_(5.0)  # 150 Hz
+        table = model.prior_encoder.pitch_embedding.weight  # of neighbours alike, as training does
+        rates = torch.rand(table.shape[1]) / 50
+        table.copy_(torch.sin(torch.arange(len(table)).unsqueeze(1) * rates))
     model.quantizer.load_state_dict(codec.quantizer.state_dict())
     return model, codec
 
