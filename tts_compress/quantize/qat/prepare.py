@@ -96,7 +96,7 @@ def prepare_qat(
         QuantizationError: The module is compressed or prepared already, has no weights in memory or
             not in FP32, or the recipe would round nothing of it in training.
         RecipeError: The recipe has what only ONNX graphs have, or names no known target.
-        ModelError: There is no component of that name.
+        ModelError: There is no component of that name, or nothing calls it.
     """
     check_recipe(recipe)
     if any(isinstance(module, FakeQuantize) for module in root.modules()):
@@ -223,7 +223,11 @@ def _weight_limit(recipe: Recipe) -> int:
 
 def _component(root: nn.Module, name: str) -> nn.Module:
     try:
-        return root.get_submodule(name)
+        component = root.get_submodule(name)
     except AttributeError as error:
         known = ", ".join(child for child, _ in root.named_children())
         raise ModelError(f"there is no component {name!r}; there are: {known}") from error
+    if isinstance(component, nn.ModuleList | nn.ModuleDict):
+        kind = type(component).__name__
+        raise ModelError(f"'{name}' is a {kind}, which is never called; name what it holds")
+    return component

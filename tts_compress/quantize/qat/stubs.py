@@ -91,6 +91,7 @@ class Bordered(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "module":  # not there yet, while it is made or copied
+            # Special methods are of the component alone, and it is not there yet while copied.
+            if name == "module" or name.startswith("__"):
                 raise
             return getattr(self.module, name)
