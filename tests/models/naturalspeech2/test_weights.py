@@ -12,7 +12,6 @@ from tts_compress.errors import ModelError
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-from tts_compress.models.naturalspeech2.tables import forget_sums  # noqa: E402
 from tts_compress.models.naturalspeech2.weights import fill, read_weights  # noqa: E402
 
 if TYPE_CHECKING:
@@ -81,28 +80,6 @@ def test_damaged_files_are_refused(tmp_path: Path, content: bytes, name: str) ->
     path.write_bytes(content)
     with pytest.raises(ModelError, match="no checkpoint that is safe to read"):
         read_weights(path)
-
-
-def test_running_sums_of_tables_take_no_place() -> None:
-    class EuclideanCodebook(torch.nn.Module):  # as encodec calls it
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("embed", torch.randn(4, 2))
-            self.register_buffer("embed_avg", torch.randn(4, 2))
-            self.register_buffer("cluster_size", torch.randn(4))
-
-    root = torch.nn.ModuleList([EuclideanCodebook(), torch.nn.BatchNorm1d(2)])
-    table = root[0].embed
-    forget_sums(root)
-    assert sorted(root.state_dict()) == sorted(["0.embed", *_keys_of_norm()])
-    assert root[0].embed is table
-    assert root[0].embed_avg.shape == (4, 2)
-    assert root[0].embed_avg.untyped_storage().nbytes() == 4
-    assert not root[0].cluster_size.any()
-
-
-def _keys_of_norm() -> list[str]:
-    return [f"1.{key}" for key in torch.nn.BatchNorm1d(2).state_dict()]
 
 
 def _state(module: Any) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from tts_compress.models.naturalspeech2.speech import (
     NS2Speech,
     check_recording,
 )
-from tts_compress.models.naturalspeech2.tables import forget_sums
 from tts_compress.models.naturalspeech2.upstream import AMPHION
 from tts_compress.models.torch_components import find_components
 
@@ -281,12 +280,13 @@ class NaturalSpeech2Model:
         """
         from tts_compress.layers.checkpoint import write_root
         from tts_compress.layers.structure import share
+        from tts_compress.models.naturalspeech2.tables import drop_tables
 
         target = Path(directory)
         loaded, root = self._load(), self.root()
         settings = replace(loaded.settings, options=self.options)
         if self.manifest is not None:
-            root = forget_sums(share(root))
+            root = drop_tables(share(root))
         with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
             write_root(root, partial / WEIGHTS, self._layers)
             (partial / SETTINGS).write_text(settings.to_json(), encoding="utf-8")

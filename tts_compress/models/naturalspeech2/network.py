@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
 from tts_compress.models.naturalspeech2.package import reason
-from tts_compress.models.naturalspeech2.tables import forget_sums
 from tts_compress.models.naturalspeech2.weights import fill, read_weights
 
 if TYPE_CHECKING:
@@ -61,6 +60,7 @@ def restore_inference(
     """
     from tts_compress.layers.checkpoint import restore_root
     from tts_compress.layers.tensors_file import TensorsFile
+    from tts_compress.models.naturalspeech2.tables import compute_tables
 
     path = source.checkpoint()
     stored = TensorsFile(path).names
@@ -68,9 +68,7 @@ def restore_inference(
     if not any(name.startswith(f"{_CODEC}.quantizer.") for name in stored):
         codec.quantizer = model.quantizer
     inference = _assemble(official, settings, model, codec)
-    root = root_of(inference)
-    if layers:
-        forget_sums(root)
+    root = compute_tables(root_of(inference), stored)
     restore_root(root, layers, path)
     return with_modules(inference, root)
 

@@ -1,32 +1,59 @@
-"""What training leaves in a codec's tables and speaking does not read."""
+"""Tensors that a file need not hold: what is computed, and what only training reads."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from torch import nn
+import torch
 
-__all__ = ["forget_sums"]
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from torch import Tensor, nn
+
+__all__ = ["compute_tables", "drop_tables"]
 
 _SUMS = ("embed_avg", "cluster_size")
-"""Running sums from which training makes the entries; as large as these."""
+"""Running sums from which training makes a codec's tables; as large as these."""
 
 
-def forget_sums(root: nn.Module) -> nn.Module:
-    """Give the codec's tables zeros without memory for their running sums, in place; return it.
+def drop_tables(root: nn.Module) -> nn.Module:
+    """Keep such tensors out of what a file gets, in place; return the root.
 
-    Files do not keep them: they are half of what the tables take.
+    A table of positions that is not what upstream computes stays.
     """
-    import torch
-
-    for module in root.modules():
-        if type(module).__name__ != "EuclideanCodebook":
-            continue
-        table: Any = module
-        for name in _SUMS:
-            shape = getattr(table, name).shape
-            delattr(table, name)
-            zeros = torch.zeros(1).expand(shape)
-            table.register_buffer(name, zeros, persistent=False)
+    for _, module, name, computed in _tables(root):
+        if name in _SUMS or module.get_buffer(name).equal(computed):
+            _hold(module, name, computed)
     return root
+
+
+def compute_tables(root: nn.Module, stored: Collection[str]) -> nn.Module:
+    """Give a model the tables that its file does not hold, in place; return the root.
+
+    Args:
+        root: Their shapes are right; values may be missing (`meta`).
+        stored: Names of the file's tensors.
+    """
+    for path, module, name, computed in _tables(root):
+        if f"{path}.{name}" not in stored:
+            _hold(module, name, computed)
+    return root
+
+
+def _tables(root: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
+    """Yield path, module, name and computed values of all there are."""
+    for path, module in root.named_modules():
+        kind: Any = type(module)
+        if kind.__name__ == "EuclideanCodebook":
+            for name in _SUMS:
+                # Of any size, it takes the memory of one number.
+                yield path, module, name, torch.zeros(1).expand(module.get_buffer(name).shape)
+        elif kind.__name__ == "PositionalEncoding":
+            length, _, width = module.get_buffer("pe").shape
+            yield path, module, "pe", kind(width, 0.0, length).pe
+
+
+def _hold(module: nn.Module, name: str, values: Tensor) -> None:
+    delattr(module, name)
+    module.register_buffer(name, values, persistent=False)

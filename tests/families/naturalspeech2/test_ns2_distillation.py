@@ -1,0 +1,90 @@
+"""What the estimator is to imitate is recorded from the original's own trajectories."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tts_compress.models.distillation import Distillable
+from tts_compress.models.recorded_calls import call_module, compared_outputs, record_calls
+from tts_compress.quantize import compress
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from tts_compress.models.distillation import Call, Objective
+    from tts_compress.models.naturalspeech2 import NaturalSpeech2Model
+
+
+def _objective(model: NaturalSpeech2Model, module: str) -> Objective:
+    (found,) = [x for x in model.objectives() if x.module == module]
+    return found
+
+
+def _record(model: NaturalSpeech2Model, objective: Objective) -> list[Call]:
+    def run(root: nn.Module) -> None:
+        model.with_root(root, None).synthesize("good day", seed=0)
+
+    return record_calls(model.root(), objective, run, most=8)
+
+
+def _loss(model: NaturalSpeech2Model, objective: Objective, call: Call) -> float:
+    import torch
+
+    with torch.no_grad():
+        (answer,) = compared_outputs(objective, call_module(model.root(), objective, call))
+    (expected,) = compared_outputs(objective, call.output)
+    return float((answer - expected).square().mean())
+
+
+def test_every_part_that_computes_in_fewer_bits_has_an_objective(
+    tiny_ns2: NaturalSpeech2Model,
+) -> None:
+    assert isinstance(tiny_ns2, Distillable)
+    root = tiny_ns2.root()
+    for objective in tiny_ns2.objectives():
+        assert objective.component in dict(root.named_children())
+        assert objective.module.startswith(objective.component)
+        assert _record(tiny_ns2, objective), objective.module
+
+
+def test_each_step_of_a_trajectory_is_a_call(tiny_ns2: NaturalSpeech2Model) -> None:
+    objective = _objective(tiny_ns2, "diffusion.diff_estimator")
+    calls = _record(tiny_ns2, objective)
+    assert [round(float(call.arguments[3]), 3) for call in calls] == [0.875, 0.625, 0.375, 0.125]
+    assert all(call.output.shape[1] == 128 for call in calls)
+
+
+def test_the_original_imitates_itself_and_a_rounded_one_nearly(
+    tiny_ns2: NaturalSpeech2Model,
+) -> None:
+    small = compress(tiny_ns2, "int8")
+    assert isinstance(small, type(tiny_ns2))
+    for objective in tiny_ns2.objectives():
+        if objective.loss != "mse":
+            continue
+        call = _record(tiny_ns2, objective)[0]
+        (output,) = compared_outputs(objective, call.output)
+        power = float(output.square().mean())
+        # torch's own attention adds up in another order while noise is chosen.
+        assert _loss(tiny_ns2, objective, call) < 1e-10 * power
+        assert 1e-6 * power < _loss(small, objective, call) < 0.05 * power
+
+
+def test_gradients_reach_the_weights(tiny_ns2: NaturalSpeech2Model) -> None:
+    import copy
+
+    from tts_compress.layers.structure import prepare, share
+
+    objective = _objective(tiny_ns2, "diffusion.diff_estimator")
+    call = _record(tiny_ns2, objective)[0]
+    student = copy.deepcopy(prepare(share(tiny_ns2.root())))
+    for parameter in student.parameters():
+        parameter.requires_grad_()
+    (answer,) = compared_outputs(objective, call_module(student, objective, call))
+    (answer - 2 * call.output).square().mean().backward()
+    estimator = student.get_submodule(objective.module)
+    missing = [
+        name for name, p in estimator.named_parameters() if p.grad is None or not p.grad.any()
+    ]
+    # Keys' biases move all scores alike.
+    assert [name for name in missing if not name.endswith("k_proj.bias")] == []
