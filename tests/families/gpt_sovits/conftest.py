@@ -1,4 +1,4 @@
-"""Tiny seeded GPT-SoVITS models in the official formats, made by the classes of the user's clone."""
+"""Tiny seeded GPT-SoVITS models in the official formats, made by the user's clone's classes."""
 
 from __future__ import annotations
 
@@ -181,7 +181,12 @@ def _write_sovits(official: Official, folder: Path, version: str, changes: dict[
         codebook.inited.fill_(1)
         if hasattr(network, "dec"):
             network.dec.conv_post.weight *= 10  # loud enough to hear
-    weights = SovitsWeights(tensors=network.state_dict(), config=config, version=version)
+    tensors = network.state_dict()
+    if version == "v4":  # upstream trains only changes to it, and knows the whole one by checksum
+        content = {"weight": tensors, "config": config, "info": ""}
+        torch.save(content, folder / "sovits.pth")
+        return
+    weights = SovitsWeights(tensors=tensors, config=config, version=version)
     write_sovits(weights, folder / "sovits.pth")
 
 
@@ -211,6 +216,7 @@ def _write_encoders(folder: Path) -> None:
         num_conv_pos_embeddings=16,
     )
     transformers.HubertModel(hubert).save_pretrained(folder / "hubert")
+    transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder / "hubert")
 
 
 def _write_recording(path: Path) -> None:
