@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from tts_compress.cli.arguments import ANY_MODEL, GOOD, add_checkout, add_json
+from tts_compress.cli.prompt import add_prompt, prompted
+from tts_compress.errors import TTSCompressError
 
 if TYPE_CHECKING:
-    import argparse
-
     from tts_compress.cli.arguments import Commands
+    from tts_compress.models.base import Model
 
 __all__ = ["add"]
 
@@ -18,6 +21,13 @@ def add(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("inspect", help="show a model's components and how it was made")
     parser.add_argument("model", help=ANY_MODEL)
+    parser.add_argument(
+        "--time",
+        action=argparse.BooleanOptionalAction,
+        help="have it speak and show each component's share of the time "
+        "(only a model of at most 100 million weights)",
+    )
+    add_prompt(parser)
     add_checkout(parser)
     add_json(parser)
     parser.set_defaults(command=_run)
@@ -28,9 +38,33 @@ def _run(options: argparse.Namespace) -> int:
     from tts_compress.models import open_model
     from tts_compress.terminal import show, show_json
 
-    found = inspect_model(open_model(options.model))
+    model = prompted(open_model(options.model), options)
+    found = inspect_model(model, _shares(model, wanted=options.time))
     if options.json:
         show_json(found)
     else:
         show(*inspection_tables(found))
     return GOOD
+
+
+def _shares(model: Model, *, wanted: bool | None) -> dict[str, float] | None:
+    """Return shares of the time; what nobody asked for may be left out, with a remark."""
+    from tts_compress.inspection import can_be_timed, is_quick, time_shares
+
+    if wanted is False or (wanted is None and not can_be_timed(model)):
+        return None
+    if wanted is None and not is_quick(model):
+        _remark("components are not timed, for a model of this size takes long; --time does it")
+        return None
+    _remark("the model speaks twice to time its components; --no-time leaves that out")
+    try:
+        return time_shares(model)
+    except TTSCompressError as error:
+        if wanted:
+            raise
+        _remark(f"components are not timed: {error}")
+        return None
+
+
+def _remark(text: str) -> None:
+    print(f"tts-compress: {text}", file=sys.stderr)

@@ -18,12 +18,13 @@ from tts_compress.errors import ModelError, TTSCompressError
 if TYPE_CHECKING:
     from tts_compress.audio import Samples
 
-__all__ = ["NOISE_LENGTH", "draw_noise", "feed_noise", "noise_inputs"]
+__all__ = ["NOISE_LENGTH", "NOISE_PREFIX", "draw_noise", "feed_noise", "noise_inputs"]
 
 NOISE_LENGTH = 1 << 18
 """Values fed per operator; a longer need repeats them (with 192 channels after 1,365 frames)."""
 
-_PREFIX = "tts_compress.noise."
+NOISE_PREFIX = "tts_compress.noise."
+"""Begins the names of the inputs that take noise, and of the operators that read them."""
 _RANDOM = {"RandomNormal", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 
 
@@ -47,7 +48,7 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
         if node.op_type != "RandomNormalLike":
             nodes.append(node)
             continue
-        name = f"{_PREFIX}{count}"
+        name = f"{NOISE_PREFIX}{count}"
         fed.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]))
         nodes.extend(_read_noise(name, node))
         count += 1
@@ -60,7 +61,8 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def noise_inputs(names: list[str]) -> list[str]:
     """Return those of a graph's input names that take noise, in the order of its operators."""
-    return sorted((n for n in names if n.startswith(_PREFIX)), key=lambda n: int(n.split(".")[-1]))
+    found = (name for name in names if name.startswith(NOISE_PREFIX))
+    return sorted(found, key=lambda name: int(name.split(".")[-1]))
 
 
 def draw_noise(names: list[str], *, seed: tuple[int, ...] | None) -> dict[str, Samples]:
@@ -99,11 +101,11 @@ def _read_noise(name: str, random: onnx.NodeProto) -> list[onnx.NodeProto]:
         # Repeat the values as often as the tensor needs: size / available + 1 times.
         node("Size", [name], "available"),
         node("Div", [f"{name}/size", f"{name}/available"], "quotient"),
-        node("Add", [f"{name}/quotient", f"{_PREFIX}one"], "repeats"),
+        node("Add", [f"{name}/quotient", f"{NOISE_PREFIX}one"], "repeats"),
         node("Tile", [name, f"{name}/repeats"], "tiled"),
-        node("Slice", [f"{name}/tiled", f"{_PREFIX}zero", f"{name}/size"], "flat"),
+        node("Slice", [f"{name}/tiled", f"{NOISE_PREFIX}zero", f"{name}/size"], "flat"),
         # [B, C, T] is filled as [B, T, C].
-        node("Gather", [f"{name}/shape", f"{_PREFIX}time_major"], "time_major_shape"),
+        node("Gather", [f"{name}/shape", f"{NOISE_PREFIX}time_major"], "time_major_shape"),
         node("Reshape", [f"{name}/flat", f"{name}/time_major_shape"], "time_major"),
         node("Transpose", [f"{name}/time_major"], "standard", perm=[0, 2, 1]),
         constant(attributes.get("scale", 1.0), "deviation"),
@@ -119,6 +121,6 @@ def _read_noise(name: str, random: onnx.NodeProto) -> list[onnx.NodeProto]:
 def _constants() -> list[onnx.TensorProto]:
     values = {"zero": [0], "one": [1], "time_major": [0, 2, 1]}
     return [
-        numpy_helper.from_array(np.array(value, np.int64), f"{_PREFIX}{name}")
+        numpy_helper.from_array(np.array(value, np.int64), f"{NOISE_PREFIX}{name}")
         for name, value in values.items()
     ]

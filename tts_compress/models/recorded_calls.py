@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,9 +10,10 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from tts_compress.errors import ModelError, TTSCompressError
 from tts_compress.models.distillation import Call
+from tts_compress.models.interception import intercepted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from torch import Tensor, nn
 
@@ -47,7 +47,7 @@ def record_calls(
     if most < 1:
         raise TTSCompressError(f"{most} calls cannot be recorded; give 1 or more")
     recorder = _Recorder(most=most, seed=seed)
-    with _intercepted(_module_of(root, objective), objective.method, recorder):
+    with intercepted(_module_of(root, objective), objective.method, recorder):
         run(root)
     if not recorder.kept:
         raise ModelError(
@@ -107,26 +107,6 @@ class _Recorder:
         call = Call(arguments=before[0], keywords=before[1], output=tree_map(_copy, output))
         self.kept[place : place + 1] = [(index, call)]
         return output
-
-
-@contextmanager
-def _intercepted(module: nn.Module, method: str, answer: Callable[..., Any]) -> Iterator[None]:
-    """Have calls of a method answered by `answer`, which is given the method first."""
-    own = vars(module)
-    before = own.get(method)
-    original = getattr(module, method)
-
-    def intercept(*arguments: Any, **keywords: Any) -> Any:
-        return answer(original, *arguments, **keywords)
-
-    own[method] = intercept
-    try:
-        yield
-    finally:
-        if before is None:
-            del own[method]
-        else:
-            own[method] = before
 
 
 def _module_of(root: nn.Module, objective: Objective) -> nn.Module:

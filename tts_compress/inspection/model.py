@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.models.base import OnnxGraph
+from tts_compress.inspection.times import OTHER
+from tts_compress.models.base import OnnxGraph, TorchModel
 from tts_compress.terminal import human_bytes
 
 if TYPE_CHECKING:
@@ -18,19 +19,27 @@ if TYPE_CHECKING:
 __all__ = ["inspect_model", "inspection_tables"]
 
 
-def inspect_model(model: Model) -> dict[str, Any]:
-    """Return family, properties, components and manifest as plain data."""
+def inspect_model(model: Model, shares: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """Return family, properties, components and manifest as plain data.
+
+    Args:
+        model: Any model.
+        shares: Of the time, as `time_shares` returns them; None where it was not measured.
+    """
     manifest = model.manifest
     return {
         "spec": model.spec,
         "family": model.family,
         "scheme": manifest.scheme if manifest else "fp32",
         "target": manifest.target["name"] if manifest and manifest.target else None,
-        "properties": dict(model.describe()) if isinstance(model, OnnxGraph) else {},
+        "properties": dict(model.describe()) if isinstance(model, OnnxGraph | TorchModel) else {},
         "components": [
-            asdict(part) | {"operators": dict(part.operators)}
+            asdict(part)
+            | {"operators": dict(part.operators)}
+            | ({"time_share": shares[part.name]} if shares else {})
             for part in model.components().values()
         ],
+        "other_time_share": shares[OTHER] if shares else None,
         "counts": manifest.counts if manifest else {},
         "source": asdict(manifest.source) if manifest else None,
     }
@@ -43,10 +52,13 @@ def inspection_tables(found: Mapping[str, Any]) -> list[RenderableType]:
     head = f"{found['spec']}: family {found['family']}, scheme {found['scheme']}"
     head += f", target {found['target']}" if found["target"] else ""
     properties = ", ".join(f"{name} {value}" for name, value in found["properties"].items())
+    timed = found["other_time_share"] is not None
     table = Table(box=None, pad_edge=False)
     for column, justify in (("component", "left"), ("role", "left"), ("parameters", "right")):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     table.add_column("bytes", justify="right")
+    if timed:
+        table.add_column("time", justify="right")
     table.add_column("operators")
     for part in found["components"]:
         operators = ", ".join(f"{count} {name}" for name, count in part["operators"].items())
@@ -55,7 +67,10 @@ def inspection_tables(found: Mapping[str, Any]) -> list[RenderableType]:
             part["role"],
             f"{part['parameters']:,}",
             human_bytes(part["size_bytes"]),
+            *([f"{part['time_share']:.1%}"] if timed else []),
             operators,
         )
+    if timed:
+        table.add_row(OTHER, "", "", "", f"{found['other_time_share']:.1%}", "")
     counts = [f"  {count:4d} × {label}" for label, count in found["counts"].items()]
     return [head, *([properties] if properties else []), table, *counts]

@@ -1,0 +1,130 @@
+"""Shares of the time of a voice that onnxruntime runs, and what the command shows of them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tts_compress.cli import main
+from tts_compress.errors import TextError
+from tts_compress.inspection import inspect_model, time_shares, times
+from tts_compress.inspection.graph_times import _by_component, component_of
+from tts_compress.models import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_NAMES = ("enc_p", "dp", "flow", "dec")
+
+
+@pytest.mark.parametrize(
+    ("operator", "component"),
+    [
+        ("/dec/resblocks.0/convs.1/Conv", "dec"),
+        ("/enc_p/encoder/dec/Add", "enc_p"),
+        ("voice.dec.ups.2.weight.equalized.dequantized/DequantizeLinear", "dec"),
+        ("/dp/flows.3/Slice_token_12", "dp"),
+        ("/decoder/Conv", None),
+        ("Gelu_token_283", None),
+        ("", None),
+    ],
+)
+def test_an_operators_name_tells_its_component(operator: str, component: str | None) -> None:
+    assert component_of(operator, _NAMES) == component
+
+
+def test_only_the_second_time_counts_and_only_kernels() -> None:
+    def event(name: str, at: int, microseconds: int) -> dict[str, Any]:
+        return {"name": name, "ts": at, "dur": microseconds}
+
+    events = [
+        event("model_loading_array", 0, 900),
+        event("model_run", 100, 90),
+        event("/dec/Conv_kernel_time", 110, 50),
+        event("model_run", 200, 90),
+        event("/dec/Conv_fence_before", 209, 8),
+        event("/dec/Conv_kernel_time", 210, 30),
+        event("/Cast_kernel_time", 250, 10),
+        event("tts_compress.noise.0/tiled_kernel_time", 255, 500),
+        event("/dec/Add_kernel_time", 260, 5),
+    ]
+    found = _by_component(events, 1, _NAMES)
+    assert found == pytest.approx({"enc_p": 0, "dp": 0, "flow": 0, "dec": 35e-6, None: 10e-6})
+
+
+@pytest.mark.parametrize("scheme", [None, "int8", "int8-static"])
+def test_every_component_of_a_voice_has_its_share(
+    scheme: str | None, tiny_path: Path, compressed: Callable[[str], Path]
+) -> None:
+    found = time_shares(load(tiny_path if scheme is None else compressed(scheme)))
+    assert list(found) == [*_NAMES, "other"]
+    assert min(found.values()) > 0
+    assert sum(found.values()) == pytest.approx(1)
+    assert found["other"] < 0.5
+
+
+def test_a_text_that_cannot_be_spoken_is_said(tiny_path: Path) -> None:
+    with pytest.raises(TextError):
+        time_shares(load(tiny_path), " ")
+
+
+def test_a_model_that_is_not_timed_says_so_to_programs(tiny_path: Path) -> None:
+    found = inspect_model(load(tiny_path))
+    assert found["other_time_share"] is None
+    assert all("time_share" not in part for part in found["components"])
+
+
+def _inspect(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[dict[str, Any], str]:
+    assert main(["inspect", "--json", *options]) == 0
+    printed = capsys.readouterr()
+    return json.loads(printed.out), printed.err
+
+
+def test_a_small_voice_is_timed_unless_told_otherwise(
+    tiny_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, remark = _inspect(capsys, str(tiny_path))
+    shares = [part["time_share"] for part in found["components"]]
+    assert sum(shares) + found["other_time_share"] == pytest.approx(1)
+    assert "--no-time" in remark
+    found, remark = _inspect(capsys, str(tiny_path), "--no-time")
+    assert found["other_time_share"] is None
+    assert remark == ""
+    assert main(["inspect", str(tiny_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "time" in shown.splitlines()[2]
+    assert "other" in shown
+
+
+def test_a_large_model_is_timed_when_told_to(
+    tiny_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(times, "_QUICK", 0)
+    found, remark = _inspect(capsys, str(tiny_path))
+    assert found["other_time_share"] is None
+    assert "--time does it" in remark
+    found, _ = _inspect(capsys, str(tiny_path), "--time")
+    assert found["other_time_share"] is not None
+
+
+def test_what_cannot_speak_here_is_shown_without_times_unless_they_were_asked_for(
+    tiny_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system that clones voices cannot speak before it is given one."""
+    monkeypatch.setattr(times.time_shares, "__defaults__", (" ",))
+    found, remark = _inspect(capsys, str(tiny_path))
+    assert found["other_time_share"] is None
+    assert "not timed: nothing to speak" in remark
+    assert main(["inspect", str(tiny_path), "--time"]) == 2
+    assert "nothing to speak" in capsys.readouterr().err
+
+
+def test_a_bare_graph_has_no_times(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, remark = _inspect(capsys, f"onnx:{tiny_path}")
+    assert found["other_time_share"] is None
+    assert remark == ""
+    assert main(["inspect", f"onnx:{tiny_path}", "--time"]) == 2
+    assert "speaks no texts" in capsys.readouterr().err

@@ -1,0 +1,8 @@
+"""What a model consists of, how it was made, and where its time goes."""
+
+from __future__ import annotations
+
+from tts_compress.inspection.model import inspect_model, inspection_tables
+from tts_compress.inspection.times import can_be_timed, is_quick, time_shares
+
+__all__ = ["can_be_timed", "inspect_model", "inspection_tables", "is_quick", "time_shares"]
