@@ -105,6 +105,9 @@ class FakeModel:
         if (log := self._ways.get("log")) is not None:
             with Path(log).open("a", encoding="utf-8") as file:
                 file.write(f"{self._ways['tag']}:{text}\n" if "tag" in self._ways else f"{text}\n")
+        if "environment" in self._ways:
+            variable, path = self._ways["environment"]
+            Path(path).write_text(os.environ[variable], encoding="utf-8")
         if self._ways.get("on", text) != text:
             return
         if "sleep" in self._ways:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -12,6 +13,7 @@ from tts_compress.errors import EvaluationError, ModelError
 from tts_compress.evaluate.store import fingerprint
 from tts_compress.evaluate.synthesize import Speaker
 from tts_compress.models.base import Prompted, TorchModel
+from tts_compress.models.checkout import find_checkout, known_upstreams
 from tts_compress.report.evaluation import ModelIdentity
 
 if TYPE_CHECKING:
@@ -86,7 +88,11 @@ def _settings(model: TTSModel) -> dict[str, str]:
     """Return what a system that can be run in several ways says of itself."""
     if not isinstance(model, TorchModel):
         return {}
-    return {name: str(value) for name, value in model.describe().items()}
+    found = {name: str(value) for name, value in model.describe().items()}
+    for upstream in known_upstreams():
+        if upstream.family == model.family and upstream.variable in os.environ:
+            found["upstream commit"] = find_checkout(upstream).commit or "unknown"
+    return found
 
 
 def _sha256_of_all(paths: Sequence[Path]) -> str:
