@@ -7,6 +7,7 @@ Such a clone is written to be run from its root and brings top-level modules wit
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from contextlib import contextmanager, redirect_stdout
@@ -94,9 +95,12 @@ class Checkout:
     def running(self) -> Iterator[None]:
         """Run the system's code as it expects: from its root, with its folders on `sys.path`.
 
-        Both are given back as they were, and what it prints goes to standard error.
+        Both are given back as they were, and so is the root logger, which some modules set up for
+        a program of their own. What is printed goes to standard error.
         """
         folder, path, arguments = Path.cwd(), list(sys.path), list(sys.argv)
+        log = logging.getLogger()
+        handlers, level = list(log.handlers), log.level
         sys.path[:0] = [str(self.root / part) for part in self.upstream.paths]
         sys.argv[1:] = []  # some modules read it while they are imported
         os.chdir(self.root)
@@ -107,6 +111,8 @@ class Checkout:
             os.chdir(folder)
             sys.path[:] = path
             sys.argv[:] = arguments
+            log.handlers[:] = handlers
+            log.setLevel(level)
 
     def _unusable(self, problem: str) -> ModelError:
         return ModelError(

@@ -156,6 +156,10 @@ def test_changes_by_lora_are_read(
         ({"weight": {"dec.a": torch.tensor([float("inf")]).half()}}, "not finite"),
         ({"config": None}, "no section 'config'"),
         ({"config": {"model": {}, "data": {}, "train": 3}}, "say nothing of 'train'"),
+        (
+            {"config": {"model": {"a": torch.eye(2)}, "data": {}, "train": {}}},
+            "settings are no plain data: .*Tensor",
+        ),
     ],
 )
 def test_malformed_sections_are_refused(

@@ -18,6 +18,7 @@ GPT_SOVITS = Upstream(
     modules=(
         "AR",
         "BigVGAN",
+        "GPT_SoVITS",
         "TTS_infer_pack",
         "config",
         "eres2net",

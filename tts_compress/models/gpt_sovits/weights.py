@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -218,6 +219,10 @@ def _config(where: str, content: Mapping[str, Any], sections: tuple[str, ...]) -
     for section in ("model", *sections):
         if not isinstance(config.get(section), dict):
             raise ModelError(f"'{where}': its settings say nothing of '{section}'")
+    try:
+        json.dumps(config)
+    except (TypeError, ValueError) as error:  # tensors, which are welcome among the weights
+        raise ModelError(f"'{where}': its settings are no plain data: {error}") from error
     return config
 
 
