@@ -40,13 +40,11 @@ def test_comments_and_trailing_commas_change_nothing(value: Any, data: st.DataOb
     def write(part: Any) -> str:
         """Write JSON with remarks between all that may stand apart."""
         if isinstance(part, list | dict) and part:
-            items = [(None, item) for item in part]
             if isinstance(part, dict):
-                items = [(json.dumps(key), item) for key, item in part.items()]
-            written = [
-                gap() + ("" if key is None else f"{key}{gap()}:{gap()}") + write(item) + gap()
-                for key, item in items
-            ]
+                named = [(f"{json.dumps(key)}{gap()}:", item) for key, item in part.items()]
+            else:
+                named = [("", item) for item in part]
+            written = [f"{gap()}{name}{gap()}{write(item)}{gap()}" for name, item in named]
             opened, closed = "{}" if isinstance(part, dict) else "[]"
             comma = data.draw(st.sampled_from(["", ",", f",{gap()}"]))
             return opened + ",".join(written) + comma + gap() + closed

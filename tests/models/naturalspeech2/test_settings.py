@@ -98,9 +98,9 @@ def test_steps_are_named_behind_the_folder() -> None:
     for wrong in ("steps=12", "inference_step=", "inference_step=1.5", "inference_step=²", ""):
         with pytest.raises(ModelError, match="inference_step=20"):
             split_location(f"dir?{wrong}")
-    for wrong in (0, 10_001):
-        with pytest.raises(ModelError, match=f"inference_step is {wrong}"):
-            split_location(f"dir?inference_step={wrong}")
+    for steps in (0, 10_001):
+        with pytest.raises(ModelError, match=f"inference_step is {steps}"):
+            split_location(f"dir?inference_step={steps}")
 
 
 def test_a_folder_may_have_a_question_mark_in_its_name(tmp_path: Path) -> None:
