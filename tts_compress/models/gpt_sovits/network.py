@@ -140,7 +140,7 @@ def _vocoder(official: Official, settings: GptSovitsSettings) -> nn.Module:
     stated = settings.vocoder or {}
     if settings.version == "v3":
         attributes = official.checkout.load("BigVGAN.env").AttrDict(stated)
-        made: nn.Module = official.inference.BigVGAN(attributes, use_cuda_kernel=False)
+        made: nn.Module = official.inference.BigVGAN(attributes)
     else:
         made = official.inference.Generator(**stated)
     return made
