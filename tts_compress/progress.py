@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-__all__ = ["Progress", "Silent"]
+__all__ = ["Narrated", "Progress", "Silent"]
 
 
 class Progress(Protocol):
@@ -12,6 +12,17 @@ class Progress(Protocol):
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Note that `done` of `total` steps of a stage are finished."""
+
+
+@runtime_checkable
+class Narrated(Progress, Protocol):
+    """Also receives words, for work that takes so long that one wants to know how it goes."""
+
+    def remark(self, stage: str, text: str) -> None:
+        """Note what there is to say of a stage at the moment, in the place of the last remark."""
+
+    def say(self, line: str) -> None:
+        """Note something that stays worth knowing."""
 
 
 class Silent:

@@ -26,8 +26,17 @@ class Bars:
     def advance(self, stage: str, done: int, total: int) -> None:
         """Move a stage's bar."""
         if stage not in self._tasks:
-            self._tasks[stage] = self._progress.add_task(stage, total=total)
+            self._tasks[stage] = self._progress.add_task(stage, total=total, remark="")
         self._progress.update(self._tasks[stage], completed=done, total=total)
+
+    def remark(self, stage: str, text: str) -> None:
+        """Show a text beside a stage's bar."""
+        if stage in self._tasks:
+            self._progress.update(self._tasks[stage], remark=text)
+
+    def say(self, line: str) -> None:
+        """Print a line above the bars, or into the log file that is written instead."""
+        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -41,7 +50,12 @@ def progress_bars() -> Iterator[Bars]:
     columns = (TextColumn("{task.description:<22}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     with Progress(
-        *columns, Elapsed(), Remaining(), console=console, disable=not console.is_terminal
+        *columns,
+        Elapsed(),
+        Remaining(),
+        TextColumn("{task.fields[remark]}"),
+        console=console,
+        disable=not console.is_terminal,
     ) as progress:
         yield Bars(progress)
 
