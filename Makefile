@@ -24,6 +24,9 @@ HOME_parler-tts     := $(PARLER)
 HOME_gpt-sovits     := $(GPT_SOVITS)
 HOME_naturalspeech2 := $(NATURALSPEECH2)
 HOME_OF = $(or $(HOME_$(firstword $(subst :, ,$(MODEL)))),$(VENV))
+# Systems that run from a clone are timed where one is named.
+BENCH_HOMES = $(F5) $(PARLER) $(if $(TTS_COMPRESS_GPT_SOVITS),$(GPT_SOVITS)) \
+	$(if $(TTS_COMPRESS_AMPHION),$(NATURALSPEECH2))
 RUN := $(HOME_OF)/bin/tts-compress
 CLONE := $(if $(CHECKOUT),--checkout $(CHECKOUT))
 # Only a training checkpoint needs torch.
@@ -81,11 +84,10 @@ test-naturalspeech2: $(NATURALSPEECH2)/.user  ## the tests of NaturalSpeech2 (TT
 bench: $(VENV)/.developer  ## time FP32, stock quantization, every scheme into out/bench (BENCH=--quick)
 	$(VENV)/bin/python -m benchmarks --output out/bench $(BENCH)
 
-bench-torch: $(F5)/.user $(PARLER)/.user  ## time whole networks of F5-TTS and Parler-TTS in torch
-	$(F5)/bin/python $(INSTALL) --no-deps torchao==0.18.0
-	$(PARLER)/bin/python $(INSTALL) --no-deps torchao==0.18.0
-	$(F5)/bin/python -m benchmarks.networks --output out/bench/f5.json $(BENCH)
-	$(PARLER)/bin/python -m benchmarks.networks --output out/bench/parler.json $(BENCH)
+bench-torch: $(BENCH_HOMES:%=%/.user)  ## time whole networks in torch (GPT-SoVITS, NaturalSpeech2: as test-…)
+	$(foreach home,$(BENCH_HOMES),$(home)/bin/python $(INSTALL) --no-deps torchao==0.18.0 && \
+		$(home)/bin/python -m benchmarks.networks $(BENCH) \
+			--output out/bench/$(patsubst $(VENV)-%,%,$(home)).json &&) true
 
 bench-gpu: $(F5)/.user $(PARLER)/.user  ## time FP32, 16 and 8 bits on an NVIDIA GPU into eval/reports
 	$(F5)/bin/python $(INSTALL) --no-deps torchao==0.18.0
@@ -108,7 +110,7 @@ $(VENV)/.user: pyproject.toml constraints.txt
 
 $(VENV)/.developer: $(VENV)/.user
 	$(PIP) torch
-	$(PIP) -e '.[piper,evaluate,torch,inc]' --group dev
+	$(PIP) -e '.[piper,evaluate,torch,inc,qat,qat-logs]' --group dev
 	touch $@
 
 $(F5)/.user: pyproject.toml constraints-f5.txt
