@@ -111,3 +111,34 @@ def test_changes_to_another_network_are_refused(
     spoil(tensors)
     with pytest.raises(ModelError, match=message):
         merge_lora(replace(changes, tensors=tensors), base)
+
+
+def test_merged_weights_are_those_that_peft_merges() -> None:
+    """Upstream wraps the estimator, loads the changes into it, and merges them."""
+    peft: Any = pytest.importorskip("peft")
+    settings = peft.LoraConfig(target_modules=["to_q", "to_out.0"], r=3, lora_alpha=3)
+
+    def network() -> Any:
+        attention = torch.nn.ModuleDict(
+            {"to_q": torch.nn.Linear(6, 8), "ff": torch.nn.Linear(8, 8)}
+        )
+        attention["to_out"] = torch.nn.ModuleList([torch.nn.Linear(8, 6)])
+        return torch.nn.ModuleDict({"cfm": torch.nn.ModuleDict({"attn": attention})})
+
+    torch.manual_seed(0)
+    whole, wrapped = network(), network()
+    wrapped.load_state_dict(whole.state_dict())
+    base = SovitsWeights(tensors=whole.state_dict(), config={}, version="v3")
+    wrapped["cfm"] = peft.get_peft_model(wrapped["cfm"], settings)
+    stored = {name: value for name, value in wrapped.state_dict().items() if "lora_" in name}
+    for tensor in stored.values():
+        tensor.normal_()
+    changes = SovitsWeights(tensors=stored, config={}, version="v3", lora_rank=3)
+    wrapped.load_state_dict(stored, strict=False)
+    wrapped["cfm"] = wrapped["cfm"].merge_and_unload()
+    merged = merge_lora(changes, base).tensors
+    wanted = wrapped.state_dict()
+    assert merged.keys() == wanted.keys()
+    assert not torch.equal(merged["cfm.attn.to_q.weight"], base.tensors["cfm.attn.to_q.weight"])
+    for name, tensor in wanted.items():
+        torch.testing.assert_close(merged[name], tensor)
