@@ -201,7 +201,9 @@ def _tensors(where: str, content: Mapping[str, Any], *, check: bool) -> dict[str
     found = content.get("weight")
     if not isinstance(found, dict) or not found:
         raise ModelError(
-            f"'{where}' has no section 'weight' with tensors; it has {', '.join(content) or 'none'}"
+            f"'{where}' has no section 'weight' with tensors; it has "
+            f"{', '.join(content) or 'none'}; give the file that training saved to GPT_weights or "
+            "SoVITS_weights, not one it goes on from"
         )
     for name, tensor in found.items():
         if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
