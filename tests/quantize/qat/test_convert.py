@@ -14,7 +14,11 @@ from tts_compress.layers.base import CompressedLayer
 from tts_compress.layers.build import layer_state
 from tts_compress.layers.module_file import load_module, save_module
 from tts_compress.quantize.qat.convert import convert_qat
-from tts_compress.quantize.qat.fake_quantize import FakeQuantize, disable_observer
+from tts_compress.quantize.qat.fake_quantize import (
+    FakeQuantize,
+    disable_observer,
+    enable_observer,
+)
 from tts_compress.quantize.qat.layer import FakeQuantizedLayer
 from tts_compress.quantize.qat.prepare import PreparedModule, QATOptions, prepare_qat
 from tts_compress.quantize.qat.stubs import Bordered
@@ -100,17 +104,25 @@ def _plain(layer: FakeQuantizedLayer) -> nn.Module:
     return plain
 
 
-def test_nothing_is_shared_with_what_trains_on(make_generator: Callable[..., nn.Module]) -> None:
-    student = _trained(make_generator(bands=64), "int8-static")
+def test_nothing_is_shared_with_what_trains_on() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv1d(64, 64, 3), nn.GroupNorm(4, 64), nn.Conv1d(64, 8, 3))
+    student = _trained(module, "int8-static")
+    enable_observer(student)
     done = convert_qat(student)
     with torch.no_grad():
         expected, before = done.root(_mel()), student(_mel())
+        assert all(part.observer_enabled for part in _quantizers(student)), "it observes still"
         for tensor in student.state_dict().values():
             if tensor.is_floating_point():
                 tensor.mul_(1.5)
         assert torch.equal(done.root(_mel()), expected)
         assert not torch.equal(student(_mel()), before)
     assert not any(p.requires_grad for p in done.root.parameters())
+
+
+def _quantizers(root: nn.Module) -> list[FakeQuantize]:
+    return [module for module in root.modules() if isinstance(module, FakeQuantize)]
 
 
 def test_borders_go(
