@@ -82,7 +82,7 @@ def _vocoder(official: Official, version: str, folder: Path) -> Path | None:
         place.mkdir(exist_ok=True)
         (place / "config.json").write_text(json.dumps(_BIGVGAN), encoding="utf-8")
         with torch.no_grad():
-            network.conv_post.weight_g *= 30
+            network.conv_post.weight_g *= 0.5
         torch.save({"generator": network.state_dict()}, place / "bigvgan_generator.pt")
         return place
     from tts_compress.models.gpt_sovits.settings import v4_vocoder
@@ -118,6 +118,7 @@ def test_a_version_speaks_before_and_after(
     before = model.synthesize(TEXT, seed=0)
     assert before.sample_rate == _RATES[version]
     assert before.samples.std() > 1e-3
+    assert np.abs(before.samples).max() < 0.999  # what clips would hide what differs
     small = compress(model, "int8")
     assert isinstance(small, GptSovitsModel)
     spoken = small.synthesize(TEXT, seed=0).samples
