@@ -27,8 +27,11 @@ _CONVOLUTIONS = 3 * 6
 _LINEAR = 6 + 2 * (4 + 2)
 """Of the estimator's six layers, of which two have attention and a modulation."""
 
-_OTHERS = {"Conv1d int8/none": 2 + 2 + 4, "Linear int8/none": (4 + 1 + 2) * 2 + (4 + 1) * 2 + 9}
+_ENCODERS = {"Conv1d int8/none": 2 + 2 + 4, "Linear int8/none": (4 + 1 + 2) * 2 + (4 + 1) * 2 + 8}
 """Of text, prompt and pitch, whose weights alone are rounded."""
+
+_OTHERS = {name: count + {"C": 4, "L": 8}[name[0]] for name, count in _ENCODERS.items()}
+"""The same with durations."""
 
 _INTEGERS = {
     "Conv1d int8/dynamic": _CONVOLUTIONS,
@@ -50,7 +53,7 @@ _SCHEMES: dict[str, dict[str, int]] = {
     "int4-weight-only": {
         "Conv1d int4/none": _CONVOLUTIONS,
         "Linear int4/none": _LINEAR,
-        **_OTHERS,
+        **_ENCODERS,
     },
     "fp16": {"Conv1d float16/float16": _CONVOLUTIONS, "Linear float16/float16": _LINEAR},
     "bf16": {"Conv1d bfloat16/bfloat16": _CONVOLUTIONS, "Linear bfloat16/bfloat16": _LINEAR},
@@ -113,8 +116,11 @@ def test_what_decides_durations_computes_in_fp32(tiny_ns2: NaturalSpeech2Model) 
     assert small.manifest is not None
     layers = {layer.module: layer for layer in small.manifest.layers}
     durations = [x for name, x in layers.items() if ".duration_predictor." in name]
-    assert durations
-    assert {(x.weights, x.activations) for x in durations} == {("float16", "none")}
+    assert {(x.weights, x.activations) for x in durations} == {
+        ("int8", "none"),
+        ("float16", "none"),
+    }
+    assert layers["prior_encoder.duration_predictor.linear"].weights == "float16"
     others = [x for name, x in layers.items() if not name.startswith("diffusion.")]
     assert {x.activations for x in others} == {"none"}
     codec = [x for name, x in layers.items() if name.startswith("codec.")]
