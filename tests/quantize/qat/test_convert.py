@@ -125,6 +125,23 @@ def _quantizers(root: nn.Module) -> list[FakeQuantize]:
     return [module for module in root.modules() if isinstance(module, FakeQuantize)]
 
 
+@pytest.mark.parametrize("loud", [1.0, 1e-2, 1e-3, 1e-4])
+@pytest.mark.parametrize("kind", ["linear", "convolution"])
+def test_faint_inputs_round_as_the_kernels_round_them(
+    snr_db: Callable[[Any, Any], float], kind: str, loud: float
+) -> None:
+    """Those of linear layers have a least step, which leaves few codes to faint inputs."""
+    torch.manual_seed(0)
+    layer = nn.Linear(20, 8) if kind == "linear" else nn.Conv1d(64, 8, 3)
+    student = prepare_qat(layer, find_recipe("module", "int8-dynamic"))
+    done = convert_qat(student)
+    with torch.inference_mode():
+        x = _mel() * loud
+        assert layer.bias is not None
+        bias = layer.bias if kind == "linear" else layer.bias[:, None]
+        assert snr_db((student(x) - bias).numpy(), (done.root(x) - bias).numpy()) >= 40
+
+
 def test_borders_go(
     make_generator: Callable[..., nn.Module], snr_db: Callable[[Any, Any], float]
 ) -> None:

@@ -216,6 +216,14 @@ def test_dynamic_ranges_are_those_of_the_very_tensor() -> None:
     assert fake(torch.empty(0, 4)).shape == (0, 4)
 
 
+def test_dynamic_ranges_may_have_a_least_step() -> None:
+    fake, x = DynamicFakeQuantize(0.5), torch.tensor([-0.4, 0.2, 0.3, 20.0])
+    assert fake(x).tolist() == [-0.5, 0, 0.5, 20]
+    assert torch.equal(fake(torch.zeros(3)), torch.zeros(3))
+    exact = torch.tensor([0.0, 255.0, 100.0])
+    assert torch.equal(fake(exact), exact), "a range that is wide enough is as it was"
+
+
 @pytest.mark.parametrize("learned", [False, True])
 def test_half_precision_stays_what_it_is(learned: bool) -> None:
     x = _values(2, 30).bfloat16().requires_grad_()

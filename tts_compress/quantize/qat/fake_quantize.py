@@ -127,14 +127,27 @@ class ActivationFakeQuantize(FakeQuantize):
 
 
 class DynamicFakeQuantize(FakeQuantize):
-    """8 bits in the range of the very tensor that is rounded; there is nothing to observe."""
+    """8 bits in the range of the very tensor that is rounded; there is nothing to observe.
+
+    Args:
+        least_step: Codes are never closer to each other than this.
+    """
+
+    def __init__(self, least_step: float = 0.0) -> None:
+        super().__init__()
+        self.least_step = least_step
 
     def forward(self, values: Tensor) -> Tensor:
         """Return values, rounded or not, in their own type."""
         if not self.fake_quant_enabled[0] or not values.numel():
             return values
-        low, high = torch.aminmax(values.detach())
-        return _round_affine(values, low.double(), high.double(), 0)
+        low, high = (end.double() for end in torch.aminmax(values.detach()))
+        if self.least_step:
+            span = high.clamp(min=0) - low.clamp(max=0)
+            least = self.least_step * 255
+            stretch = torch.where(span > 0, least / span, 1).clamp(min=1)
+            low, high = low * stretch, high * stretch
+        return _round_affine(values, low, high, 0)
 
 
 class WeightFakeQuantize(FakeQuantize):

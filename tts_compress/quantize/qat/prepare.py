@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 __all__ = ["PreparedModule", "QATOptions", "own_tensors", "prepare_qat"]
 
 _TRAINED = frozenset({"int8", "int4"})
+_LEAST_STEP_OF_LINEAR = 6.1e-5
+"""torch's dynamic kernels for linear layers round no finer; its name there is
+SMALL_SCALE_THRESHOLD."""
+
 _KEPT = frozenset({"float32", "float16", "bfloat16"})
 
 
@@ -206,7 +210,8 @@ class _Swap:
         if decision.activations == "none":
             return None
         if decision.activations == "dynamic":
-            return DynamicFakeQuantize()
+            is_linear = decision.operator == "Linear"
+            return DynamicFakeQuantize(_LEAST_STEP_OF_LINEAR if is_linear else 0.0)
         return ActivationFakeQuantize(self._observer(), learned=self.options.learn_ranges)
 
     def _observer(self) -> Observer:
