@@ -101,6 +101,16 @@ def test_small_part_of_a_large_tensor_is_written_alone(
     assert (tmp_path / "out.ckpt").stat().st_size < 100_000
 
 
+def test_marks_of_v1_and_v2_give_way_to_the_tensors(
+    write_model: Callable[..., tuple[Path, Path]],
+) -> None:
+    """As upstream does, which goes on by the number of symbols."""
+    for version, mark in (("v1", b"01"), ("v2", b"00")):
+        path = write_model(version)[1]
+        path.write_bytes(mark + path.read_bytes()[2:])
+        assert peek_version(path) == read_sovits(path).version == version
+
+
 def test_settings_object_of_upstream_is_read(
     tmp_path: Path,
     save_official: Callable[..., Path],

@@ -112,7 +112,7 @@ def sovits_version(
         ModelError: The tensors are not those of a synthesizer, or of another than the mark says.
     """
     stated = [mark.version, model.get("version")]
-    accepted = _possible(where, shapes, is_lora=mark.is_lora)
+    accepted = _possible(where, shapes)
     found = next((version for version in stated if version in accepted), None) or accepted[0]
     if mark.version is not None and not _agree(mark.version, found):
         raise ModelError(
@@ -154,11 +154,9 @@ def uses_vocoder(version: str) -> bool:
     return version in {"v3", "v4"}
 
 
-def _possible(
-    where: str, shapes: Mapping[str, tuple[int, ...]], *, is_lora: bool
-) -> tuple[str, ...]:
+def _possible(where: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
     """Return the versions that tensors can be of, first the one to take where nothing tells."""
-    if is_lora or any(name.startswith("cfm.") for name in shapes):
+    if any(name.startswith("cfm.") for name in shapes):
         return ("v3", "v4")  # the same networks, at other rates
     symbols = shapes.get(_SYMBOLS, ())[:1]
     channels = shapes.get(_DECODER, ())[:1]
