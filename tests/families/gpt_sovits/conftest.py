@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -192,8 +193,7 @@ def _write_sovits(official: Official, folder: Path, version: str, changes: dict[
 
 def _write_encoders(folder: Path) -> None:
     """Write the text and the speech encoder; their outer widths are fixed by the synthesizer's."""
-    import transformers
-
+    transformers = importlib.import_module("transformers")
     bert = transformers.BertConfig(
         vocab_size=400,
         hidden_size=1024,

@@ -53,7 +53,9 @@ def test_a_component_learns_from_the_original(tiny: GptSovitsModel, index: int) 
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        rounded = compress(tiny, "int8-weight-only").root()
+        small = compress(tiny, "int8-weight-only")
+    assert isinstance(small, Distillable)
+    rounded = small.root()
     student: Any = share(tiny.root()).requires_grad_()
     lost = distance(objective, call_module(rounded, objective, calls[0]), calls[0].output)
     assert float(lost) > 1e-9
@@ -63,6 +65,7 @@ def test_a_component_learns_from_the_original(tiny: GptSovitsModel, index: int) 
             parameter.add_(torch.randn_like(parameter), alpha=0.02)
     outputs = compared_outputs(objective, call_module(student, objective, calls[0]))
     assert all(torch.isfinite(output).all() for output in outputs)
-    distance(objective, call_module(student, objective, calls[0]), calls[0].output).backward()
+    loss: Any = distance(objective, call_module(student, objective, calls[0]), calls[0].output)
+    loss.backward()
     reached = [p for p in module.parameters() if p.grad is not None and p.grad.abs().max() > 0]
     assert len(reached) > 0.6 * len(list(module.parameters()))

@@ -10,7 +10,7 @@ from tts_compress.errors import ModelError
 from tts_compress.models.torch_noise import paired_noise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tts_compress.models.gpt_sovits.package import Official
 
@@ -28,6 +28,13 @@ _CONFIG = {
         "EOS": 1024,
     }
 }
+
+
+@pytest.fixture
+def no_gradients() -> Iterator[None]:
+    """Run a test as upstream runs its loops."""
+    with torch.no_grad():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +94,7 @@ _SETTINGS = {"top_k": 15, "top_p": 1, "temperature": 1.0, "early_stop_num": 40}
         ("infer_panel_naive_batched", (12,), False),  # no example to follow
     ],
 )
-@torch.no_grad()
+@pytest.mark.usefixtures("no_gradients")
 def test_every_loop_of_upstream_says_the_same(
     scripted: Any,
     opened: Any,
@@ -115,7 +122,7 @@ def _make_ends_likely(_module: Any, _inputs: Any, scores: Any) -> Any:
     return scores
 
 
-@torch.no_grad()
+@pytest.mark.usefixtures("no_gradients")
 def test_texts_that_end_leave_their_batch(scripted: Any, opened: Any) -> None:
     """Upstream then takes the rows that go on out of keys and values."""
     counts = []
@@ -130,7 +137,7 @@ def test_texts_that_end_leave_their_batch(scripted: Any, opened: Any) -> None:
     assert len(set(counts[0][0])) > 1
 
 
-@torch.no_grad()
+@pytest.mark.usefixtures("no_gradients")
 def test_outputs_agree_step_by_step_beyond_the_first_room(scripted: Any, opened: Any) -> None:
     torch.manual_seed(3)
     text, steps = torch.randn(1, 20, 64), torch.randn(300, 1, 1, 64)
@@ -148,7 +155,7 @@ def test_outputs_agree_step_by_step_beyond_the_first_room(scripted: Any, opened:
         torch.testing.assert_close(states[1][0], states[0][0], rtol=0, atol=1e-5)
 
 
-@torch.no_grad()
+@pytest.mark.usefixtures("no_gradients")
 def test_scores_of_given_tokens_are_those_of_the_steps(opened: Any) -> None:
     phones, bert = torch.randint(0, 732, (1, 11)), torch.randn(1, 1024, 11)
     found: list[Any] = []
@@ -166,7 +173,7 @@ def test_scores_of_given_tokens_are_those_of_the_steps(opened: Any) -> None:
     torch.testing.assert_close(scores[9 : 9 + len(steps)], steps, rtol=1e-4, atol=1e-4)
 
 
-@torch.no_grad()
+@pytest.mark.usefixtures("no_gradients")
 def test_what_is_exchanged_is_heard(scripted: Any, opened: Any) -> None:
     """In upstream's own object nothing of it is: the scripted blocks hold the old tensors."""
     text = torch.randn(1, 6, 64)

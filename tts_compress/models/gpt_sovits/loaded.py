@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.models.gpt_sovits.settings import SETTINGS, read_settings
+from tts_compress.models.gpt_sovits.settings import SETTINGS, read_settings, sample_rate_of
 from tts_compress.models.gpt_sovits.source import WEIGHTS
+from tts_compress.models.gpt_sovits.weights import read_sovits
 
 if TYPE_CHECKING:
     from torch import nn
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from tts_compress.models.gpt_sovits.settings import GptSovitsSettings
     from tts_compress.models.gpt_sovits.source import GptSovitsSource
 
-__all__ = ["Loaded", "load_source"]
+__all__ = ["Loaded", "load_source", "peek_sample_rate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,19 @@ class Loaded:
 
     is_on_disk: bool = True
     """Whether the files hold what `root` is."""
+
+
+def peek_sample_rate(source: GptSovitsSource) -> int:
+    """Return how many samples per second a model speaks, Hz; weights are not read.
+
+    Raises:
+        ModelError: Its settings cannot be read or state none.
+    """
+    if source.directory is not None:
+        return read_settings(source.directory / SETTINGS).sample_rate
+    assert source.stated is not None, "a model that is no artifact is in upstream's files"
+    config = read_sovits(source.stated.sovits, mapped=True).config
+    return sample_rate_of(source.version, config)
 
 
 def load_source(source: GptSovitsSource) -> Loaded:

@@ -10,6 +10,7 @@ from tts_compress.artifact import MANIFEST_NAME, atomic_directory, with_files
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt
 from tts_compress.models.gpt_sovits.components import ROLES
+from tts_compress.models.gpt_sovits.loaded import load_source, peek_sample_rate
 from tts_compress.models.gpt_sovits.reference import check_recording, write_prompt
 from tts_compress.models.gpt_sovits.settings import SETTINGS
 from tts_compress.models.gpt_sovits.source import WEIGHTS
@@ -62,6 +63,7 @@ class GptSovitsModel:
         self._options = options
         self._loaded = loaded
         self._speech: GptSovitsSpeech | None = None
+        self._sample_rate: int | None = None
 
     @property
     def spec(self) -> str:
@@ -96,7 +98,9 @@ class GptSovitsModel:
     @property
     def sample_rate(self) -> int:
         """Samples per second, Hz."""
-        return self.settings.sample_rate
+        if self._sample_rate is None:
+            self._sample_rate = peek_sample_rate(self._source)
+        return self._sample_rate
 
     @property
     def tts(self) -> Any:
@@ -294,8 +298,6 @@ class GptSovitsModel:
 
     def _load(self) -> Loaded:
         if self._loaded is None:
-            from tts_compress.models.gpt_sovits.loaded import load_source
-
             self._loaded = load_source(self._source)
         return self._loaded
 

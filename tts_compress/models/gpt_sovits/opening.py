@@ -27,8 +27,8 @@ def open_gpt_sovits(location: str, spec: str) -> GptSovitsModel:
     Args:
         location: Upstream's `tts_infer.yaml`, the paths of a T2S and a SoVITS model with a comma
             between, or an artifact's folder; `?text_lang=en&top_k=5` behind it sets options of
-            `GptSovitsOptions`. A `reference.wav` and `reference.txt` beside the first file are the
-            recording to speak by and what is said in it.
+            `GptSovitsOptions`. A `reference.wav` and `reference.txt` beside the configuration or
+            the T2S model are the recording to speak by and what is said in it.
         spec: What the user named the model by.
 
     Raises:
@@ -43,7 +43,9 @@ def open_gpt_sovits(location: str, spec: str) -> GptSovitsModel:
         opened = open_gpt_sovits_artifact(folder, spec, read_manifest(folder))
         return opened.with_options(opened.options.changed(given, repr(spec)))
     source = open_source(place, spec)
-    return GptSovitsModel(source, options=options, prompt=_prompt_in(folder.parent))
+    assert source.stated is not None, "it is no artifact"
+    beside = folder if folder.is_file() else source.stated.t2s  # of a pair, the T2S model
+    return GptSovitsModel(source, options=options, prompt=_prompt_in(beside.parent))
 
 
 def open_gpt_sovits_artifact(directory: Path, spec: str, manifest: Manifest) -> GptSovitsModel:

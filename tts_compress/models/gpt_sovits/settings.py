@@ -10,6 +10,7 @@ from tts_compress.errors import ModelError
 from tts_compress.models.gpt_sovits.versions import VERSIONS, is_pro, uses_vocoder
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "GptSovitsSettings",
     "VocoderRates",
     "read_settings",
+    "sample_rate_of",
     "v4_vocoder",
     "vocoder_rates",
 ]
@@ -116,15 +118,28 @@ class GptSovitsSettings:
     @property
     def sample_rate(self) -> int:
         """Samples per second of what is spoken, Hz."""
-        rates = vocoder_rates(self.version)
-        rate = self.sovits["data"].get("sampling_rate") if rates is None else rates.sr
-        if not isinstance(rate, int) or rate <= 0:
-            raise ModelError(f"the SoVITS model states the sampling rate {rate!r}, not Hz")
-        return rate
+        return sample_rate_of(self.version, self.sovits)
 
     def to_json(self) -> str:
         """Return them as stable, readable JSON."""
         return json.dumps(asdict(self), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def sample_rate_of(version: str, sovits: Mapping[str, Any]) -> int:
+    """Return how many samples per second a version speaks, Hz.
+
+    Args:
+        version: One of `VERSIONS`.
+        sovits: Settings of the synthesizer, with the section `data`.
+
+    Raises:
+        ModelError: They state none.
+    """
+    rates = vocoder_rates(version)
+    rate = sovits["data"].get("sampling_rate") if rates is None else rates.sr
+    if not isinstance(rate, int) or rate <= 0:
+        raise ModelError(f"the SoVITS model states the sampling rate {rate!r}, not Hz")
+    return rate
 
 
 def read_settings(path: Path) -> GptSovitsSettings:
