@@ -21,7 +21,7 @@ from benchmarks.gpu.contestants import CONTESTANTS, prepare_contestant
 from benchmarks.gpu.probe import CudaProbe, held_bytes
 from benchmarks.gpu.report import describe_results, file_stem, write_markdown
 from benchmarks.gpu.run import Choice, Measured, Result, bench_network
-from benchmarks.networks.architectures import Network
+from benchmarks.networks.network import Network
 from tts_compress.errors import EvaluationError, MissingExtraError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tts_compress.recipe import find_recipe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from benchmarks.networks.architectures import Network
+    from benchmarks.networks.network import Network
 
 __all__ = ["CONTESTANTS", "Contestant", "Prepared", "prepare_contestant"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from benchmarks.gpu.contestants import Prepared
     from benchmarks.gpu.probe import Probe
-    from benchmarks.networks.architectures import Network
+    from benchmarks.networks.network import Network
 
 __all__ = ["Choice", "Measured", "Result", "bench_network"]
 

@@ -15,7 +15,7 @@ from benchmarks.networks.run import Choice, bench_network
 from benchmarks.networks.table import print_table
 from tts_compress.artifact import write_text_atomically
 from tts_compress.environment import describe_environment
-from tts_compress.errors import MissingExtraError, TTSCompressError
+from tts_compress.errors import MissingExtraError, ModelError, TTSCompressError
 from tts_compress.terminal import show
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in options.networks or NETWORKS:
             try:
                 result = bench_network(name, choice)
-            except MissingExtraError as error:
+            except (MissingExtraError, ModelError) as error:
                 if options.networks:
                     raise
                 show(f"{name}: skipped: {error}")
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Time whole networks in torch: FP32, peers and schemes, in turns.",
     )
     add = parser.add_argument
-    add("--networks", nargs="+", choices=NETWORKS, help="those whose package is installed")
+    add("--networks", nargs="+", choices=NETWORKS, help="those that can be built here")
     add("--schemes", nargs="*", choices=_SCHEMES, default=_SCHEMES, metavar="SCHEME")
     add("--peers", nargs="*", choices=PEERS, metavar="PEER", help="instead of all")
     add("--compiled", action="store_true", help=f"also {' and '.join(COMPILED)}: minutes")

@@ -3,56 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from tts_compress.errors import ModelError
-from tts_compress.evaluate.torch_runtime import find_blocks
+from benchmarks.networks.clones import ns2_estimator, sovits_decoder, t2s_decoder
+from benchmarks.networks.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NETWORKS", "Network", "find_network"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
-    """How a network is built, under its component's name for the recipes, and called."""
-
-    name: str
-    family: str
-    summary: str
-    make: Callable[[], nn.Module]
-    """Builds it with random weights."""
-
-    call: Callable[[nn.Module], Callable[[], torch.Tensor]]
-    """Returns what runs a root of this kind once, after what is not timed is prepared."""
-
-    blocks: Callable[[nn.Module], list[nn.Module]] = find_blocks
-    """Returns the parts that a compiler translates one by one."""
-
-    def root(self) -> nn.Module:
-        """Return it with seeded weights, all of which matter."""
-        torch.manual_seed(0)
-        root = self.make().eval()
-        _fill_zeros(root)
-        return root
-
-    def skeleton(self) -> nn.Module:
-        """Return it without memory for its weights, as loading builds it.
-
-        Raises:
-            ModelError: A package is not installed.
-        """
-        try:
-            accelerate = importlib.import_module("accelerate")
-        except ImportError as error:
-            raise ModelError("accelerate is not installed; pip install accelerate") from error
-        with accelerate.init_empty_weights(include_buffers=False):
-            return self.make().eval()
+__all__ = ["NETWORKS", "find_network"]
 
 
 def find_network(name: str) -> Network:
@@ -60,6 +22,7 @@ def find_network(name: str) -> Network:
 
     Raises:
         MissingExtraError: Its package is not installed.
+        ModelError: It runs from a clone, and none is named.
     """
     torch.manual_seed(1)  # of its inputs
     return NETWORKS[name]()
@@ -213,12 +176,7 @@ NETWORKS: dict[str, Callable[[], Network]] = {
     "vocos": _vocos,
     "parler-decoder": _parler_decoder,
     "dac": _dac,
+    "t2s-decoder": t2s_decoder,
+    "sovits-decoder": sovits_decoder,
+    "ns2-estimator": ns2_estimator,
 }
-
-
-@torch.no_grad()
-def _fill_zeros(root: nn.Module) -> None:
-    """Give values to what training begins with as zeros, so that every layer matters."""
-    for parameter in root.parameters():
-        if parameter.dim() > 1 and not parameter.any():
-            nn.init.normal_(parameter, std=0.02)

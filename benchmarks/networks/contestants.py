@@ -18,9 +18,9 @@ from tts_compress.targets import find_target
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.networks.architectures import Network
+    from benchmarks.networks.network import Network
 
-__all__ = ["COMPILED", "PEERS", "make_peer", "make_scheme"]
+__all__ = ["COMPILED", "OPENED", "PEERS", "make_peer", "make_scheme"]
 
 
 def make_scheme(network: Network, root: nn.Module, scheme: str) -> Converted:
@@ -40,6 +40,10 @@ def make_peer(network: Network, root: nn.Module, name: str) -> Callable[[], torc
 
 
 def _fp32(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
+    return (network.official or network.call)(root)
+
+
+def _opened(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
     return network.call(root)
 
 
@@ -98,11 +102,15 @@ def _compile(network: Network, root: nn.Module) -> nn.Module:
     return root
 
 
+OPENED = "fp32 opened"
+"""A network whose upstream form cannot be compressed, in the form that can; not yet compressed."""
+
 COMPILED = ("fp32 compiled", "torchao int8 compiled")
 """Those that take minutes to make."""
 
 PEERS: dict[str, Callable[[Network, nn.Module], Callable[[], torch.Tensor]]] = {
     "fp32": _fp32,
+    OPENED: _opened,
     "fp32 compiled": _compiled,
     "bf16 autocast": _autocast,
     "torch.ao dynamic": _torch_ao,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks.networks.architectures import find_network
-from benchmarks.networks.contestants import make_peer, make_scheme
+from benchmarks.networks.contestants import OPENED, make_peer, make_scheme
 from tts_compress.layers.checkpoint import stored_bytes, write_root
 from tts_compress.terminal import progress_bars
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from benchmarks.networks.architectures import Network
+    from benchmarks.networks.network import Network
     from tts_compress.artifact import LayerRecord
 
 __all__ = ["Choice", "Contestant", "Result", "Timing", "bench_network"]
@@ -89,6 +89,7 @@ def bench_network(name: str, choice: Choice) -> Result:
 
     Raises:
         MissingExtraError: Its package is not installed.
+        ModelError: It runs from a clone, and none is named.
     """
     network = find_network(name)
     root = network.root()
@@ -127,6 +128,8 @@ def _make(network: Network, root: nn.Module, choice: Choice) -> tuple[Runs, dict
     found: dict[str, Contestant] = {}
     with torch.inference_mode(), TemporaryDirectory() as folder:
         for name in choice.peers:
+            if name == OPENED and network.official is None:
+                continue  # it is FP32
             try:
                 runs[name] = make_peer(network, root, name)
                 runs[name]()

@@ -1,0 +1,169 @@
+"""Networks of the systems that run from the user's clone, at the sizes their authors publish."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from benchmarks.networks.network import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["ns2_estimator", "sovits_decoder", "t2s_decoder"]
+
+_CACHED = 200
+"""Positions before the step that is timed: a prompt, a text, and some seconds of speech."""
+
+_T2S = {
+    "hidden_dim": 512,
+    "embedding_dim": 512,
+    "head": 16,
+    "linear_units": 2048,
+    "n_layer": 24,
+    "vocab_size": 1025,
+    "phoneme_vocab_size": 732,
+    "dropout": 0,
+    "EOS": 1024,
+}
+
+
+_DECODER = (
+    "resblock",
+    "resblock_kernel_sizes",
+    "resblock_dilation_sizes",
+    "upsample_rates",
+    "upsample_initial_channel",
+    "upsample_kernel_sizes",
+    "gin_channels",
+)
+
+
+def t2s_decoder() -> Network:
+    """Return GPT-SoVITS' language model; FP32 is its scripted transformer.
+
+    Raises:
+        ModelError: No clone is named.
+        MissingExtraError: A package is not installed.
+    """
+    from tts_compress.models.gpt_sovits.decoder import open_decoder
+    from tts_compress.models.gpt_sovits.package import load_official
+
+    official = load_official()
+    prompt, step = torch.randn(1, _CACHED, 512), torch.randn(1, 1, 512)
+    # Text sees text, speech what was before it; here everything counts as speech.
+    hidden = torch.ones(_CACHED, _CACHED, dtype=torch.bool).triu(1).expand(1, 16, -1, -1)
+
+    def make() -> nn.Module:
+        with official.running():
+            decoder = official.t2s.Text2SemanticDecoder(config={"model": _T2S})
+        # It holds the very tensors that the opened decoder has as parameters.
+        scripted = decoder.t2s_transformer
+        root = nn.ModuleDict({"t2s": open_decoder(decoder)})
+        vars(root)["scripted"] = scripted
+        return root
+
+    def as_upstream(root: nn.Module) -> Callable[[], torch.Tensor]:
+        transformer: Any = vars(root)["scripted"]
+        head: Any = root.get_submodule("t2s.ar_predict_layer")
+        _, keys, values = transformer.process_prompt(prompt, hidden)
+
+        def decode() -> torch.Tensor:
+            # Lists of their own: upstream puts the longer caches into those it is given.
+            found, *_ = transformer.decode_next_token(step, [*keys], [*values])
+            logits: torch.Tensor = head(found)
+            return logits
+
+        return decode
+
+    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
+        transformer: Any = root.get_submodule("t2s.t2s_transformer")
+        head: Any = root.get_submodule("t2s.ar_predict_layer")
+        _, keys, values = transformer.process_prompt(prompt, hidden)
+
+        def decode() -> torch.Tensor:
+            keys.length = values.length = _CACHED
+            found, *_ = transformer.decode_next_token(step, keys, values)
+            logits: torch.Tensor = head(found)
+            return logits
+
+        return decode
+
+    summary = f"GPT-SoVITS v2: one token of the language model, {_CACHED} positions in the cache"
+    return Network(
+        name="t2s-decoder",
+        family="gpt-sovits",
+        summary=summary,
+        make=make,
+        call=call,
+        official=as_upstream,
+    )
+
+
+def sovits_decoder() -> Network:
+    """Return the decoder of GPT-SoVITS v2's synthesizer, with weight norm as upstream runs it.
+
+    Raises:
+        ModelError: No clone is named.
+        MissingExtraError: A package is not installed.
+    """
+    from tts_compress.models.gpt_sovits.package import load_official
+
+    official = load_official()
+    settings = official.checkout.root / "GPT_SoVITS/configs/s2.json"
+    stated = json.loads(settings.read_text("utf-8"))["model"]
+    arch = {name: stated[name] for name in _DECODER}
+    latent, style = torch.randn(1, 192, 200), torch.randn(1, 512, 1)
+
+    def make() -> nn.Module:
+        with official.running():
+            decoder = official.inference.Generator(stated["inter_channels"], **arch)
+        return nn.ModuleDict({"vits": nn.ModuleDict({"dec": decoder})})
+
+    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
+        decoder: Any = root.get_submodule("vits.dec")
+        return lambda: decoder(latent, g=style)
+
+    summary = "GPT-SoVITS v2: its synthesizer's decoder, 200 frames, 4 s of audio"
+    return Network(
+        name="sovits-decoder", family="gpt-sovits", summary=summary, make=make, call=call
+    )
+
+
+def ns2_estimator() -> Network:
+    """Return the diffusion estimator of NaturalSpeech2.
+
+    Raises:
+        ModelError: No clone is named.
+        MissingExtraError: A package is not installed.
+    """
+    from tts_compress.models.naturalspeech2.package import Official
+
+    official = Official()
+    stated = json.loads((official.clone / "config/ns2.json").read_text("utf-8"))
+    arch = SimpleNamespace(**stated["model"]["diffusion"]["wavenet"])
+    inputs = {
+        "x": torch.randn(1, 128, 375),
+        "x_mask": torch.ones(1, 375),
+        "cond": torch.randn(1, 375, 512),
+        "diffusion_step": torch.tensor([0.5]),
+        "spk_query_emb": torch.randn(1, 32, 512),
+    }
+
+    def make() -> nn.Module:
+        with official.running():
+            estimator = official.network.WaveNet(arch)
+        return nn.ModuleDict({"diffusion": nn.ModuleDict({"diff_estimator": estimator})})
+
+    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
+        estimator: Any = root.get_submodule("diffusion.diff_estimator")
+        return lambda: estimator(**inputs)
+
+    summary = "NaturalSpeech2: one step of the diffusion estimator, 375 frames, 5 s of audio"
+    return Network(
+        name="ns2-estimator", family="naturalspeech2", summary=summary, make=make, call=call
+    )

@@ -1,0 +1,75 @@
+"""The benchmark of whole networks: systems that are not there, and their upstream form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tts_compress.models.checkout import known_upstreams
+
+torch = pytest.importorskip("torch")
+
+from benchmarks.networks import __main__ as command  # noqa: E402
+from benchmarks.networks import architectures, run  # noqa: E402
+from benchmarks.networks.contestants import OPENED  # noqa: E402
+from benchmarks.networks.network import Network  # noqa: E402
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _no_clones(monkeypatch: pytest.MonkeyPatch) -> None:
+    for upstream in known_upstreams():
+        monkeypatch.delenv(upstream.variable, raising=False)
+
+
+@pytest.mark.parametrize("name", ["t2s-decoder", "sovits-decoder", "ns2-estimator"])
+def test_a_network_without_its_clone_is_skipped_unless_it_was_asked_for(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "NETWORKS", {name: architectures.NETWORKS[name]})
+    output = ["--output", str(tmp_path / "networks.json")]
+    assert command.main(output) == 0
+    assert f"{name}: skipped: " in capsys.readouterr().out
+    assert command.main([*output, "--networks", name]) == 2
+    assert "runs from a clone of its repository" in capsys.readouterr().err
+
+
+def _network(official: float | None) -> Network:
+    """A layer whose upstream form answers a factor of what it answers here."""
+
+    def call(root: Any) -> Any:
+        return lambda: root.linear(torch.ones(1, 4))
+
+    def as_upstream(root: Any) -> Any:
+        return lambda: official * call(root)()
+
+    return Network(
+        name="flute",
+        family="module",
+        summary="a flute",
+        make=lambda: torch.nn.ModuleDict({"linear": torch.nn.Linear(4, 4)}),
+        call=call,
+        official=None if official is None else as_upstream,
+    )
+
+
+@pytest.mark.parametrize("official", [None, 1.0, 1.1])
+def test_fp32_is_what_upstream_runs(
+    official: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(architectures.NETWORKS, "flute", lambda: _network(official))
+    choice = run.Choice(threads=(1,), rounds=1, peers=("fp32", OPENED), schemes=())
+    found = run.bench_network("flute", choice)
+    assert found.parameters == 20
+    if official is None:
+        assert [contestant.name for contestant in found.contestants] == ["fp32"]
+        return
+    fp32, opened = found.contestants
+    assert (fp32.name, opened.name) == ("fp32", OPENED)
+    assert fp32.timings[0].ratio_min == 1
+    # 1.1 against 1 is an error of a tenth of 1.1.
+    wanted = None if official == 1 else pytest.approx(20.83, abs=0.01)
+    assert opened.snr_db == wanted
