@@ -9,7 +9,7 @@ import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.cli import evaluate, export, gate, inspect, quantize, schemes, synthesize
+from tts_compress.cli import evaluate, export, gate, inspect, qat, quantize, schemes, synthesize
 from tts_compress.cli.arguments import BAD_USE, GOOD, INTERRUPTED
 from tts_compress.errors import TTSCompressError, TTSCompressWarning
 
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (quantize, evaluate, gate, synthesize, export, inspect, schemes):
+    for command in (quantize, qat, evaluate, gate, synthesize, export, inspect, schemes):
         command.add(commands)
     return parser
 

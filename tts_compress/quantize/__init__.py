@@ -12,6 +12,7 @@ from tts_compress.progress import Progress, Silent
 from tts_compress.quantize.calibration import is_feeds, open_calibration
 from tts_compress.quantize.onnx.convert import compress_graph
 from tts_compress.recipe import find_recipe
+from tts_compress.schemes import find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,7 +77,9 @@ def compress(
         model: A loaded model, a spec that `load` takes, or a bare ONNX graph: `onnx:` and its
             path, or just the path where `calibration` is an `.npz`. Or any torch module: the
             answer is one, too, and shares with it what was not compressed.
-        scheme: What to do; `tts-compress schemes` lists the names.
+        scheme: What to do; `tts-compress schemes` lists the names. `int8-qat` trains, with the
+            default options; `tts_compress.quantize.qat.compress` takes others, and goes on after
+            it was interrupted.
         recipe: A recipe's TOML file in the place of the shipped one, or a recipe that
             `find_recipe` gave and `model_copy` changed, for another target or format.
         calibration: A calibration set's name or TOML file, in the place of the recipe's; for a
@@ -93,6 +96,8 @@ def compress(
         QuantizationError: The model cannot be converted as the recipe promises.
     """
     progress = progress or Silent()
+    if find_scheme(scheme).trained:
+        return _train(model, scheme, recipe, calibration, seed, progress)
     if _is_module(model):
         from tts_compress.quantize.torch.compress import compress_module
 
@@ -112,6 +117,25 @@ def compress(
     if found.calibration is not None:
         data = open_calibration(loaded, found.calibration, calibration, seed=seed)
     return compress_graph(loaded, found, data, seed=seed, progress=progress)
+
+
+def _train(
+    model: Any, scheme: str, recipe: Any, calibration: Any, seed: int, progress: Progress
+) -> Model | nn.Module:
+    from tts_compress.quantize.qat.train.processes import require_packages
+
+    require_packages()
+    from tts_compress.quantize.qat.compress import Workplace, compress_trained
+    from tts_compress.quantize.qat.train.options import TrainingOptions
+
+    return compress_trained(
+        model,
+        scheme,
+        recipe=recipe,
+        calibration=calibration,
+        options=TrainingOptions(seed=seed),
+        workplace=Workplace(progress=progress),
+    )
 
 
 def _check_calibration(recipe: Recipe, calibration: Any) -> None:

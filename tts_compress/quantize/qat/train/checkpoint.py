@@ -93,6 +93,11 @@ class InFolder:
         except OSError as error:
             raise ArtifactError(f"cannot write '{self._path}': {error}") from error
 
+    def drop(self) -> None:
+        """Remove the file, if there is one."""
+        if self._writes:
+            self._path.unlink(missing_ok=True)
+
     def load(self) -> Snapshot | None:
         """Return what the file holds.
 

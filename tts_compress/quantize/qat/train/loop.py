@@ -60,6 +60,7 @@ def train(
     options: TrainingOptions,
     *,
     folder: Path | None = None,
+    restart: bool = False,
     progress: Progress,
 ) -> Trained:
     """Train a task's student in place.
@@ -71,6 +72,7 @@ def train(
         task: Whose student is as it was made, also to go on.
         options: Of the training.
         folder: For checkpoints and the log; made if it is not there. None keeps neither.
+        restart: Drop a checkpoint that is there.
         progress: Is told of every update.
 
     Raises:
@@ -83,10 +85,13 @@ def train(
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     with accelerated(options) as accelerator:
-        checkpoints: Checkpoints = InMemory()
+        checkpoints: InFolder | InMemory = InMemory()
         if folder is not None:
-            writes = accelerator.is_main_process
-            checkpoints = InFolder(folder, identity_of(task, options.identity()), writes=writes)
+            main = accelerator.is_main_process
+            checkpoints = InFolder(folder, identity_of(task, options.identity()), writes=main)
+            if restart:
+                checkpoints.drop()
+                accelerator.wait_for_everyone()
         with matmul_precision(options.matmul_precision, accelerator.device) as effect:
             training = _Training(task, Learner(task, options, accelerator), checkpoints, progress)
             trained = training.run(folder if accelerator.is_main_process else None, effect)

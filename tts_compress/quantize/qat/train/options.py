@@ -40,6 +40,13 @@ class TrainingOptions:
     learning_rate: float = 2e-4
     """Of AdamW at its highest, for one process; with several it is multiplied by their number."""
 
+    learned_ranges: bool = False
+    """Whether ranges of activations are learned, too; if not, they stay as observed."""
+
+    learned_scales: bool = False
+    """Whether scales of weights are learned, in torch modules; if not, they follow each channel's
+    peak."""
+
     range_learning_rate: float = 1e-3
     """The same for what is learned of ranges and scales: logarithms of factors."""
 

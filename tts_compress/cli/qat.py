@@ -1,0 +1,128 @@
+"""`tts-compress qat`: compress a model by training it to answer as before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tts_compress.cli.arguments import ANY_MODEL, GOOD, add_json
+from tts_compress.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from tts_compress.cli.arguments import Commands
+
+__all__ = ["add"]
+
+_NUMBERS: dict[str, tuple[type, str]] = {
+    "steps": (int, "updates of the weights"),
+    "batch-size": (int, "examples at a time"),
+    "accumulation": (int, "batches that make one update"),
+    "learning-rate": (float, "at its highest, for one process"),
+    "clip": (float, "largest norm of the gradients; 0 for any"),
+    "patience": (int, "looks at held-out examples without gain after which it ends; 0: never"),
+    "seed": (int, "of the noise and the order of examples"),
+    "threads": (int, "of torch on the processor"),
+}
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "qat", help="compress a model by training it to answer as before (hours, not seconds)"
+    )
+    parser.add_argument("model", help=ANY_MODEL)
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
+    parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own")
+    parser.add_argument(
+        "--texts",
+        metavar="SET",
+        help="what to learn from: a calibration set's name or TOML; for a bare graph an .npz",
+    )
+    for name, (kind, meaning) in _NUMBERS.items():
+        parser.add_argument(f"--{name}", type=kind, metavar="N", help=meaning)
+    parser.add_argument(
+        "--learned-ranges",
+        action="store_true",
+        default=None,
+        help="have ranges of activations learn, too",
+    )
+    parser.add_argument(
+        "--mixed-precision", choices=("no", "bf16", "fp16"), help="of the student's arithmetic"
+    )
+    parser.add_argument(
+        "--matmul-precision",
+        choices=("highest", "high", "medium"),
+        help="of FP32 products on hardware that has less: high is TF32, medium bfloat16",
+    )
+    parser.add_argument(
+        "--without-gain",
+        choices=("keep", "fail"),
+        help="what to do where nothing learned is better than quantization without training",
+    )
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "--resume", action="store_true", help="fail unless there is a checkpoint to go on from"
+    )
+    start.add_argument("--restart", action="store_true", help="drop the checkpoint that is there")
+    parser.add_argument("--force", action="store_true", help="replace an existing artifact")
+    add_json(parser)
+    parser.set_defaults(command=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from tts_compress.artifact import MANIFEST_NAME, check_replaceable, read_manifest
+    from tts_compress.models import open_model
+    from tts_compress.models.base import Model
+    from tts_compress.quantize.calibration import is_feeds
+    from tts_compress.quantize.qat.train.processes import is_main_process, require_packages
+    from tts_compress.terminal import human_bytes, progress_bars, show, show_json
+
+    require_packages()
+    from tts_compress.quantize.qat.compress import Workplace, compress_trained
+    from tts_compress.quantize.qat.train.checkpoint import CHECKPOINT_NAME
+    from tts_compress.quantize.qat.train.options import TrainingOptions
+
+    check_replaceable(options.output, MANIFEST_NAME, force=options.force)
+    folder = options.output.with_name(f"{options.output.name}.training")
+    if options.resume and not (folder / CHECKPOINT_NAME).is_file():
+        raise ArtifactError(f"'{folder}' holds no checkpoint to go on from; leave --resume out")
+    settings = TrainingOptions(**_given(options))
+    model = open_model(options.model, bare=is_feeds(options.texts))
+    with progress_bars() as progress:
+        workplace = Workplace(folder=folder, restart=options.restart, progress=progress)
+        small = compress_trained(
+            model,
+            recipe=options.recipe,
+            calibration=options.texts,
+            options=settings,
+            workplace=workplace,
+        )
+    if not is_main_process():
+        return GOOD
+    assert isinstance(small, Model), "what is named on a command line is no module"
+    directory = small.save(options.output, force=options.force)
+    manifest = read_manifest(directory)
+    assert manifest.training is not None
+    before, after = (sum(t.values()) for t in (manifest.training.before, manifest.training.after))
+    sizes = manifest.source.size_bytes, manifest.size_bytes
+    if options.json:
+        losses = {"loss_before": before, "loss_after": after, "steps": manifest.training.steps}
+        bytes_ = {"reference_bytes": sizes[0], "candidate_bytes": sizes[1]}
+        show_json({"artifact": str(directory), "log": str(folder), **losses, **bytes_})
+        return GOOD
+    show(f"{human_bytes(sizes[0])} → {human_bytes(sizes[1])}")
+    show(
+        f"loss on held-out examples {before:.4g} → {after:.4g}, by {manifest.training.steps} steps"
+    )
+    show(f"artifact: {directory}", f"log and checkpoint: {folder}")
+    return GOOD
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the training's options that were named; the others have their defaults."""
+    names = [name.replace("-", "_") for name in _NUMBERS]
+    names += ["learned_ranges", "mixed_precision", "matmul_precision", "without_gain"]
+    found = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
