@@ -24,6 +24,7 @@ __all__ = [
     "LayerRecord",
     "Manifest",
     "Source",
+    "TrainingRecord",
     "atomic_directory",
     "check_replaceable",
     "read_manifest",
@@ -73,6 +74,23 @@ class CalibrationRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRecord:
+    """How a compressed model learned to answer as its original does."""
+
+    steps: int
+    """Updates of the weights."""
+
+    seed: int
+    """Of the order of examples, and of the noise they were recorded with."""
+
+    before: dict[str, float]
+    """Terms of the loss on examples that were held out, of post-training quantization."""
+
+    after: dict[str, float]
+    """The same of what was learned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """Everything that is known about how an artifact came to be; holds no time stamps."""
 
@@ -90,6 +108,9 @@ class Manifest:
     target: dict[str, Any] | None = None
     """The processor it is made for, and with which of the equivalent kernels, by what figures;
     None where nothing computes in integers."""
+
+    training: TrainingRecord | None = None
+    """How it learned; None where nothing was trained."""
 
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 of every other file of the artifact, by name."""

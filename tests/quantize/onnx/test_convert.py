@@ -13,6 +13,7 @@ from tts_compress.calibrate.collect import collect
 from tts_compress.calibrate.histogram import choose_range
 from tts_compress.errors import QuantizationError
 from tts_compress.models.onnx_session import open_session
+from tts_compress.quantize.onnx.conversion import Conversion
 from tts_compress.quantize.onnx.convert import convert
 from tts_compress.quantize.onnx.count import count_fused, count_operators
 from tts_compress.quantize.onnx.decisions import count_decisions
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from tts_compress.quantize.onnx.decisions import Decision
     from tts_compress.quantize.onnx.graph import GraphEditor
+    from tts_compress.quantize.onnx.static import Range
 
     Decided = Callable[..., tuple[onnx.ModelProto, list[Decision]]]
     Snr = Callable[[Any, Any], float]
@@ -48,7 +50,16 @@ def _convert(graph: onnx.ModelProto, decisions: list[Decision], signal: Any) -> 
     wanted = observed_tensors(graph, decisions)
     seen = collect(graph, wanted, [{"x": signal}, {"x": signal[:, :, :9]}])
     ranges = {name: choose_range(seen[name], Calibration(observer="minmax")) for name in wanted}
-    return convert(graph, decisions, ranges, find_target("x86-vnni"))
+    return _finish(graph, decisions, ranges)
+
+
+def _finish(
+    graph: onnx.ModelProto, decisions: list[Decision], ranges: dict[str, Range]
+) -> onnx.ModelProto:
+    target = find_target("x86-vnni")
+    return convert(
+        Conversion(graph=graph, decisions=tuple(decisions), ranges=ranges, target=target)
+    )
 
 
 def _run(model: onnx.ModelProto, signal: Any) -> Any:
@@ -121,7 +132,7 @@ def test_weight_that_was_not_converted_is_found(
 def test_tensor_without_a_range_is_named(decided: Decided) -> None:
     graph, decisions = decided(_STATIC)
     with pytest.raises(QuantizationError, match="calibration saw no values of 'x'"):
-        convert(graph, decisions, {}, find_target("x86-vnni"))
+        _finish(graph, decisions, {})
 
 
 def test_weight_beyond_half_precision_is_refused(decided: Decided, chain: onnx.ModelProto) -> None:
@@ -132,7 +143,7 @@ def test_weight_beyond_half_precision_is_refused(decided: Decided, chain: onnx.M
     for activations in ("float16", "none"):
         graph, decisions = decided({"weights": "float16", "activations": activations})
         with pytest.raises(QuantizationError, match="beyond float16"):
-            convert(graph, decisions, {}, find_target("x86-vnni"))
+            _finish(graph, decisions, {})
 
 
 def test_input_graph_is_not_changed(decided: Decided, signal: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tts_compress.errors import QuantizationError
+from tts_compress.quantize.onnx.conversion import Conversion
 from tts_compress.quantize.onnx.convert import convert
 from tts_compress.quantize.onnx.count import count_operators
 from tts_compress.quantize.onnx.decisions import count_decisions, decide
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Decided = Callable[..., tuple[onnx.ModelProto, list[Any]]]
+
+
+def _conversion(graph: onnx.ModelProto, decisions: list[Any]) -> Conversion:
+    return Conversion(
+        graph=graph, decisions=tuple(decisions), ranges={}, target=find_target("x86-vnni")
+    )
 
 
 def test_first_rule_that_can_decides(decided: Decided) -> None:
@@ -128,9 +135,7 @@ def test_product_with_a_stack_of_matrices_is_left_alone(
     chain.graph.initializer.extend([*weights, stack])
     graph, decisions = decided({"activations": "dynamic"}, {})
     assert {d.module: d.weights for d in decisions}["net.matrix"] == "float32"
-    assert count_decisions(decisions) == count_operators(
-        convert(graph, decisions, {}, find_target("x86-vnni"))
-    )
+    assert count_decisions(decisions) == count_operators(convert(_conversion(graph, decisions)))
 
 
 def test_convolution_with_a_computed_bias_is_left_alone(
@@ -141,9 +146,7 @@ def test_convolution_with_a_computed_bias_is_left_alone(
     chain.graph.node[2].input[2] = "shift"
     graph, decisions = decided({"activations": "dynamic", "operators": ("Conv",)}, {})
     assert {d.module: d.weights for d in decisions}["net.two"] == "float32"
-    assert count_decisions(decisions) == count_operators(
-        convert(graph, decisions, {}, find_target("x86-vnni"))
-    )
+    assert count_decisions(decisions) == count_operators(convert(_conversion(graph, decisions)))
 
 
 def test_small_table_is_left_alone(decided: Decided, chain: onnx.ModelProto) -> None:
@@ -155,9 +158,7 @@ def test_small_table_is_left_alone(decided: Decided, chain: onnx.ModelProto) -> 
     chain.graph.output.append(helper.make_tensor_value_info("z", 1, ["b", "t", 8]))
     graph, decisions = decided({"activations": "dynamic"}, {})
     assert {d.module: d.weights for d in decisions}["net.emb"] == "float32"
-    assert count_decisions(decisions) == count_operators(
-        convert(graph, decisions, {}, find_target("x86-vnni"))
-    )
+    assert count_decisions(decisions) == count_operators(convert(_conversion(graph, decisions)))
 
 
 @pytest.mark.parametrize(
