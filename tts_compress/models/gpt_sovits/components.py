@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ROLES"]
+__all__ = ["NAMED_CALLS", "ROLES"]
 
 ROLES = {
     "bert": "text encoder (Chinese)",
@@ -22,3 +22,10 @@ ROLES = {
     "vocoder": "vocoder",
 }
 """In the order data flows; which there are depends on the version."""
+
+NAMED_CALLS = {
+    "t2s": ("t2s.infer_panel_batch_infer", "t2s.infer_panel_naive_batched"),
+    "vits.cfm": ("vits.cfm.inference",),
+    "sv": ("sv.forward3",),
+}
+"""Methods that upstream calls on components, by component."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tts_compress.artifact import MANIFEST_NAME, atomic_directory, with_files
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt
-from tts_compress.models.gpt_sovits.components import ROLES
+from tts_compress.models.gpt_sovits.components import NAMED_CALLS, ROLES
 from tts_compress.models.gpt_sovits.loaded import load_source, peek_sample_rate
 from tts_compress.models.gpt_sovits.reference import check_recording, write_prompt
 from tts_compress.models.gpt_sovits.settings import SETTINGS
@@ -133,6 +133,11 @@ class GptSovitsModel:
         from tts_compress.models.gpt_sovits.distillation import find_objectives
 
         return find_objectives(self.settings)
+
+    def named_calls(self) -> Mapping[str, tuple[str, ...]]:
+        """Return what upstream calls the components by, where that is not the module itself."""
+        there = self.components()
+        return {name: methods for name, methods in NAMED_CALLS.items() if name in there}
 
     def with_prompt(self, prompt: Prompt) -> GptSovitsModel:
         """Return this model with another recording, or another text of the same one.
