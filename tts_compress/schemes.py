@@ -17,6 +17,9 @@ class Scheme:
     summary: str
     """One line for people choosing."""
 
+    trained: bool = False
+    """Whether the model learns, which takes longer than compressing it."""
+
 
 SCHEMES = (
     Scheme(
@@ -30,6 +33,11 @@ SCHEMES = (
     Scheme(
         name="int8-dynamic",
         summary="INT8 weights, activations rounded with ranges found at run time",
+    ),
+    Scheme(
+        name="int8-qat",
+        summary="as int8, trained to answer as the original does; no recordings are needed",
+        trained=True,
     ),
     Scheme(
         name="int8-weight-only",

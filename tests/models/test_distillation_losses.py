@@ -137,3 +137,24 @@ def test_equal_outputs_have_no_distance_and_teachers_no_gradient(kind: Any) -> N
 def test_what_cannot_be_compared_is_refused(make: Callable[[], Any], says: str) -> None:
     with pytest.raises(TTSCompressError, match=says):
         make()
+
+
+def test_log_mel_counts_loudness_in_nats_and_no_hiss() -> None:
+    time = torch.arange(16_000) / 16_000
+    voice = (0.3 * torch.sin(2 * torch.pi * 440 * time))[None, None]
+    assert float(losses.log_mel_loss(voice, voice, sample_rate=16_000)) == 0
+    noise = torch.randn(voice.shape, generator=torch.Generator().manual_seed(0))
+    hiss = float(losses.log_mel_loss(voice + 1e-4 * noise, voice, sample_rate=16_000))
+    assert hiss < float(losses.log_mel_loss(voice + 1e-2 * noise, voice, sample_rate=16_000)) / 20
+    # Noise is in every band: all are half as loud.
+    quieter = losses.log_mel_loss(noise / 2, noise, sample_rate=16_000)
+    assert float(quieter) == pytest.approx(0.693, abs=0.001)
+
+
+def test_log_mel_takes_outputs_shorter_than_a_window_and_gives_gradients() -> None:
+    short = torch.randn(2, 1, 100, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    losses.log_mel_loss(short, torch.zeros(2, 1, 100), sample_rate=22_050).backward()  # type: ignore[no-untyped-call]
+    assert short.grad is not None
+    assert torch.isfinite(short.grad).all()
+    with pytest.raises(TTSCompressError, match="cannot be compared"):
+        losses.log_mel_loss(short, torch.zeros(2, 1, 99), sample_rate=22_050)

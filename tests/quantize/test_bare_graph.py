@@ -18,12 +18,13 @@ from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.quantize import compress
 from tts_compress.quantize.onnx.count import count_operators
 from tts_compress.recipe import find_recipe, schemes_of
+from tts_compress.schemes import find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_SCHEMES = schemes_of("onnx")
+_SCHEMES = [name for name in schemes_of("onnx") if not find_scheme(name).trained]
 _STATIC = ("int8", "int8-static")
 
 

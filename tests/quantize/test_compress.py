@@ -16,13 +16,14 @@ from tts_compress.models.base import GraphModel
 from tts_compress.quantize import compress
 from tts_compress.quantize.onnx.count import count_fused, count_operators
 from tts_compress.recipe import schemes_of
+from tts_compress.schemes import find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 _TEXTS = ("Yes.", "Good day.", "Hello there.", "Please call Stella. Ask her to bring these.")
-_SCHEMES = schemes_of("piper")
+_SCHEMES = [name for name in schemes_of("piper") if not find_scheme(name).trained]
 
 _IN_PLAIN_ONNXRUNTIME = """
 import sys, numpy, onnxruntime

@@ -1,0 +1,214 @@
+"""A graph's part in torch, rounded where and how its converted form is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch import nn
+
+from tts_compress.errors import QuantizationError
+from tts_compress.layers.base import Geometry
+from tts_compress.quantize.onnx.rewrite.graph import integers, real
+from tts_compress.quantize.qat.fake_quantize import (
+    ActivationFakeQuantize,
+    DynamicFakeQuantize,
+    WeightFakeQuantize,
+)
+from tts_compress.quantize.qat.graph.code_plan import SIGMOID, TANH, plan_codes
+from tts_compress.quantize.qat.graph.network import GraphNetwork
+from tts_compress.quantize.qat.graph.node import CodeProducts, NodeQuantizers
+from tts_compress.quantize.qat.graph.operators import read_tensor
+from tts_compress.quantize.qat.graph.pairs import ProductFakeQuantize, SumFakeQuantize
+from tts_compress.quantize.qat.graph.quantizers import (
+    FixedFakeQuantize,
+    GridOf,
+    SlopeFakeQuantize,
+    StoredFakeQuantize,
+)
+from tts_compress.quantize.qat.observers import HistogramObserver
+from tts_compress.quantize.qat.weight_format import WeightFormat
+
+if TYPE_CHECKING:
+    import onnx
+    from torch import Tensor
+
+    from tts_compress.quantize.onnx.conversion import Conversion
+    from tts_compress.quantize.onnx.decisions import Decision
+    from tts_compress.quantize.qat.graph.code_plan import CodePlan, Grid
+    from tts_compress.quantize.qat.graph.part import GraphPart
+    from tts_compress.recipe import Calibration
+
+__all__ = ["rounded_network"]
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
+_PAIRS = {"Add": SumFakeQuantize, "Mul": ProductFakeQuantize}
+
+_STORED = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def rounded_network(
+    conversion: Conversion,
+    part: GraphPart,
+    *,
+    calibration: Calibration,
+    learned_ranges: bool = False,
+) -> GraphNetwork:
+    """Return a part of a prepared graph that rounds as its converted form will.
+
+    Args:
+        conversion: What was decided and observed; not changed.
+        part: Of its graph.
+        calibration: How ranges are made of what observers see. They are off: ranges start as
+            post-training calibration chose them.
+        learned_ranges: Whether ranges go on by gradients.
+
+    Raises:
+        QuantizationError: Nothing in that part is rounded, or in a way that cannot be trained.
+    """
+    codes = plan_codes(conversion)
+    build = _Builder(conversion, codes, calibration, learned_ranges=learned_ranges)
+    roundings = {}
+    constants = {tensor.name: tensor for tensor in part.constants}
+    for node in part.nodes:
+        found = build.node(node, constants)
+        if found is not None:
+            roundings[node.output[0]] = found
+    if not any(rounding.weight is not None for rounding in roundings.values()):
+        raise QuantizationError(
+            "no weight of the part that is trained is rounded to integers; name its modules in "
+            "the recipe"
+        )
+    network = GraphNetwork(part, roundings=roundings, quantizers=build.quantizers)
+    for module in network.modules():
+        if isinstance(module, ActivationFakeQuantize):
+            module.observer_enabled.zero_()
+    return network
+
+
+class _Builder:
+    """Makes each quantizer once, when the first node needs it."""
+
+    def __init__(
+        self,
+        conversion: Conversion,
+        codes: CodePlan,
+        calibration: Calibration,
+        *,
+        learned_ranges: bool,
+    ) -> None:
+        self.quantizers: dict[str, nn.Module] = {}
+        self._conversion = conversion
+        self._codes = codes
+        self._calibration = calibration
+        self._learned = learned_ranges
+        self._decisions = {d.output: d for d in conversion.decisions if d.weight is not None}
+
+    def node(
+        self, node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]
+    ) -> NodeQuantizers | None:
+        """Return what is rounded where a node computes; None for nothing."""
+        made = node.output[0]
+        inputs: dict[int, nn.Module] = {
+            position: self._activation(name)
+            for position, name in self._codes.inputs.get(made, {}).items()
+        }
+        output = self._output(node)
+        decision = self._decisions.get(made)
+        if decision is None or decision.weights == "float32":
+            return NodeQuantizers(inputs=inputs, output=output) if inputs or output else None
+        assert decision.weight is not None
+        position = list(node.input).index(decision.weight)
+        if decision.activations == "float16":
+            raise QuantizationError(
+                f"module '{decision.module}' computes in float16, which is not trained; "
+                "give it integers in the recipe, or leave it outside of the part that is"
+            )
+        if decision.weights in _STORED:
+            kind = _STORED[decision.weights]
+            inputs[position] = self._keep(f"{made}.weight", StoredFakeQuantize(kind))
+            return NodeQuantizers(inputs=inputs, output=output)
+        if decision.activations == "dynamic":
+            inputs[0] = self._keep(f"{node.input[0]}.dynamic", DynamicFakeQuantize())
+        weight = read_tensor(constants[decision.weight])
+        quantizer = WeightFakeQuantize(self._form(node, decision, weight), weight)
+        self._keep(f"{made}.weight", quantizer)
+        return NodeQuantizers(
+            inputs=inputs,
+            weight=quantizer,
+            weight_position=position,
+            weight_type=torch.float64 if self._is_in_region(decision) else torch.float32,
+            products=self._products(node, decision),
+            output=output,
+        )
+
+    def _is_in_region(self, decision: Decision) -> bool:
+        return decision.activations == "static" and self._conversion.form == "qoperator"
+
+    def _form(self, node: onnx.NodeProto, decision: Decision, weight: Tensor) -> WeightFormat:
+        target = self._conversion.target
+        narrow = decision.activations == "static" or decision.label == "MatMul int8/dynamic"
+        limit = target.weight_limit if narrow and target is not None else 127
+        phases = None
+        if decision.activations == "static" and node.op_type == "ConvTranspose":
+            (stride,) = integers(node, "strides", [1])
+            phases = Geometry(operator="ConvTranspose1d", shape=tuple(weight.shape), stride=stride)
+        return WeightFormat(axis=decision.axis, limit=limit, phases=phases)
+
+    def _products(self, node: onnx.NodeProto, decision: Decision) -> CodeProducts | None:
+        if decision.activations != "static" or node.op_type == "MatMul":
+            return None
+        transposed = node.op_type == "ConvTranspose"
+        made = self._codes.grids.get(node.output[0])
+        return CodeProducts(
+            input=self._grid(self._codes.grids[node.input[0]]),
+            stride=integers(node, "strides", [1])[0] if transposed else 1,
+            skip=integers(node, "pads", [0, 0])[0] if transposed else 0,
+            output=None if made is None else self._grid(made),
+        )
+
+    def _output(self, node: onnx.NodeProto) -> nn.Module | None:
+        made = node.output[0]
+        if made in self._codes.outputs:
+            quantizer = self._activation(self._codes.outputs[made])
+            grids = [self._codes.grids.get(tensor) for tensor in node.input]
+            known = [self._grid(grid) for grid in grids if grid is not None]
+            pair = _PAIRS.get(node.op_type)
+            if pair is None or len(known) != 2:
+                return quantizer
+            assert isinstance(quantizer, ActivationFakeQuantize)
+            return self._keep(f"{made}.pair", pair(quantizer, *known))
+        if made not in self._codes.slopes:
+            return None
+        grid = self._grid(self._codes.slopes[made])
+        return self._keep(made, SlopeFakeQuantize(grid, real(node, "alpha", 0.01)))
+
+    def _grid(self, grid: Grid) -> GridOf:
+        return GridOf(quantizer=self._activation(grid.quantizer), factor=grid.factor)
+
+    def _activation(self, name: str) -> ActivationFakeQuantize | FixedFakeQuantize:
+        known = self.quantizers.get(name)
+        if isinstance(known, ActivationFakeQuantize | FixedFakeQuantize):
+            return known
+        if name == SIGMOID:
+            return self._keep(name, FixedFakeQuantize(1 / 255, 0))
+        if name == TANH:
+            return self._keep(name, FixedFakeQuantize(1 / 127, 127))
+        target = self._conversion.target
+        made = ActivationFakeQuantize(
+            HistogramObserver(self._calibration),
+            signed=target is not None and target.signed,
+            learned=self._learned,
+        )
+        ranges = self._conversion.ranges
+        parts = [
+            (ranges[share.tensor][0] * share.low, ranges[share.tensor][1] * share.high)
+            for share in self._codes.shares[name]
+        ]
+        made.set_limits((min(low for low, _ in parts), max(high for _, high in parts)))
+        return self._keep(name, made)
+
+    def _keep(self, name: str, module: _Module) -> _Module:
+        self.quantizers[name] = module
+        return module
