@@ -15,10 +15,11 @@ from tts_compress.models.naturalspeech2.config_file import merge, parse, read_co
 if TYPE_CHECKING:
     from pathlib import Path
 
-_LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+_TEXT = st.text() | st.sampled_from(["http://x", "/* y", "z */", ",]", ", }", '"//', "\\", "a,\n}"])
+_LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _TEXT
 _VALUES = st.recursive(
     _LEAVES,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXT, inner, max_size=4),
     max_leaves=12,
 )
 _SECTIONS = st.dictionaries(st.text(max_size=3), _VALUES, max_size=4)
