@@ -33,4 +33,4 @@ def test_identity_is_all_that_changes_results() -> None:
     usual = TrainingOptions()
     assert TrainingOptions(threads=2, checkpoint_every=7).identity() == usual.identity()
     for changes in ({"steps": 7}, {"seed": 1}, {"learning_rate": 1e-5}, {"learned_ranges": True}):
-        assert TrainingOptions(**changes).identity() != usual.identity()  # type: ignore[arg-type]
+        assert TrainingOptions(**changes).identity() != usual.identity()

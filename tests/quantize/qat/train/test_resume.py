@@ -30,7 +30,7 @@ def run(toy: Any) -> Callable[..., Trained]:
     """Return what trains the toy; `stop_at` ends it in the middle of that update."""
 
     def start(folder: Path | None, stop_at: int = 0, **changes: Any) -> Trained:
-        class Stopping(toy.Recorder):  # type: ignore[misc, name-defined]
+        class Stopping(toy.Recorder):  # type: ignore[misc]
             def advance(self, stage: str, done: int, total: int) -> None:
                 if stage == "train" and done == stop_at:
                     raise _Stopped

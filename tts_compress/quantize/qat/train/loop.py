@@ -185,6 +185,11 @@ class _Training:
         with self._learner.average.inside(self._learner.student):
             terms = self._learner.terms(self._judged)
         self._log.add("held-out", step=standing.step, **_summed(terms))
+        before = sum(standing.before.values())
+        self._tell(
+            f"update {standing.step} of {self._options.steps}: loss on held-out examples "
+            f"{sum(terms.values()):.4g}, {before:.4g} before the first"
+        )
         return terms
 
     def _compared(self, standing: Standing, terms: dict[str, float]) -> Standing:

@@ -1,0 +1,5 @@
+"""What training without data brings, on a real vocoder: `python -m benchmarks.qat`."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

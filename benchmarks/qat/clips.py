@@ -1,0 +1,58 @@
+"""Recordings: every other one is learned from, the others are judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.qat.spectra import SAMPLE_RATE, mel_spectrogram
+from tts_compress.audio import Audio, read_wav
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluate.signal import log_mel_distance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+__all__ = ["Clips", "mean_distance", "read_clips"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clips:
+    """Log mel spectra `(1, 80, frames)`."""
+
+    learned: Sequence[Any]
+    held_out: Sequence[Any]
+
+    def sounds(self, vocoder: Callable[[Any], Any]) -> list[Audio]:
+        """Return what a vocoder makes of the clips that are held out."""
+        return [
+            Audio(samples=vocoder(mel).reshape(-1), sample_rate=SAMPLE_RATE)
+            for mel in self.held_out
+        ]
+
+    def write_feeds(self, path: Path) -> Path:
+        """Write the clips that are learned from as inputs of a graph."""
+        np.savez(path, **{f"{call}/mel": mel for call, mel in enumerate(self.learned)})
+        return path
+
+
+def read_clips(folder: Path, most: int) -> Clips:
+    """Return at most so many clips of each kind.
+
+    Raises:
+        EvaluationError: The folder holds no recordings.
+    """
+    files = sorted(folder.glob("*.wav"))
+    if len(files) < 4:
+        raise EvaluationError(f"'{folder}' holds {len(files)} recordings; give 4 or more")
+    mels = [mel_spectrogram(read_wav(file).samples) for file in files[: 2 * most]]
+    return Clips(learned=mels[::2], held_out=mels[1::2])
+
+
+def mean_distance(references: Sequence[Audio], candidates: Sequence[Audio]) -> float:
+    """Return the mean log-mel distance in decibels."""
+    pairs = zip(references, candidates, strict=True)
+    return float(np.mean([log_mel_distance(*pair) for pair in pairs]))

@@ -1,0 +1,149 @@
+"""Ways to put a vocoder into fewer bits: without training, and trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from benchmarks.qat.generator import load_generator
+from tts_compress.models import open_model
+from tts_compress.models.base import OnnxGraph
+from tts_compress.models.distillation import Objective
+from tts_compress.models.onnx_session import open_session
+from tts_compress.quantize import compress
+from tts_compress.quantize.qat.compress import Workplace, train_graph, train_module
+from tts_compress.recipe import find_recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import onnx
+    from torch import nn
+
+    from benchmarks.qat.clips import Clips
+    from tts_compress.quantize.qat.train.options import TrainingOptions
+    from tts_compress.recipe import Recipe
+
+__all__ = ["CONTESTANTS", "Contestant", "Work", "make", "reference"]
+
+_FRAMES = 32
+"""Of the pieces that the torch module learns from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """One way."""
+
+    name: str
+    bits: int
+    """Of the weights; activations have eight where weights have."""
+
+    trained: bool = False
+
+
+CONTESTANTS = (
+    Contestant(name="min-max", bits=8),
+    Contestant(name="int8", bits=8),
+    Contestant(name="int8-qat", bits=8, trained=True),
+    Contestant(name="min-max-qat", bits=8, trained=True),
+    Contestant(name="int4-weight-only", bits=4),
+    Contestant(name="int4-weight-only-qat", bits=4, trained=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What contestants are made of."""
+
+    graph: Path
+    """The vocoder as ONNX."""
+
+    checkpoint: Path
+    """The same as it was published."""
+
+    clips: Clips
+    feeds: Path
+    """The clips that are learned from, as inputs of the graph."""
+
+    options: dict[int, TrainingOptions]
+    """By the bits of weights."""
+
+
+def reference(work: Work) -> Callable[[Any], Any]:
+    """Return the vocoder in FP32."""
+    model = open_model(f"onnx:{work.graph}")
+    assert isinstance(model, OnnxGraph)
+    return _runs(model.graph())
+
+
+def make(contestant: Contestant, work: Work, workplace: Workplace) -> Callable[[Any], Any]:
+    """Return a vocoder that turns spectra into samples, both numpy arrays."""
+    if contestant.bits == 4:
+        return _in_torch(contestant, work, workplace)
+    model = open_model(f"onnx:{work.graph}")
+    assert isinstance(model, OnnxGraph)
+    if not contestant.trained:
+        recipe = _plain("int8") if contestant.name == "min-max" else find_recipe("onnx", "int8")
+        small = compress(model, "int8", recipe=recipe, calibration=work.feeds)
+        assert isinstance(small, OnnxGraph)
+        return _runs(small.graph())
+    trained, _ = train_graph(
+        model,
+        _plain("int8-qat") if contestant.name == "min-max-qat" else find_recipe("onnx", "int8-qat"),
+        work.feeds,
+        options=work.options[8],
+        workplace=workplace,
+    )
+    return _runs(trained.graph())
+
+
+def _plain(scheme: str) -> Recipe:
+    """Return a recipe that puts every convolution into integers, between observed extremes.
+
+    That is `quantize_static` of onnxruntime with its defaults, but per channel.
+    """
+    recipe = find_recipe("onnx", scheme)
+    assert recipe.calibration is not None
+    rule = recipe.component[0].model_copy(update={"inner": False, "channels": 1, "taps": 1})
+    observed = recipe.calibration.model_copy(update={"observer": "minmax", "equalize": False})
+    changes = {"component": (rule,), "calibration": observed, "real_sums": False, "format": "qdq"}
+    return recipe.model_copy(update=changes)
+
+
+def _in_torch(contestant: Contestant, work: Work, workplace: Workplace) -> Callable[[Any], Any]:
+    original = load_generator(work.checkpoint)
+    if not contestant.trained:
+        return _calls(compress(original, "int4-weight-only"))
+    small, _ = train_module(
+        original,
+        find_recipe("module", "int4-weight-only"),
+        _pieces(work.clips),
+        objectives=[Objective(component="", module="", loss="waveform")],
+        options=work.options[4],
+        workplace=workplace,
+    )
+    return _calls(small)
+
+
+def _pieces(clips: Clips) -> list[torch.Tensor]:
+    return [
+        torch.from_numpy(mel[..., start : start + _FRAMES])
+        for mel in clips.learned
+        for start in range(0, mel.shape[-1] - _FRAMES, _FRAMES)
+    ]
+
+
+def _runs(graph: onnx.ModelProto) -> Callable[[Any], Any]:
+    session = open_session(graph, "a vocoder", threads=1)
+    return lambda mel: session.run(None, {"mel": mel})[0]
+
+
+def _calls(module: nn.Module) -> Callable[[Any], Any]:
+    def call(mel: Any) -> Any:
+        with torch.inference_mode():
+            return module(torch.from_numpy(mel)).numpy()
+
+    return call
