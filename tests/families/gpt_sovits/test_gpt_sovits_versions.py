@@ -133,3 +133,29 @@ def test_a_version_speaks_before_and_after(
     assert counts["Conv1d int8/dynamic"] >= 15
     expected = {"v3": {"vits.cfm", "vits.wns1", "vocoder"}, "v4": {"vits.cfm", "vocoder"}}
     assert expected.get(version, {"vits.dec", "vits.flow"}) <= set(again.components())
+
+
+def test_chinese_by_upstreams_own_frontend(
+    official: Official,
+    make_gpt_sovits: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """v1's needs nothing that is fetched: pinyin by dictionary, features by the text encoder."""
+    for name in ("cn2an", "jieba_fast", "pypinyin", "split_lang"):
+        pytest.importorskip(name)
+    real = official.checkout.load("text.cleaner").clean_text
+    frontend = official.checkout.load("TTS_infer_pack.TextPreprocessor")
+    monkeypatch.setattr(frontend, "clean_text", real)
+    config = make_gpt_sovits("v1")
+    (config.parent / "reference.txt").write_text("今天天气很好。\n", encoding="utf-8")
+    spec = f"{config}?text_lang=all_zh&prompt_lang=all_zh"
+    model = open_gpt_sovits(spec, "gpt-sovits:v1")
+    small = compress(model, "int8")
+    assert isinstance(small, GptSovitsModel)
+    for text in ("你好，我们明天见。", "春天来了，花开了。"):
+        spoken = small.synthesize(text, seed=0).samples
+        assert np.isfinite(spoken).all()
+        assert spoken.std() > 1e-3
+    tokens = model.generate_tokens("你好，我们明天见。", seed=None)
+    same = [m.logits("你好，我们明天见。", tokens).argmax(-1) for m in (model, small)]
+    assert np.mean((same[0] == same[1])[tokens.chosen]) > 0.9  # of fifty
