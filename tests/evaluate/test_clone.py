@@ -79,3 +79,11 @@ def test_a_worker_finds_the_clone(
     with Worker("model", spec, WorkerOptions(command=fake_command, timeout_s=60.0)) as worker:
         worker.ask("synthesize", text="hello", seed=0, path=str(tmp_path / "a.wav"))
     assert log.read_text() == os.environ[upstream.variable] == str(clone)
+
+
+@pytest.mark.usefixtures("clone")
+def test_a_model_of_another_system_has_nothing_to_do_with_it(
+    settings: Callable[[], dict[str, str]], fake: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake.FakeTorchModel, "family", "f5-tts")
+    assert settings() == {"dropout": "off"}
