@@ -9,7 +9,8 @@ TARGET ?= host
 FORMAT ?=
 # Your clone, for a system that runs from one.
 CHECKOUT ?=
-OUT    ?= out/$(basename $(notdir $(subst :,/,$(MODEL))))-$(SCHEME)
+NAME   := $(basename $(notdir $(subst :,/,$(MODEL))))
+OUT    ?= out/$(NAME)-$(SCHEME)
 REPORT ?= $(OUT)-report
 
 INSTALL := -m pip --disable-pip-version-check install --quiet
@@ -34,7 +35,7 @@ SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-f5 test-parler \
-	test-gpt-sovits test-naturalspeech2 bench bench-torch bench-gpu kernels clean
+	test-gpt-sovits test-naturalspeech2 qat bench bench-torch bench-gpu bench-qat kernels clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -52,6 +53,11 @@ evaluate: $(SETUP)  ## compare OUT with MODEL on SUITE, write REPORT
 
 gate: $(SETUP)  ## pass or fail REPORT by GATES
 	$(RUN) gate $(REPORT) --gates $(GATES)
+
+qat: $(VENV)/.developer  ## compress MODEL by training it without data, evaluate it (QAT="--steps 200")
+	$(VENV)/bin/tts-compress qat $(MODEL) $(QAT) --output out/$(NAME)-int8-qat --force
+	$(VENV)/bin/tts-compress evaluate $(MODEL) out/$(NAME)-int8-qat --suite $(SUITE) \
+		--output out/$(NAME)-int8-qat-report --force
 
 report:  ## measure the shipped demo voice on en-full into eval/reports
 	$(MAKE) quantize SUITE=en-full REPORT=out/demo-int8-full
@@ -94,6 +100,9 @@ bench-gpu: $(F5)/.user $(PARLER)/.user  ## time FP32, 16 and 8 bits on an NVIDIA
 	$(PARLER)/bin/python $(INSTALL) --no-deps torchao==0.18.0
 	$(F5)/bin/python -m benchmarks.gpu --networks dit $(BENCH)
 	$(PARLER)/bin/python -m benchmarks.gpu --networks parler-decoder $(BENCH)
+
+bench-qat: $(VENV)/.developer  ## train a vocoder in 8 and 4 bits into eval/reports (BENCH="--steps 100")
+	$(VENV)/bin/python -m benchmarks.qat $(BENCH)
 
 kernels: $(VENV)/.developer  ## time equivalent kernels on this processor into out/target.toml
 	mkdir -p out
