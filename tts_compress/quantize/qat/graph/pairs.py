@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from tts_compress.quantize.qat.fake_quantize import ActivationFakeQuantize, FakeQuantize
-from tts_compress.quantize.qat.graph.quantizers import GridOf
+from tts_compress.quantize.qat.fake_quantize import FakeQuantize
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from tts_compress.quantize.qat.graph.quantizers import GridOf
 
 __all__ = ["PairFakeQuantize", "ProductFakeQuantize", "SumFakeQuantize"]
 
@@ -28,14 +29,14 @@ class PairFakeQuantize(FakeQuantize):
     """What an operator makes of two tensors of codes.
 
     Args:
-        quantizer: Has the range of the result.
-        left: The codes of the first input.
+        result: The codes of the result.
+        left: Those of the first input.
         right: Those of the second.
     """
 
-    def __init__(self, quantizer: ActivationFakeQuantize, left: GridOf, right: GridOf) -> None:
+    def __init__(self, result: GridOf, left: GridOf, right: GridOf) -> None:
         super().__init__()
-        self.quantizer = quantizer
+        self.result = result
         self.left = left
         self.right = right
 
@@ -47,10 +48,10 @@ class PairFakeQuantize(FakeQuantize):
             left: The first input.
             right: The second.
         """
-        rounded: Tensor = self.quantizer(values)
-        if torch.is_grad_enabled() or not self.quantizer.fake_quant_enabled[0]:
+        rounded: Tensor = self.result.quantizer(values)
+        if torch.is_grad_enabled() or not self.result.quantizer.fake_quant_enabled[0]:
             return rounded
-        step, zero = GridOf(quantizer=self.quantizer, factor=1.0).step_and_zero()
+        step, zero = self.result.step_and_zero()
         codes = self._codes(left.detach(), right.detach(), step, zero).clamp(0, _LEVELS)
         return ((codes - zero) * step).to(values.dtype)
 

@@ -177,8 +177,7 @@ class _Builder:
             pair = _PAIRS.get(node.op_type)
             if pair is None or len(known) != 2:
                 return quantizer
-            assert isinstance(quantizer, ActivationFakeQuantize)
-            return self._keep(f"{made}.pair", pair(quantizer, *known))
+            return self._keep(f"{made}.pair", pair(GridOf(quantizer=quantizer, factor=1.0), *known))
         if made not in self._codes.slopes:
             return None
         grid = self._grid(self._codes.slopes[made])

@@ -60,8 +60,9 @@ class GraphTaskSettings:
     held_out: int = 8
     """Of so many calls one is held out; at least one is."""
 
-    learned_ranges: bool = False
-    """Whether ranges of activations go on by gradients."""
+    learned_ranges: bool = True
+    """Whether ranges of activations go on by gradients. They are few, and decide more than weights
+    do: give them a learning rate of their own, about a thousand times as high."""
 
     def __post_init__(self) -> None:
         for name, value in (("frames", self.frames), ("held_out", self.held_out)):
