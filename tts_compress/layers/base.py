@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from tts_compress.layers.attributes import layer_attributes
+
 if TYPE_CHECKING:
     from tts_compress.recipe import Activations, Weights
 
@@ -87,6 +89,8 @@ def _padding(module: nn.Conv1d | nn.ConvTranspose1d) -> int:
 class CompressedLayer(nn.Module):
     """Stands in the place of a torch layer, with its weights in fewer bits.
 
+    It has that layer's attributes too, such as `in_features` or `kernel_size`.
+
     Args:
         geometry: Of the layer it stands for.
         weights: How the weights are stored.
@@ -95,6 +99,7 @@ class CompressedLayer(nn.Module):
 
     def __init__(self, geometry: Geometry, weights: Weights, activations: Activations) -> None:
         super().__init__()
+        vars(self).update(layer_attributes(geometry))
         self.geometry = geometry
         self.weights: Weights = weights
         self.activations: Activations = activations

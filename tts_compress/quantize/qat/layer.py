@@ -9,6 +9,7 @@ import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
+from tts_compress.layers.attributes import layer_attributes
 from tts_compress.layers.base import Geometry
 from tts_compress.layers.build import build_layer
 from tts_compress.layers.codes import pack_nibbles
@@ -46,6 +47,7 @@ class FakeQuantizedLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.geometry = Geometry.of(module)
+        vars(self).update(layer_attributes(self.geometry))
         self.decision = decision
         self.weight: nn.Parameter = module.weight  # type: ignore[assignment]
         self.bias: nn.Parameter | None = getattr(module, "bias", None)
