@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _BESIDE = Path(__file__).parents[3] / "shared" / "assets"
-_RATES = {8: 1e-5, 4: 1e-4}
+_RATES = {8: 3e-6, 4: 5e-5}
 """Learning rates by the bits of weights: rounding to eight bits leaves errors so small that larger
 steps make them worse."""
 

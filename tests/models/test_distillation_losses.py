@@ -86,7 +86,9 @@ def _log_spectrum(samples: npt.NDArray[np.float64], window: int) -> npt.NDArray[
     shape = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
     starts = range(0, len(padded) - window + 1, window // 4)
     frames = [np.fft.rfft(shape * padded[start : start + window]) for start in starts]
-    found: npt.NDArray[np.float64] = np.log(np.maximum(np.abs(frames), 1e-5))
+    found: npt.NDArray[np.float64] = np.log(
+        np.maximum(np.abs(frames), 1e-3 * window / 4)  # 60 dB below a full-scale sine
+    )
     return found
 
 

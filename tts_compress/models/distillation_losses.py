@@ -26,10 +26,8 @@ _WINDOWS = (512, 1024, 2048)
 _MEL_SECONDS = 1024 / 22_050
 _QUIET = 1e-6 / 16
 """Power, over the square of the window, 60 dB below a full-scale sine: what is below is silence, as
-it is to whoever measures log-mel distance."""
-
-_FLOOR = 1e-5
-"""Magnitudes below it are silence: the logarithm of nothing would outweigh all sound."""
+it is to whoever measures log-mel distance. HiFi-GAN V2 in four bits has a waveform loss of 0.82 if
+magnitudes count down to 1e-5, of which 0.14 is left with this floor: the rest is silence."""
 
 
 def distance(objective: Objective, student: Any, teacher: Any) -> Tensor:
@@ -166,7 +164,7 @@ def _log_spectrum(samples: Tensor, window: int) -> Tensor:
     )
     # From the power: the magnitude's gradient is not finite at zero.
     power = torch.view_as_real(spectrum).square().sum(dim=-1)
-    return power.clamp(min=_FLOOR**2).log() / 2
+    return power.clamp(min=_QUIET * window**2).log() / 2
 
 
 def _mean(values: Tensor, weights: Tensor | None) -> Tensor:

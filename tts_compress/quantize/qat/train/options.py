@@ -30,15 +30,17 @@ class TrainingOptions:
     steps: int = 1000
     """Updates of the weights."""
 
-    batch_size: int = 8
+    batch_size: int = 4
     """Examples at a time, in each process. Where they do not fit into memory they are taken in
     smaller parts, which changes no result but for the order of sums."""
 
     accumulation: int = 1
     """Batches whose gradients make one update."""
 
-    learning_rate: float = 2e-4
-    """Of AdamW at its highest, for one process; with several it is multiplied by their number."""
+    learning_rate: float = 5e-6
+    """Of AdamW at its highest, for one process; with several it is multiplied by their number.
+    Eight bits leave errors so small that larger steps make them worse; for four bits 5e-5 is
+    better."""
 
     learned_ranges: bool = False
     """Whether ranges of activations are learned, too; if not, they stay as observed."""
