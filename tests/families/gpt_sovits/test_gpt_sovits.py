@@ -198,15 +198,17 @@ def test_tokens_are_what_is_spoken(tiny: GptSovitsModel) -> None:
     np.testing.assert_array_equal(tiny.generate_tokens(TEXT, seed=0).ids, tokens.ids)
 
 
-@pytest.mark.parametrize("prompted", [True, False])
+@pytest.mark.parametrize(("prompted", "speed"), [(True, 1.0), (True, 1.5), (False, 1.0)])
 def test_scores_are_those_that_greedy_tokens_were_taken_by(
-    tiny: GptSovitsModel, prompted: bool
+    tiny: GptSovitsModel, prompted: bool, speed: float
 ) -> None:
     """Over several segments, each of which begins anew; without a penalty for repetition.
 
-    Upstream forgets that setting where there is no prompt.
+    Upstream forgets that setting where there is no prompt. It begins with the shortest segment,
+    but not where the speed of speech is another one.
     """
-    model = _again(tiny, text_split_method="cut5", repetition_penalty=1.0, top_k=1)
+    options = {"text_split_method": "cut5", "repetition_penalty": 1.0, "top_k": 1}
+    model = _again(tiny, speed_factor=speed, **options)
     if not prompted:
         model = model.with_prompt(Prompt(audio=tiny.prompt.audio))
     text = "please call again, at ten, the door was open"

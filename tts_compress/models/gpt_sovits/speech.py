@@ -123,7 +123,11 @@ class GptSovitsSpeech:
                     text, options.text_lang, options.text_split_method, tts.configs.version
                 )
                 prompt = tts.prompt_cache if self._prompt.get("prompt_text") else None
-                batches, _ = tts.to_batch(found, prompt_data=prompt, batch_size=1)
+                # `run` begins with the shortest, except where it says itself that it does not.
+                by_length = options.speed_factor == 1 and not tts.configs.use_vocoder
+                batches, _ = tts.to_batch(
+                    found, prompt_data=prompt, batch_size=1, split_bucket=by_length
+                )
         except Exception as error:
             raise ModelError(f"GPT-SoVITS cannot read {text[:40]!r}: {reason(error)}") from error
         return [
