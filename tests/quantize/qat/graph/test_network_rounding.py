@@ -123,6 +123,16 @@ def test_torch_rounds_as_the_finished_graph(
     assert snr_db(finished, trained) > max(40, rounding + 15)
 
 
+def test_part_that_begins_at_a_sum_is_rounded_behind_it(vocoder: onnx.ModelProto) -> None:
+    conversion = _conversion(vocoder, [_STATIC], "qoperator")
+    part = cut_graph(conversion.graph, ["mean"], ["wide.a"])
+    network = rounded_network(conversion, part, calibration=_CALIBRATION)
+    values = torch.from_numpy(_signal(16)).repeat(1, 2, 1)
+    with torch.no_grad():
+        (codes,) = network(values)
+    assert len(codes.unique()) <= 256
+
+
 def test_every_observed_range_is_trained(vocoder: onnx.ModelProto) -> None:
     conversion = _conversion(vocoder, [_STATIC], "qoperator")
     shares = plan_codes(conversion).shares.values()

@@ -57,6 +57,9 @@ class CodePlan:
     slopes: dict[str, Grid] = field(default_factory=dict)
     """Of each LeakyRelu that answers in the codes of its input: those codes."""
 
+    sums: dict[str, Sum] = field(default_factory=dict)
+    """What is added up before each LeakyRelu that answers in codes of its own."""
+
     grids: dict[str, Grid] = field(default_factory=dict)
     """The codes of each tensor that a region holds as codes."""
 
@@ -140,6 +143,7 @@ class _Region:
         slope = real(node, "alpha", 0.01)
         name = f"{node.output[0]}/sum"
         self._codes.shares[name] = (Share(sum_.made, sum_.factor * slope, sum_.factor),)
+        self._codes.sums[node.output[0]] = sum_
         self._round(node.output[0], name)
 
     def _round(self, tensor: str, quantizer: str) -> None:

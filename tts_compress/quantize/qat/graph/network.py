@@ -29,14 +29,22 @@ _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "LayerNormalization", "M
 class NodeRounding(Protocol):
     """What is rounded where a node computes."""
 
+    @property
+    def besides(self) -> tuple[str, ...]:
+        """Names of tensors that it has to see, besides the node's inputs."""
+
     def compute(
-        self, function: Callable[..., tuple[Tensor, ...]], values: list[Tensor | None]
+        self,
+        function: Callable[..., tuple[Tensor, ...]],
+        values: list[Tensor | None],
+        besides: list[Tensor | None],
     ) -> tuple[Tensor, ...]:
         """Return the node's outputs as its readers are to see them.
 
         Args:
             function: Computes the node.
             values: Its inputs, as they are.
+            besides: The tensors of those names.
         """
 
 
@@ -113,7 +121,8 @@ class GraphNetwork(nn.Module):
             if step.rounding is None:
                 made = step.compute(*arguments)
             else:
-                made = step.rounding.compute(step.compute, arguments)
+                besides = [known[name] for name in step.rounding.besides]
+                made = step.rounding.compute(step.compute, arguments, besides)
             # A node may make more than it is asked for.
             known |= {name: value for name, value in zip(step.makes, made, strict=False) if name}
             for name in step.last_read:
@@ -157,7 +166,9 @@ def _steps(part: GraphPart, roundings: Mapping[str, NodeRounding]) -> list[_Step
     steps: list[_Step] = []
     for node in reversed(part.nodes):
         reads, makes = tuple(node.input), tuple(node.output)
-        last = dict.fromkeys(name for name in (*reads, *makes) if name not in seen)
+        rounding = roundings.get(makes[0])
+        besides = rounding.besides if rounding is not None else ()
+        last = dict.fromkeys(name for name in (*reads, *besides, *makes) if name not in seen)
         seen |= last.keys()
         steps.append(
             _Step(
@@ -165,7 +176,7 @@ def _steps(part: GraphPart, roundings: Mapping[str, NodeRounding]) -> list[_Step
                 reads=reads,
                 makes=makes,
                 last_read=tuple(last),
-                rounding=roundings.get(makes[0]),
+                rounding=rounding,
             )
         )
     return steps[::-1]

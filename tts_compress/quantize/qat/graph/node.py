@@ -69,15 +69,21 @@ class NodeQuantizers:
     """Of a convolution in integers."""
 
     output: nn.Module | None = None
+    besides: tuple[str, ...] = ()
+    """Of a LeakyRelu that reads a sum: what was added up."""
 
     def compute(
-        self, function: Callable[..., tuple[Tensor, ...]], values: list[Tensor | None]
+        self,
+        function: Callable[..., tuple[Tensor, ...]],
+        values: list[Tensor | None],
+        besides: list[Tensor | None],
     ) -> tuple[Tensor, ...]:
         """Return the node's outputs, of which the first is rounded.
 
         Args:
             function: Computes the node.
             values: Its inputs, not rounded.
+            besides: The tensors that `besides` names, not rounded.
         """
         arguments = list(values)
         for position, module in self.inputs.items():
@@ -92,12 +98,12 @@ class NodeQuantizers:
                 made = _multiply(self.products, self.weight, function, arguments, weight)
                 return (self._rounded(made, arguments),)
         first, *others = function(*arguments)
-        return self._rounded(first, arguments), *others
+        return self._rounded(first, besides or arguments), *others
 
-    def _rounded(self, made: Tensor, arguments: list[Tensor | None]) -> Tensor:
+    def _rounded(self, made: Tensor, operands: list[Tensor | None]) -> Tensor:
         if self.output is None:
             return made
-        pair = arguments if isinstance(self.output, PairFakeQuantize) else ()
+        pair = operands if isinstance(self.output, PairFakeQuantize) else ()
         rounded: Tensor = self.output(made, *pair)
         return rounded
 

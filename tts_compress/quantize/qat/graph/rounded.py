@@ -19,7 +19,11 @@ from tts_compress.quantize.qat.graph.code_plan import SIGMOID, TANH, plan_codes
 from tts_compress.quantize.qat.graph.network import GraphNetwork
 from tts_compress.quantize.qat.graph.node import CodeProducts, NodeQuantizers
 from tts_compress.quantize.qat.graph.operators import read_tensor
-from tts_compress.quantize.qat.graph.pairs import ProductFakeQuantize, SumFakeQuantize
+from tts_compress.quantize.qat.graph.pairs import (
+    LeakySumFakeQuantize,
+    ProductFakeQuantize,
+    SumFakeQuantize,
+)
 from tts_compress.quantize.qat.graph.quantizers import (
     FixedFakeQuantize,
     GridOf,
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 
     from tts_compress.quantize.onnx.conversion import Conversion
     from tts_compress.quantize.onnx.decisions import Decision
-    from tts_compress.quantize.qat.graph.code_plan import CodePlan, Grid
+    from tts_compress.quantize.qat.graph.code_plan import Grid
     from tts_compress.quantize.qat.graph.part import GraphPart
     from tts_compress.recipe import Calibration
 
@@ -67,8 +71,7 @@ def rounded_network(
     Raises:
         QuantizationError: Nothing in that part is rounded, or in a way that cannot be trained.
     """
-    codes = plan_codes(conversion)
-    build = _Builder(conversion, codes, calibration, learned_ranges=learned_ranges)
+    build = _Builder(conversion, part, calibration, learned_ranges=learned_ranges)
     roundings = {}
     constants = {tensor.name: tensor for tensor in part.constants}
     for node in part.nodes:
@@ -93,16 +96,17 @@ class _Builder:
     def __init__(
         self,
         conversion: Conversion,
-        codes: CodePlan,
+        part: GraphPart,
         calibration: Calibration,
         *,
         learned_ranges: bool,
     ) -> None:
         self.quantizers: dict[str, nn.Module] = {}
         self._conversion = conversion
-        self._codes = codes
+        self._codes = plan_codes(conversion)
         self._calibration = calibration
         self._learned = learned_ranges
+        self._present = {*part.inputs, *(made for node in part.nodes for made in node.output)}
         self._decisions = {d.output: d for d in conversion.decisions if d.weight is not None}
 
     def node(
@@ -117,7 +121,9 @@ class _Builder:
         output = self._output(node)
         decision = self._decisions.get(made)
         if decision is None or decision.weights == "float32":
-            return NodeQuantizers(inputs=inputs, output=output) if inputs or output else None
+            if not inputs and output is None:
+                return None
+            return NodeQuantizers(inputs=inputs, output=output, besides=self._summands(made))
         assert decision.weight is not None
         position = list(node.input).index(decision.weight)
         if decision.activations == "float16":
@@ -172,6 +178,8 @@ class _Builder:
         made = node.output[0]
         if made in self._codes.outputs:
             quantizer = self._activation(self._codes.outputs[made])
+            if self._summands(made):
+                return self._leaky_sum(node, GridOf(quantizer=quantizer, factor=1.0))
             grids = [self._codes.grids.get(tensor) for tensor in node.input]
             known = [self._grid(grid) for grid in grids if grid is not None]
             pair = _PAIRS.get(node.op_type)
@@ -182,6 +190,20 @@ class _Builder:
             return None
         grid = self._grid(self._codes.slopes[made])
         return self._keep(made, SlopeFakeQuantize(grid, real(node, "alpha", 0.01)))
+
+    def _summands(self, made: str) -> tuple[str, ...]:
+        """Return what a LeakyRelu reads the sum of, where the part has that, too."""
+        sum_ = self._codes.sums.get(made)
+        if sum_ is None or not self._present.issuperset((sum_.left, sum_.right)):
+            return ()
+        return sum_.left, sum_.right
+
+    def _leaky_sum(self, node: onnx.NodeProto, result: GridOf) -> LeakySumFakeQuantize:
+        sum_ = self._codes.sums[node.output[0]]
+        left, right = (self._grid(self._codes.grids[t]) for t in (sum_.left, sum_.right))
+        slope = real(node, "alpha", 0.01)
+        module = LeakySumFakeQuantize(result, left, right, factor=sum_.factor, slope=slope)
+        return self._keep(f"{node.output[0]}.pair", module)
 
     def _grid(self, grid: Grid) -> GridOf:
         return GridOf(quantizer=self._activation(grid.quantizer), factor=grid.factor)
