@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from benchmarks.qat.clips import mean_distance, read_clips
 from benchmarks.qat.contestants import CONTESTANTS, Work, make, reference
 from benchmarks.qat.report import Found, write_report
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _measure(options: argparse.Namespace, vocoder: Path) -> list[Found]:
     options.output.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(options.threads)  # of teachers, too
     clips = read_clips(options.assets / "speech-ljspeech32" / "wavs", options.clips)
     work = Work(
         graph=vocoder / "generator_v2.fp32.onnx",

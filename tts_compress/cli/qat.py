@@ -80,6 +80,8 @@ def _run(options: argparse.Namespace) -> int:
     from tts_compress.terminal import human_bytes, progress_bars, show, show_json
 
     require_packages()
+    import torch
+
     from tts_compress.quantize.qat.compress import Workplace, compress_trained
     from tts_compress.quantize.qat.train.checkpoint import CHECKPOINT_NAME
     from tts_compress.quantize.qat.train.options import TrainingOptions
@@ -89,6 +91,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.resume and not (folder / CHECKPOINT_NAME).is_file():
         raise ArtifactError(f"'{folder}' holds no checkpoint to go on from; leave --resume out")
     settings = TrainingOptions(**_given(options))
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)  # of what is computed before training, too
     model = open_model(options.model, bare=is_feeds(options.texts))
     with progress_bars() as progress:
         workplace = Workplace(folder=folder, restart=options.restart, progress=progress)

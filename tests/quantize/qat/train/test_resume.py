@@ -68,6 +68,18 @@ def test_stopped_at_any_update_it_ends_the_same(
     assert toy.digest(run(tmp_path)) == toy.digest(run(None))
 
 
+def test_best_is_kept_although_it_was_found_before_the_stop(
+    toy: Any, run: Callable[..., Trained], tmp_path: Path
+) -> None:
+    """A learning rate that rises until nothing gets better any more."""
+    rising = {"steps": 48, "warm_up": 46, "learning_rate": 0.004, "averaging": 0.0}
+    with pytest.raises(_Stopped):
+        run(tmp_path, 31, **rising)
+    found = toy.digest(run(tmp_path, **rising))
+    assert found == toy.digest(run(None, **rising))
+    assert 0 < found["steps"] < 30
+
+
 def test_log_is_one_curve(run: Callable[..., Trained], tmp_path: Path) -> None:
     with pytest.raises(_Stopped):
         run(tmp_path / "a", 14)
