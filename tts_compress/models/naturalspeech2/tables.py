@@ -42,7 +42,8 @@ def compute_tables(root: nn.Module, stored: Collection[str]) -> nn.Module:
 
 
 def _tables(root: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
-    """Yield path, module, name and computed values of all there are."""
+    """Yield path, module, name and computed values of all there are; equal ones share memory."""
+    positions: dict[tuple[int, int], Tensor] = {}
     for path, module in root.named_modules():
         kind: Any = type(module)
         if kind.__name__ == "EuclideanCodebook":
@@ -51,7 +52,9 @@ def _tables(root: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
                 yield path, module, name, torch.zeros(1).expand(module.get_buffer(name).shape)
         elif kind.__name__ == "PositionalEncoding":
             length, _, width = module.get_buffer("pe").shape
-            yield path, module, "pe", kind(width, 0.0, length).pe
+            if (length, width) not in positions:
+                positions[length, width] = kind(width, 0.0, length).pe
+            yield path, module, "pe", positions[length, width]
 
 
 def _hold(module: nn.Module, name: str, values: Tensor) -> None:
