@@ -293,3 +293,22 @@ def test_without_a_clone_it_says_what_to_do(tiny_config: Path) -> None:
     )
     assert done.stdout.strip() == "v2"
     assert "clone https://github.com/RVC-Boss/GPT-SoVITS at commit" in done.stderr
+
+
+@pytest.mark.parametrize("speed", [1.0, 1.5])
+def test_segments_are_what_is_spoken_in_that_order(tiny: GptSovitsModel, speed: float) -> None:
+    """Upstream begins with the shortest, but not at another speed of speech."""
+    from tts_compress.models.interception import intercepted
+
+    model = _again(tiny, speed_factor=speed, text_split_method="cut5")
+    text = "please call again, at ten, the door was open"
+    given: list[list[int]] = []
+
+    def listen(method: Any, phones: Any, *arguments: Any, **keywords: Any) -> Any:
+        given.extend(ids.tolist() for ids in phones)
+        return method(phones, *arguments, **keywords)
+
+    with intercepted(model.root().get_submodule("t2s"), "infer_panel_batch_infer", listen):
+        model.synthesize(text, seed=None)
+    assert len({len(ids) for ids in given}) > 1
+    assert [segment.phones.tolist() for segment in model._speaking().segments(text)] == given
