@@ -278,11 +278,15 @@ def test_student_without_trainable_weights_is_refused(
         train(task, options(), progress=Silent())
 
 
-def test_accumulation_is_a_larger_batch(toy: Any, options: Callable[..., TrainingOptions]) -> None:
-    one = train(toy.make_task(), options(batch_size=8), progress=Silent())
-    two = train(toy.make_task(), options(batch_size=4, accumulation=2), progress=Silent())
-    for name, value in one.record.after.items():
-        assert two.record.after[name] == pytest.approx(value, rel=1e-4)
+def test_accumulation_is_a_larger_batch(
+    toy: Any, options: Callable[..., TrainingOptions], tmp_path: Path
+) -> None:
+    """Adam forgives gradients that are twice as large; the losses in the record would tell."""
+    curves = []
+    for name, sizes in (("one", {"batch_size": 8}), ("two", {"batch_size": 4, "accumulation": 2})):
+        train(toy.make_task(), options(**sizes), folder=tmp_path / name, progress=Silent())
+        curves.append([e["loss"] for e in read_log(tmp_path / name) if "loss" in e])
+    assert curves[1] == pytest.approx(curves[0], rel=1e-3)
 
 
 def test_gradients_are_clipped(
