@@ -10,6 +10,8 @@ from torch import nn
 
 from tts_compress.layers.base import Geometry
 from tts_compress.layers.build import build_layer, layer_state
+from tts_compress.quantize.qat.prepare import prepare_qat
+from tts_compress.recipe import find_recipe
 from tts_compress.targets import Choices
 
 if TYPE_CHECKING:
@@ -76,6 +78,13 @@ def test_attributes_are_those_of_the_torch_layer(name: str, kind: tuple[str, str
     for other in _LAYERS.values():  # or upstream code would take one kind for another
         for attribute in set(_told(other)) - set(expected):
             assert not hasattr(small, attribute), attribute
+
+
+@pytest.mark.parametrize("name", ["linear", "convolution", "transposed"])
+def test_a_layer_that_trains_has_them_too(name: str) -> None:
+    student = prepare_qat(_LAYERS[name], find_recipe("module", "int8-weight-only"))
+    expected = _told(_LAYERS[name])
+    assert {attribute: getattr(student.module, attribute) for attribute in expected} == expected
 
 
 @pytest.mark.parametrize(
