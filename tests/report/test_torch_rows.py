@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
+from tts_compress.models.base import UNLIKE_UPSTREAM
 from tts_compress.report import evaluation as doc
 from tts_compress.report import summary_rows, summary_table
 from tts_compress.report.evaluation import Evaluation
@@ -145,6 +146,17 @@ def test_models_that_are_not_run_alike_are_a_caution(altered: Altered) -> None:
         "solver of the reference is '32 steps', of the compressed model '16 steps'."
     )
     assert "| Compressed model | solver | 16 steps |" in render_markdown(changed)
+
+
+def test_what_is_unlike_upstream_stands_above_the_figures(altered: Altered) -> None:
+    settings = {UNLIKE_UPSTREAM: "dropout is off", "solver": "32 steps"}
+    both = altered({"reference.settings": settings, "candidate.settings": settings})
+    said = f"Models are run {UNLIKE_UPSTREAM}: dropout is off."
+    assert said in cautions(both)
+    assert not any(UNLIKE_UPSTREAM in caution for caution in cautions(altered({})))
+    page, text = render_html(both).replace("&#39;", "'"), render_markdown(both)
+    assert page.index(said) < page.index("<table")
+    assert text.index(said) < text.index("| Size on disk")
 
 
 def test_an_unknown_runtime_of_a_later_version_is_shown_by_its_name(altered: Altered) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tts_compress.audio import Audio
 
 __all__ = [
+    "UNLIKE_UPSTREAM",
     "Component",
     "Feeds",
     "GraphModel",
@@ -30,6 +31,9 @@ __all__ = [
     "TTSModel",
     "TorchModel",
 ]
+
+UNLIKE_UPSTREAM = "unlike upstream's own script"
+"""What `describe` tells such a difference by; a report says it before its figures."""
 
 Feeds = dict[str, "npt.NDArray[np.generic]"]
 """Real inputs of an ONNX graph, by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from tts_compress.models.base import UNLIKE_UPSTREAM
 from tts_compress.report import wording
 
 if TYPE_CHECKING:
@@ -117,13 +118,17 @@ def cautions(evaluation: Evaluation) -> tuple[str, ...]:
 
 def _cautions_about_settings(evaluation: Evaluation) -> list[str]:
     before, after = evaluation.reference.settings, evaluation.candidate.settings
-    return [
+    found = []
+    if UNLIKE_UPSTREAM in before:
+        found.append(f"Models are run {UNLIKE_UPSTREAM}: {before[UNLIKE_UPSTREAM]}.")
+    found.extend(
         f"The models are not run alike: {name} of the reference is '{value}', of the compressed "
         f"model '{after[name]}'."
         for name, value in before.items()
         # One recording has many names.
         if name != "recording" and after.get(name, value) != value
-    ]
+    )
+    return found
 
 
 def _cautions_about_words(evaluation: Evaluation) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.artifact import MANIFEST_NAME, atomic_directory, read_manifest, with_files
 from tts_compress.errors import ModelError
-from tts_compress.models.base import Prompt
+from tts_compress.models.base import UNLIKE_UPSTREAM, Prompt
 from tts_compress.models.naturalspeech2.components import ROLES
 from tts_compress.models.naturalspeech2.distillation import OBJECTIVES
 from tts_compress.models.naturalspeech2.network import (
@@ -229,7 +229,7 @@ class NaturalSpeech2Model:
             "estimator": f"WaveNet, {wavenet['num_layers']} layers of width "
             f"{wavenet['hidden_size']}",
             "solver": f"{self.options.inference_step} steps, {diffusion['ode_solver']}",
-            "dropout": "off (upstream's own script leaves it on)",
+            UNLIKE_UPSTREAM: "dropout is off here, where the script leaves it on",
             "recording": "none" if audio is None else audio.name,
         }
 
