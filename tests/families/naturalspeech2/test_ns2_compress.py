@@ -27,10 +27,20 @@ _CONVOLUTIONS = 3 * 6
 _LINEAR = 6 + 2 * (4 + 2)
 """Of the estimator's six layers, of which two have attention and a modulation."""
 
-_ENCODERS = {"Conv1d int8/none": 2 + 2 + 4, "Linear int8/none": (4 + 1 + 2) * 2 + (4 + 1) * 2 + 8}
-"""Of text, prompt and pitch, whose weights alone are rounded."""
+_CODEC = {"Conv1d int8/none": 1 + 3 + 3 + 1, "ConvTranspose1d int8/none": 3}
+"""Of the codec's decoder, whose layers of 64 channels and more are rounded."""
 
-_OTHERS = {name: count + {"C": 4, "L": 8}[name[0]] for name, count in _ENCODERS.items()}
+_ENCODERS = {
+    "Conv1d int8/none": 2 + 2 + 4 + _CODEC["Conv1d int8/none"],
+    "ConvTranspose1d int8/none": _CODEC["ConvTranspose1d int8/none"],
+    "Linear int8/none": (4 + 1 + 2) * 2 + (4 + 1) * 2 + 8 + 2 + 4,
+}
+"""Of text, prompt, pitch, conditions and the codec, whose weights alone are rounded."""
+
+_OTHERS = _ENCODERS | {
+    "Conv1d int8/none": _ENCODERS["Conv1d int8/none"] + 4,
+    "Linear int8/none": _ENCODERS["Linear int8/none"] + 8,
+}
 """The same with durations."""
 
 _INTEGERS = {
@@ -46,7 +56,8 @@ _SCHEMES: dict[str, dict[str, int]] = {
         "Linear int8/static": _LINEAR,
         **_OTHERS,
     },
-    "int8-weight-only": {
+    "int8-weight-only": _OTHERS
+    | {
         "Conv1d int8/none": _CONVOLUTIONS + _OTHERS["Conv1d int8/none"],
         "Linear int8/none": _LINEAR + _OTHERS["Linear int8/none"],
     },
@@ -123,8 +134,8 @@ def test_what_decides_durations_computes_in_fp32(tiny_ns2: NaturalSpeech2Model) 
     assert layers["prior_encoder.duration_predictor.linear"].weights == "float16"
     others = [x for name, x in layers.items() if not name.startswith("diffusion.")]
     assert {x.activations for x in others} == {"none"}
-    codec = [x for name, x in layers.items() if name.startswith("codec.")]
-    assert {x.weights for x in codec} == {"float16"}
+    encoder = [x for name, x in layers.items() if name.startswith("codec.encoder.")]
+    assert {x.weights for x in encoder} == {"float16"}  # it chooses codes
 
 
 def test_compressing_leaves_the_original_as_it_was(tiny_ns2: NaturalSpeech2Model) -> None:
