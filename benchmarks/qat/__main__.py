@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         found = _measure(options, vocoder)
-        clips = options.clips
         show(*(f"{row.name:<22}{row.distance_db:.3f} dB" for row in found))
-        show(*(f"written: {path}" for path in write_report(found, clips, options.report)))
+        paths = write_report(found, options.clips, _command(options), options.report)
+        show(*(f"written: {path}" for path in paths))
     except TTSCompressError as error:
         print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -77,6 +77,12 @@ def _measure(options: argparse.Namespace, vocoder: Path) -> list[Found]:
         )
         show(f"{contestant.name}: {found[-1].distance_db:.3f} dB")
     return found
+
+
+def _command(options: argparse.Namespace) -> str:
+    given = {"contestants": " ".join(options.contestants), "steps": options.steps}
+    given |= {"batch-size": options.batch_size, "clips": options.clips}
+    return "python -m benchmarks.qat " + " ".join(f"--{k} {v}" for k, v in given.items())
 
 
 def _training(options: argparse.Namespace, rate: float) -> TrainingOptions:

@@ -33,8 +33,14 @@ class Found:
     """The loss on held-out pieces by update."""
 
 
-def write_report(found: Sequence[Found], clips: int, stem: Path) -> list[Path]:
+def write_report(found: Sequence[Found], clips: int, command: str, stem: Path) -> list[Path]:
     """Write `<stem>.json`, `<stem>.md` and `<stem>.svg`.
+
+    Args:
+        found: Contestants.
+        clips: How many were held out.
+        command: What this was made by.
+        stem: Of the files.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -47,12 +53,12 @@ def write_report(found: Sequence[Found], clips: int, stem: Path) -> list[Path]:
     }
     paths = [stem.with_suffix(suffix) for suffix in (".json", ".md", ".svg")]
     write_text_atomically(paths[0], json.dumps(document, indent=2) + "\n")
-    write_text_atomically(paths[1], _markdown(found, clips))
+    write_text_atomically(paths[1], _markdown(found, clips, command))
     _draw([row for row in found if row.curve], paths[2])
     return paths
 
 
-def _markdown(found: Sequence[Found], clips: int) -> str:
+def _markdown(found: Sequence[Found], clips: int, command: str) -> str:
     by_name = {row.name: row.distance_db for row in found}
     lines = [
         "# HiFi-GAN V2, trained without data",
@@ -76,7 +82,7 @@ def _markdown(found: Sequence[Found], clips: int) -> str:
     if {"int4-weight-only", "int4-weight-only-qat"} <= by_name.keys():
         share = by_name["int4-weight-only-qat"] / by_name["int4-weight-only"]
         lines.append(f"With four bits for each weight, {share:.0%} of the distance is left.")
-    lines += ["", "Made by `make bench-qat`.", ""]
+    lines += ["", f"Made by `{command}`.", ""]
     return "\n".join(lines)
 
 
