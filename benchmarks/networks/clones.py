@@ -105,13 +105,14 @@ def t2s_decoder() -> Network:
 
 
 def sovits_decoder() -> Network:
-    """Return the decoder of GPT-SoVITS v2's synthesizer, with weight norm as upstream runs it.
+    """Return the decoder of GPT-SoVITS v2's synthesizer; FP32 is upstream's, with weight norm.
 
     Raises:
         ModelError: No clone is named.
         MissingExtraError: A package is not installed.
     """
     from tts_compress.models.gpt_sovits.package import load_official
+    from tts_compress.models.gpt_sovits.residual import open_residuals
 
     official = load_official()
     settings = official.checkout.root / "GPT_SoVITS/configs/s2.json"
@@ -119,10 +120,20 @@ def sovits_decoder() -> Network:
     arch = {name: stated[name] for name in _DECODER}
     latent, style = torch.randn(1, 192, 200), torch.randn(1, 512, 1)
 
-    def make() -> nn.Module:
+    def build() -> nn.Module:
         with official.running():
             decoder = official.inference.Generator(stated["inter_channels"], **arch)
         return nn.ModuleDict({"vits": nn.ModuleDict({"dec": decoder})})
+
+    def make() -> nn.Module:
+        root = build()
+        open_residuals(official, root)
+        return root
+
+    def as_upstream(root: nn.Module) -> Callable[[], torch.Tensor]:
+        own = build().eval()
+        own.load_state_dict(root.state_dict())
+        return call(own)
 
     def call(root: nn.Module) -> Callable[[], torch.Tensor]:
         decoder: Any = root.get_submodule("vits.dec")
@@ -130,7 +141,12 @@ def sovits_decoder() -> Network:
 
     summary = "GPT-SoVITS v2: its synthesizer's decoder, 200 frames, 4 s of audio"
     return Network(
-        name="sovits-decoder", family="gpt-sovits", summary=summary, make=make, call=call
+        name="sovits-decoder",
+        family="gpt-sovits",
+        summary=summary,
+        make=make,
+        call=call,
+        official=as_upstream,
     )
 
 

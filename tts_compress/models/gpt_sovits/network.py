@@ -9,6 +9,7 @@ from torch import nn
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.gpt_sovits.decoder import open_decoder
 from tts_compress.models.gpt_sovits.package import installed, reason
+from tts_compress.models.gpt_sovits.residual import open_residuals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,7 @@ def build_skeleton(official: Official, settings: GptSovitsSettings) -> nn.Module
     """Return the networks that settings describe, their weights without values.
 
     Parameters are on torch's `meta` device and take no memory; buffers are real. What only training
-    needs is left out, and the T2S transformer is opened.
+    needs is left out, and the T2S transformer and the decoder's residual blocks are opened.
 
     Raises:
         ModelError: The settings describe no model.
@@ -53,8 +54,10 @@ def build_skeleton(official: Official, settings: GptSovitsSettings) -> nn.Module
                 root.hubert = transformers.HubertModel(transformers.HubertConfig(**settings.hubert))
             root.t2s = open_decoder(official.t2s.Text2SemanticDecoder(config=settings.t2s))
             root.vits = _synthesizer(official, settings)
+            open_residuals(official, root.vits)
             if settings.has_vocoder:
                 root.vocoder = _vocoder(official, settings)
+                open_residuals(official, root.vocoder)
             if settings.hears_speaker:
                 root.sv = official.speaker.ERes2NetV2(baseWidth=24, scale=4, expansion=4)
     except MissingExtraError:
