@@ -44,6 +44,8 @@ def _cases() -> list[Case]:
         Case("linear", nn.Linear(48, 20), (2, 7, 48)),
         Case("linear without bias", nn.Linear(48, 20, bias=False), (48,)),
         Case("conv", conv(12, 20, 5), (2, 12, 31)),
+        Case("one tap", conv(12, 20, 1), (2, 12, 31)),
+        Case("one tap of one frame", conv(12, 20, 1, bias=False), (12, 1)),
         Case("strided", conv(12, 20, 5, stride=3, padding=2, dilation=2), (1, 12, 31)),
         Case("grouped", conv(12, 18, 3, groups=3, bias=False), (2, 12, 31)),
         Case("unbatched", conv(12, 20, 3, padding="same"), (12, 31)),
@@ -136,7 +138,7 @@ def test_either_layout_of_a_signal_gives_the_same(activations: str) -> None:
 
 
 def test_an_input_that_is_not_finite_is_an_error() -> None:
-    layer, chosen = nn.Conv1d(2, 2, 1), Chosen("int8", "dynamic")
+    layer, chosen = nn.Conv1d(2, 2, 3), Chosen("int8", "dynamic")
     small = build_layer(Geometry.of(layer), chosen, layer_state(layer, chosen), Choices())
     with pytest.raises(ValueError, match="not finite"):
         small(torch.full((1, 2, 4), float("nan")))

@@ -24,6 +24,7 @@ from tts_compress.layers.integer_convolution import (
     Int8ConvTranspose1d,
     transposed_phases,
 )
+from tts_compress.layers.pointwise import Int8PointwiseConv1d, is_pointwise
 from tts_compress.layers.weight_only import Int8WeightOnly
 from tts_compress.targets import Choices, find_target
 
@@ -132,5 +133,7 @@ def build_layer(
         return Int8WeightOnly(geometry, state)
     if geometry.operator == "Linear":
         return Int8Linear(geometry, state, kernels.torch_linear)
+    if is_pointwise(geometry):
+        return Int8PointwiseConv1d(geometry, state, kernels.torch_linear)
     convolution = Int8ConvTranspose1d if geometry.operator == "ConvTranspose1d" else Int8Conv1d
     return convolution(geometry, state)

@@ -21,5 +21,5 @@ def test_inspect_shows_every_components_share_of_the_time(
     found = json.loads(capsys.readouterr().out)
     shares = {part["name"]: part["time_share"] for part in found["components"]}
     assert sum(shares.values()) + found["other_time_share"] == pytest.approx(1)
-    assert shares["t2s"] > 0.05
+    assert shares["t2s"] > 0
     assert shares["vits.dec"] > 0
