@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SIGMOID", "TANH", "CodePlan", "Grid", "Share", "plan_codes"]
 
-SIGMOID, TANH = "sigmoid", "tanh"
+SIGMOID = "sigmoid"
+TANH = "tanh"
 """Quantizers whose ranges are those of the functions, whatever was observed."""
 
 
