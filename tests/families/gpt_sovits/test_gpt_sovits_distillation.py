@@ -32,6 +32,7 @@ def test_a_component_learns_from_the_original(tiny: GptSovitsModel, index: int) 
     import torch
 
     from tts_compress.layers.structure import share
+    from tts_compress.quantize.qat.prepare import own_tensors
 
     assert isinstance(tiny, Distillable)
     objectives = tiny.objectives()
@@ -56,7 +57,7 @@ def test_a_component_learns_from_the_original(tiny: GptSovitsModel, index: int) 
         small = compress(tiny, "int8-weight-only")
     assert isinstance(small, Distillable)
     rounded = small.root()
-    student: Any = share(tiny.root()).requires_grad_()
+    student: Any = own_tensors(share(tiny.root()), trainable=True)
     lost = distance(objective, call_module(rounded, objective, calls[0]), calls[0].output)
     assert float(lost) > 1e-9
     module = student.get_submodule(objective.module)
