@@ -22,7 +22,15 @@ from tts_compress.families import TORCH_FAMILIES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Checkout", "Upstream", "find_checkout", "known_upstreams", "named", "recognize"]
+__all__ = [
+    "Checkout",
+    "Upstream",
+    "find_checkout",
+    "known_upstreams",
+    "named",
+    "reason",
+    "recognize",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +201,11 @@ def named(root: Path) -> Iterator[Upstream]:
             del os.environ[upstream.variable]
         else:
             os.environ[upstream.variable] = before
+
+
+def reason(error: Exception) -> str:
+    """Return what an error of a clone's code says, in one line."""
+    return " ".join((str(error).strip() or repr(error)).split())[:300]
 
 
 def _folder_of(module: Any) -> Path | None:

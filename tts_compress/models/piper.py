@@ -17,6 +17,7 @@ from tts_compress.models.onnx_components import find_components
 from tts_compress.models.onnx_modules import initializer_names
 from tts_compress.models.onnx_session import input_names, open_session, run_session
 from tts_compress.models.piper_config import read_voice_config
+from tts_compress.models.texts import check_encodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -187,7 +188,7 @@ class PiperModel:
 
     def _sentences(self, text: str) -> list[list[int]]:
         """Return phoneme ids of each sentence, as piper itself would feed them."""
-        _check_text(text)
+        check_encodable(text)
         if self._voice is None:
             self._voice = self._piper(None)
         try:
@@ -234,21 +235,13 @@ class PiperRuntime:
         """
         from piper import SynthesisConfig
 
-        _check_text(text)
+        check_encodable(text)
         # Normalised loudness would hide clipping and level changes.
         settings = SynthesisConfig(normalize_audio=False)
         chunks = [c.audio_float_array for c in self._voice.synthesize(text, settings)]
         if not chunks:
             raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")
         return Audio(samples=np.concatenate(chunks), sample_rate=self._voice.config.sample_rate)
-
-
-def _check_text(text: str) -> None:
-    """Refuse what a phonemizer written in C cannot be given."""
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise TextError(
-            f"{text[:40]!r} holds null characters or halves of surrogate pairs; give plain text"
-        )
 
 
 def _check_voice(path: Path, model: onnx.ModelProto) -> None:

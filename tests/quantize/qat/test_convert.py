@@ -126,13 +126,14 @@ def _quantizers(root: nn.Module) -> list[FakeQuantize]:
 
 
 @pytest.mark.parametrize("loud", [1.0, 1e-2, 1e-3, 1e-4])
-@pytest.mark.parametrize("kind", ["linear", "convolution"])
+@pytest.mark.parametrize("kind", ["linear", "convolution", "one tap"])
 def test_faint_inputs_round_as_the_kernels_round_them(
     snr_db: Callable[[Any, Any], float], kind: str, loud: float
 ) -> None:
     """Those of linear layers have a least step, which leaves few codes to faint inputs."""
     torch.manual_seed(0)
-    layer = nn.Linear(20, 8) if kind == "linear" else nn.Conv1d(64, 8, 3)
+    taps = 1 if kind == "one tap" else 3
+    layer = nn.Linear(20, 8) if kind == "linear" else nn.Conv1d(64, 8, taps)
     student = prepare_qat(layer, find_recipe("module", "int8-dynamic"))
     done = convert_qat(student)
     with torch.inference_mode():

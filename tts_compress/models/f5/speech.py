@@ -12,6 +12,7 @@ from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.f5.package import HOP_LENGTH, SAMPLE_RATE, official, quiet
 from tts_compress.models.f5.reference import write_recording
+from tts_compress.models.texts import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tts_compress.models.f5.options import F5Options
     from tts_compress.models.f5.reference import Reference
 
-__all__ = ["MAX_FRAMES", "F5Runtime", "check_symbols", "check_text", "speak", "split_text"]
+__all__ = ["MAX_FRAMES", "F5Runtime", "check_symbols", "speak", "split_text"]
 
 MAX_FRAMES = 8_192
 """Frames of the recording and one part of a text together, 87 s: the text encoder's positions."""
@@ -82,20 +83,6 @@ class F5Runtime:
                 speed=self._options.speed,
             )
         return samples, sample_rate
-
-
-def check_text(text: str) -> None:
-    """Refuse a text that has nothing to speak, or cannot be encoded.
-
-    Raises:
-        TextError: It is so.
-    """
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise TextError(
-            f"{text[:40]!r} holds null characters or halves of surrogate pairs; give plain text"
-        )
-    if not any(character.isalnum() for character in text):
-        raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")
 
 
 def check_symbols(api: Any, text: str) -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
 from tts_compress.layers.structure import fold_weight_norm
+from tts_compress.models.checkout import reason
 from tts_compress.models.gpt_sovits.decoder import official_name
 from tts_compress.models.gpt_sovits.network import build_skeleton, fill, leave_out_unheard
-from tts_compress.models.gpt_sovits.package import installed, reason
+from tts_compress.models.gpt_sovits.package import installed
 from tts_compress.models.gpt_sovits.settings import GptSovitsSettings, v4_vocoder
 
 if TYPE_CHECKING:

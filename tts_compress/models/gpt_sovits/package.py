@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tts_compress.models.checkout import Checkout
 
-__all__ = ["Official", "installed", "load_official", "reason"]
+__all__ = ["Official", "installed", "load_official"]
 
 
 class Official:
@@ -69,8 +69,3 @@ def installed(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise MissingExtraError(error.name or name, GPT_SOVITS.extra) from error
-
-
-def reason(error: Exception) -> str:
-    """Return what an error of upstream's code says, in one line."""
-    return " ".join((str(error).strip() or repr(error)).split())[:300]

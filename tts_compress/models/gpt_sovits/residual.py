@@ -19,7 +19,7 @@ class ResidualBlock(nn.Module):
     """Pairs of convolutions that add to what goes in, each behind a leaky ReLU.
 
     It computes what upstream's `ResBlock1` does, bit by bit. Upstream makes a new tensor at every
-    step; at 128,000 samples of 16 channels moving them takes as long as integer convolutions do.
+    step, which integer convolutions leave more of the time to.
 
     Args:
         block: Upstream's, whose convolutions become this one's.

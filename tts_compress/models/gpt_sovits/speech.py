@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tts_compress.audio import Audio
-from tts_compress.errors import ModelError, TextError
-from tts_compress.models.gpt_sovits.package import reason
+from tts_compress.errors import ModelError
+from tts_compress.models.checkout import reason
+from tts_compress.models.texts import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -83,7 +84,7 @@ class GptSovitsSpeech:
 
     def speak(self, text: str) -> Audio:
         """Return what the official `run` says, with the noise that torch draws."""
-        _check_text(text)
+        check_text(text)
         try:
             with self._official.running(), _hash_seed_kept():
                 # All of it: after an error `run` gives silence first, and raises it then.
@@ -115,7 +116,7 @@ class GptSovitsSpeech:
 
     def segments(self, text: str) -> list[Segment]:
         """Return the parts that `speak` would speak a text in, in that order."""
-        _check_text(text)
+        check_text(text)
         tts, options = self._tts, self._options
         try:
             with self._official.running():
@@ -176,16 +177,6 @@ class GptSovitsSpeech:
             "norm_text": norm_text,
         }
         cache.update(read)
-
-
-def _check_text(text: str) -> None:
-    """Refuse what has no sound, and what upstream's frontends cannot be given."""
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise TextError(
-            f"{text[:40]!r} holds null characters or halves of surrogate pairs; give plain text"
-        )
-    if not any(character.isalnum() for character in text):
-        raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")
 
 
 @contextmanager

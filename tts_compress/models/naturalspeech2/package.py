@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tts_compress.models.naturalspeech2.settings import NS2Settings
 
-__all__ = ["Official", "reason"]
+__all__ = ["Official"]
 
 
 class Official:
@@ -56,11 +56,6 @@ class Official:
         """Run upstream's code from its root, and keep what it prints to itself."""
         with self._checkout.running(), _silence():
             yield
-
-
-def reason(error: Exception) -> str:
-    """Return what an error of upstream's code says, in one line."""
-    return " ".join((str(error).strip() or repr(error)).split())[:300]
 
 
 @contextmanager

@@ -13,7 +13,8 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
-from tts_compress.models.naturalspeech2.package import reason
+from tts_compress.models.checkout import reason
+from tts_compress.models.texts import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,20 +121,6 @@ class NS2Runtime:
             ModelError: The recording cannot be read, or the model cannot compute.
         """
         return self._speech.speak(text)
-
-
-def check_text(text: str) -> None:
-    """Refuse a text that has nothing to speak, or cannot be encoded.
-
-    Raises:
-        TextError: It is so.
-    """
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise TextError(
-            f"{text[:40]!r} holds null characters or halves of surrogate pairs; give plain text"
-        )
-    if not any(character.isalnum() for character in text):
-        raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")
 
 
 def check_recording(path: Path) -> None:

@@ -11,6 +11,7 @@ from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.language_model import Tokens
 from tts_compress.models.parler.package import load_packages, quiet
+from tts_compress.models.texts import check_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -95,7 +96,7 @@ class ParlerSpeech:
 
     def inputs(self, text: str, steps: int) -> dict[str, torch.Tensor]:
         """Return the official object's inputs for a text and this many steps of speech."""
-        _check_text(text)
+        check_text(text)
         said = self.tokenizers.text(text, return_tensors="pt")
         how = self.tokenizers.description(self.description, return_tensors="pt")
         # Text and speech share the decoder's positions unless the text has attention of its own.
@@ -170,13 +171,3 @@ class _Steps:
 
     def end(self) -> None:
         """Do nothing: the tokens are complete."""
-
-
-def _check_text(text: str) -> None:
-    """Refuse what has no sound, and what a tokenizer cannot be given."""
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise TextError(
-            f"{text[:40]!r} holds null characters or halves of surrogate pairs; give plain text"
-        )
-    if not any(character.isalnum() for character in text):
-        raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")

@@ -10,6 +10,7 @@ from torch import nn
 
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.layers.base import Geometry
+from tts_compress.layers.pointwise import is_pointwise
 from tts_compress.layers.structure import prepare, replace_module, share
 from tts_compress.quantize.qat.fake_quantize import (
     ActivationFakeQuantize,
@@ -191,7 +192,7 @@ class _Swap:
             module,
             decision,
             WeightFakeQuantize(form, weight, learned=learned),
-            self._activation(decision),
+            self._activation(Geometry.of(module), decision),
         )
 
     def _form(self, geometry: Geometry, decision: Decision) -> WeightFormat:
@@ -205,12 +206,12 @@ class _Swap:
         )
 
     def _activation(
-        self, decision: Decision
+        self, geometry: Geometry, decision: Decision
     ) -> ActivationFakeQuantize | DynamicFakeQuantize | None:
         if decision.activations == "none":
             return None
         if decision.activations == "dynamic":
-            is_linear = decision.operator == "Linear"
+            is_linear = geometry.operator == "Linear" or is_pointwise(geometry)
             return DynamicFakeQuantize(_LEAST_STEP_OF_LINEAR if is_linear else 0.0)
         return ActivationFakeQuantize(self._observer(), learned=self.options.learn_ranges)
 
