@@ -11,7 +11,6 @@ import pytest
 
 from tts_compress.errors import MissingExtraError, ModelError, TTSCompressError
 from tts_compress.models.f5 import F5Options, open_f5
-from tts_compress.models.f5.options import split_location
 from tts_compress.models.f5.package import official
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ def test_a_failed_download_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         ("nfe_step=0", "nfe_step is 0; give an integer from 1 to 1000"),
         ("nfe_step=2.5", "nfe_step is 2.5; give an integer"),
         ("cfg_strength=nan", "cfg_strength is nan; give a number from 0 to 100"),
-        ("speed=fast", "cannot read the options 'speed=fast'"),
+        ("speed=fast", "speed is 'fast'; give a number from 0.1 to 10"),
         ("steps=3", "states 'steps'; there are cfg_strength, nfe_step"),
         ("nfe_step", "write them as 'nfe_step=16&speed=1.2'"),
     ],
@@ -186,16 +185,11 @@ def test_a_wrong_option_is_an_error(tiny_f5_dir: Path, query: str, message: str)
         open_f5(f"{tiny_f5_dir}?{query}", "tiny")
 
 
-def test_options_are_read_from_what_names_the_model(tmp_path: Path) -> None:
-    name, options = split_location("place?nfe_step=16&sway_sampling_coef=-0.5")
-    assert name == "place"
-    assert options == {"nfe_step": 16, "sway_sampling_coef": -0.5}
-    changed = F5Options().changed(options, "test")
+def test_options_that_are_not_the_defaults_are_stated() -> None:
+    given = {"nfe_step": 16, "sway_sampling_coef": -0.5}
+    changed = F5Options().changed(given, "test")
     assert changed == F5Options(nfe_step=16, sway_sampling_coef=-0.5)
-    assert changed.stated() == options
-    odd = tmp_path / "really?"
-    odd.mkdir()
-    assert split_location(str(odd)) == (str(odd), {})
+    assert changed.stated() == given
     with pytest.raises(TTSCompressError, match="nfe_step is True"):
         F5Options(nfe_step=True)
 

@@ -215,9 +215,7 @@ def test_a_recording_is_kept_as_16_bits(tiny_f5: F5Model, tmp_path: Path, subtyp
 
 
 def test_a_model_without_a_recording_is_saved_without(tiny_f5: F5Model, tmp_path: Path) -> None:
-    silent = F5Model(
-        tiny_f5._source, tiny_f5._network, options=F5Options(speed=1.5), prompt=Prompt()
-    )
+    silent = replace(tiny_f5.with_options(F5Options(speed=1.5)), prompt=Prompt())
     saved = open_f5(str(silent.save(tmp_path / "silent")), "silent")
     assert saved.options == replace(F5Options(), speed=1.5)
     assert saved.describe()["recording"] == "none"

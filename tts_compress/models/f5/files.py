@@ -10,28 +10,24 @@ from typing import TYPE_CHECKING
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.f5.package import EXTRA, official
+from tts_compress.models.recording import REFERENCE_TEXT, find_prompt
+from tts_compress.models.torch_model import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
     "CONFIG",
-    "REFERENCE_AUDIO",
-    "REFERENCE_TEXT",
     "VOCABULARY",
     "VOCODER",
-    "WEIGHTS",
     "F5Files",
     "download_release",
     "find_files",
 ]
 
-WEIGHTS = "model.safetensors"
 CONFIG = "config.yaml"
 VOCABULARY = "vocab.txt"
 VOCODER = "vocoder.yaml"
-REFERENCE_AUDIO = "reference.wav"
-REFERENCE_TEXT = "reference.txt"
 
 # Where releases lie that are not where the package's newest one is.
 _OLDER = {
@@ -85,16 +81,13 @@ def find_files(directory: Path) -> F5Files:
     folder = directory / "vocoder"
     names = ("model.safetensors", "pytorch_model.bin")
     text = directory / REFERENCE_TEXT
-    audio = directory / REFERENCE_AUDIO
     return F5Files(
         checkpoint=_existing(directory, [WEIGHTS]) if is_flat else _checkpoint(directory),
         config=_existing(directory, [CONFIG]),
         vocabulary=_existing(directory, [VOCABULARY]),
         vocoder_config=_existing(directory, [VOCODER]) if is_flat else _existing(folder, [CONFIG]),
         vocoder_weights=None if is_flat else _existing(folder, names),
-        prompt=Prompt(
-            audio=audio if audio.is_file() else None, text=_read(text) if text.is_file() else None
-        ),
+        prompt=find_prompt(directory),
         prompt_text=text if text.is_file() else None,
     )
 
@@ -175,10 +168,3 @@ def _existing(directory: Path, names: Iterable[str]) -> Path:
         f"'{directory}' holds no {' or '.join(p.name for p in paths)}; an F5-TTS model is a "
         f"checkpoint, {VOCABULARY}, {CONFIG}, vocoder/{CONFIG} and vocoder/pytorch_model.bin"
     )
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"cannot read '{path}': {error}") from error

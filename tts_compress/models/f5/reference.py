@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tts_compress.errors import ModelError
 from tts_compress.models.f5.package import SAMPLE_RATE, official, quiet
+from tts_compress.models.recording import read_header
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,11 +88,7 @@ def check_recording(path: Path) -> None:
     Raises:
         ModelError: It is missing, no audio, or of a sample rate that cannot be converted.
     """
-    soundfile = _soundfile()
-    try:
-        rate = soundfile.info(path).samplerate
-    except (OSError, TypeError, soundfile.LibsndfileError) as error:
-        raise ModelError(f"cannot read audio from '{path}': {error}") from error
+    rate = read_header(path).samplerate
     common = math.gcd(rate, SAMPLE_RATE)
     if (rate // common) * (SAMPLE_RATE // common) > _LARGEST_FILTERS:
         raise ModelError(

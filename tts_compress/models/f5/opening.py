@@ -1,0 +1,78 @@
+"""F5-TTS models by what names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tts_compress.errors import ModelError
+from tts_compress.models.f5.config import check_vocoder_config, read_config
+from tts_compress.models.f5.files import F5Files, download_release, find_files
+from tts_compress.models.f5.loaded import F5Source, load_source
+from tts_compress.models.f5.model import F5Model
+from tts_compress.models.lazy import Lazy
+from tts_compress.models.options import split_location
+from tts_compress.models.torch_model import find_manifest, layers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tts_compress.artifact import Manifest
+
+__all__ = ["open_f5", "open_f5_artifact"]
+
+
+def open_f5(location: str, spec: str) -> F5Model:
+    """Return a model by its place; weights are read when they are first needed.
+
+    Args:
+        location: A directory, or a name that the f5_tts package knows; `?nfe_step=16&speed=1.2`
+            behind it sets options of `F5Options`.
+        spec: What the user named the model by.
+
+    Raises:
+        ModelError: There is no such model, a file of it is missing or malformed, or an option is.
+        ArtifactError: An artifact was altered after it was saved.
+        MissingExtraError: f5_tts is not installed and a name was given.
+    """
+    name, given = split_location(location, "nfe_step=16&speed=1.2")
+    directory = Path(name)
+    if directory.is_dir():
+        manifest = find_manifest(directory, F5Model.family)
+        return _open(find_files(directory), spec, manifest, given)
+    if directory.exists() or len(directory.parts) != 1:
+        raise ModelError(
+            f"'{name}' is no directory; an F5-TTS model is a directory or a name such as "
+            "'F5TTS_v1_Base'"
+        )
+    return _open(download_release(name), spec, None, given)
+
+
+def open_f5_artifact(directory: Path, spec: str, manifest: Manifest) -> F5Model:
+    """Return a saved artifact; weights are read when they are first needed.
+
+    Args:
+        directory: Where it is.
+        spec: What the user named it by.
+        manifest: What its manifest says.
+
+    Raises:
+        ModelError: A file of it is missing or malformed.
+    """
+    return _open(find_files(directory), spec, manifest, {})
+
+
+def _open(
+    files: F5Files, spec: str, manifest: Manifest | None, given: Mapping[str, Any]
+) -> F5Model:
+    config = read_config(files.config)
+    check_vocoder_config(files.vocoder_config)
+    source = F5Source(paths=files, config=config)
+    return F5Model(
+        spec=spec,
+        source=source,
+        options=config.options.changed(given, repr(spec)),
+        prompt=files.prompt,
+        loaded=Lazy(lambda: load_source(source, layers_of(manifest))),
+        manifest=manifest,
+    )

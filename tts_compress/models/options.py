@@ -1,0 +1,114 @@
+"""How a system is run: settings with ranges, which may stand behind a model's location."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qsl
+
+from tts_compress.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
+__all__ = ["Options", "split_location"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Settings of inference, which a family adds as fields; the defaults are the system's own.
+
+    Raises:
+        ModelError: A value is of the wrong kind, or not among the accepted ones.
+    """
+
+    limits: ClassVar[Mapping[str, tuple[float, float]]]
+    """The least and the greatest value of each number; one whose default is an `int` is whole."""
+
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """What is accepted for each setting that is a word."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in self.choices:
+                _check_word(field.name, value, self.choices[field.name])
+            else:
+                _check_number(
+                    field.name, value, self.limits[field.name], whole=isinstance(field.default, int)
+                )
+
+    def changed(self, given: Mapping[str, Any], where: str) -> Self:
+        """Return these options with some exchanged.
+
+        Args:
+            given: Values by name.
+            where: What states them, for errors.
+
+        Raises:
+            ModelError: There is no such option, or a value is wrong.
+        """
+        known = sorted(field.name for field in fields(self))
+        if unknown := sorted(given.keys() - set(known)):
+            raise ModelError(f"{where} states {unknown[0]!r}; there are {', '.join(known)}")
+        return replace(self, **given)
+
+    def stated(self) -> dict[str, Any]:
+        """Return the options that are not the defaults, by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            field.name: values[field.name]
+            for field in fields(self)
+            if values[field.name] != field.default
+        }
+
+
+def split_location(location: str, example: str) -> tuple[str, dict[str, Any]]:
+    """Split `DIR?steps=16&language=en` into what it names and the options that it states.
+
+    Args:
+        location: What exists under the whole name is that, without options.
+        example: Of a family's options, for errors.
+
+    Returns:
+        What stands before the question mark; and by name integers, other numbers, and words.
+
+    Raises:
+        ModelError: What follows the question mark is not names and values.
+    """
+    name, separator, query = location.partition("?")
+    if not separator or Path(location).exists():
+        return location, {}
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
+        if not pairs:
+            raise ValueError("there are none")
+    except ValueError as error:
+        raise ModelError(
+            f"cannot read the options {query!r}: {error}; write them as '{example}'"
+        ) from error
+    return name, {key: _value(text) for key, text in pairs}
+
+
+def _value(text: str) -> str | float:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _check_word(name: str, value: object, accepted: tuple[str, ...]) -> None:
+    if value not in accepted:
+        raise ModelError(f"{name} is {value!r}; accepted: {', '.join(accepted)}")
+
+
+def _check_number(name: str, value: Any, limits: tuple[float, float], *, whole: bool) -> None:
+    low, high = limits
+    fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if not (fits and low <= value <= high):
+        kind = "an integer" if whole else "a number"
+        raise ModelError(f"{name} is {value!r:.40}; give {kind} from {low:g} to {high:g}")
