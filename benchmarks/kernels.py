@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.kernel_graphs import CASES, Case
 from benchmarks.torch_kernels import measure_torch
+from benchmarks.turns import take_turns
 from tts_compress.artifact import write_text_atomically
 from tts_compress.environment import describe_environment
 from tts_compress.errors import TTSCompressError
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["choose", "main", "measure", "to_toml"]
 
-_WARM_UPS = 3
 _WORTH = 1.03
 """How many times faster an alternative has to be to take the place of what is chosen now: figures
 of two runs differ by a percent or two."""
@@ -66,7 +66,9 @@ def measure(target: Target, rounds: int, progress: Progress) -> list[Figures]:
     for done, case in enumerate(CASES):
         progress.advance("kernels", done, len(CASES))
         sessions = {name: _open(case, name, target) for name in case.alternatives}
-        us = _time_in_turns(sessions, case.feed(), rounds)
+        feed = case.feed()
+        runs = {name: partial(session.run, None, feed) for name, session in sessions.items()}
+        us = {n: round(min(ms) * 1e3, 1) for n, ms in take_turns(runs, rounds=rounds).items()}
         found.append(Figures(choice=case.choice, shape=case.shape, us=us, channels=case.channels))
     progress.advance("kernels", len(CASES), len(CASES))
     return found
@@ -150,20 +152,6 @@ def _ranges(model: onnx.ModelProto, plan: IntegerPlan, case: Case) -> dict[str, 
     names = observed_tensors(model, plan)
     values = open_session(case.tapped(names), "observed", threads=1).run(names, case.feed())
     return {n: (float(v.min()), float(v.max())) for n, v in zip(names, values, strict=True)}
-
-
-def _time_in_turns(
-    sessions: dict[str, onnxruntime.InferenceSession], feed: dict[str, Any], rounds: int
-) -> dict[str, float]:
-    least = dict.fromkeys(sessions, float("inf"))
-    for turn in range(_WARM_UPS + rounds):
-        for name, session in sessions.items():
-            start = perf_counter()
-            session.run(None, feed)
-            passed = (perf_counter() - start) * 1e6
-            if turn >= _WARM_UPS:
-                least[name] = min(least[name], passed)
-    return {name: round(value, 1) for name, value in least.items()}
 
 
 def _value(value: Any) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from functools import partial
 from typing import TYPE_CHECKING
 
+from benchmarks.turns import take_turns
 from tts_compress.targets import Figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from torch import Tensor, nn
 
     from tts_compress.progress import Progress
 
@@ -19,8 +22,6 @@ SHAPES = ((1, 1024, 4096), (1, 4096, 1024), (64, 1024, 1024), (512, 1024, 2048),
 
 _LAYERS = 12
 """Run one after the other, so that no weight is in a cache when its turn comes."""
-
-_WARM_UPS = 3
 
 
 def measure_torch(rounds: int, progress: Progress) -> list[Figures]:
@@ -62,14 +63,14 @@ def _time_in_turns(
     stacks = {
         engine: [Int8Linear(geometry, state, engine) for _ in range(_LAYERS)] for engine in engines
     }
-    least = dict.fromkeys(engines, float("inf"))
     with torch.inference_mode():
-        for turn in range(_WARM_UPS + rounds):
-            for engine, stack in stacks.items():
-                start = perf_counter()
-                for layer in stack:
-                    layer(values)
-                passed = (perf_counter() - start) * 1e6 / _LAYERS
-                if turn >= _WARM_UPS:
-                    least[engine] = min(least[engine], passed)
-    return {engine: round(value, 1) for engine, value in least.items()}
+        times = take_turns(
+            {engine: partial(_run, stack, values) for engine, stack in stacks.items()},
+            rounds=rounds,
+        )
+    return {engine: round(min(ms) * 1e3 / _LAYERS, 1) for engine, ms in times.items()}
+
+
+def _run(stack: Sequence[nn.Module], values: Tensor) -> None:
+    for layer in stack:
+        layer(values)

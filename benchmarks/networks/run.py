@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ import torch
 
 from benchmarks.networks.architectures import find_network
 from benchmarks.networks.contestants import OPENED, make_peer, make_scheme
+from benchmarks.turns import take_turns
 from tts_compress.layers.checkpoint import stored_bytes, write_root
 from tts_compress.terminal import progress_bars
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from tts_compress.artifact import LayerRecord
 
 __all__ = ["Choice", "Contestant", "Result", "Timing", "bench_network"]
-
-_WARM_UPS = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +95,15 @@ def bench_network(name: str, choice: Choice) -> Result:
     runs, found = _make(network, root, choice)
     with torch.inference_mode(), progress_bars() as progress:
         outputs = {key: run().float() for key, run in runs.items()}
-        times = {
-            threads: _take_turns(
-                runs, threads, choice.rounds, lambda d, t: progress.advance(f"time {name}", d, t)
+        times = {}
+        for threads in choice.threads:
+            torch.set_num_threads(threads)
+            times[threads] = take_turns(
+                runs,
+                rounds=choice.rounds,
+                warm_ups=1,
+                tell=partial(progress.advance, f"time {name}"),
             )
-            for threads in choice.threads
-        }
     contestants = []
     for key in [*runs, *(k for k in found if k not in runs)]:
         own = asdict(found[key]) if key in found else {"name": key}
@@ -159,22 +161,6 @@ def _load_peak(network: str, path: Path, layers: Sequence[LayerRecord]) -> int:
     command = [sys.executable, "-m", "benchmarks.networks.load", network, str(path), str(listed)]
     run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return int(run.stdout.split()[-1])
-
-
-def _take_turns(
-    runs: Runs, threads: int, rounds: int, tell: Callable[[int, int], None]
-) -> dict[str, list[float]]:
-    """Return the milliseconds of every timed run: what disturbs one disturbs all."""
-    torch.set_num_threads(threads)
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(_WARM_UPS + rounds):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            run()
-            if turn >= _WARM_UPS:
-                times[name].append((time.perf_counter() - start) * 1e3)
-        tell(turn + 1, _WARM_UPS + rounds)
-    return times
 
 
 def _timing(threads: int, own: list[float], reference: list[float]) -> Timing:

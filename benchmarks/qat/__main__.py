@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from benchmarks.qat.clips import mean_distance, read_clips
 from benchmarks.qat.contestants import CONTESTANTS, Work, make, reference
 from benchmarks.qat.report import Found, write_report
+from benchmarks.turns import take_turns
 from tts_compress.errors import TTSCompressError
 from tts_compress.quantize.qat.compress import Workplace
 from tts_compress.quantize.qat.train.log import read_log
@@ -22,10 +24,15 @@ from tts_compress.terminal import progress_bars, show
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from benchmarks.qat.contestants import Contestant, Vocoder
+
 _BESIDE = Path(__file__).parents[3] / "shared" / "assets"
 _RATES = {8: 3e-6, 4: 5e-5}
 """Learning rates by the bits of weights: rounding to eight bits leaves errors so small that larger
 steps make them worse."""
+
+_ROUNDS = 20
+"""Of the vocoders that are timed against each other."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,24 +66,38 @@ def _measure(options: argparse.Namespace, vocoder: Path) -> list[Found]:
     )
     references = clips.sounds(reference(work))
     found = []
+    vocoders: dict[str, Vocoder] = {}
     for contestant in CONTESTANTS:
         if contestant.name not in options.contestants:
             continue
         folder = options.output / contestant.name
         with progress_bars() as progress:
             made = make(contestant, work, Workplace(folder=folder, progress=progress))
+        vocoders[contestant.name] = made
         curve = [e for e in read_log(folder) if e["event"] == "held-out"]
         found.append(
             Found(
                 name=contestant.name,
                 bits=contestant.bits,
                 distance_db=mean_distance(references, clips.sounds(made)),
-                options=work.options[contestant.bits].identity() if contestant.trained else None,
+                options=work.options[contestant.bits].identity() if contestant.untrained else None,
                 curve=tuple((event["step"], event["loss"]) for event in curve),
+                time_ratio=_time_ratio(vocoders, contestant, clips.held_out[0]),
             )
         )
         show(f"{contestant.name}: {found[-1].distance_db:.3f} dB")
     return found
+
+
+def _time_ratio(vocoders: dict[str, Vocoder], contestant: Contestant, mel: Any) -> float | None:
+    """Return the time of a trained vocoder over that of the same one without training."""
+    if contestant.untrained not in vocoders:
+        return None
+    torch.set_num_threads(1)
+    pair = {name: vocoders[name] for name in (contestant.untrained, contestant.name)}
+    runs = {name: partial(vocoder, mel) for name, vocoder in pair.items()}
+    before, after = take_turns(runs, rounds=_ROUNDS).values()
+    return min(after) / min(before)
 
 
 def _command(options: argparse.Namespace) -> str:

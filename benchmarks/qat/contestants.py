@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from tts_compress.quantize.qat.compress import Workplace, train_graph, train_mod
 from tts_compress.recipe import find_recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     import onnx
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from tts_compress.quantize.qat.train.options import TrainingOptions
     from tts_compress.recipe import Recipe
 
-__all__ = ["CONTESTANTS", "Contestant", "Work", "make", "reference"]
+__all__ = ["CONTESTANTS", "Contestant", "Vocoder", "Work", "make", "reference"]
+
+Vocoder = Callable[[Any], Any]
+"""Turns log mel spectra into samples, both numpy arrays."""
 
 _FRAMES = 32
 """Of the pieces that the torch module learns from."""
@@ -41,16 +44,17 @@ class Contestant:
     bits: int
     """Of the weights; activations have eight where weights have."""
 
-    trained: bool = False
+    untrained: str | None = None
+    """What it would be without training; None of what is not trained."""
 
 
 CONTESTANTS = (
     Contestant(name="min-max", bits=8),
+    Contestant(name="min-max-qat", bits=8, untrained="min-max"),
     Contestant(name="int8", bits=8),
-    Contestant(name="int8-qat", bits=8, trained=True),
-    Contestant(name="min-max-qat", bits=8, trained=True),
+    Contestant(name="int8-qat", bits=8, untrained="int8"),
     Contestant(name="int4-weight-only", bits=4),
-    Contestant(name="int4-weight-only-qat", bits=4, trained=True),
+    Contestant(name="int4-weight-only-qat", bits=4, untrained="int4-weight-only"),
 )
 
 
@@ -72,20 +76,20 @@ class Work:
     """By the bits of weights."""
 
 
-def reference(work: Work) -> Callable[[Any], Any]:
+def reference(work: Work) -> Vocoder:
     """Return the vocoder in FP32."""
     model = open_model(f"onnx:{work.graph}")
     assert isinstance(model, OnnxGraph)
     return _runs(model.graph())
 
 
-def make(contestant: Contestant, work: Work, workplace: Workplace) -> Callable[[Any], Any]:
+def make(contestant: Contestant, work: Work, workplace: Workplace) -> Vocoder:
     """Return a vocoder that turns spectra into samples, both numpy arrays."""
     if contestant.bits == 4:
         return _in_torch(contestant, work, workplace)
     model = open_model(f"onnx:{work.graph}")
     assert isinstance(model, OnnxGraph)
-    if not contestant.trained:
+    if contestant.untrained is None:
         recipe = _plain("int8") if contestant.name == "min-max" else find_recipe("onnx", "int8")
         small = compress(model, "int8", recipe=recipe, calibration=work.feeds)
         assert isinstance(small, OnnxGraph)
@@ -113,9 +117,9 @@ def _plain(scheme: str) -> Recipe:
     return recipe.model_copy(update=changes)
 
 
-def _in_torch(contestant: Contestant, work: Work, workplace: Workplace) -> Callable[[Any], Any]:
+def _in_torch(contestant: Contestant, work: Work, workplace: Workplace) -> Vocoder:
     original = load_generator(work.checkpoint)
-    if not contestant.trained:
+    if contestant.untrained is None:
         return _calls(compress(original, "int4-weight-only"))
     small, _ = train_module(
         original,
@@ -136,12 +140,12 @@ def _pieces(clips: Clips) -> list[torch.Tensor]:
     ]
 
 
-def _runs(graph: onnx.ModelProto) -> Callable[[Any], Any]:
+def _runs(graph: onnx.ModelProto) -> Vocoder:
     session = open_session(graph, "a vocoder", threads=1)
     return lambda mel: session.run(None, {"mel": mel})[0]
 
 
-def _calls(module: nn.Module) -> Callable[[Any], Any]:
+def _calls(module: nn.Module) -> Vocoder:
     def call(mel: Any) -> Any:
         with torch.inference_mode():
             return module(torch.from_numpy(mel)).numpy()

@@ -32,6 +32,9 @@ class Found:
     curve: tuple[tuple[int, float], ...]
     """The loss on held-out pieces by update."""
 
+    time_ratio: float | None = None
+    """The time it takes, over that of the same one without training; None of what is that."""
+
 
 def write_report(found: Sequence[Found], clips: int, command: str, stem: Path) -> list[Path]:
     """Write `<stem>.json`, `<stem>.md` and `<stem>.svg`.
@@ -66,12 +69,13 @@ def _markdown(found: Sequence[Found], clips: int, command: str) -> str:
         f"Mean log-mel distance to FP32 on {clips} recordings that nothing was calibrated on or "
         "learned from.",
         "",
-        "| | bits of weights | dB | updates |",
-        "|---|---|---|---|",
+        "| | bits of weights | dB | updates | time, untrained = 1 |",
+        "|---|---|---|---|---|",
     ]
     for row in found:
         steps = row.options["steps"] if row.options else ""
-        lines.append(f"| `{row.name}` | {row.bits} | {row.distance_db:.3f} | {steps} |")
+        time = "" if row.time_ratio is None else f"{row.time_ratio:.2f}"
+        lines.append(f"| `{row.name}` | {row.bits} | {row.distance_db:.3f} | {steps} | {time} |")
     lines.append("")
     if {"min-max", "int8-qat"} <= by_name.keys():
         share = 1 - by_name["int8-qat"] / by_name["min-max"]
