@@ -63,7 +63,7 @@ def test_is_every_kind_of_model_that_it_says(tiny_parler: ParlerModel) -> None:
 def test_nothing_is_read_before_it_is_needed(
     tiny_parler_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tts_compress.models.parler.model.load_root", pytest.fail)
+    monkeypatch.setattr("tts_compress.models.parler.loaded.load_root", pytest.fail)
     model = open_parler(str(tiny_parler_dir), "it")
     assert model.sample_rate == 44100
     assert model.spec == "it"

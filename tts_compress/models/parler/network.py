@@ -38,7 +38,7 @@ def load_root(source: ParlerSource) -> nn.Module:
     parler, transformers = load_packages()
     source.check()
     source.weights()  # pickled weights are refused, not read
-    directory = source.directory()
+    directory = source.directory
     try:
         with quiet(transformers), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the codec's constructor uses an older weight norm

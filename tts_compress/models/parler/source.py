@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import importlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.base import ModelFiles
 from tts_compress.models.parler.package import EXTRA
+from tts_compress.models.torch_model import WEIGHTS
 
-if TYPE_CHECKING:
-    from tts_compress.artifact import Manifest
+__all__ = ["CONFIG", "DESCRIPTION", "GENERATION", "ParlerSource"]
 
-__all__ = ["CONFIG", "DESCRIPTION", "GENERATION", "WEIGHTS", "ParlerSource"]
-
-WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
 DESCRIPTION = "description.txt"
@@ -26,7 +24,7 @@ _INDEX = f"{WEIGHTS}.index.json"
 _FETCHED = ["*.json", "*.model", "*.safetensors", "merges.txt", "vocab.txt", DESCRIPTION]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: the folder is found once
 class ParlerSource:
     """A model's files, fetched or not.
 
@@ -36,12 +34,6 @@ class ParlerSource:
 
     location: str
     """A folder, or a hub's `owner/name`."""
-
-    spec: str
-    """What the user named the model by."""
-
-    manifest: Manifest | None = None
-    """How it was compressed, if it was."""
 
     def check(self) -> None:
         """Refuse a folder that is not one of a model; a hub is not asked."""
@@ -55,14 +47,11 @@ class ParlerSource:
                 f"{WEIGHTS}, or a name on the hub such as 'parler-tts/parler-tts-mini-v1'"
             )
 
+    @cached_property
     def directory(self) -> Path:
-        """Return the folder; what is on the hub is fetched as far as it is not here or changed."""
+        """The folder; what is on the hub is fetched as far as it is not here or changed."""
         path = Path(self.location)
         return path if path.is_dir() else _download(self.location)
-
-    def fetched(self) -> ParlerSource:
-        """Return the same at its folder, so that a hub is not asked again."""
-        return replace(self, location=str(self.directory()))
 
     def read_config(self) -> dict[str, Any]:
         """Return what `config.json` says."""
@@ -84,7 +73,7 @@ class ParlerSource:
 
     def description(self) -> str | None:
         """Return the folder's own description of the voice, if it has one."""
-        path = self.directory() / DESCRIPTION
+        path = self.directory / DESCRIPTION
         if not path.is_file():
             return None
         try:
@@ -97,7 +86,7 @@ class ParlerSource:
 
     def weights(self) -> tuple[Path, ...]:
         """Return the files with the weights."""
-        directory = self.directory()
+        directory = self.directory
         if (directory / WEIGHTS).is_file():
             return (directory / WEIGHTS,)
         index = directory / _INDEX
@@ -112,13 +101,13 @@ class ParlerSource:
         weights = self.weights()
         settings = [
             path
-            for path in sorted(self.directory().iterdir())
+            for path in sorted(self.directory.iterdir())
             if path.suffix in {".json", ".model", ".txt"} and path.name != "manifest.json"
         ]
         return ModelFiles(weights=weights, settings=tuple(settings))
 
     def _existing(self, name: str) -> Path:
-        path = self.directory() / name
+        path = self.directory / name
         if not path.is_file():
             raise ModelError(
                 f"'{path.parent}' holds no {name}; give a folder that "

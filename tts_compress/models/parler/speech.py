@@ -58,24 +58,27 @@ class ParlerSpeech:
     tokenizers: Tokenizers
     description: str
 
-    def speak(self, text: str, options: ParlerOptions, *, streamer: Any = None) -> Audio:
+    options: ParlerOptions
+    """Differences from the model's settings."""
+
+    def speak(self, text: str, *, streamer: Any = None) -> Audio:
         """Return what the official `generate` says, with the noise that torch draws.
 
         Args:
             text: What to say.
-            options: Differences from the model's settings.
             streamer: Is given each step's tokens, in the official interface.
         """
-        if options.max_length is not None and options.max_length < 2 * self.codebooks:
+        longest = self.options.max_length
+        if longest is not None and longest < 2 * self.codebooks:
             raise ModelError(
-                f"max_length is {options.max_length}; {self.codebooks} codebooks need at least "
+                f"max_length is {longest}; {self.codebooks} codebooks need at least "
                 f"{2 * self.codebooks}"
             )
-        inputs = self.inputs(text, self.longest(options))
+        inputs = self.inputs(text, self.longest)
         _, transformers = load_packages()
         try:
             with quiet(transformers):
-                sound = self.root.generate(**inputs, **options.given(), streamer=streamer)
+                sound = self.root.generate(**inputs, **self.options.given(), streamer=streamer)
         # Settings that exclude each other, shapes of exchanged modules, …
         except (ValueError, TypeError, RuntimeError, IndexError) as error:
             raise ModelError(f"the model cannot speak {text[:40]!r}: {error}") from error
@@ -87,12 +90,13 @@ class ParlerSpeech:
         """Tokens per step."""
         return int(self.root.decoder.num_codebooks)
 
-    def longest(self, options: ParlerOptions) -> int:
-        """Return the most steps that speech can have, the first included."""
+    @property
+    def longest(self) -> int:
+        """The most steps that speech can have, the first included."""
         settings = self.root.generation_config
         if settings.max_new_tokens is not None:
             return int(settings.max_new_tokens) + 1  # wins over any max_length
-        return int(options.max_length or settings.max_length)
+        return int(self.options.max_length or settings.max_length)
 
     def inputs(self, text: str, steps: int) -> dict[str, torch.Tensor]:
         """Return the official object's inputs for a text and this many steps of speech."""
@@ -114,19 +118,19 @@ class ParlerSpeech:
             "prompt_attention_mask": said.attention_mask,
         }
 
-    def tokens(self, text: str, options: ParlerOptions) -> Tokens:
+    def tokens(self, text: str) -> Tokens:
         """Return the tokens that `speak` would make audio of."""
         import torch
 
         steps = _Steps()
-        self.speak(text, options, streamer=steps)
+        self.speak(text, streamer=steps)
         raw = torch.stack([ids.reshape(-1) for ids in steps.taken], dim=1)  # [K, S + 1]
         special = self.root.generation_config
         _, forced = self.root.decoder.build_delay_pattern_mask(
             raw[:, :1],
             bos_token_id=special.bos_token_id,
             pad_token_id=special.pad_token_id,
-            max_length=self.longest(options),
+            max_length=self.longest,
         )
         forced = forced[:, : raw.shape[1]]
         ids = torch.where(forced == -1, raw, forced)
