@@ -299,6 +299,17 @@ def test_gradients_are_clipped(
     assert clipped.record.after != free.record.after
 
 
+def test_each_update_has_gradients_of_its_own(
+    toy: Any, options: Callable[..., TrainingOptions], tmp_path: Path
+) -> None:
+    """Of all examples at weights that hardly move they are the same each time."""
+    task = toy.make_task()
+    chosen = options(batch_size=len(task.train_examples()), learning_rate=1e-12, clip=0.0)
+    train(task, chosen, folder=tmp_path, progress=Silent())
+    first, *others = [e["norm"] for e in read_log(tmp_path) if e["event"] == "update"]
+    assert others == pytest.approx([first] * 23, rel=1e-3)
+
+
 def test_mixed_precision_trains_too(toy: Any, options: Callable[..., TrainingOptions]) -> None:
     plain = train(toy.make_task(), options(), progress=Silent())
     mixed = train(toy.make_task(), options(mixed_precision="bf16"), progress=Silent())
