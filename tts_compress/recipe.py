@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from tts_compress.config import Card, Config, ConfigFile, describe_problems, read_config
 from tts_compress.errors import RecipeError, SchemeError
 from tts_compress.paths import data_file, data_names
-from tts_compress.schemes import find_scheme
+from tts_compress.schemes import SCHEMES, find_scheme
 from tts_compress.targets import HOST
 
 if TYPE_CHECKING:
@@ -171,10 +171,11 @@ class Recipe(ConfigFile):
                 "a rule with static activations, or an algorithm that observes ('gptq', "
                 "'inc-gptq'), needs a [calibration] table"
             )
-        if not observed and self.calibration is not None:
+        learned = any(scheme.trained for scheme in SCHEMES if scheme.name == self.scheme)
+        if not observed and not learned and self.calibration is not None:
             raise ValueError(
                 "[calibration] is given, but no rule has static activations, or an algorithm that "
-                "observes ('gptq', 'inc-gptq')"
+                "observes ('gptq', 'inc-gptq'), and nothing is trained"
             )
         if not static and self.format == "qoperator":
             raise ValueError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.cli.arguments import ANY_MODEL, GOOD, add_json
+from tts_compress.cli.arguments import ANY_MODEL, GOOD, add_checkout, add_json
+from tts_compress.cli.prompt import add_prompt, prompted
 from tts_compress.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 _NUMBERS: dict[str, tuple[type, str]] = {
-    "steps": (int, "updates of the weights"),
+    "steps": (int, "updates of the weights; of a system in torch, for each component"),
     "batch-size": (int, "examples at a time"),
     "accumulation": (int, "batches that make one update"),
     "learning-rate": (float, "at its highest, for one process"),
@@ -33,6 +34,11 @@ def add(commands: Commands) -> None:
         "qat", help="compress a model by training it to answer as before (hours, not seconds)"
     )
     parser.add_argument("model", help=ANY_MODEL)
+    parser.add_argument(
+        "--scheme",
+        default="int8-qat",
+        help="what is trained for: %(default)s, or int4-weight-only for what runs in torch",
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
     parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own")
     parser.add_argument(
@@ -66,7 +72,9 @@ def add(commands: Commands) -> None:
         "--resume", action="store_true", help="fail unless there is a checkpoint to go on from"
     )
     start.add_argument("--restart", action="store_true", help="drop the checkpoint that is there")
+    add_prompt(parser)
     parser.add_argument("--force", action="store_true", help="replace an existing artifact")
+    add_checkout(parser)
     add_json(parser)
     parser.set_defaults(command=_run)
 
@@ -88,16 +96,18 @@ def _run(options: argparse.Namespace) -> int:
 
     check_replaceable(options.output, MANIFEST_NAME, force=options.force)
     folder = options.output.with_name(f"{options.output.name}.training")
-    if options.resume and not (folder / CHECKPOINT_NAME).is_file():
+    # Of a system in torch each component's is in a folder of its own.
+    if options.resume and not any(folder.rglob(CHECKPOINT_NAME)):
         raise ArtifactError(f"'{folder}' holds no checkpoint to go on from; leave --resume out")
     settings = TrainingOptions(**_given(options))
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)  # of what is computed before training, too
-    model = open_model(options.model, bare=is_feeds(options.texts))
+    model = prompted(open_model(options.model, bare=is_feeds(options.texts)), options)
     with progress_bars() as progress:
         workplace = Workplace(folder=folder, restart=options.restart, progress=progress)
         small = compress_trained(
             model,
+            options.scheme,
             recipe=options.recipe,
             calibration=options.texts,
             options=settings,

@@ -45,6 +45,10 @@ class Objective:
     outputs: tuple[int, ...] = ()
     """Which of the floating-point tensors that it returns are compared, by position; () for all."""
 
+    repeated: tuple[tuple[str, Any], ...] = ()
+    """Keywords that get another value when a recorded call is repeated, such as that of a cache:
+    what a module kept of the calls before is not there any more."""
+
     def __post_init__(self) -> None:
         if any(position < 0 for position in self.outputs):
             raise TTSCompressError(

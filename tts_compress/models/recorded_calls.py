@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import random
+from contextlib import contextmanager
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,13 +16,13 @@ from tts_compress.models.distillation import Call
 from tts_compress.models.interception import intercepted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor, nn
 
     from tts_compress.models.distillation import Objective
 
-__all__ = ["call_module", "compared_outputs", "record_calls"]
+__all__ = ["CallRecorder", "answering", "call_module", "compared_outputs", "record_calls"]
 
 
 def record_calls(
@@ -44,17 +47,15 @@ def record_calls(
         ModelError: There is no such module or method, or it was never called.
         TTSCompressError: `most` is not positive.
     """
-    if most < 1:
-        raise TTSCompressError(f"{most} calls cannot be recorded; give 1 or more")
-    recorder = _Recorder(most=most, seed=seed)
-    with intercepted(_module_of(root, objective), objective.method, recorder):
+    recorder = CallRecorder(most=most, seed=seed)
+    with recorder.listening(root, objective):
         run(root)
-    if not recorder.kept:
+    if not recorder.calls:
         raise ModelError(
             f"'{objective.module}.{objective.method}' was never called while the model ran; "
             "give texts that reach it"
         )
-    return [call for _, call in sorted(recorder.kept, key=lambda kept: kept[0])]
+    return recorder.calls
 
 
 def call_module(root: nn.Module, objective: Objective, call: Call) -> Any:
@@ -63,11 +64,30 @@ def call_module(root: nn.Module, objective: Objective, call: Call) -> Any:
     Raises:
         ModelError: There is no such module or method.
     """
-    module = _module_of(root, objective)
-    answer = module if objective.method == "forward" else getattr(module, objective.method)
+    answer = answering(_module_of(root, objective), objective)
     # A copy each time: what a module changes in place must not reach the next call.
     arguments, keywords = tree_map(_copy, (call.arguments, call.keywords))
     return answer(*arguments, **keywords)
+
+
+def answering(module: nn.Module, objective: Objective) -> Callable[..., Any]:
+    """Return what answers an objective's calls when they are repeated.
+
+    Some systems put their methods into `torch.inference_mode`, which no gradient leaves; here
+    methods are called without their decorators.
+
+    Args:
+        module: The one that the objective names, or a copy of it.
+        objective: Names the method, and keywords that are not as they were recorded.
+    """
+    answer: Any = module
+    if objective.method != "forward":
+        answer = getattr(module, objective.method)
+        undecorated = inspect.unwrap(answer)
+        if undecorated is not answer:
+            answer = MethodType(undecorated, module)
+    changed = dict(objective.repeated)
+    return lambda *arguments, **keywords: answer(*arguments, **keywords | changed)
 
 
 def compared_outputs(objective: Objective, output: Any) -> list[Tensor]:
@@ -87,14 +107,43 @@ def compared_outputs(objective: Objective, output: Any) -> list[Tensor]:
     return [found[position] for position in positions]
 
 
-class _Recorder:
-    """Keeps a uniform sample of the calls it is shown, without knowing how many will come."""
+class CallRecorder:
+    """Keeps a uniform sample of the calls it is shown, without knowing how many will come.
 
-    def __init__(self, *, most: int, seed: int) -> None:
-        self.kept: list[tuple[int, Call]] = []
+    Args:
+        most: How many are kept.
+        seed: Chooses the sample.
+
+    Raises:
+        TTSCompressError: `most` is not positive.
+    """
+
+    def __init__(self, *, most: int, seed: int = 0) -> None:
+        if most < 1:
+            raise TTSCompressError(f"{most} calls cannot be recorded; give 1 or more")
+        self._kept: list[tuple[int, Call]] = []
         self._most = most
         self._seen = 0
         self._random = random.Random(seed)  # noqa: S311  no secret
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls that were kept, in order."""
+        return [call for _, call in sorted(self._kept, key=lambda kept: kept[0])]
+
+    @contextmanager
+    def listening(self, root: nn.Module, objective: Objective) -> Iterator[None]:
+        """Take down an objective's calls in the block; it may be entered again for more.
+
+        Args:
+            root: What the objective's names are below; left as it was, also after an error.
+            objective: Names the module and its method.
+
+        Raises:
+            ModelError: There is no such module or method.
+        """
+        with intercepted(_module_of(root, objective), objective.method, self):
+            yield
 
     def __call__(self, answer: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         """Answer a call, and keep it or not."""
@@ -105,7 +154,7 @@ class _Recorder:
         before = tree_map(_copy, (arguments, keywords))  # a module may change its inputs
         output = answer(*arguments, **keywords)
         call = Call(arguments=before[0], keywords=before[1], output=tree_map(_copy, output))
-        self.kept[place : place + 1] = [(index, call)]
+        self._kept[place : place + 1] = [(index, call)]
         return output
 
 

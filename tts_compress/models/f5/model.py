@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.models.f5.components import ROLES
 from tts_compress.models.f5.config import write_config
+from tts_compress.models.f5.distillation import OBJECTIVES
 from tts_compress.models.f5.files import CONFIG, VOCABULARY, VOCODER
 from tts_compress.models.f5.loaded import F5Source, Loaded
 from tts_compress.models.f5.network import forget_text
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from tts_compress.audio import Audio
     from tts_compress.models.base import Prompt
+    from tts_compress.models.distillation import Objective
     from tts_compress.models.f5.reference import Reference
 
 __all__ = ["F5Model"]
@@ -70,6 +72,10 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, Loaded]):
             "solver": f"{self.options.nfe_step} steps, guidance {self.options.cfg_strength:g}",
             "recording": "none" if audio is None else audio.name,
         }
+
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return what there is to imitate, in the order data flows."""
+        return OBJECTIVES
 
     def synthesize(self, text: str, *, seed: int | None) -> Audio:
         """Speak a text with noise chosen by `seed`; None speaks without noise.

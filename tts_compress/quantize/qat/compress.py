@@ -10,9 +10,11 @@ from torch import nn
 from tts_compress.errors import RecipeError, SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import Model, OnnxGraph
+from tts_compress.models.distillation import Distillable
 from tts_compress.progress import Progress, Silent
 from tts_compress.quantize.calibration import is_feeds, open_calibration
 from tts_compress.quantize.qat.convert import convert_qat
+from tts_compress.quantize.qat.family.training import train_family
 from tts_compress.quantize.qat.graph.task import GraphTaskSettings, open_graph_task
 from tts_compress.quantize.qat.module_task import ModuleTask
 from tts_compress.quantize.qat.prepare import QATOptions, prepare_qat
@@ -60,15 +62,15 @@ def compress_trained(
 
     Args:
         model: As `compress` takes it.
-        scheme: `int8-qat`; for a torch module also one with four-bit weights.
+        scheme: `int8-qat`; for what runs in torch also one with four-bit weights.
         recipe: As `compress` takes it.
         calibration: The texts to learn from, by a calibration set's name or TOML file; for a bare
             graph an `.npz` of its inputs; for a torch module batches of them, two or more.
-        options: Of the training.
+        options: Of the training; of a system in torch, of that of each component.
         workplace: Where it is kept, and who is told.
 
     Raises:
-        SchemeError: The scheme is unknown, or nothing is trained in models of the family.
+        SchemeError: The scheme is unknown, or the model's family does not have it.
         RecipeError: The recipe or calibration is malformed, missing or of the wrong kind.
         ModelError: The model cannot be loaded.
         QuantizationError: The recipe rounds nothing, or training broke down.
@@ -83,12 +85,14 @@ def compress_trained(
             raise RecipeError("a module learns from its inputs; give batches as calibration")
         return train_module(model, found, calibration, options=options, workplace=workplace)[0]
     loaded = model if isinstance(model, Model) else open_model(model, bare=is_feeds(calibration))
+    found = find_recipe(loaded.family, scheme, recipe)
+    if isinstance(loaded, Distillable):
+        return train_family(loaded, found, calibration, options=options, workplace=workplace)
     if not isinstance(loaded, OnnxGraph):
         raise SchemeError(
-            f"models of family {loaded.family!r} are not trained as a whole; give one of its "
-            "modules, with batches of inputs"
+            f"family {loaded.family!r} has neither a graph nor components that learn; give one of "
+            "its modules, with batches of inputs"
         )
-    found = find_recipe(loaded.family, scheme, recipe)
     return train_graph(loaded, found, calibration, options=options, workplace=workplace)[0]
 
 

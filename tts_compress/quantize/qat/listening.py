@@ -48,12 +48,16 @@ class Signature:
         if not first.places:
             raise RecipeError("a batch holds no tensor; give what the module is called with")
         for number, other in enumerate(found):
-            if (other.spec, other.leaves) != (first.spec, first.leaves):
+            if not other.equals(first):
                 raise RecipeError(
                     f"batch {number} and batch 0 differ in more than the values of their tensors; "
                     "give all of one structure, with the same other arguments"
                 )
         return first
+
+    def equals(self, other: Signature) -> bool:
+        """Return whether calls of both differ in nothing but the values of their tensors."""
+        return (self.spec, self.leaves, self.places) == (other.spec, other.leaves, other.places)
 
     def tensors(self, call: Call) -> tuple[Tensor, ...]:
         """Return the tensors of a call that has this signature, in order."""

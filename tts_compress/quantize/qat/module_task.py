@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tts_compress.quantize.qat.prepare import PreparedModule
 
-__all__ = ["ModuleTask"]
+__all__ = ["ModuleTask", "target_variances"]
 
 _OUTPUT = Objective(component="", module="", loss="mse")
 """Whatever the module returns."""
@@ -73,7 +73,7 @@ class ModuleTask:
         self.student: nn.Module = Listening(student, signature, self._objectives)
         self._train, self._held_out = _split(examples, held_out, seed)
         self._lengths = original.lengths
-        self._variances = _variances(self._train)
+        self._variances = target_variances(self._train)
 
     def train_examples(self) -> Sequence[Example]:
         """Return what the student is trained on."""
@@ -139,7 +139,7 @@ def _split(
     return train, [examples[i] for i in sorted(chosen)]
 
 
-def _variances(examples: list[Example]) -> list[float]:
+def target_variances(examples: Sequence[Example]) -> list[float]:
     """Return the variance of each target over all examples; 1 where it is constant."""
     found = []
     for tensors in zip(*(example.targets for example in examples), strict=True):

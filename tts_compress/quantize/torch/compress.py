@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,17 +19,26 @@ from tts_compress.recipe import read_calibration_set
 from tts_compress.targets import HOST, find_target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from torch import nn
 
     from tts_compress.models.base import TorchModel
     from tts_compress.progress import Progress
-    from tts_compress.recipe import Recipe
+    from tts_compress.recipe import Calibration, Recipe
     from tts_compress.targets import Target
 
-__all__ = ["check_recipe", "compress_module", "compress_torch"]
+__all__ = [
+    "calibration_texts",
+    "check_recipe",
+    "compress_module",
+    "compress_torch",
+    "describe_compression",
+    "find_recipe_target",
+    "refuse_compressed",
+    "speaking",
+]
 
 _FAST_IF: dict[str, frozenset[str]] = {
     "bfloat16": frozenset({"amx_bf16", "avx512_bf16", "bf16"}),
@@ -59,18 +69,43 @@ def compress_torch(
             what the recipe promises.
         RecipeError: There is no such target or calibration set.
     """
+    refuse_compressed(model)
+    root = model.root()
+    target = find_recipe_target(recipe, root)
+    run, record = None, None
+    if recipe.calibration is not None:
+        texts, record = calibration_texts(recipe.calibration, calibration, seed)
+        run = speaking(model, texts, progress)
+    done = _convert(root, recipe, run, target, progress)
+    manifest = describe_compression(model, recipe, done, target, seed=seed)
+    return model.with_root(done.root, replace(manifest, calibration=record))
+
+
+def refuse_compressed(model: TorchModel) -> None:
+    """Refuse a model that is compressed already.
+
+    Raises:
+        QuantizationError: It is.
+    """
     if model.manifest is not None:
         raise QuantizationError(
             f"'{model.spec}' is already compressed ({model.manifest.scheme}); compress the original"
         )
-    root = model.root()
-    target = _target(recipe, root)
-    run, record = None, None
-    if recipe.calibration is not None:
-        texts, record = _texts(recipe, calibration, seed)
-        run = _speaking(model, texts, seed, progress)
-    done = _convert(root, recipe, run, target, progress)
-    manifest = Manifest(
+
+
+def describe_compression(
+    model: TorchModel, recipe: Recipe, done: Converted, target: Target | None, *, seed: int
+) -> Manifest:
+    """Return a manifest that says how a model was compressed, but not on which texts.
+
+    Args:
+        model: The original.
+        recipe: What was done.
+        done: What came of it.
+        target: The processor it is for; None where nothing computes in integers.
+        seed: Of the noise.
+    """
+    return Manifest(
         family=model.family,
         scheme=recipe.scheme,
         source=_source(model),
@@ -78,11 +113,10 @@ def compress_torch(
         target=_target_record(target),
         layers=done.layers,
         counts=dict(done.counts),
-        calibration=record,
+        calibration=None,
         seed=seed,
         environment=describe_environment().to_dict(),
     )
-    return model.with_root(done.root, manifest)
 
 
 def compress_module(
@@ -101,7 +135,7 @@ def compress_module(
         QuantizationError: The module cannot be compressed as the recipe says.
         RecipeError: The calibration is not of that kind, or missing.
     """
-    target, run = _target(recipe, module), None
+    target, run = find_recipe_target(recipe, module), None
     if recipe.calibration is not None:
         run = _calling(_batches(calibration), recipe.calibration.utterances, progress)
     return _convert(module, recipe, run, target, progress).root
@@ -119,8 +153,16 @@ def _convert(
     return convert(root, recipe, run, target=target, progress=progress)
 
 
-def _target(recipe: Recipe, root: nn.Module) -> Target | None:
-    """Return the processor a recipe computes in integers for; None where it does not."""
+def find_recipe_target(recipe: Recipe, root: nn.Module) -> Target | None:
+    """Return the processor a recipe computes in integers for; None where it does not.
+
+    Args:
+        recipe: Also checked, and warned of where it will be slow.
+        root: What it is for.
+
+    Raises:
+        RecipeError: The recipe has what only ONNX graphs have, or names no known target.
+    """
     check_recipe(recipe)
     if runs_on_gpu(root, recipe):
         return None
@@ -172,11 +214,22 @@ def _target_record(target: Target | None) -> dict[str, Any] | None:
     return record
 
 
-def _texts(
-    recipe: Recipe, given: str | Path | None, seed: int
-) -> tuple[tuple[str, ...], CalibrationRecord]:
-    settings = recipe.calibration
-    assert settings is not None
+def calibration_texts(
+    settings: Calibration, given: str | Path | None, seed: int
+) -> tuple[list[tuple[str, int]], CalibrationRecord]:
+    """Return what a model says while it is observed, and the record of it.
+
+    Args:
+        settings: The recipe's table.
+        given: A calibration set in the place of the recipe's.
+        seed: Of the first text's noise; each next one has the next number.
+
+    Returns:
+        Texts, each with its seed, and what a manifest says of them.
+
+    Raises:
+        RecipeError: There is no such calibration set.
+    """
     name = str(given or settings.set or "")
     if not name:
         raise RecipeError("the recipe names no calibration set; give one with --calibration")
@@ -190,17 +243,25 @@ def _texts(
         observer=settings.observer,
         seed=seed,
     )
-    return texts, record
+    return [(text, seed + number) for number, text in enumerate(texts)], record
 
 
-def _speaking(
-    model: TorchModel, texts: tuple[str, ...], seed: int, progress: Progress
+def speaking(
+    model: TorchModel, texts: Sequence[tuple[str, int]], progress: Progress
 ) -> Callable[[nn.Module], None]:
+    """Return what has a model say texts with another root.
+
+    Args:
+        model: Not modified.
+        texts: What it says, each with the seed of its noise.
+        progress: Is told of every text.
+    """
+
     def run(root: nn.Module) -> None:
         observed = model.with_root(root, None)
-        for done, text in enumerate(texts):
+        for done, (text, seed) in enumerate(texts):
             progress.advance("calibrate", done, len(texts))
-            observed.synthesize(text, seed=seed + done)
+            observed.synthesize(text, seed=seed)
         progress.advance("calibrate", len(texts), len(texts))
 
     return run

@@ -1,0 +1,130 @@
+"""Training of any system: a few updates, a way to stop in the middle, how near the result is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tts_compress.quantize.qat.train.options import TrainingOptions
+
+_CARD = '[card]\nsummary = "s"\nsource = "tests"\nlicence = "CC0-1.0"\ncomposition = "none"\n'
+
+
+class Stopped(Exception):  # noqa: N818  no error, a test's way out
+    """Ends a training."""
+
+
+class Listener:
+    """Notes what a training tells, and ends it at an update of a component if asked to."""
+
+    def __init__(self, stop: tuple[str, int] | None = None) -> None:
+        self.lines: list[str] = []
+        self.stages: list[str] = []
+        self._stop = stop
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """Note a step."""
+        del total
+        self.stages.append(stage)
+        if (stage, done) == self._stop:
+            raise Stopped
+
+    def remark(self, stage: str, text: str) -> None:
+        """Ignore what changes with each step."""
+
+    def say(self, line: str) -> None:
+        """Note a line."""
+        self.lines.append(line)
+
+
+@pytest.fixture
+def listener() -> type[Listener]:
+    """Return the class of progress that notes, and may stop."""
+    return Listener
+
+
+@pytest.fixture
+def stopped() -> type[Stopped]:
+    """Return what a listener that was asked to stop raises."""
+    return Stopped
+
+
+@pytest.fixture(scope="session")
+def write_texts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[str]], str]:
+    """Return what writes a calibration set and returns its path."""
+
+    def write(texts: Sequence[str]) -> str:
+        path = tmp_path_factory.mktemp("texts") / "few.toml"
+        listed = ", ".join(f'"{text}"' for text in texts)
+        head = 'version = 1\nname = "few"\nlanguage = "en-us"\n'
+        path.write_text(f"{head}texts = [{listed}]\n\n{_CARD}", encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def few_updates() -> TrainingOptions:
+    """Return options of a training of seconds."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("accelerate")
+    from tts_compress.quantize.qat.train.options import TrainingOptions
+
+    torch.set_num_threads(1)  # networks this small only wait for a second one
+    return TrainingOptions(
+        steps=16,
+        learning_rate=1e-4,
+        warm_up=2,
+        averaging=0.5,
+        held_out_every=8,
+        checkpoint_every=5,
+        threads=1,
+    )
+
+
+@pytest.fixture
+def deployed_snr_db(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, float]]:
+    """Return what compares deployed components with their fake-quantized students, in dB."""
+
+    def compare(model: Any, scheme: str, texts: Sequence[str]) -> dict[str, float]:
+        import torch
+
+        from tts_compress import find_recipe
+        from tts_compress.progress import Silent
+        from tts_compress.quantize.qat.convert import convert_qat
+        from tts_compress.quantize.qat.family.call_task import CallTask, Repeating
+        from tts_compress.quantize.qat.family.training import find_lessons
+        from tts_compress.quantize.qat.prepare import prepare_qat
+
+        prepared = prepare_qat(model.root(), find_recipe(model.family, scheme))
+        seeded = [(text, number) for number, text in enumerate(texts)]
+        deployed = convert_qat(prepared).root
+        found = {}
+        for lesson in find_lessons(model, prepared.module, seeded, progress=Silent()):
+            name = lesson.objective.module
+            task = CallTask(
+                lesson.objective,
+                model.root(),
+                prepared.module.get_submodule(name),
+                train=lesson.train,
+                held_out=lesson.held_out,
+                sample_rate=model.sample_rate,
+            )
+            student = task.student
+            assert isinstance(student, Repeating)
+            example = task.held_out_examples()[0]
+            with torch.no_grad():
+                answers = student(*example.inputs)
+                student.module = deployed.get_submodule(name)
+                others = student(*example.inputs)
+            found[lesson.name] = min(
+                snr_db(one.numpy(), other.numpy())
+                for one, other in zip(answers, others, strict=True)
+            )
+        return found
+
+    return compare
