@@ -311,4 +311,4 @@ def test_segments_are_what_is_spoken_in_that_order(tiny: GptSovitsModel, speed: 
     with intercepted(model.root().get_submodule("t2s"), "infer_panel_batch_infer", listen):
         model.synthesize(text, seed=None)
     assert len({len(ids) for ids in given}) > 1
-    assert [segment.phones.tolist() for segment in model._speaking().segments(text)] == given
+    assert [segment.phones.tolist() for segment in model._speech().segments(text)] == given

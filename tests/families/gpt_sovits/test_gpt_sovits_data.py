@@ -11,11 +11,12 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models.gpt_sovits.components import ROLES
-from tts_compress.models.gpt_sovits.options import GptSovitsOptions, split_location
+from tts_compress.models.gpt_sovits.options import GptSovitsOptions
 from tts_compress.models.gpt_sovits.settings import GptSovitsSettings, read_settings
 from tts_compress.models.gpt_sovits.speech import Segment
 from tts_compress.models.gpt_sovits.tokens import join_segments, score_tokens
 from tts_compress.models.language_model import Tokens
+from tts_compress.models.options import split_location
 from tts_compress.recipe import find_recipe, schemes_of
 
 if TYPE_CHECKING:
@@ -93,12 +94,12 @@ def test_versions_speak_at_their_rates() -> None:
 
 
 def test_options_stand_behind_a_question_mark() -> None:
-    place, given = split_location("a/b.yaml?text_lang=en&top_k=5&temperature=0.7")
+    place, given = split_location("a/b.yaml?text_lang=en&top_k=5&temperature=0.7", "top_k=5")
     options = GptSovitsOptions().changed(given, "the test")
     assert place == "a/b.yaml"
     assert options == GptSovitsOptions(text_lang="en", top_k=5, temperature=0.7)
     assert options.stated() == {"text_lang": "en", "top_k": 5, "temperature": 0.7}
-    assert split_location("a.ckpt,b.pth") == ("a.ckpt,b.pth", {})
+    assert split_location("a.ckpt,b.pth", "top_k=5") == ("a.ckpt,b.pth", {})
     for wrong in ({"top_k": 1.5}, {"top_p": 0}, {"prompt_lang": 3}, {"text_split_method": "cut9"}):
         with pytest.raises(ModelError, match=next(iter(wrong))):
             GptSovitsOptions().changed(wrong, "the test")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tts_compress.artifact import Manifest, Source
 from tts_compress.models.gpt_sovits.settings import GptSovitsSettings
 
 if TYPE_CHECKING:
@@ -156,22 +155,6 @@ def write_model(
         return t2s, save_official(tmp_path / "voice_e8.pth", content, HEADERS[version])
 
     return write
-
-
-@pytest.fixture
-def manifest() -> Manifest:
-    """Return what an artifact's manifest says at least."""
-    return Manifest(
-        family="gpt-sovits",
-        scheme="int8",
-        source=Source(spec="spec", sha256="0" * 64, size_bytes=1),
-        recipe={},
-        layers=(),
-        counts={},
-        calibration=None,
-        seed=0,
-        environment={},
-    )
 
 
 @pytest.fixture

@@ -273,22 +273,22 @@ def test_voice_by_lora_needs_what_it_changes(
     assert "linear_mel.weight" in merged.tensors
 
 
-def test_artifact(tmp_path: Path, manifest: Any, settings_file: Callable[[Path], None]) -> None:
+def test_artifact(tmp_path: Path, settings_file: Callable[[Path], None]) -> None:
     folder = tmp_path / "artifact"
     folder.mkdir()
     for name in ("model.safetensors", "manifest.json", "tokenizer.json"):
         _touch(folder / name)
     with pytest.raises(ModelError, match=r"holds no settings\.json; compress it again"):
-        artifact_source(folder, "spec", manifest)
+        artifact_source(folder, "spec")
     settings_file(folder / "settings.json")
-    source = artifact_source(folder, "spec", manifest)
+    source = artifact_source(folder, "spec")
     source.check()
-    assert (source.version, source.manifest, source.directory) == ("v2Pro", manifest, folder)
+    assert (source.version, source.directory) == ("v2Pro", folder)
     assert source.files().weights == (folder / "model.safetensors",)
     assert [p.name for p in source.files().settings] == ["settings.json", "tokenizer.json"]
     (folder / "settings.json").write_text("{}")
     with pytest.raises(ModelError, match=r"cannot read '.*settings\.json'"):
-        artifact_source(folder, "spec", manifest)
+        artifact_source(folder, "spec")
     (folder / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"holds no model\.safetensors"):
         source.check()

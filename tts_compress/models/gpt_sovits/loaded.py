@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.models.gpt_sovits.settings import SETTINGS, read_settings, sample_rate_of
-from tts_compress.models.gpt_sovits.source import WEIGHTS
 from tts_compress.models.gpt_sovits.weights import read_sovits
+from tts_compress.models.torch_model import WEIGHTS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
 
+    from tts_compress.artifact import LayerRecord
     from tts_compress.models.gpt_sovits.package import Official
     from tts_compress.models.gpt_sovits.settings import GptSovitsSettings
     from tts_compress.models.gpt_sovits.source import GptSovitsSource
@@ -31,8 +34,9 @@ class Loaded:
     tokenizer: Any
     """The text encoder's."""
 
-    is_on_disk: bool = True
-    """Whether the files hold what `root` is."""
+    def with_root(self, root: nn.Module) -> Loaded:
+        """Return the same with other networks."""
+        return replace(self, root=root)
 
 
 def peek_sample_rate(source: GptSovitsSource) -> int:
@@ -48,8 +52,12 @@ def peek_sample_rate(source: GptSovitsSource) -> int:
     return sample_rate_of(source.version, config)
 
 
-def load_source(source: GptSovitsSource) -> Loaded:
+def load_source(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> Loaded:
     """Read an original, or an artifact whose weights never become larger than they are stored.
+
+    Args:
+        source: The files.
+        layers: What was decided for the model's layers.
 
     Raises:
         ModelError: No clone is named, or a file cannot be read or does not fit the others.
@@ -67,7 +75,6 @@ def load_source(source: GptSovitsSource) -> Loaded:
         tokenizer = load_tokenizer(source.bert())
     else:
         settings = read_settings(source.directory / SETTINGS)
-        layers = () if source.manifest is None else source.manifest.layers
         skeleton = build_skeleton(official, settings)
         root = restore_root(skeleton, layers, source.directory / WEIGHTS)
         tokenizer = load_tokenizer(source.directory)

@@ -3,104 +3,56 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.artifact import MANIFEST_NAME, atomic_directory, with_files
 from tts_compress.errors import ModelError
-from tts_compress.models.base import Prompt
 from tts_compress.models.gpt_sovits.components import NAMED_CALLS, ROLES
-from tts_compress.models.gpt_sovits.loaded import load_source, peek_sample_rate
-from tts_compress.models.gpt_sovits.reference import check_recording, write_prompt
+from tts_compress.models.gpt_sovits.loaded import Loaded, peek_sample_rate
+from tts_compress.models.gpt_sovits.options import GptSovitsOptions
+from tts_compress.models.gpt_sovits.reference import ACCEPTED_S, write_prompt
 from tts_compress.models.gpt_sovits.settings import SETTINGS
-from tts_compress.models.gpt_sovits.source import WEIGHTS
+from tts_compress.models.gpt_sovits.source import GptSovitsSource
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
-from tts_compress.models.torch_components import find_components
+from tts_compress.models.recording import check_duration, exchange_recording
+from tts_compress.models.torch_model import WEIGHTS, TorchFamilyModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy as np
     import numpy.typing as npt
-    from torch import nn
 
-    from tts_compress.artifact import LayerRecord, Manifest
-    from tts_compress.audio import Audio
-    from tts_compress.models.base import Component, ModelFiles
+    from tts_compress.models.base import Prompt
     from tts_compress.models.distillation import Objective
-    from tts_compress.models.gpt_sovits.loaded import Loaded
-    from tts_compress.models.gpt_sovits.options import GptSovitsOptions
     from tts_compress.models.gpt_sovits.settings import GptSovitsSettings
-    from tts_compress.models.gpt_sovits.source import GptSovitsSource
     from tts_compress.models.gpt_sovits.speech import GptSovitsSpeech
     from tts_compress.models.language_model import Tokens
 
-__all__ = ["GptSovitsModel", "GptSovitsRuntime"]
+__all__ = ["GptSovitsModel"]
 
 
-class GptSovitsModel:
-    """A GPT-SoVITS model, from its files or compressed in memory.
-
-    Args:
-        source: Its files.
-        prompt: The recording it speaks by, and what is said in it.
-        options: How it is run.
-        loaded: What of it is in memory already.
-    """
+class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]):
+    """A GPT-SoVITS model, from its files or compressed in memory."""
 
     family = GPT_SOVITS.family
-
-    def __init__(
-        self,
-        source: GptSovitsSource,
-        *,
-        prompt: Prompt,
-        options: GptSovitsOptions,
-        loaded: Loaded | None = None,
-    ) -> None:
-        self._source = source
-        self._prompt = prompt
-        self._options = options
-        self._loaded = loaded
-        self._speech: GptSovitsSpeech | None = None
-        self._sample_rate: int | None = None
-
-    @property
-    def spec(self) -> str:
-        """What the user named the model by."""
-        return self._source.spec
-
-    @property
-    def manifest(self) -> Manifest | None:
-        """How it was compressed; None for an original."""
-        return self._source.manifest
+    roles = ROLES
 
     @property
     def version(self) -> str:
         """`v1`, `v2`, `v2Pro`, `v2ProPlus`, `v3` or `v4`."""
-        return self._source.version
-
-    @property
-    def options(self) -> GptSovitsOptions:
-        """How it is run."""
-        return self._options
-
-    @property
-    def prompt(self) -> Prompt:
-        """The recording it speaks by, and what is said in it."""
-        return self._prompt
+        return self.source.version
 
     @property
     def settings(self) -> GptSovitsSettings:
         """What its networks are built from."""
-        return self._load().settings
+        return self.loaded.value.settings
 
-    @property
+    @cached_property
     def sample_rate(self) -> int:
         """Samples per second, Hz."""
-        if self._sample_rate is None:
-            self._sample_rate = peek_sample_rate(self._source)
-        return self._sample_rate
+        return peek_sample_rate(self.source)
 
     @property
     def tts(self) -> Any:
@@ -110,21 +62,17 @@ class GptSovitsModel:
             ModelError: The model cannot be read, or there is no recording to speak by.
             MissingExtraError: A package is not installed.
         """
-        return self._speaking().tts
-
-    def components(self) -> Mapping[str, Component]:
-        """Return the components that hold weights, in the order data flows."""
-        return find_components(self.root(), ROLES, self._layers)
+        return self._speech().tts
 
     def describe(self) -> Mapping[str, Any]:
         """Return what `inspect` shows beside the components."""
-        network, audio = self.settings.t2s["model"], self._prompt.audio
+        network, audio = self.settings.t2s["model"], self.prompt.audio
         return {
             "version": self.version,
             "sample rate": f"{self.sample_rate} Hz",
             "language model": f"{network.get('n_layer')} layers of width "
             f"{network.get('hidden_dim')}, {network.get('vocab_size')} tokens",
-            "language": self._options.text_lang,
+            "language": self.options.text_lang,
             "recording": "none" if audio is None else audio.name,
         }
 
@@ -147,53 +95,9 @@ class GptSovitsModel:
         Raises:
             ModelError: The recording cannot be read, or is too short or too long.
         """
-        changed = self._prompt
         if prompt.audio is not None:
-            check_recording(prompt.audio)
-            changed = Prompt(audio=prompt.audio)
-        if prompt.text is not None:
-            changed = replace(changed, text=prompt.text.strip() or None)
-        return GptSovitsModel(
-            self._source, prompt=changed, options=self._options, loaded=self._loaded
-        )
-
-    def with_options(self, options: GptSovitsOptions) -> GptSovitsModel:
-        """Return this model run in another way."""
-        return GptSovitsModel(
-            self._source, prompt=self._prompt, options=options, loaded=self._loaded
-        )
-
-    def root(self) -> nn.Module:
-        """Return the module that holds the networks: `t2s`, `vits`, `bert`, `hubert`, ….
-
-        Raises:
-            ModelError: No clone is named, or the files cannot be read.
-            ArtifactError: A saved artifact's weights are not those of its settings.
-            MissingExtraError: A package is not installed.
-        """
-        return self._load().root
-
-    def with_root(self, root: nn.Module, manifest: Manifest | None) -> GptSovitsModel:
-        """Return this model with other networks in an official object; nothing is written."""
-        return GptSovitsModel(
-            replace(self._source, manifest=manifest),
-            prompt=self._prompt,
-            options=self._options,
-            loaded=replace(self._load(), root=root, is_on_disk=False),
-        )
-
-    def synthesize(self, text: str, *, seed: int | None) -> Audio:
-        """Speak with noise that `seed` chooses; None takes the most probable, without noise.
-
-        Raises:
-            TextError: There is nothing to speak in the text.
-            ModelError: There is no recording to speak by, or upstream's code fails.
-        """
-        from tts_compress.models.torch_noise import paired_noise
-
-        speech = self._speaking()
-        with paired_noise(seed):
-            return speech.speak(text)
+            check_duration(prompt.audio, ACCEPTED_S)
+        return replace(self, prompt=exchange_recording(self.prompt, prompt))
 
     def generate_tokens(self, text: str, *, seed: int | None) -> Tokens:
         """Speak as `synthesize` does and return the semantic tokens.
@@ -205,7 +109,7 @@ class GptSovitsModel:
         from tts_compress.models.gpt_sovits.tokens import join_segments
         from tts_compress.models.torch_noise import paired_noise
 
-        speech = self._speaking()
+        speech = self._speech()
         with paired_noise(seed):
             return join_segments(speech.tokens(text), self._end)
 
@@ -218,7 +122,7 @@ class GptSovitsModel:
         """
         from tts_compress.models.gpt_sovits.tokens import score_tokens
 
-        speech = self._speaking()
+        speech = self._speech()
         return score_tokens(
             self.root().get_submodule("t2s"),
             speech.segments(text),
@@ -226,30 +130,6 @@ class GptSovitsModel:
             tokens,
             self._end,
         )
-
-    def open_runtime(self, *, threads: int) -> GptSovitsRuntime:
-        """Open the model's files in upstream's own inference code.
-
-        Raises:
-            ModelError: The model was compressed in memory and not saved yet, or there is no
-                recording to speak by.
-        """
-        import torch
-
-        self.files()
-        speech = self._speaking()
-        torch.set_num_threads(threads)
-        return GptSovitsRuntime(speech)
-
-    def files(self) -> ModelFiles:
-        """Return the model's files; for an original those of its encoders and vocoder, too.
-
-        Raises:
-            ModelError: The model was compressed in memory and not saved yet, or a file is missing.
-        """
-        if self._loaded is not None and not self._loaded.is_on_disk:
-            raise ModelError(f"the compressed '{self.spec}' has no file yet; call save() first")
-        return self._source.files()
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
         """Write all networks, settings, tokenizer, recording and manifest, all or nothing.
@@ -261,20 +141,9 @@ class GptSovitsModel:
             ArtifactError: The directory exists and `force` is not given, or cannot be written.
             ModelError: The recording cannot be read.
         """
-        from tts_compress.layers.checkpoint import write_root
-
         if self.manifest is None:
             return self.save_official(directory, force=force)
-        target, loaded = Path(directory), self._load()
-        settings = replace(loaded.settings, options=self._options.stated())
-        with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
-            write_root(loaded.root, partial / WEIGHTS, self._layers)
-            (partial / SETTINGS).write_text(settings.to_json(), encoding="utf-8")
-            loaded.tokenizer.save_pretrained(partial)
-            write_prompt(self._prompt, partial)
-            manifest = with_files(self.manifest, partial, WEIGHTS)
-            (partial / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
-        return target
+        return super().save(directory, force=force)
 
     def save_official(self, directory: Path | str, *, force: bool = False) -> Path:
         """Write the T2S and the SoVITS model as upstream's training does, in FP16, all or nothing.
@@ -289,54 +158,42 @@ class GptSovitsModel:
         from tts_compress.models.gpt_sovits.official_files import write_official
 
         return write_official(
-            self._load(), self._source, self._prompt, Path(directory), force=force
+            self.loaded.value, self.source, self.prompt, Path(directory), force=force
         )
 
-    @property
-    def _layers(self) -> tuple[LayerRecord, ...]:
-        return self.manifest.layers if self.manifest else ()
+    def _write(self, directory: Path) -> None:
+        from tts_compress.layers.checkpoint import write_root
+
+        loaded = self.loaded.value
+        settings = replace(loaded.settings, options=self.options.stated())
+        write_root(loaded.root, directory / WEIGHTS, self.layers)
+        (directory / SETTINGS).write_text(settings.to_json(), encoding="utf-8")
+        loaded.tokenizer.save_pretrained(directory)
+        write_prompt(self.prompt, directory)
 
     @property
     def _end(self) -> int:
         """The token that ends speech."""
         return int(self.settings.t2s["model"]["EOS"])
 
-    def _load(self) -> Loaded:
-        if self._loaded is None:
-            self._loaded = load_source(self._source)
-        return self._loaded
+    def _speech(self) -> GptSovitsSpeech:
+        return self._hearing
 
-    def _speaking(self) -> GptSovitsSpeech:
-        """Return what speaks by the recording, which upstream hears once."""
+    @cached_property
+    def _hearing(self) -> GptSovitsSpeech:
+        """What speaks by the recording, which upstream hears once."""
         from tts_compress.models.gpt_sovits.assembly import assemble
         from tts_compress.models.gpt_sovits.speech import GptSovitsSpeech
 
-        if self._speech is None:
-            if self._prompt.audio is None:
-                raise ModelError(
-                    f"{self.spec!r} has no recording to speak by; put reference.wav and "
-                    "reference.txt (what is said in it) beside its configuration, or give a "
-                    "prompt with audio and text"
-                )
-            check_recording(self._prompt.audio)
-            loaded = self._load()
-            tts = assemble(loaded.official, loaded.settings, loaded.root, loaded.tokenizer)
-            speech = GptSovitsSpeech(loaded.official, tts, self._options)
-            speech.hear(self._prompt.audio, self._prompt.text)
-            self._speech = speech
-        return self._speech
-
-
-class GptSovitsRuntime:
-    """Upstream's own `TTS.run`, with its own random noise; what its users hear."""
-
-    def __init__(self, speech: GptSovitsSpeech) -> None:
-        self._speech = speech
-
-    def speak(self, text: str) -> Audio:
-        """Speak with the noise that torch draws.
-
-        Raises:
-            TextError: There is nothing to speak in the text.
-        """
-        return self._speech.speak(text)
+        if self.prompt.audio is None:
+            raise ModelError(
+                f"{self.spec!r} has no recording to speak by; put reference.wav and "
+                "reference.txt (what is said in it) beside its configuration, or give a "
+                "prompt with audio and text"
+            )
+        check_duration(self.prompt.audio, ACCEPTED_S)
+        loaded = self.loaded.value
+        tts = assemble(loaded.official, loaded.settings, loaded.root, loaded.tokenizer)
+        speech = GptSovitsSpeech(loaded.official, tts, self.options)
+        speech.hear(self.prompt.audio, self.prompt.text)
+        return speech

@@ -1,21 +1,23 @@
-"""Models by what names them."""
+"""GPT-SoVITS models by what names them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tts_compress.artifact import MANIFEST_NAME, read_manifest
-from tts_compress.errors import ModelError
-from tts_compress.models.base import Prompt
+from tts_compress.models.gpt_sovits.loaded import load_source
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
-from tts_compress.models.gpt_sovits.options import GptSovitsOptions, split_location
-from tts_compress.models.gpt_sovits.reference import find_prompt_files
+from tts_compress.models.gpt_sovits.options import GptSovitsOptions
 from tts_compress.models.gpt_sovits.settings import SETTINGS, read_settings
-from tts_compress.models.gpt_sovits.source import artifact_source, open_source
-from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
+from tts_compress.models.gpt_sovits.source import GptSovitsSource, artifact_source, open_source
+from tts_compress.models.lazy import Lazy
+from tts_compress.models.options import split_location
+from tts_compress.models.recording import find_prompt
+from tts_compress.models.torch_model import find_manifest, layers_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tts_compress.artifact import Manifest
 
 __all__ = ["open_gpt_sovits", "open_gpt_sovits_artifact"]
@@ -36,16 +38,15 @@ def open_gpt_sovits(location: str, spec: str) -> GptSovitsModel:
         ArtifactError: An artifact was altered after it was saved.
         MissingExtraError: A package is not installed.
     """
-    place, given = split_location(location)
+    place, given = split_location(location, "text_lang=en&top_k=5")
     options = GptSovitsOptions().changed(given, repr(spec))
-    folder = Path(place)
-    if (folder / MANIFEST_NAME).is_file():
-        opened = open_gpt_sovits_artifact(folder, spec, read_manifest(folder))
-        return opened.with_options(opened.options.changed(given, repr(spec)))
+    path = Path(place)
+    if (manifest := find_manifest(path, GptSovitsModel.family)) is not None:
+        return _open_saved(path, spec, manifest, given)
     source = open_source(place, spec)
     assert source.stated is not None, "it is no artifact"
-    beside = folder if folder.is_file() else source.stated.t2s  # of a pair, the T2S model
-    return GptSovitsModel(source, options=options, prompt=_prompt_in(beside.parent))
+    beside = path if path.is_file() else source.stated.t2s  # of a pair, the T2S model
+    return _open(source, None, options, beside.parent)
 
 
 def open_gpt_sovits_artifact(directory: Path, spec: str, manifest: Manifest) -> GptSovitsModel:
@@ -57,16 +58,28 @@ def open_gpt_sovits_artifact(directory: Path, spec: str, manifest: Manifest) -> 
         manifest: What its manifest says.
 
     Raises:
-        ModelError: A file of it is missing or malformed, or it is of another family.
+        ModelError: A file of it is missing or malformed.
     """
-    if manifest.family != GPT_SOVITS.family:
-        raise ModelError(f"'{directory}' is an artifact of family {manifest.family!r}")
-    source = artifact_source(directory, spec, manifest)
+    return _open_saved(directory, spec, manifest, {})
+
+
+def _open_saved(
+    directory: Path, spec: str, manifest: Manifest, given: Mapping[str, Any]
+) -> GptSovitsModel:
+    source = artifact_source(directory, spec)
     path = directory / SETTINGS
-    options = GptSovitsOptions().changed(read_settings(path).options, f"'{path}'")
-    return GptSovitsModel(source, options=options, prompt=_prompt_in(directory))
+    saved = GptSovitsOptions().changed(read_settings(path).options, f"'{path}'")
+    return _open(source, manifest, saved.changed(given, repr(spec)), directory)
 
 
-def _prompt_in(directory: Path) -> Prompt:
-    audio, text = find_prompt_files(directory)
-    return Prompt(audio=audio, text=text if audio is not None else None)
+def _open(
+    source: GptSovitsSource, manifest: Manifest | None, options: GptSovitsOptions, beside: Path
+) -> GptSovitsModel:
+    return GptSovitsModel(
+        spec=source.spec,
+        source=source,
+        options=options,
+        prompt=find_prompt(beside),
+        loaded=Lazy(lambda: load_source(source, layers_of(manifest))),
+        manifest=manifest,
+    )

@@ -22,15 +22,12 @@ from tts_compress.models.gpt_sovits.pretrained import (
 from tts_compress.models.gpt_sovits.settings import SETTINGS, read_settings
 from tts_compress.models.gpt_sovits.versions import check_alphabet, read_mark
 from tts_compress.models.gpt_sovits.weights import is_t2s, peek_version, read_sovits, read_t2s
+from tts_compress.models.torch_model import WEIGHTS
 
 if TYPE_CHECKING:
-    from tts_compress.artifact import Manifest
     from tts_compress.models.gpt_sovits.weights import SovitsWeights, T2SWeights
 
-__all__ = ["WEIGHTS", "GptSovitsSource", "artifact_source", "open_source"]
-
-WEIGHTS = "model.safetensors"
-"""The file of an artifact with the weights of all its networks."""
+__all__ = ["GptSovitsSource", "artifact_source", "open_source"]
 
 _ACCEPTED = "'CONFIG.yaml', 'T2S.ckpt,SOVITS.pth' or an artifact's folder"
 
@@ -44,7 +41,7 @@ class GptSovitsSource:
     """
 
     spec: str
-    """What the user named the model by."""
+    """What the user named the model by, for errors."""
 
     version: str
     """`v1`, `v2`, `v2Pro`, `v2ProPlus`, `v3` or `v4`."""
@@ -54,9 +51,6 @@ class GptSovitsSource:
 
     directory: Path | None = None
     """An artifact's folder; None for an original."""
-
-    manifest: Manifest | None = None
-    """How it was compressed, if it was."""
 
     def check(self) -> None:
         """Refuse a model whose files are not all there; an original's need the clone."""
@@ -143,20 +137,19 @@ def open_source(location: str, spec: str) -> GptSovitsSource:
     return GptSovitsSource(spec=spec, version=version, stated=stated)
 
 
-def artifact_source(directory: Path, spec: str, manifest: Manifest) -> GptSovitsSource:
+def artifact_source(directory: Path, spec: str) -> GptSovitsSource:
     """Return an artifact's files.
 
     Args:
         directory: Where it was saved.
         spec: What the user named the model by.
-        manifest: How it was compressed.
 
     Raises:
         ModelError: A file is missing or malformed.
     """
     _artifact_files(directory)
     version = read_settings(directory / SETTINGS).version
-    return GptSovitsSource(spec=spec, version=version, directory=directory, manifest=manifest)
+    return GptSovitsSource(spec=spec, version=version, directory=directory)
 
 
 def _two_files(location: str) -> StatedFiles:
