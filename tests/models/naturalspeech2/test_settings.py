@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.naturalspeech2.options import NS2Options, split_location
+from tts_compress.models.naturalspeech2.options import NS2Options
 from tts_compress.models.naturalspeech2.settings import check_settings, read_settings
 
 if TYPE_CHECKING:
@@ -92,18 +92,10 @@ def test_a_configuration_of_something_else_is_refused(config: dict[str, Any]) ->
         check_settings(config, "here")
 
 
-def test_steps_are_named_behind_the_folder() -> None:
-    assert split_location("some/dir") == ("some/dir", None)
-    assert split_location("dir?inference_step=12") == ("dir", NS2Options(inference_step=12))
-    for wrong in ("steps=12", "inference_step=", "inference_step=1.5", "inference_step=²", ""):
-        with pytest.raises(ModelError, match="inference_step=20"):
-            split_location(f"dir?{wrong}")
-    for steps in (0, 10_001):
-        with pytest.raises(ModelError, match=f"inference_step is {steps}"):
-            split_location(f"dir?inference_step={steps}")
-
-
-def test_a_folder_may_have_a_question_mark_in_its_name(tmp_path: Path) -> None:
-    folder = tmp_path / "what?inference_step=3"
-    folder.mkdir()
-    assert split_location(str(folder)) == (str(folder), None)
+def test_steps_are_checked() -> None:
+    assert NS2Options().changed({"inference_step": 12}, "here") == NS2Options(inference_step=12)
+    for steps in (0, 10_001, 1.5, "²", ""):
+        with pytest.raises(ModelError, match=f"inference_step is {steps!r}; give an integer"):
+            NS2Options().changed({"inference_step": steps}, "here")
+    with pytest.raises(ModelError, match="here states 'steps'; there are inference_step"):
+        NS2Options().changed({"steps": 12}, "here")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _source(folder: Path) -> NS2Source:
-    return NS2Source(directory=folder, spec=f"naturalspeech2:{folder}")
+    return NS2Source(directory=folder)
 
 
 @pytest.mark.parametrize("weights", ["pytorch_model.bin", "model.safetensors"])
@@ -126,7 +126,7 @@ def test_a_recording_is_checked_before_anything_is_loaded(
     with pytest.raises(ModelError, match="cannot read audio"):
         model.with_prompt(Prompt(audio=recording))
     soundfile.write(recording, np.zeros(2_400), 24_000)
-    with pytest.raises(ModelError, match=r"takes 0\.1 s; give a recording of 0\.5 to 60 s"):
+    with pytest.raises(ModelError, match=r"is 0\.1 s long; give a recording of 0\.5 to 60 s"):
         model.with_prompt(Prompt(audio=recording))
     soundfile.write(recording, np.zeros(24_000), 24_000)
     assert model.with_prompt(Prompt(audio=recording)).prompt.audio == recording

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tts_compress.models.naturalspeech2.model import (
-    NaturalSpeech2Model,
+from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
+from tts_compress.models.naturalspeech2.opening import (
     open_naturalspeech2,
     open_naturalspeech2_artifact,
 )

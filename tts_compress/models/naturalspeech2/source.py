@@ -5,25 +5,20 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import ModelFiles
 from tts_compress.models.naturalspeech2.config_file import read_config_file
+from tts_compress.models.naturalspeech2.options import NS2Options
 from tts_compress.models.naturalspeech2.settings import (
     SETTINGS,
     NS2Settings,
     check_settings,
     read_settings,
 )
+from tts_compress.models.torch_model import WEIGHTS
 
-if TYPE_CHECKING:
-    from tts_compress.artifact import Manifest
-
-__all__ = ["CODEC", "CODEC_VARIABLE", "REFERENCE", "WEIGHTS", "NS2Source"]
-
-WEIGHTS = "model.safetensors"
-"""A saved model's weights, the codec's among them."""
+__all__ = ["CODEC", "CODEC_VARIABLE", "REFERENCE", "NS2Source"]
 
 REFERENCE = "reference"
 """The name, before its ending, of the recording to speak by."""
@@ -53,12 +48,6 @@ class NS2Source:
     directory: Path
     """A checkpoint's folder, or a saved model's."""
 
-    spec: str
-    """What the user named the model by."""
-
-    manifest: Manifest | None = None
-    """How it was compressed, if it was."""
-
     @property
     def is_saved(self) -> bool:
         """Whether `save` wrote the folder: the codec's weights are among the others then."""
@@ -67,8 +56,11 @@ class NS2Source:
     def check(self) -> None:
         """Refuse a folder that is not one of a model; the clone is not asked."""
         self.checkpoint()
-        if (config := self.config()) is not None and self.is_saved:
-            read_settings(config)
+        self.options()
+
+    def options(self) -> NS2Options:
+        """Return how the solver is run: in a saved model's way, or upstream's."""
+        return read_settings(self.directory / SETTINGS).options if self.is_saved else NS2Options()
 
     def checkpoint(self) -> Path:
         """Return the file with the weights."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tts_compress.models.naturalspeech2.options import NS2Options
     from tts_compress.models.naturalspeech2.package import Official
 
-__all__ = ["MAX_PHONES", "MAX_S", "SAMPLE_RATE", "NS2Runtime", "NS2Speech", "check_recording"]
+__all__ = ["ACCEPTED_S", "MAX_PHONES", "MAX_S", "SAMPLE_RATE", "NS2Speech"]
 
 SAMPLE_RATE = 24_000
 """Samples per second of EnCodec's audio, Hz."""
@@ -35,13 +35,18 @@ MAX_S = 60
 MAX_PHONES = 1_000
 """The longest text; each phone attends to all others."""
 
+ACCEPTED_S = (0.5, 60.0)
+"""How long the recording to speak by may be."""
+
 _FRAMES_PER_S = 75
-_SHORTEST_S, _LONGEST_S = 0.5, 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NS2Speech:
-    """The official object with what it needs to speak."""
+    """The official object with what it needs to speak.
+
+    It is upstream's own inference; only dropout is off, which upstream's script leaves on.
+    """
 
     official: Official
     inference: Any
@@ -102,44 +107,6 @@ class NS2Speech:
         if error.filename != lexicon:
             return ""
         return f"; Amphion brings it: check the clone at '{self.official.clone}' out again"
-
-
-class NS2Runtime:
-    """Upstream's own inference with its own random noise; what its users hear.
-
-    Only dropout is off, which upstream's script leaves on.
-    """
-
-    def __init__(self, speech: NS2Speech) -> None:
-        self._speech = speech
-
-    def speak(self, text: str) -> Audio:
-        """Speak a text.
-
-        Raises:
-            TextError: The text is empty, has nothing to speak, or is too long.
-            ModelError: The recording cannot be read, or the model cannot compute.
-        """
-        return self._speech.speak(text)
-
-
-def check_recording(path: Path) -> None:
-    """Refuse a file that is no recording to speak by, without reading all of it.
-
-    Raises:
-        ModelError: It is missing, no audio, too short or too long.
-    """
-    import soundfile
-
-    try:
-        found = soundfile.info(path)
-    except (OSError, TypeError, soundfile.LibsndfileError) as error:
-        raise ModelError(f"cannot read audio from '{path}': {error}") from error
-    if not _SHORTEST_S <= found.duration <= _LONGEST_S:
-        raise ModelError(
-            f"'{path}' takes {found.duration:.1f} s; give a recording of "
-            f"{_SHORTEST_S:g} to {_LONGEST_S:g} s"
-        )
 
 
 @contextmanager
