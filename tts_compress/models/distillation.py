@@ -49,6 +49,14 @@ class Objective:
     """Keywords that get another value when a recorded call is repeated, such as that of a cache:
     what a module kept of the calls before is not there any more."""
 
+    steps_of: str | None = None
+    """A keyword of the call whose tensor has a column for each step of speech. So many scores
+    count, from the end: those before them belong to the text. None where all count."""
+
+    hears: Literal["text", "description"] = "text"
+    """What the module is given. One that hears how to speak hears the same in every text: its calls
+    are recorded while each text stands in the description's place, too."""
+
     def __post_init__(self) -> None:
         if any(position < 0 for position in self.outputs):
             raise TTSCompressError(

@@ -16,7 +16,7 @@ from tts_compress.models.distillation import Call
 from tts_compress.models.interception import intercepted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor, nn
 
@@ -90,8 +90,15 @@ def answering(module: nn.Module, objective: Objective) -> Callable[..., Any]:
     return lambda *arguments, **keywords: answer(*arguments, **keywords | changed)
 
 
-def compared_outputs(objective: Objective, output: Any) -> list[Tensor]:
+def compared_outputs(
+    objective: Objective, output: Any, keywords: Mapping[str, Any] | None = None
+) -> list[Tensor]:
     """Return the tensors of an output that count, in order.
+
+    Args:
+        objective: Says which do.
+        output: What the module returned.
+        keywords: What it was given by name, which says how many steps count; None for all.
 
     Raises:
         ModelError: The output has no such tensors.
@@ -104,7 +111,10 @@ def compared_outputs(objective: Objective, output: Any) -> list[Tensor]:
             f"'{objective.module}.{objective.method}' returned {len(found)} floating-point "
             f"tensors and the objective compares {list(positions) or 'at least one'}"
         )
-    return [found[position] for position in positions]
+    if keywords is None or objective.steps_of is None:
+        return [found[position] for position in positions]
+    steps = keywords[objective.steps_of].shape[-1]
+    return [found[position][..., -steps:, :] for position in positions]
 
 
 class CallRecorder:

@@ -80,10 +80,11 @@ def test_deployed_components_answer_as_their_students_do(
     tiny_f5: F5Model, few_updates: TrainingOptions, deployed_snr_db: Callable[..., Any]
 ) -> None:
     del few_updates  # what it needs is what training needs
-    for scheme in ("int8-qat", "int4-weight-only"):
+    # The kernel of four bits multiplies in bfloat16.
+    for scheme, least in (("int8-qat", 100), ("int4-weight-only", 60)):
         found = deployed_snr_db(tiny_f5, scheme, _TEXTS)
         assert set(found) == {"transformer", "vocoder.decode"}
-        assert min(found.values()) > 40, (scheme, found)
+        assert min(found.values()) > least, (scheme, found)
 
 
 @pytest.mark.parametrize("stage", ["train transformer", "train vocoder.decode"])

@@ -54,7 +54,7 @@ def make_parler_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., P
             num_hidden_layers=2,
             ffn_dim=64,
             num_attention_heads=4,
-            hidden_size=32,
+            hidden_size=changes.pop("decoder_width", 32),
             num_codebooks=_CODEBOOKS,
             dropout=0.0,
             **specials | changes,

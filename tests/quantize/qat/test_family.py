@@ -15,6 +15,7 @@ from tts_compress.errors import ModelError, QuantizationError, RecipeError
 from tts_compress.layers.base import CompressedLayer
 from tts_compress.models.distillation import Objective
 from tts_compress.models.language_model import Tokens
+from tts_compress.models.recorded_calls import compared_outputs
 from tts_compress.progress import Silent
 from tts_compress.quantize.qat.compress import Workplace
 from tts_compress.quantize.qat.family.call_task import CallTask
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from tts_compress.models.base import Prompt
     from tts_compress.recipe import Recipe
 
 _OPTIONS = TrainingOptions(
@@ -315,3 +317,37 @@ def test_scores_are_recorded_while_tokens_are_read() -> None:
     assert set(task.loss(task.student(*example.inputs), example)) == {"kl"}
     with pytest.raises(ModelError, match="tell none"):
         _lessons(_system(_objective("silent", "kl")))
+
+
+def test_what_hears_descriptions_hears_every_text_as_one() -> None:
+    class Described(Chatty):
+        description = "calm"
+
+        def with_prompt(self, prompt: Prompt) -> Any:
+            made = self.with_root(self._root, None)
+            made.description = prompt.description
+            return made
+
+        def open_runtime(self, **_: Any) -> None: ...
+
+        def components(self) -> None: ...
+
+        def save(self) -> None: ...
+
+        def logits(self, text: str, tokens: Tokens) -> Any:
+            letters = torch.tensor([ord(letter) % 64 for letter in self.description])
+            self.root().get_submodule("voice")(nn.functional.one_hot(letters, 64).float())
+            return super().logits(text, tokens)
+
+    heard = _objective("voice", hears="description")
+    lessons = _lessons(Described(_root(), (heard, _objective("silent", "kl"))))
+    assert [lesson.name for lesson in lessons] == ["voice", "silent"]
+    assert [call.arguments[0].shape[0] for call in lessons[0].train] == [4, 6, 4]
+
+
+def test_only_steps_of_speech_count() -> None:
+    objective = _objective("decoder", "kl", steps_of="ids")
+    scores = torch.arange(10.0).view(1, 5, 2)
+    (counted,) = compared_outputs(objective, scores, {"ids": torch.zeros(9, 3)})
+    assert torch.equal(counted, scores[:, -3:])
+    assert compared_outputs(objective, scores)[0] is scores

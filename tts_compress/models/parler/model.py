@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
 from tts_compress.models.parler.components import ROLES
+from tts_compress.models.parler.distillation import find_objectives
 from tts_compress.models.parler.loaded import Loaded
 from tts_compress.models.parler.network import write_settings
 from tts_compress.models.parler.source import DESCRIPTION, ParlerSource
 from tts_compress.models.parler.speech import ParlerOptions, ParlerSpeech
 from tts_compress.models.parler.tables import drop_tables
 from tts_compress.models.parler.tokenizers import write_tokenizers
-from tts_compress.models.torch_model import WEIGHTS, TorchFamilyModel
+from tts_compress.models.saved import WEIGHTS
+from tts_compress.models.torch_model import TorchFamilyModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tts_compress.models.base import Prompt
+    from tts_compress.models.distillation import Objective
     from tts_compress.models.language_model import Tokens
 
 __all__ = ["DEFAULT_DESCRIPTION", "ParlerModel"]
@@ -66,6 +69,10 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, Loaded]):
             "codec": config["audio_encoder"].get("model_type"),
             "description": self.description,
         }
+
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return what there is to imitate, in the order data flows."""
+        return find_objectives(self.root())
 
     def with_prompt(self, prompt: Prompt) -> ParlerModel:
         """Return this model with another description; recordings are not used by this system.

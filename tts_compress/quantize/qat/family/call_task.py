@@ -70,7 +70,7 @@ class Repeating(nn.Module):
         signature = self._signatures[int(which)]
         arguments, keywords = signature.call([tensor.clone() for tensor in tensors])
         answer = answering(self.module, self._objective)(*arguments, **keywords)
-        return tuple(compared_outputs(self._objective, answer))
+        return tuple(compared_outputs(self._objective, answer, keywords))
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation."""
@@ -152,8 +152,9 @@ def _example(
     which = next((i for i, s in enumerate(signatures) if s.equals(signature)), len(signatures))
     if which == len(signatures):
         signatures.append(signature)
-    answers = compared_outputs(objective, _repeated(objective, teacher, call))
-    _check_repeats(objective, answers, compared_outputs(objective, call.output))
+    answers = compared_outputs(objective, _repeated(objective, teacher, call), call.keywords)
+    recorded = compared_outputs(objective, call.output, call.keywords)
+    _check_repeats(objective, answers, recorded)
     return Example(
         inputs=(torch.tensor(which), *signature.tensors(given)),
         targets=tuple(answer.clone() for answer in answers),

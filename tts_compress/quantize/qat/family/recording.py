@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tts_compress.errors import ModelError
 from tts_compress.layers.structure import share
+from tts_compress.models.base import Prompt, Prompted
 from tts_compress.models.language_model import LanguageModel
 from tts_compress.models.recorded_calls import CallRecorder
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from tts_compress.models.base import TorchModel
     from tts_compress.models.distillation import Call, Objective
     from tts_compress.progress import Progress
+
+    Pairs = Sequence[tuple[Objective, CallRecorder]]
 
 __all__ = ["record_objectives"]
 
@@ -32,7 +36,8 @@ def record_objectives(
 ) -> list[list[Call]]:
     """Return the calls of each objective while a model speaks; none of what it never called.
 
-    A language model's scores are recorded while it reads what it has just said.
+    A language model's scores are recorded while it reads what it has just said, and what hears
+    descriptions while it does so again with the text as one.
 
     Args:
         model: The teacher; not modified.
@@ -50,23 +55,54 @@ def record_objectives(
     pairs = list(zip(objectives, recorders, strict=True))
     root = share(model.root())
     spoken = model.with_root(root, None)
-    reading = [(o, r) for o, r in pairs if o.loss == "kl"]
-    if reading and not isinstance(spoken, LanguageModel):
-        raise ModelError(
-            f"'{reading[0][0].module}' is compared by its scores of tokens, but models of family "
-            f"{model.family!r} tell none"
-        )
+    session = _Session(root=root, model=spoken, pairs=pairs)
     for done, (text, seed) in enumerate(texts):
         progress.advance("record", done, len(texts))
-        with _listening(root, [(o, r) for o, r in pairs if o.loss != "kl"]):
-            if not isinstance(spoken, LanguageModel) or not reading:
-                spoken.synthesize(text, seed=seed)
-                continue
-            tokens = spoken.generate_tokens(text, seed=seed)
-        with _listening(root, reading):
-            spoken.logits(text, tokens)
+        session.say(text, seed)
     progress.advance("record", len(texts), len(texts))
     return [recorder.calls for recorder in recorders]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Session:
+    """A model that speaks, and who takes down what of it."""
+
+    root: nn.Module
+    model: TorchModel
+    pairs: Pairs
+
+    def say(self, text: str, seed: int) -> None:
+        """Have everything called that a text calls."""
+        speaking, scoring, describing = self._groups()
+        if not scoring and not describing:
+            with _listening(self.root, speaking):
+                self.model.synthesize(text, seed=seed)
+            return
+        model = self._language_model((scoring or describing)[0][0])
+        with _listening(self.root, speaking):
+            tokens = model.generate_tokens(text, seed=seed)
+        with _listening(self.root, scoring):
+            model.logits(text, tokens)
+        if describing and isinstance(model, Prompted):
+            described = model.with_prompt(Prompt(description=text))
+            assert isinstance(described, LanguageModel)
+            with _listening(self.root, describing):
+                described.logits(text, tokens)
+
+    def _groups(self) -> tuple[Pairs, Pairs, Pairs]:
+        """Return what is recorded while the model speaks, reads, and is told how to speak."""
+        describing = [pair for pair in self.pairs if pair[0].hears == "description"]
+        others = [pair for pair in self.pairs if pair[0].hears == "text"]
+        scoring = [pair for pair in others if pair[0].loss == "kl"]
+        return [pair for pair in others if pair[0].loss != "kl"], scoring, describing
+
+    def _language_model(self, objective: Objective) -> LanguageModel:
+        if not isinstance(self.model, LanguageModel):
+            raise ModelError(
+                f"'{objective.module}' is recorded while tokens are read, but models of family "
+                f"{self.model.family!r} tell none"
+            )
+        return self.model
 
 
 @contextmanager

@@ -1,0 +1,128 @@
+"""Parler-TTS trained without data: token scores, what the encoder makes of words, samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tts_compress import find_recipe, load
+from tts_compress.models.parler import ParlerModel
+from tts_compress.models.parler.speech import ParlerOptions
+from tts_compress.progress import Silent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tts_compress.quantize.qat.train.options import TrainingOptions
+
+_TEXTS = ("please call at ten", "the door was open", "a quiet day", "who are you")
+_OBJECTIVES = ("text_encoder", "decoder", "audio_encoder.decoder")
+
+
+@pytest.fixture(scope="module")
+def wide(make_parler_dir: Callable[..., Path]) -> ParlerModel:
+    """Return a tiny model whose layers are as wide as a group of four-bit weights."""
+    folder = make_parler_dir("wide", decoder_width=64, encoder_width=64)
+    model = load(f"parler-tts:{folder}")
+    assert isinstance(model, ParlerModel)
+    return model.with_options(ParlerOptions(max_length=30, min_new_tokens=20))
+
+
+@pytest.fixture(scope="module")
+def train(
+    wide: ParlerModel, write_texts: Callable[..., str], few_updates: TrainingOptions
+) -> Callable[..., ParlerModel]:
+    """Return what trains the model in four bits."""
+    from tts_compress.quantize.qat.compress import Workplace, compress_trained
+
+    texts = write_texts(_TEXTS)
+
+    def start(**workplace: Any) -> ParlerModel:
+        made = compress_trained(
+            wide,
+            "int4-weight-only",
+            calibration=texts,
+            options=few_updates,
+            workplace=Workplace(**workplace),
+        )
+        assert isinstance(made, ParlerModel)
+        return made
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def small(train: Callable[..., ParlerModel]) -> ParlerModel:
+    """Return the model in four bits, trained without a stop."""
+    return train()
+
+
+def test_decoder_and_encoder_learn_four_bits_and_are_saved(
+    small: ParlerModel, tmp_path: Path
+) -> None:
+    assert small.manifest is not None
+    training = small.manifest.training
+    assert training is not None
+    assert {name.rpartition("/")[0] for name in training.before} == set(_OBJECTIVES)
+    for term in ("decoder/kl", "text_encoder/mse"):
+        assert training.after[term] < 0.8 * training.before[term], term
+    spoken = small.synthesize(_TEXTS[0], seed=0).samples
+    again = load(small.save(tmp_path / "small"))
+    assert isinstance(again, ParlerModel)
+    read = again.with_options(small.options)
+    np.testing.assert_array_equal(read.synthesize(_TEXTS[0], seed=0).samples, spoken)
+
+
+def test_only_scores_of_speech_are_learned_from(wide: ParlerModel) -> None:
+    """The tiny decoder has the text's positions before those of speech."""
+    pytest.importorskip("accelerate")
+    from tts_compress.models.recorded_calls import compared_outputs
+    from tts_compress.quantize.qat.family.training import find_lessons
+    from tts_compress.quantize.qat.prepare import prepare_qat
+
+    prepared = prepare_qat(wide.root(), find_recipe("parler-tts", "int4-weight-only"))
+    seeded = [(text, number) for number, text in enumerate(_TEXTS[:2])]
+    lessons = find_lessons(wide, prepared.module, seeded, progress=Silent())
+    encoder, decoder, _ = lessons
+    assert [lesson.name for lesson in lessons] == list(_OBJECTIVES)
+    (call,) = decoder.train
+    tokens = wide.generate_tokens(_TEXTS[0], seed=0)
+    (scores,) = compared_outputs(decoder.objective, call.output, call.keywords)
+    assert call.output.logits.shape[-2] > scores.shape[-2] == len(tokens.ids) - 1
+    meant = wide.logits(_TEXTS[0], tokens)
+    np.testing.assert_allclose(scores.numpy().transpose(1, 0, 2), meant, atol=1e-5)
+    (heard,) = encoder.train
+    assert heard.keywords["input_ids"].shape[1] == len(_TEXTS[0]) + 1
+
+
+def test_deployed_components_answer_as_their_students_do(
+    wide: ParlerModel, few_updates: TrainingOptions, deployed_snr_db: Callable[..., Any]
+) -> None:
+    del few_updates  # what it needs is what training needs
+    found = deployed_snr_db(wide, "int8-qat", _TEXTS[:2])
+    # The tiny codec has too few channels for integers to be worth it.
+    assert tuple(found) == _OBJECTIVES[:2]
+    assert min(found.values()) > 100, found
+    found = deployed_snr_db(wide, "int4-weight-only", _TEXTS[:2])
+    assert tuple(found) == _OBJECTIVES
+    # The kernel of four bits multiplies in bfloat16; 40.6 dB are measured.
+    assert min(found.values()) > 38, found
+
+
+def test_stopped_it_goes_on_with_the_same_bytes(
+    small: ParlerModel,
+    train: Callable[..., ParlerModel],
+    listener: Any,
+    stopped: Any,
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "training"
+    with pytest.raises(stopped):
+        train(folder=folder, progress=listener(("train decoder", 13)))
+    resumed = train(folder=folder).save(tmp_path / "resumed")
+    whole = small.save(tmp_path / "whole")
+    for path in whole.iterdir():
+        assert (resumed / path.name).read_bytes() == path.read_bytes(), path.name
