@@ -91,7 +91,29 @@ def _run(graph: onnx.ModelProto, mel: Any) -> Any:
     return session.run(None, {"mel": mel})[0]
 
 
-@pytest.mark.parametrize("numbered", [False, True], ids=["named", "numbered"])
+def _number_nodes(graph: onnx.GraphProto) -> None:
+    for number, node in enumerate(graph.node):
+        node.name = f"{node.op_type}_{number}"
+
+
+def _name_tensors_as_modules(graph: onnx.GraphProto) -> None:
+    """Call what a layer answers `conv`, beside its `conv.weight` and `conv.bias`."""
+    named = {
+        node.output[0]: node.input[1].removesuffix(".weight")
+        for node in graph.node
+        if len(node.input) > 1 and node.input[1].endswith(".weight")
+    }
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for place, name in enumerate(names):
+                names[place] = named.get(name, name)
+
+
+@pytest.mark.parametrize(
+    "rename",
+    [lambda _graph: None, _number_nodes, _name_tensors_as_modules],
+    ids=["as exported", "numbered", "as modules"],
+)
 @pytest.mark.parametrize("scheme", _SCHEMES)
 def test_every_scheme_keeps_the_sound(
     vocoder: Path,
@@ -99,13 +121,11 @@ def test_every_scheme_keeps_the_sound(
     tmp_path: Path,
     snr_db: Callable[..., float],
     scheme: str,
-    numbered: bool,
+    rename: Callable[[onnx.GraphProto], None],
 ) -> None:
     """On a batch of an unseen length; 8 bits in seven layers of random weights leave 25 dB."""
     graph: Any = onnx.load(vocoder)
-    if numbered:
-        for number, node in enumerate(graph.graph.node):
-            node.name = f"{node.op_type}_{number}"
+    rename(graph.graph)
     path = tmp_path / "vocoder.onnx"
     onnx.save(graph, path)
     calibration = feeds if scheme in _STATIC else None

@@ -73,10 +73,16 @@ def test_operator_put_between_two_others_runs(model: onnx.ModelProto) -> None:
 
 def test_constants_are_added_once(model: onnx.ModelProto) -> None:
     editor = GraphEditor(model)
-    editor.add_weight("w", np.zeros(2, np.float32))
-    np.testing.assert_array_equal(editor.array("w"), [1, 1])
+    editor.add_weight("new", np.ones(2, np.float32))
+    editor.add_weight("new", np.zeros(2, np.float32))
+    np.testing.assert_array_equal(editor.array("new"), [1, 1])
     assert editor.is_output("y")
     assert not editor.is_output("a")
+
+
+def test_constants_of_the_graph_are_not_taken_for_added_ones(model: onnx.ModelProto) -> None:
+    with pytest.raises(QuantizationError, match=r"has a constant named 'w'.*give it another"):
+        GraphEditor(model).add_weight("w", np.zeros(2, np.float32))
 
 
 def test_names_and_constants_of_branches_are_kept() -> None:

@@ -59,7 +59,7 @@ def _convolution(editor: GraphEditor, node: onnx.NodeProto, decision: Decision) 
     weight_scale = editor.add_weight(f"{decision.weight}.scale", scales.reshape(per_channel))
     bias = node.input[2] if len(node.input) > 2 else None
     if bias is not None:
-        bias = editor.add_weight(f"{output}.bias", editor.array(bias).reshape(per_channel))
+        bias = editor.add_weight(f"{output}.channel_bias", editor.array(bias).reshape(per_channel))
     editor.remove(node)
     _scaled(editor, accumulated, [scale, weight_scale], bias, output)
 

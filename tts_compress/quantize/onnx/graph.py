@@ -28,17 +28,31 @@ class GraphEditor:
         self.nodes: list[onnx.NodeProto] = list(model.graph.node)
         self.weights = {tensor.name: tensor for tensor in model.graph.initializer}
         self._outputs = {value.name for value in model.graph.output}
+        self._original = set(self.weights)
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """Return a constant's values."""
         return numpy_helper.to_array(self.weights[name])
 
     def add_weight(self, name: str, values: npt.NDArray[np.generic]) -> str:
-        """Add a constant, once; return its name."""
+        """Add a constant, once; return its name.
+
+        Raises:
+            QuantizationError: The graph itself has another constant of that name.
+        """
         return self.add_tensor(numpy_helper.from_array(values, name))
 
     def add_tensor(self, tensor: onnx.TensorProto) -> str:
-        """Add a constant that numpy has no type for, once; return its name."""
+        """Add a constant that numpy has no type for, once; return its name.
+
+        Raises:
+            QuantizationError: The graph itself has another constant of that name.
+        """
+        if tensor.name in self._original:
+            raise QuantizationError(
+                f"the graph has a constant named '{tensor.name}', and compression needs the name; "
+                "give it another one"
+            )
         if tensor.name not in self.weights:
             self.weights[tensor.name] = tensor
         return tensor.name

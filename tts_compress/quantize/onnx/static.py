@@ -107,7 +107,7 @@ def _convert_weight(
     bias = editor.array(node.input[2])
     limit = np.iinfo(np.int32).max
     integers = np.clip(np.rint(bias / scales.astype(np.float64)), -limit, limit).astype(np.int32)
-    name = f"{node.output[0]}.bias"
+    name = f"{node.output[0]}.rounded_bias"
     stored = [
         editor.add_weight(f"{name}.int32", integers),
         editor.add_weight(f"{name}.scale", scales.astype(np.float32)),
