@@ -1,7 +1,7 @@
 """What systems that run in torch have in common.
 
-A new one is a `TorchFamilyModel` that says where its files are (`SourceFiles`), what of them is in
-memory (`Loaded`), how that speaks, and what is written beside the weights.
+A new one brings a class that knows its files (`SourceFiles`), one that holds what was read of them
+(`Loaded`), its `Options`, and a `TorchFamilyModel` that says how it speaks and what it writes.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from tts_compress.artifact import MANIFEST_NAME, atomic_directory, read_manifest, with_files
+from tts_compress.artifact import MANIFEST_NAME, atomic_directory, with_files
 from tts_compress.errors import ModelError
 from tts_compress.models.lazy import Lazy
+from tts_compress.models.saved import WEIGHTS, layers_of
 from tts_compress.models.torch_components import find_components
 
 if TYPE_CHECKING:
@@ -26,17 +27,7 @@ if TYPE_CHECKING:
     from tts_compress.audio import Audio
     from tts_compress.models.base import Component, ModelFiles, Prompt, Runtime
 
-__all__ = [
-    "WEIGHTS",
-    "Loaded",
-    "SourceFiles",
-    "TorchFamilyModel",
-    "find_manifest",
-    "layers_of",
-]
-
-WEIGHTS = "model.safetensors"
-"""The file of a saved model with the weights of all its components."""
+__all__ = ["Loaded", "SourceFiles", "TorchFamilyModel"]
 
 
 class SourceFiles(Protocol):
@@ -62,7 +53,8 @@ OptionsT = TypeVar("OptionsT")
 LoadedT = TypeVar("LoadedT", bound=Loaded)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: families cache what they derive
+# No slots, for families cache what they derive; and no comparison or text of whole models.
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
     """A model of a system whose own code speaks in torch; the base class of each family's.
 
@@ -115,7 +107,10 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
 
     @abstractmethod
     def _write(self, directory: Path) -> None:
-        """Write the weights, as `WEIGHTS`, and all that a saved model is read from beside them."""
+        """Write the weights, as `WEIGHTS`, and all else that a saved model is opened from.
+
+        The manifest is written afterwards, and names every file that is there then.
+        """
 
     @property
     def layers(self) -> tuple[LayerRecord, ...]:
@@ -168,9 +163,8 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         import torch
 
         self.files()
-        speech = self._speech()
-        torch.set_num_threads(threads)
-        return speech
+        torch.set_num_threads(threads)  # reading keeps to them, too
+        return self._speech()
 
     def files(self) -> ModelFiles:
         """Return the model's files.
@@ -197,23 +191,3 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
                 manifest = with_files(self.manifest, partial, WEIGHTS)
                 (partial / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         return target
-
-
-def find_manifest(directory: Path, family: str) -> Manifest | None:
-    """Return what the manifest in a folder says; None for a folder without one.
-
-    Raises:
-        ModelError: It is of another family.
-        ArtifactError: The manifest cannot be read, or a file was altered.
-    """
-    if not (directory / MANIFEST_NAME).is_file():
-        return None
-    manifest = read_manifest(directory)
-    if manifest.family != family:
-        raise ModelError(f"'{directory}' is an artifact of family {manifest.family!r}")
-    return manifest
-
-
-def layers_of(manifest: Manifest | None) -> tuple[LayerRecord, ...]:
-    """Return what was decided for a model's layers; nothing for an original's."""
-    return () if manifest is None else manifest.layers

@@ -11,7 +11,7 @@ from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.f5.package import EXTRA, official
 from tts_compress.models.recording import REFERENCE_TEXT, find_prompt
-from tts_compress.models.torch_model import WEIGHTS
+from tts_compress.models.saved import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,7 +18,8 @@ from tts_compress.models.f5.package import SAMPLE_RATE
 from tts_compress.models.f5.reference import check_recording, prepare_reference, write_recording
 from tts_compress.models.f5.speech import F5Runtime, check_symbols, speak, split_text
 from tts_compress.models.recording import REFERENCE, REFERENCE_TEXT, exchange_recording
-from tts_compress.models.torch_model import WEIGHTS, TorchFamilyModel
+from tts_compress.models.saved import WEIGHTS
+from tts_compress.models.torch_model import TorchFamilyModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from tts_compress.models.f5.loaded import F5Source, load_source
 from tts_compress.models.f5.model import F5Model
 from tts_compress.models.lazy import Lazy
 from tts_compress.models.options import split_location
-from tts_compress.models.torch_model import find_manifest, layers_of
+from tts_compress.models.saved import find_manifest, layers_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,8 @@ from tts_compress.models.gpt_sovits.settings import SETTINGS
 from tts_compress.models.gpt_sovits.source import GptSovitsSource
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 from tts_compress.models.recording import check_duration, exchange_recording
-from tts_compress.models.torch_model import WEIGHTS, TorchFamilyModel
+from tts_compress.models.saved import WEIGHTS
+from tts_compress.models.torch_model import TorchFamilyModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from tts_compress.models.gpt_sovits.source import GptSovitsSource, artifact_sour
 from tts_compress.models.lazy import Lazy
 from tts_compress.models.options import split_location
 from tts_compress.models.recording import find_prompt
-from tts_compress.models.torch_model import find_manifest, layers_of
+from tts_compress.models.saved import find_manifest, layers_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

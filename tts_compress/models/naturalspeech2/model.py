@@ -17,8 +17,9 @@ from tts_compress.models.naturalspeech2.source import REFERENCE, NS2Source
 from tts_compress.models.naturalspeech2.speech import ACCEPTED_S, SAMPLE_RATE, NS2Speech
 from tts_compress.models.naturalspeech2.upstream import AMPHION
 from tts_compress.models.recording import check_duration
+from tts_compress.models.saved import WEIGHTS
 from tts_compress.models.torch_components import find_components
-from tts_compress.models.torch_model import WEIGHTS, TorchFamilyModel
+from tts_compress.models.torch_model import TorchFamilyModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

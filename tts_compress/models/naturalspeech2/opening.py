@@ -11,7 +11,7 @@ from tts_compress.models.naturalspeech2.loaded import load_source
 from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 from tts_compress.models.naturalspeech2.source import NS2Source
 from tts_compress.models.options import split_location
-from tts_compress.models.torch_model import find_manifest, layers_of
+from tts_compress.models.saved import find_manifest, layers_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

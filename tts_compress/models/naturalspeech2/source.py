@@ -16,7 +16,7 @@ from tts_compress.models.naturalspeech2.settings import (
     check_settings,
     read_settings,
 )
-from tts_compress.models.torch_model import WEIGHTS
+from tts_compress.models.saved import WEIGHTS
 
 __all__ = ["CODEC", "CODEC_VARIABLE", "REFERENCE", "NS2Source"]
 

@@ -9,7 +9,7 @@ from tts_compress.models.lazy import Lazy
 from tts_compress.models.parler.network import build_skeleton, load_root
 from tts_compress.models.parler.tables import compute_tables
 from tts_compress.models.parler.tokenizers import load_tokenizers
-from tts_compress.models.torch_model import WEIGHTS
+from tts_compress.models.saved import WEIGHTS
 
 if TYPE_CHECKING:
     from torch import nn

@@ -11,7 +11,7 @@ from tts_compress.models.parler.loaded import load_source
 from tts_compress.models.parler.model import ParlerModel
 from tts_compress.models.parler.source import ParlerSource
 from tts_compress.models.parler.speech import ParlerOptions
-from tts_compress.models.torch_model import find_manifest
+from tts_compress.models.saved import find_manifest
 
 if TYPE_CHECKING:
     from tts_compress.artifact import Manifest

@@ -12,7 +12,7 @@ from typing import Any
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.base import ModelFiles
 from tts_compress.models.parler.package import EXTRA
-from tts_compress.models.torch_model import WEIGHTS
+from tts_compress.models.saved import WEIGHTS
 
 __all__ = ["CONFIG", "DESCRIPTION", "GENERATION", "ParlerSource"]
 

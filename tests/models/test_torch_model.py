@@ -1,0 +1,244 @@
+"""What every system in torch has from its base class, by one of a single layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tts_compress.artifact import Manifest, Source
+from tts_compress.audio import Audio
+from tts_compress.errors import ArtifactError, ModelError
+from tts_compress.models.base import ModelFiles, Prompt, TorchModel
+from tts_compress.models.lazy import Lazy
+from tts_compress.models.options import Options
+from tts_compress.models.saved import WEIGHTS, find_manifest, layers_of
+from tts_compress.models.torch_model import TorchFamilyModel
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+from tts_compress.layers.checkpoint import restore_root, write_root  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from torch import nn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    directory: Path
+
+    def files(self) -> ModelFiles:
+        return ModelFiles(weights=(self.directory / WEIGHTS,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options(Options):
+    limits = {"samples": (1, 100)}  # noqa: RUF012  never changed
+
+    samples: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    root: nn.Module
+    name: str = "upstream's object"
+
+    def with_root(self, root: nn.Module) -> _Loaded:
+        return replace(self, root=root)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Speech:
+    root: nn.Module
+    options: _Options
+
+    def speak(self, text: str) -> Audio:
+        noise = torch.randn(self.options.samples, 2)
+        with torch.no_grad():
+            samples = self.root.get_submodule("layer")(noise + len(text)).flatten()
+        return Audio(samples=samples.numpy().astype(np.float32), sample_rate=8000)
+
+
+class _Toy(TorchFamilyModel[_Source, _Options, _Loaded]):
+    family = "toy"
+    roles = {"layer": "all there is", "absent": "in other versions"}  # noqa: RUF012
+    sample_rate = 8000
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"of": self.loaded.value.name}
+
+    def _speech(self) -> _Speech:
+        if self.prompt.description is None:
+            raise ModelError("nobody said how")
+        return self._prepared
+
+    @cached_property
+    def _prepared(self) -> _Speech:
+        torch.randn(1)  # as some upstream code does, the first time
+        return _Speech(root=self.root(), options=self.options)
+
+    def _write(self, directory: Path) -> None:
+        write_root(self.root(), directory / WEIGHTS, self.layers)
+        (directory / "how.txt").write_text(str(self.prompt.description))
+
+
+def _root(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    root: nn.Module = torch.nn.ModuleDict({"layer": torch.nn.Linear(2, 1)}).eval()
+    return root
+
+
+@dataclass(slots=True)
+class _Opener:
+    """Opens toys and counts how often one is read."""
+
+    reads: int = 0
+
+    def open(self, directory: Path, manifest: Manifest | None = None) -> _Toy:
+        source = _Source(directory=directory)
+
+        def load() -> _Loaded:
+            self.reads += 1
+            return _Loaded(
+                root=restore_root(_root(9), layers_of(manifest), directory / WEIGHTS).eval()
+            )
+
+        return _Toy(
+            spec="toy:it",
+            source=source,
+            options=_Options(),
+            prompt=Prompt(description="calmly"),
+            loaded=Lazy(load),
+            manifest=manifest,
+        )
+
+
+@pytest.fixture
+def opener() -> _Opener:
+    return _Opener()
+
+
+@pytest.fixture
+def toy(tmp_path: Path, opener: _Opener) -> _Toy:
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    write_root(_root(), folder / WEIGHTS)
+    return opener.open(folder)
+
+
+@pytest.fixture
+def manifest() -> Manifest:
+    return Manifest(
+        family="toy",
+        scheme="fp16",
+        source=Source(spec="toy:it", sha256="0" * 64, size_bytes=1),
+        recipe={},
+        layers=(),
+        counts={},
+        calibration=None,
+        seed=0,
+        environment={},
+    )
+
+
+@pytest.fixture
+def _threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_what_is_read_is_read_once_and_shared(toy: _Toy, opener: _Opener) -> None:
+    shorter = toy.with_options(_Options(samples=3))
+    assert opener.reads == 0
+    assert isinstance(toy, TorchModel)
+    assert list(toy.components()) == ["layer"]
+    assert toy.components()["layer"].parameters == 2
+    assert shorter.root() is toy.root()
+    assert opener.reads == 1
+    assert (len(toy.synthesize("a", seed=0).samples), shorter.options.samples) == (8, 3)
+    assert len(shorter.synthesize("a", seed=0).samples) == 3
+
+
+def test_what_cannot_be_read_is_tried_again(toy: _Toy) -> None:
+    path = toy.files().weights[0]
+    path.rename(path.with_name("moved"))
+    for _ in range(2):
+        with pytest.raises(Exception, match=WEIGHTS):
+            toy.root()
+    path.with_name("moved").rename(path)
+    assert toy.describe() == {"of": "upstream's object"}
+
+
+def test_noise_is_chosen_by_the_seed_whatever_was_drawn_before(toy: _Toy) -> None:
+    first, again, other, none = (toy.synthesize("a", seed=seed).samples for seed in (1, 1, 2, None))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert np.ptp(none) == 0
+
+
+@pytest.mark.usefixtures("_threads")
+def test_the_runtime_speaks_by_the_options_on_the_threads(toy: _Toy) -> None:
+    runtime = toy.with_options(_Options(samples=5)).open_runtime(threads=1)
+    assert torch.get_num_threads() == 1
+    assert len(runtime.speak("a").samples) == 5
+    with pytest.raises(ModelError, match="nobody said how"):
+        replace(toy, prompt=Prompt()).open_runtime(threads=1)
+
+
+def test_other_modules_have_no_file_until_they_are_saved(
+    toy: _Toy, opener: _Opener, manifest: Manifest, tmp_path: Path
+) -> None:
+    before = toy.synthesize("a", seed=0).samples
+    changed = toy.with_root(_root(5), manifest)
+    assert changed.with_options(_Options()).manifest is manifest
+    for refused in (changed.files, lambda: changed.open_runtime(threads=1)):
+        with pytest.raises(ModelError, match="'toy:it' has no file yet; call save"):
+            refused()
+    np.testing.assert_array_equal(toy.synthesize("a", seed=0).samples, before)
+    assert toy.files().weights[0].is_file()
+
+    saved = changed.save(tmp_path / "saved")
+    found = find_manifest(saved, "toy")
+    assert found is not None
+    assert set(found.files) == {WEIGHTS, "how.txt"}
+    assert found.size_bytes == (saved / WEIGHTS).stat().st_size
+    again = opener.open(saved, found)
+    np.testing.assert_array_equal(
+        again.synthesize("a", seed=0).samples, changed.synthesize("a", seed=0).samples
+    )
+    assert not np.array_equal(again.synthesize("a", seed=0).samples, before)
+
+
+def test_saving_is_all_or_nothing(toy: _Toy, tmp_path: Path) -> None:
+    saved = toy.save(str(tmp_path / "saved"))
+    assert {path.name for path in saved.iterdir()} == {WEIGHTS, "how.txt"}
+    with pytest.raises(ArtifactError, match="exists; use --force"):
+        toy.save(saved)
+
+
+def test_what_cannot_be_read_is_not_said_to_be_unwritable(toy: _Toy, tmp_path: Path) -> None:
+    def read() -> _Loaded:
+        raise FileNotFoundError("no lexicon")
+
+    broken: Any = Lazy(read)
+    with pytest.raises(FileNotFoundError, match="no lexicon"):
+        replace(toy, loaded=broken).save(tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_manifest_is_of_the_family(toy: _Toy, manifest: Manifest, tmp_path: Path) -> None:
+    assert find_manifest(tmp_path, "toy") is None
+    saved = toy.with_root(toy.root(), manifest).save(tmp_path / "saved")
+    with pytest.raises(ModelError, match="is an artifact of family 'toy'"):
+        find_manifest(saved, "f5-tts")
+    (saved / "how.txt").write_text("loudly")
+    with pytest.raises(ArtifactError, match=r"'how\.txt' was altered"):
+        find_manifest(saved, "toy")
