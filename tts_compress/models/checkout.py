@@ -28,7 +28,6 @@ __all__ = [
     "find_checkout",
     "known_upstreams",
     "named",
-    "reason",
     "recognize",
 ]
 
@@ -201,11 +200,6 @@ def named(root: Path) -> Iterator[Upstream]:
             del os.environ[upstream.variable]
         else:
             os.environ[upstream.variable] = before
-
-
-def reason(error: Exception) -> str:
-    """Return what an error of a clone's code says, in one line."""
-    return " ".join((str(error).strip() or repr(error)).split())[:300]
 
 
 def _folder_of(module: Any) -> Path | None:

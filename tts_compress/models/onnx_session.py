@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import onnxruntime
 
 from tts_compress.errors import ModelError
+from tts_compress.models.foreign_errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,8 +51,7 @@ def open_session(
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     # onnxruntime's exceptions share no base class but this one.
     except Exception as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ModelError(f"onnxruntime cannot open '{spec}': {reason}") from error
+        raise ModelError(f"onnxruntime cannot open '{spec}': {first_line(error)}") from error
 
 
 def input_names(session: onnxruntime.InferenceSession) -> list[str]:
@@ -74,6 +74,5 @@ def run_session(
         results: list[Any] = session.run(outputs, feeds)
     # onnxruntime's exceptions share no base class but this one.
     except Exception as error:
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        raise ModelError(f"'{spec}' cannot be run: {reason}") from error
+        raise ModelError(f"'{spec}' cannot be run: {first_line(error)}") from error
     return results

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.models.finite import check_finite
+from tts_compress.models.foreign_errors import first_line
 from tts_compress.models.graph_file import GraphFile
 from tts_compress.models.piper import PiperModel
 
@@ -96,8 +98,7 @@ def load_checkpoint(path: Path, *, spec: str) -> PiperModel:
         graph = _export(model, int(parameters["num_speakers"]))
     # Tracing runs the network, whose asserts and indexing can fail on weights nobody trained.
     except Exception as error:
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        raise ModelError(f"'{path}' cannot be exported to ONNX: {reason}") from error
+        raise ModelError(f"'{path}' cannot be exported to ONNX: {first_line(error)}") from error
     file = GraphFile(path=path.with_suffix(".onnx"), spec=spec, held=graph)
     return PiperModel(file, config=config)
 
@@ -126,8 +127,9 @@ def _read(path: Path) -> Mapping[str, Any]:
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     # Arbitrary bytes make the reader fail in arbitrary ways (IndexError, struct.error, …).
     except Exception as error:
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        raise ModelError(f"'{path}' is not a checkpoint that is safe to read: {reason}") from error
+        raise ModelError(
+            f"'{path}' is not a checkpoint that is safe to read: {first_line(error)}"
+        ) from error
     if not isinstance(checkpoint, dict):
         raise ModelError(f"'{path}' holds a {type(checkpoint).__name__}, not a checkpoint")
     return checkpoint
@@ -157,8 +159,9 @@ def _build(
         missing, unexpected = model.load_state_dict(weights, strict=False)
     # Network and weights are built by code that was written for its authors' own checkpoints.
     except Exception as error:
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        raise ModelError(f"'{path}' does not fit its own hyper-parameters: {reason}") from error
+        raise ModelError(
+            f"'{path}' does not fit its own hyper-parameters: {first_line(error)}"
+        ) from error
     # The posterior encoder serves training only.
     missing = [name for name in missing if not name.startswith("enc_q.")]
     if missing or unexpected:
@@ -167,9 +170,8 @@ def _build(
             f"'{path}' lacks {len(missing)} weights of a Piper voice and has {len(unexpected)} "
             f"that it does not know, such as {example!r}"
         )
-    for name, tensor in weights.items():
-        if not name.startswith("enc_q.") and not tensor.isfinite().all():
-            raise ModelError(f"'{path}': weight '{name}' has values that are not finite")
+    spoken = ((name, tensor) for name, tensor in weights.items() if not name.startswith("enc_q."))
+    check_finite(spoken, path)
     return _fold_weight_norm(model.eval().float())
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.f5.package import EXTRA, official
+from tts_compress.models.foreign_errors import first_line
 from tts_compress.models.recording import REFERENCE_TEXT, find_prompt
 from tts_compress.models.saved import WEIGHTS
 
@@ -144,9 +145,8 @@ def _download(url: str, name: str) -> Path:
         return Path(download(url))
     # Hubs, proxies and file systems fail in ways of their own.
     except Exception as error:
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise ModelError(
-            f"cannot download {name!r} from '{url}': {reason}; "
+            f"cannot download {name!r} from '{url}': {first_line(error)}; "
             "give a directory with its files instead"
         ) from error
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.f5.config import check_vocoder_config
 from tts_compress.models.f5.package import EXTRA, SAMPLE_RATE, official, quiet
+from tts_compress.models.finite import check_finite
+from tts_compress.models.foreign_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,9 +53,7 @@ def load_official(files: F5Files, config: F5Config) -> Any:
     vocoder = _attempt(files.vocoder_weights, lambda: _load_vocoder(files))
     api = _assemble(network.float().eval(), vocoder.float().eval())
     for path, module in ((files.checkpoint, network), (files.vocoder_weights, vocoder)):
-        for name, tensor in module.named_parameters():
-            if not tensor.isfinite().all():
-                raise ModelError(f"'{path}': weight '{name}' has values that are not finite")
+        check_finite(module.named_parameters(), path)
     return api
 
 
@@ -188,5 +188,6 @@ def _attempt(path: Path, load: Callable[[], Any]) -> Any:
         raise
     # Arbitrary bytes and settings make it fail in arbitrary ways.
     except Exception as error:
-        reason = " ".join((str(error).strip() or repr(error)).split())[:300]
-        raise ModelError(f"'{path}' cannot be loaded with the files beside it: {reason}") from error
+        raise ModelError(
+            f"'{path}' cannot be loaded with the files beside it: {reason(error)}"
+        ) from error

@@ -12,6 +12,7 @@ from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.f5.package import HOP_LENGTH, SAMPLE_RATE, official, quiet
 from tts_compress.models.f5.reference import write_recording
+from tts_compress.models.foreign_errors import reason
 from tts_compress.models.texts import check_text
 
 if TYPE_CHECKING:
@@ -65,8 +66,7 @@ class F5Runtime:
             samples, sample_rate = self._infer(text)
         # Of audio codecs that upstream's way of reading recordings may need, or of the modules.
         except (ImportError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise ModelError(f"f5_tts cannot speak {text[:40]!r}: {reason}") from error
+            raise ModelError(f"f5_tts cannot speak {text[:40]!r}: {reason(error)}") from error
         return Audio(samples=np.asarray(samples, np.float32), sample_rate=sample_rate)
 
     def _infer(self, text: str) -> tuple[Any, int]:
@@ -174,8 +174,7 @@ def _speak_part(api: Any, reference: Reference, part: str, options: F5Options) -
         with quiet():
             return np.concatenate([piece for piece, _ in pieces]).astype(np.float32)
     except (RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ModelError(f"the model cannot speak {part[:40]!r}: {reason}") from error
+        raise ModelError(f"the model cannot speak {part[:40]!r}: {reason(error)}") from error
 
 
 def _join(waves: Sequence[Samples]) -> Samples:

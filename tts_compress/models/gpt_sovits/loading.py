@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
 from tts_compress.layers.structure import fold_weight_norm
-from tts_compress.models.checkout import reason
+from tts_compress.models.finite import check_finite
+from tts_compress.models.foreign_errors import reason
 from tts_compress.models.gpt_sovits.decoder import official_name
 from tts_compress.models.gpt_sovits.network import build_skeleton, fill, leave_out_unheard
 from tts_compress.models.gpt_sovits.package import installed
@@ -146,9 +147,7 @@ def _pretrained(kind: Any, directory: Path) -> nn.Module:
             f"'{directory}' lacks {len(missing)} weights that its config.json speaks of, such as "
             f"{missing[0]!r}; fetch it again"
         )
-    for name, tensor in module.named_parameters():
-        if not tensor.isfinite().all():
-            raise ModelError(f"'{directory}': weight '{name}' has values that are not finite")
+    check_finite(module.named_parameters(), directory)
     loaded: nn.Module = module
     return loaded
 

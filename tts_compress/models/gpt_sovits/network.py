@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from tts_compress.errors import MissingExtraError, ModelError
-from tts_compress.models.checkout import reason
+from tts_compress.models.foreign_errors import reason
 from tts_compress.models.gpt_sovits.decoder import open_decoder
 from tts_compress.models.gpt_sovits.package import installed
 from tts_compress.models.gpt_sovits.residual import open_residuals

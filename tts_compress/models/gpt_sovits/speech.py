@@ -11,7 +11,7 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
-from tts_compress.models.checkout import reason
+from tts_compress.models.foreign_errors import reason
 from tts_compress.models.texts import check_text
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ArtifactError, MissingExtraError, ModelError
+from tts_compress.models.foreign_errors import first_line
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 
 if TYPE_CHECKING:
@@ -104,8 +105,9 @@ def read_torch_file(path: Path, *, mapped: bool = False) -> TorchFile:
     except (MissingExtraError, MemoryError):
         raise
     except Exception as error:
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        raise ModelError(f"'{path}' is no checkpoint that is safe to read: {reason}") from error
+        raise ModelError(
+            f"'{path}' is no checkpoint that is safe to read: {first_line(error)}"
+        ) from error
     return TorchFile(header=header, content=plain)
 
 
@@ -131,8 +133,7 @@ def write_torch_file(path: Path, content: Mapping[str, Any], *, header: bytes) -
         partial.replace(path)
     # On a full disk torch's own writer fails, with an error that is no OSError.
     except (OSError, RuntimeError) as error:
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        raise ArtifactError(f"cannot write '{path}': {reason}") from error
+        raise ArtifactError(f"cannot write '{path}': {first_line(error)}") from error
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
+from tts_compress.models.finite import check_finite
 from tts_compress.models.gpt_sovits.torch_file import (
     ZIP,
     read_header,
@@ -208,9 +209,9 @@ def _tensors(where: str, content: Mapping[str, Any], *, check: bool) -> dict[str
     for name, tensor in found.items():
         if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
             raise ModelError(f"'{where}': weight '{name}' is no tensor; fetch the file again")
-        used = check and not name.startswith(_TRAINING_ONLY)
-        if used and not tensor.isfinite().all():
-            raise ModelError(f"'{where}': weight '{name}' has values that are not finite")
+    if check:
+        used = ((name, found[name]) for name in found if not name.startswith(_TRAINING_ONLY))
+        check_finite(used, where)
     return {name: tensor.detach() for name, tensor in found.items()}
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
-from tts_compress.models.checkout import reason
+from tts_compress.models.foreign_errors import reason
 from tts_compress.models.naturalspeech2.weights import fill, read_weights
 
 if TYPE_CHECKING:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.models.finite import check_finite
+from tts_compress.models.foreign_errors import first_line
 from tts_compress.models.naturalspeech2.upstream import AMPHION
 
 if TYPE_CHECKING:
@@ -42,8 +44,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
                 raise TypeError(f"{name!r:.60} is a {type(value).__name__}, not a tensor")
     # Arbitrary bytes make the readers fail in arbitrary ways.
     except Exception as error:
-        line = (str(error).strip() or repr(error)).splitlines()[0]
-        raise ModelError(f"'{path}' is no checkpoint that is safe to read: {line}") from error
+        raise ModelError(
+            f"'{path}' is no checkpoint that is safe to read: {first_line(error)}"
+        ) from error
     return dict(found)
 
 
@@ -58,8 +61,6 @@ def fill(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     Raises:
         ModelError: They are not the module's, or not finite.
     """
-    import torch
-
     wanted = module.state_dict()
     missing = sorted(set(wanted) - set(weights))
     unknown = sorted(set(weights) - set(wanted))
@@ -75,11 +76,11 @@ def fill(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     ]
     if problems:
         raise ModelError(f"'{path}' does not fit its settings: {'; '.join(problems)}")
-    kept = {}
-    for name, tensor in weights.items():
-        if not torch.isfinite(tensor).all():
-            raise ModelError(f"'{path}': tensor '{name}' has values that are not finite")
-        kept[name] = tensor.float() if tensor.is_floating_point() else tensor
+    check_finite(weights.items(), path)
+    kept = {
+        name: tensor.float() if tensor.is_floating_point() else tensor
+        for name, tensor in weights.items()
+    }
     module.load_state_dict(kept, assign=True)
 
 

@@ -8,6 +8,8 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.models.finite import check_finite
+from tts_compress.models.foreign_errors import first_line
 from tts_compress.models.parler.package import EXTRA, load_packages, quiet
 from tts_compress.models.parler.source import CONFIG, GENERATION
 
@@ -51,7 +53,7 @@ def load_root(source: ParlerSource) -> nn.Module:
             )
     # Read and built by code that was written for its authors' own files.
     except Exception as error:
-        raise ModelError(f"'{directory}' cannot be loaded: {_first_line(error)}") from error
+        raise ModelError(f"'{directory}' cannot be loaded: {first_line(error)}") from error
     # A position table that older files lack is computed; weights nobody asked for do no harm.
     missing = [name for name in found["missing_keys"] if not name.endswith(_TABLE)]
     if missing:
@@ -59,9 +61,7 @@ def load_root(source: ParlerSource) -> nn.Module:
             f"'{directory}' lacks {len(missing)} weights that its {CONFIG} speaks of, such as "
             f"{missing[0]!r}; fetch it again"
         )
-    for name, tensor in root.named_parameters():
-        if not tensor.isfinite().all():
-            raise ModelError(f"'{directory}': weight '{name}' has values that are not finite")
+    check_finite(root.named_parameters(), directory)
     return _checked(root.float().eval(), directory)
 
 
@@ -91,7 +91,7 @@ def build_skeleton(directory: Path) -> nn.Module:
         )
     # Built by code that was written for its authors' own files.
     except Exception as error:
-        raise ModelError(f"'{directory}' cannot be built: {_first_line(error)}") from error
+        raise ModelError(f"'{directory}' cannot be built: {first_line(error)}") from error
     return _checked(root.eval(), directory)
 
 
@@ -128,7 +128,3 @@ def _checked(root: Any, directory: Path) -> nn.Module:
         )
     checked: nn.Module = root
     return checked
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or repr(error)).splitlines()[0]

@@ -11,6 +11,7 @@ from typing import Any
 
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.base import ModelFiles
+from tts_compress.models.foreign_errors import first_line
 from tts_compress.models.parler.package import EXTRA
 from tts_compress.models.saved import WEIGHTS
 
@@ -150,7 +151,6 @@ def _download(name: str) -> Path:
         return Path(hub.snapshot_download(name, allow_patterns=_FETCHED))
     # A name nobody has, no network, a full disk: each is an error of another package.
     except Exception as error:
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise ModelError(
-            f"there is no folder {name!r}, and the hub does not give it: {reason}"
+            f"there is no folder {name!r}, and the hub does not give it: {first_line(error)}"
         ) from error

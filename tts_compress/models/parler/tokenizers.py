@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
+from tts_compress.models.foreign_errors import first_line
 from tts_compress.models.parler.package import load_packages, quiet
 
 if TYPE_CHECKING:
@@ -83,8 +84,9 @@ def _read(source: str, limit: str, config: Mapping[str, Any]) -> Any:
             tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     # Read by code that was written for its authors' own files.
     except Exception as error:
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        raise ModelError(f"no tokenizer can be read from '{source}': {reason}") from error
+        raise ModelError(
+            f"no tokenizer can be read from '{source}': {first_line(error)}"
+        ) from error
     stated = config.get(limit)
     rows = stated.get("vocab_size") if isinstance(stated, dict) else stated
     if not isinstance(rows, int) or len(tokenizer) > rows:
