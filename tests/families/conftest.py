@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -86,21 +87,30 @@ def few_updates() -> TrainingOptions:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How near a deployed component is to its fake-quantized student."""
+
+    snr_db: float
+    """Of its answer to a call, above its difference from the student's."""
+
+    loss_ratio: float
+    """Its loss on that call over the student's."""
+
+
 @pytest.fixture
-def deployed_snr_db(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, float]]:
-    """Return what compares deployed components with their fake-quantized students, in dB.
+def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agreement]]:
+    """Return what compares the components that learn before they do.
 
     Layers that are only stored in 16 bits stay in FP32: while training they are, and what that
     changes moves a code here and there, which networks of random weights make much of.
     """
 
-    def compare(model: Any, scheme: str, texts: Sequence[str]) -> dict[str, float]:
-        import torch
-
+    def compare(model: Any, scheme: str, texts: Sequence[str]) -> dict[str, Agreement]:
         from tts_compress import find_recipe
         from tts_compress.progress import Silent
         from tts_compress.quantize.qat.convert import convert_qat
-        from tts_compress.quantize.qat.family.call_task import CallTask, Repeating
+        from tts_compress.quantize.qat.family.call_task import CallTask
         from tts_compress.quantize.qat.family.training import find_lessons
         from tts_compress.quantize.qat.prepare import prepare_qat
 
@@ -111,7 +121,7 @@ def deployed_snr_db(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[s
         )
         prepared = prepare_qat(model.root(), recipe.model_copy(update={"component": rules}))
         seeded = [(text, number) for number, text in enumerate(texts)]
-        deployed = convert_qat(prepared).root
+        converted = convert_qat(prepared).root
         found = {}
         for lesson in find_lessons(model, prepared.module, seeded, progress=Silent()):
             name = lesson.objective.module
@@ -123,17 +133,23 @@ def deployed_snr_db(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[s
                 held_out=lesson.held_out,
                 sample_rate=model.sample_rate,
             )
-            student = task.student
-            assert isinstance(student, Repeating)
-            example = task.held_out_examples()[0]
-            with torch.no_grad():
-                answers = student(*example.inputs)
-                student.module = deployed.get_submodule(name)
-                others = student(*example.inputs)
-            found[lesson.name] = min(
-                snr_db(one.numpy(), other.numpy())
-                for one, other in zip(answers, others, strict=True)
-            )
+            found[lesson.name] = _agreement(task, converted.get_submodule(name), snr_db)
         return found
 
     return compare
+
+
+def _agreement(task: Any, module: Any, snr_db: Callable[[Any, Any], float]) -> Agreement:
+    import torch
+
+    example = task.held_out_examples()[0]
+    with torch.no_grad():
+        student = task.student(*example.inputs)
+        task.student.module = module
+        found = task.student(*example.inputs)
+        losses = [sum(task.loss(answers, example).values()) for answers in (found, student)]
+    pairs = zip(student, found, strict=True)
+    return Agreement(
+        snr_db=min(snr_db(one.numpy(), other.numpy()) for one, other in pairs),
+        loss_ratio=float(losses[0] / losses[1]),
+    )

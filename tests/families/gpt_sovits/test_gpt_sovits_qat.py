@@ -1,0 +1,97 @@
+"""GPT-SoVITS trained without data: token scores, the prior, the flow, samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tts_compress import load
+from tts_compress.models.gpt_sovits import GptSovitsModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tts_compress.quantize.qat.train.options import TrainingOptions
+
+_TEXTS = ("please call at ten", "the door was open", "a quiet day", "who are you")
+_OBJECTIVES = ("t2s", "vits.enc_p", "vits.flow", "vits.dec")
+
+
+@pytest.fixture(scope="module")
+def train(
+    tiny: GptSovitsModel, write_texts: Callable[..., str], few_updates: TrainingOptions
+) -> Callable[..., GptSovitsModel]:
+    """Return what trains the model in four bits."""
+    from tts_compress.quantize.qat.compress import Workplace, compress_trained
+
+    texts = write_texts(_TEXTS)
+
+    def start(**workplace: Any) -> GptSovitsModel:
+        made = compress_trained(
+            tiny,
+            "int4-weight-only",
+            calibration=texts,
+            options=replace(few_updates, steps=6, held_out_every=3, batch_size=2),
+            workplace=Workplace(**workplace),
+        )
+        assert isinstance(made, GptSovitsModel)
+        return made
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def small(train: Callable[..., GptSovitsModel]) -> GptSovitsModel:
+    """Return the model in four bits, trained without a stop."""
+    return train()
+
+
+def test_the_language_model_learns_four_bits_and_is_saved(
+    small: GptSovitsModel, tmp_path: Path
+) -> None:
+    assert small.manifest is not None
+    training = small.manifest.training
+    assert training is not None
+    assert {name.rpartition("/")[0] for name in training.before} == set(_OBJECTIVES)
+    assert training.after["t2s/kl"] < 0.8 * training.before["t2s/kl"]
+    spoken = small.synthesize(_TEXTS[0], seed=0).samples
+    again = load(small.save(tmp_path / "small"))
+    assert isinstance(again, GptSovitsModel)
+    np.testing.assert_array_equal(again.synthesize(_TEXTS[0], seed=0).samples, spoken)
+
+
+@pytest.mark.parametrize("scheme", ["int8-qat", "int4-weight-only"])
+def test_deployed_components_answer_as_their_students_do(
+    tiny: GptSovitsModel, few_updates: TrainingOptions, deployed: Callable[..., Any], scheme: str
+) -> None:
+    """Up to single codes that fall to the other side, which random weights make much of."""
+    del few_updates  # what it needs is what training needs
+    found = deployed(tiny, scheme, _TEXTS[:2])
+    assert tuple(found) == _OBJECTIVES
+    for agreement in found.values():
+        assert agreement.snr_db > 30, found
+        assert agreement.loss_ratio == pytest.approx(1, abs=0.05), found
+
+
+@pytest.mark.slow
+def test_stopped_it_goes_on_with_the_same_bytes(
+    small: GptSovitsModel,
+    train: Callable[..., GptSovitsModel],
+    listener: Any,
+    stopped: Any,
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "training"
+    with pytest.raises(stopped):
+        train(folder=folder, progress=listener(("train vits.flow", 3)))
+    told = listener()
+    resumed = train(folder=folder, progress=told).save(tmp_path / "resumed")
+    unheard = [line.split(":")[0] for line in told.lines if "rounded without" in line]
+    assert unheard == ["bert is not called", "hubert hears the same in every text"]
+    whole = small.save(tmp_path / "whole")
+    for path in whole.iterdir():
+        assert (resumed / path.name).read_bytes() == path.read_bytes(), path.name
