@@ -266,6 +266,13 @@ def test_the_runtime_is_the_official_one(tiny_parler: ParlerModel, tiny_parler_d
     assert len(again) != len(official) or np.abs(again - official).max() > 0.01
 
 
+@pytest.mark.usefixtures("restored_threads")
+def test_the_runtime_takes_the_models_options(tiny_parler: ParlerModel) -> None:
+    options = ParlerOptions(max_length=24, min_new_tokens=23)
+    runtime = tiny_parler.with_options(options).open_runtime(threads=1)
+    assert len(runtime.speak(TEXT).samples) == (24 - 9) * 512
+
+
 def test_a_hub_name_is_fetched_when_needed(
     tiny_parler_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
