@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -20,8 +20,8 @@ _EXAMPLE = "steps=16&voice=low"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options(Options):
-    limits = {"steps": (1, 10), "speed": (0.5, 2)}  # noqa: RUF012  never changed
-    choices = {"voice": ("low", "high")}  # noqa: RUF012  never changed
+    limits: ClassVar = {"steps": (1, 10), "speed": (0.5, 2)}
+    choices: ClassVar = {"voice": ("low", "high")}
 
     steps: int = 4
     speed: float = 1.0
@@ -47,6 +47,11 @@ def test_a_folder_may_have_a_question_mark_in_its_name(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir()
         assert split_location(str(folder), _EXAMPLE) == (str(folder), {})
+
+
+def test_the_least_and_the_greatest_values_are_accepted() -> None:
+    for steps, speed in ((1, 0.5), (10, 2)):
+        assert _Options(steps=steps, speed=speed).speed == speed
 
 
 def test_what_differs_from_the_defaults_is_stated() -> None:

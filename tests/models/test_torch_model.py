@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options(Options):
-    limits = {"samples": (1, 100)}  # noqa: RUF012  never changed
+    limits: ClassVar = {"samples": (1, 100)}
 
     samples: int = 8
 
@@ -68,7 +68,7 @@ class _Speech:
 
 class _Toy(TorchFamilyModel[_Source, _Options, _Loaded]):
     family = "toy"
-    roles = {"layer": "all there is", "absent": "in other versions"}  # noqa: RUF012
+    roles: ClassVar = {"layer": "all there is", "absent": "in other versions"}
     sample_rate = 8000
 
     def describe(self) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt
-from tts_compress.models.naturalspeech2 import open_naturalspeech2
+from tts_compress.models.naturalspeech2 import NS2Options, open_naturalspeech2
 from tts_compress.models.naturalspeech2.settings import SETTINGS, check_settings
 from tts_compress.models.naturalspeech2.source import CODEC, CODEC_VARIABLE, NS2Source
 from tts_compress.models.naturalspeech2.upstream import AMPHION
@@ -39,6 +39,17 @@ def test_a_checkpoint_is_opened_without_the_clone(
     assert files.settings == (folder / "reference.flac",)
     with pytest.raises(ModelError, match=rf"(?s)git|clone.*{AMPHION.variable}"):
         model.root()
+
+
+def test_steps_are_named_behind_the_folder(make_checkpoint: Callable[..., Path]) -> None:
+    folder = make_checkpoint()
+    assert open_naturalspeech2(str(folder), "x").options == NS2Options()
+    model = open_naturalspeech2(f"{folder}?inference_step=12", "x")
+    assert model.options == NS2Options(inference_step=12)
+    with pytest.raises(ModelError, match="inference_step=20"):
+        open_naturalspeech2(f"{folder}?inference_step", "x")
+    with pytest.raises(ModelError, match="'the spec' states 'steps'"):
+        open_naturalspeech2(f"{folder}?steps=12", "the spec")
 
 
 def test_what_is_no_checkpoint_is_refused(

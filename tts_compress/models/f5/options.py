@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tts_compress.models.options import Options
 
@@ -18,7 +19,7 @@ class F5Options(Options):
     """
 
     # Outside these, time would run backwards or not at all.
-    limits = {  # noqa: RUF012  never changed
+    limits: ClassVar = {
         "nfe_step": (1, 1000),
         "cfg_strength": (0, 100),
         "sway_sampling_coef": (-1, 1.75),

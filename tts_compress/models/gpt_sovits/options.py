@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tts_compress.models.options import Options
 
@@ -22,7 +23,7 @@ class GptSovitsOptions(Options):
         ModelError: One of them is of the wrong kind, or out of its range.
     """
 
-    limits = {  # noqa: RUF012  never changed
+    limits: ClassVar = {
         "top_k": (1, 1025),
         "top_p": (0.01, 1),
         "temperature": (0.01, 10),
@@ -30,7 +31,7 @@ class GptSovitsOptions(Options):
         "speed_factor": (0.1, 10),
         "sample_steps": (1, 1000),
     }
-    choices = {  # noqa: RUF012  never changed
+    choices: ClassVar = {
         "text_lang": LANGUAGES,
         "prompt_lang": LANGUAGES,
         "text_split_method": tuple(f"cut{number}" for number in range(6)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tts_compress.models.options import Options
 
@@ -17,7 +18,7 @@ class NS2Options(Options):
         ModelError: The number of steps is none.
     """
 
-    limits = {"inference_step": (1, 10_000)}  # noqa: RUF012  never changed
+    limits: ClassVar = {"inference_step": (1, 10_000)}
 
     inference_step: int = 200
     """Steps of the solver, 1 to 10 000; each runs the estimator once, or twice by `midpoint`."""
