@@ -17,11 +17,14 @@ from tts_compress.models.saved import WEIGHTS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tts_compress.models.f5.config import F5Config
+
 __all__ = [
     "CONFIG",
     "VOCABULARY",
     "VOCODER",
     "F5Files",
+    "F5Source",
     "download_release",
     "find_files",
 ]
@@ -70,6 +73,18 @@ class F5Files:
             weights=tuple(path for path in weights if path is not None),
             settings=tuple(path for path in settings if path is not None),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class F5Source:
+    """A model's files, of which the settings are read."""
+
+    paths: F5Files
+    config: F5Config
+
+    def files(self) -> ModelFiles:
+        """Return the checkpoint, the vocoder and what lies beside them."""
+        return self.paths.model_files()
 
 
 def find_files(directory: Path) -> F5Files:

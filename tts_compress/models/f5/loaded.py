@@ -1,16 +1,11 @@
-"""What of an F5-TTS model is in memory, and where it is read from."""
+"""What of an F5-TTS model is in memory, and how it gets there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.models.f5.network import (
-    load_official,
-    restore_official,
-    root_of,
-    with_modules,
-)
+from tts_compress.models.f5.network import load_official, restore_official, root_of, with_modules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,23 +13,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tts_compress.artifact import LayerRecord
-    from tts_compress.models.base import ModelFiles
-    from tts_compress.models.f5.config import F5Config
-    from tts_compress.models.f5.files import F5Files
+    from tts_compress.models.f5.files import F5Source
 
-__all__ = ["F5Source", "Loaded", "load_source"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class F5Source:
-    """A model's files, of which the settings are read."""
-
-    paths: F5Files
-    config: F5Config
-
-    def files(self) -> ModelFiles:
-        """Return the checkpoint, the vocoder and what lies beside them."""
-        return self.paths.model_files()
+__all__ = ["Loaded", "load_source"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

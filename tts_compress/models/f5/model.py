@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tts_compress.models.f5.components import ROLES
 from tts_compress.models.f5.config import write_config
 from tts_compress.models.f5.distillation import OBJECTIVES
-from tts_compress.models.f5.files import CONFIG, VOCABULARY, VOCODER
-from tts_compress.models.f5.loaded import F5Source, Loaded
+from tts_compress.models.f5.files import CONFIG, VOCABULARY, VOCODER, F5Source
+from tts_compress.models.f5.loaded import Loaded
 from tts_compress.models.f5.network import forget_text
 from tts_compress.models.f5.options import F5Options
 from tts_compress.models.f5.package import SAMPLE_RATE

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
 from tts_compress.models.f5.config import check_vocoder_config, read_config
-from tts_compress.models.f5.files import F5Files, download_release, find_files
-from tts_compress.models.f5.loaded import F5Source, load_source
+from tts_compress.models.f5.files import F5Files, F5Source, download_release, find_files
+from tts_compress.models.f5.loaded import load_source
 from tts_compress.models.f5.model import F5Model
 from tts_compress.models.lazy import Lazy
 from tts_compress.models.options import split_location
