@@ -48,7 +48,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("command", ["quantize", "inspect", "synthesize", "evaluate"])
+@pytest.mark.parametrize("command", ["quantize", "qat", "inspect", "synthesize", "evaluate"])
 def test_a_clone_is_recognised_and_named_to_workers_while_the_command_runs(
     command: str,
     upstream: Upstream,
@@ -57,6 +57,8 @@ def test_a_clone_is_recognised_and_named_to_workers_while_the_command_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if command == "qat":
+        pytest.importorskip("accelerate")
     more = {"synthesize": ["Hello."], "evaluate": ["candidate"]}.get(command, [])
     output = [] if command == "inspect" else ["--output", str(tmp_path / "out")]
     monkeypatch.chdir(clone.parent)
@@ -82,7 +84,7 @@ def test_a_folder_that_is_no_clone_is_refused(
 
 
 @pytest.mark.parametrize("option", ["--reference", "--reference-text", "--description"])
-@pytest.mark.parametrize("command", ["quantize", "synthesize"])
+@pytest.mark.parametrize("command", ["quantize", "qat", "synthesize"])
 def test_a_prompt_for_a_voice_that_takes_none_is_refused(
     command: str,
     option: str,
@@ -90,6 +92,8 @@ def test_a_prompt_for_a_voice_that_takes_none_is_refused(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if command == "qat":
+        pytest.importorskip("accelerate")
     text = ["Hello."] if command == "synthesize" else []
     arguments = [command, str(tiny_path), *text, "--output", str(tmp_path / "out")]
     assert main([*arguments, option, "x.wav"]) == 2

@@ -111,7 +111,7 @@ def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agr
         from tts_compress.progress import Silent
         from tts_compress.quantize.qat.convert import convert_qat
         from tts_compress.quantize.qat.family.call_task import CallTask
-        from tts_compress.quantize.qat.family.training import find_lessons
+        from tts_compress.quantize.qat.family.lessons import find_lessons
         from tts_compress.quantize.qat.prepare import prepare_qat
 
         recipe = find_recipe(model.family, scheme)

@@ -36,7 +36,8 @@ class Objective:
     `kl`: scores of tokens, shape `[…, V]`, as probabilities. They are recorded while the model
     reads a whole utterance (`LanguageModel.logits`), not step by step while it speaks.
     `mse`: any tensors, by their squared difference.
-    `waveform`: samples, shape `[…, T]`, by absolute difference and by spectrum.
+    `waveform`: samples, shape `[…, T]`, by absolute difference and by spectrum; made of tensors
+    `[batch, channels, frames]`.
     """
 
     method: str = "forward"
@@ -48,6 +49,10 @@ class Objective:
     repeated: tuple[tuple[str, Any], ...] = ()
     """Keywords that get another value when a recorded call is repeated, such as that of a cache:
     what a module kept of the calls before is not there any more."""
+
+    log_deviation: int | None = None
+    """Which of the compared tensors is the logarithm of a prior's deviation, by position: squared
+    differences of the others count in units of it. None compares each by itself."""
 
     steps_of: str | None = None
     """A keyword of the call whose tensor has a column for each step of speech. So many scores

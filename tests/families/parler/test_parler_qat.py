@@ -80,7 +80,7 @@ def test_only_scores_of_speech_are_learned_from(wide: ParlerModel) -> None:
     """The tiny decoder has the text's positions before those of speech."""
     pytest.importorskip("accelerate")
     from tts_compress.models.recorded_calls import compared_outputs
-    from tts_compress.quantize.qat.family.training import find_lessons
+    from tts_compress.quantize.qat.family.lessons import find_lessons
     from tts_compress.quantize.qat.prepare import prepare_qat
 
     prepared = prepare_qat(wide.root(), find_recipe("parler-tts", "int4-weight-only"))

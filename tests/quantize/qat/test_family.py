@@ -15,11 +15,11 @@ from tts_compress.errors import ModelError, QuantizationError, RecipeError
 from tts_compress.layers.base import CompressedLayer
 from tts_compress.models.distillation import Objective
 from tts_compress.models.language_model import Tokens
-from tts_compress.models.recorded_calls import compared_outputs
 from tts_compress.progress import Silent
 from tts_compress.quantize.qat.compress import Workplace
 from tts_compress.quantize.qat.family.call_task import CallTask
-from tts_compress.quantize.qat.family.training import Lesson, find_lessons, train_family
+from tts_compress.quantize.qat.family.lessons import Lesson, find_lessons
+from tts_compress.quantize.qat.family.training import train_family
 from tts_compress.quantize.qat.prepare import prepare_qat
 from tts_compress.quantize.qat.train.options import TrainingOptions
 
@@ -343,11 +343,3 @@ def test_what_hears_descriptions_hears_every_text_as_one() -> None:
     lessons = _lessons(Described(_root(), (heard, _objective("silent", "kl"))))
     assert [lesson.name for lesson in lessons] == ["voice", "silent"]
     assert [call.arguments[0].shape[0] for call in lessons[0].train] == [4, 6, 4]
-
-
-def test_only_steps_of_speech_count() -> None:
-    objective = _objective("decoder", "kl", steps_of="ids")
-    scores = torch.arange(10.0).view(1, 5, 2)
-    (counted,) = compared_outputs(objective, scores, {"ids": torch.zeros(9, 3)})
-    assert torch.equal(counted, scores[:, -3:])
-    assert compared_outputs(objective, scores)[0] is scores

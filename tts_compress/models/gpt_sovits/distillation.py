@@ -33,7 +33,9 @@ _HEARING = (
 _T2S = Objective(component="t2s", module="t2s", loss="kl")
 
 # It returns what it works on, mean and log deviation of the prior, and masks.
-_PRIOR = Objective(component="vits", module="vits.enc_p", loss="mse", outputs=(1, 2))
+_PRIOR = Objective(
+    component="vits", module="vits.enc_p", loss="mse", outputs=(1, 2), log_deviation=1
+)
 
 
 def _bert(settings: GptSovitsSettings) -> Objective:

@@ -7,36 +7,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from tts_compress.errors import ModelError
 from tts_compress.models.distillation_losses import kl_divergence, log_mel_loss, mse, waveform_loss
-from tts_compress.models.recorded_calls import answering, call_module, compared_outputs
-from tts_compress.quantize.qat.listening import Signature
+from tts_compress.models.recorded_calls import answering, compared_outputs
+from tts_compress.quantize.qat.family.asking import Asking
 from tts_compress.quantize.qat.module_task import target_variances
-from tts_compress.quantize.qat.task import Example
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Self
 
     from tts_compress.models.distillation import Call, Objective
+    from tts_compress.quantize.qat.listening import Signature
+    from tts_compress.quantize.qat.task import Example
 
-__all__ = ["CallTask", "Repeating", "name_of"]
+__all__ = ["CallTask", "Repeating"]
 
-_FARTHEST = 1e-8
-"""How far a repeated answer may be from the recorded one: power of the difference over its own. It
-is not zero because torch adds up in another order where noise is chosen, or in inference mode; at
-80 dB that is still far from what rounding does."""
-
-_HINT = (
-    "it draws noise, or keeps something from call to call: name in the objective's `repeated` what "
-    "switches that off"
-)
-
-
-def name_of(objective: Objective) -> str:
-    """Return what an objective is called by: its module, and its method if that has a name."""
-    is_plain = objective.method == "forward"
-    return objective.module if is_plain else f"{objective.module}.{objective.method}"
+_LEAST_DEVIATION = 1e-3
+"""Of a prior that is hardly more than a point: nothing is worth infinitely much."""
 
 
 class Repeating(nn.Module):
@@ -108,8 +95,9 @@ class CallTask:
         self._objective = objective
         self._sample_rate = sample_rate
         signatures: list[Signature] = []
-        self._train = [_example(objective, teacher, call, signatures) for call in train]
-        self._held_out = [_example(objective, teacher, call, signatures) for call in held_out]
+        asking = Asking(objective=objective, teacher=teacher, signatures=signatures)
+        self._train = [example for call in train for example in asking.examples(call)]
+        self._held_out = [example for call in held_out for example in asking.examples(call)]
         self._variances: list[float] = []
         if objective.loss == "mse":
             self._variances = target_variances(self._train)
@@ -134,6 +122,9 @@ class CallTask:
                 "waveform": _sum(waveform_loss(*pair) for pair in pairs),
                 "log-mel": _sum(log_mel_loss(*pair, sample_rate=rate) for pair in pairs),
             }
+        deviation = self._objective.log_deviation
+        if deviation is not None:
+            return {"mse": _prior_distance(pairs, deviation)}
         units = zip(pairs, self._variances, strict=True)
         return {"mse": _sum(mse(*pair) / variance for pair, variance in units)}
 
@@ -142,49 +133,16 @@ def _sum(parts: Any) -> Tensor:
     return torch.stack(list(parts)).sum()
 
 
-@torch.no_grad()
-def _example(
-    objective: Objective, teacher: nn.Module, call: Call, signatures: list[Signature]
-) -> Example:
-    """Return a call with the teacher's answer to it, and keep its signature among the others."""
-    given = (call.arguments, call.keywords)
-    signature = Signature.of([given])
-    which = next((i for i, s in enumerate(signatures) if s.equals(signature)), len(signatures))
-    if which == len(signatures):
-        signatures.append(signature)
-    answers = compared_outputs(objective, _repeated(objective, teacher, call), call.keywords)
-    recorded = compared_outputs(objective, call.output, call.keywords)
-    _check_repeats(objective, answers, recorded)
-    return Example(
-        inputs=(torch.tensor(which), *signature.tensors(given)),
-        targets=tuple(answer.clone() for answer in answers),
-    )
+def _prior_distance(pairs: Sequence[tuple[Tensor, Tensor]], deviation: int) -> Tensor:
+    """Return the squared difference of a prior's moments, in units of its own deviation.
 
+    Where the prior is wide its noise covers what is lost of the mean.
 
-def _repeated(objective: Objective, teacher: nn.Module, call: Call) -> Any:
-    try:
-        return call_module(teacher, objective, call)
-    except (RuntimeError, TypeError, ValueError, LookupError) as error:
-        raise ModelError(
-            f"'{name_of(objective)}' fails when a call is repeated ({error}); {_HINT}"
-        ) from error
-
-
-def _check_repeats(
-    objective: Objective, answers: Sequence[Tensor], recorded: Sequence[Tensor]
-) -> None:
-    for again, meant in zip(answers, recorded, strict=True):
-        if again.shape != meant.shape or _distance(again, meant) > _FARTHEST:
-            raise ModelError(
-                f"'{name_of(objective)}' answers otherwise when a call is repeated; {_HINT}"
-            )
-
-
-def _distance(again: Tensor, meant: Tensor) -> float:
-    """Return the power of the difference over that of what is meant."""
-    if torch.equal(again, meant):
-        return 0.0
-    # Scores of tokens that are ruled out are infinite on both sides.
-    difference = torch.where(again == meant, 0.0, again.double() - meant.double())
-    power = torch.where(meant.isfinite(), meant, 0.0).double().square().sum()
-    return float(difference.square().sum() / power) if power > 0 else float("inf")
+    Args:
+        pairs: Of the student and the teacher, of each moment.
+        deviation: Place of the log deviation, whose differences are relative as they are.
+    """
+    unit = pairs[deviation][1].exp().clamp_min(_LEAST_DEVIATION)
+    means = [pair for place, pair in enumerate(pairs) if place != deviation]
+    terms = [mse(found / unit, meant / unit) for found, meant in means]
+    return _sum([*terms, mse(*pairs[deviation])])

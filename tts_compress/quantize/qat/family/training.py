@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
-from torch.utils._pytree import tree_flatten
-
 from tts_compress.artifact import TrainingRecord
-from tts_compress.errors import QuantizationError, RecipeError
 from tts_compress.layers.build import kernel_choices
 from tts_compress.quantize.qat.convert import convert_qat
 from tts_compress.quantize.qat.fake_quantize import (
     ActivationFakeQuantize,
-    FakeQuantize,
     disable_fake_quant,
     disable_observer,
     enable_fake_quant,
 )
-from tts_compress.quantize.qat.family.call_task import CallTask, name_of
-from tts_compress.quantize.qat.family.recording import record_objectives
-from tts_compress.quantize.qat.family.told import ToldOf, say
+from tts_compress.quantize.qat.family.call_task import CallTask
+from tts_compress.quantize.qat.family.lessons import find_lessons
+from tts_compress.quantize.qat.family.told import ToldOf
 from tts_compress.quantize.qat.prepare import QATOptions, prepare_qat
 from tts_compress.quantize.qat.train.loop import train
 from tts_compress.quantize.torch.compress import (
@@ -41,36 +35,16 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tts_compress.models.base import TorchModel
-    from tts_compress.models.distillation import Call, Distillable, Objective
+    from tts_compress.models.distillation import Distillable
     from tts_compress.progress import Progress
     from tts_compress.quantize.qat.compress import Workplace
+    from tts_compress.quantize.qat.family.lessons import Lesson
     from tts_compress.quantize.qat.prepare import PreparedModule
     from tts_compress.quantize.qat.train.loop import Trained
     from tts_compress.quantize.qat.train.options import TrainingOptions
     from tts_compress.recipe import Calibration, Recipe
 
-__all__ = ["Lesson", "find_lessons", "train_family"]
-
-_HELD_OUT = 8
-"""Of so many texts one is held out; at least one is."""
-
-_MOST_LEARNED, _MOST_JUDGED = 128, 32
-"""Calls of one component that are kept: the estimator of a diffusion is called for every step of
-every text."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Lesson:
-    """What one component learns from."""
-
-    objective: Objective
-    train: Sequence[Call]
-    held_out: Sequence[Call]
-
-    @property
-    def name(self) -> str:
-        """What its component is called."""
-        return name_of(self.objective)
+__all__ = ["train_family"]
 
 
 def train_family(
@@ -117,57 +91,6 @@ def train_family(
     return model.with_root(done.root, replace(manifest, calibration=record, training=training))
 
 
-def find_lessons(
-    model: Distillable,
-    student: nn.Module,
-    texts: Sequence[tuple[str, int]],
-    *,
-    progress: Progress,
-) -> list[Lesson]:
-    """Return what each rounded component learns from, in the order data flows.
-
-    Texts are held out, not calls: what is judged on was said in no text that is learned from.
-
-    Args:
-        model: The teacher.
-        student: Its root with fake-quantized layers.
-        texts: What the teacher says, each with the seed of its noise.
-        progress: Is told of every text, and of components that do not learn.
-
-    Raises:
-        QuantizationError: No component learns.
-        RecipeError: There is one text only.
-        ModelError: The model cannot speak.
-    """
-    if len(texts) < 2:
-        raise RecipeError(f"{len(texts)} texts to learn from; give 2 or more: one is held out")
-    rounded = [o for o in model.objectives() if _is_rounded(student, o.module)]
-    judged = set(range(_HELD_OUT - 1, len(texts), _HELD_OUT)) or {len(texts) - 1}
-    spoken = [text for i, text in enumerate(texts) if i not in judged]
-    held_out = [text for i, text in enumerate(texts) if i in judged]
-    learned = record_objectives(model, rounded, spoken, most=_MOST_LEARNED, progress=progress)
-    others = record_objectives(model, rounded, held_out, most=_MOST_JUDGED, progress=progress)
-    lessons = []
-    for objective, calls, against in zip(rounded, learned, others, strict=True):
-        known = {_digest(call) for call in against}
-        lesson = Lesson(
-            objective=objective,
-            train=[call for call in calls if _digest(call) not in known],
-            held_out=against,
-        )
-        if lesson.train and lesson.held_out:
-            lessons.append(lesson)
-        else:
-            reason = "hears the same in every text" if calls and against else "is not called"
-            say(progress, f"{lesson.name} {reason}: it is rounded without learning")
-    if not lessons:
-        raise QuantizationError(
-            "the recipe rounds no component that learns; there is nothing to train: compress the "
-            "model without"
-        )
-    return lessons
-
-
 def _settings(recipe: Recipe) -> Calibration:
     """Return which texts are learned from: those of `int8-qat` where a recipe names none."""
     if recipe.calibration is not None:
@@ -175,21 +98,6 @@ def _settings(recipe: Recipe) -> Calibration:
     shipped = find_recipe(recipe.family, "int8-qat").calibration
     assert shipped is not None, "a shipped recipe for training has texts"
     return shipped
-
-
-def _is_rounded(root: nn.Module, name: str) -> bool:
-    parts = root.get_submodule(name).modules()
-    return any(isinstance(part, FakeQuantize) for part in parts)
-
-
-def _digest(call: Call) -> bytes:
-    """Return what calls with the same tensors have in common."""
-    digest = hashlib.sha256()
-    for leaf in tree_flatten((call.arguments, call.keywords))[0]:
-        if isinstance(leaf, torch.Tensor):
-            digest.update(f"{tuple(leaf.shape)}{leaf.dtype}".encode())
-            digest.update(leaf.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.digest()
 
 
 def _observe(

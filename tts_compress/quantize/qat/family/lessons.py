@@ -1,0 +1,113 @@
+"""Which components learn, from what they were called with while texts were spoken."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+from tts_compress.errors import QuantizationError, RecipeError
+from tts_compress.quantize.qat.fake_quantize import FakeQuantize
+from tts_compress.quantize.qat.family.asking import name_of
+from tts_compress.quantize.qat.family.recording import record_objectives
+from tts_compress.quantize.qat.family.told import say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import nn
+
+    from tts_compress.models.distillation import Call, Distillable, Objective
+    from tts_compress.progress import Progress
+
+__all__ = ["Lesson", "find_lessons"]
+
+_HELD_OUT = 8
+"""Of so many texts one is held out; at least one is."""
+
+_MOST_LEARNED, _MOST_JUDGED = 128, 32
+"""Calls of one component that are kept: the estimator of a diffusion is called for every step of
+every text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lesson:
+    """What one component learns from."""
+
+    objective: Objective
+    train: Sequence[Call]
+    held_out: Sequence[Call]
+
+    @property
+    def name(self) -> str:
+        """What its component is called."""
+        return name_of(self.objective)
+
+
+def find_lessons(
+    model: Distillable,
+    student: nn.Module,
+    texts: Sequence[tuple[str, int]],
+    *,
+    progress: Progress,
+) -> list[Lesson]:
+    """Return what each rounded component learns from, in the order data flows.
+
+    Texts are held out, not calls: what is judged on was said in no text that is learned from.
+
+    Args:
+        model: The teacher.
+        student: Its root with fake-quantized layers.
+        texts: What the teacher says, each with the seed of its noise.
+        progress: Is told of every text, and of components that do not learn.
+
+    Raises:
+        QuantizationError: No component learns.
+        RecipeError: There is one text only.
+        ModelError: The model cannot speak.
+    """
+    if len(texts) < 2:
+        raise RecipeError(f"{len(texts)} texts to learn from; give 2 or more: one is held out")
+    rounded = [o for o in model.objectives() if _is_rounded(student, o.module)]
+    judged = set(range(_HELD_OUT - 1, len(texts), _HELD_OUT)) or {len(texts) - 1}
+    spoken = [text for i, text in enumerate(texts) if i not in judged]
+    held_out = [text for i, text in enumerate(texts) if i in judged]
+    learned = record_objectives(model, rounded, spoken, most=_MOST_LEARNED, progress=progress)
+    others = record_objectives(model, rounded, held_out, most=_MOST_JUDGED, progress=progress)
+    lessons = []
+    for objective, calls, against in zip(rounded, learned, others, strict=True):
+        known = {_digest(call) for call in against}
+        lesson = Lesson(
+            objective=objective,
+            train=[call for call in calls if _digest(call) not in known],
+            held_out=against,
+        )
+        if lesson.train and lesson.held_out:
+            lessons.append(lesson)
+        else:
+            reason = "hears the same in every text" if calls and against else "is not called"
+            say(progress, f"{lesson.name} {reason}: it is rounded without learning")
+    if not lessons:
+        raise QuantizationError(
+            "the recipe rounds no component that learns; there is nothing to train: compress the "
+            "model without"
+        )
+    return lessons
+
+
+def _is_rounded(root: nn.Module, name: str) -> bool:
+    parts = root.get_submodule(name).modules()
+    return any(isinstance(part, FakeQuantize) for part in parts)
+
+
+def _digest(call: Call) -> bytes:
+    """Return what calls with the same tensors have in common."""
+    digest = hashlib.sha256()
+    for leaf in tree_flatten((call.arguments, call.keywords))[0]:
+        if isinstance(leaf, torch.Tensor):
+            digest.update(f"{tuple(leaf.shape)}{leaf.dtype}".encode())
+            digest.update(leaf.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.digest()
