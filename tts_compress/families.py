@@ -18,13 +18,11 @@ class TorchFamily:
     """Stands before a colon in specs, and in recipes and manifests."""
 
     package: str
-    """Of this project: the one that has the functions below."""
+    """Of this project: the one that has the function below."""
 
     opener: str
-    """Its function that opens an original, given what stands after the colon and the spec."""
-
-    artifact_opener: str
-    """Its function that opens a saved model, given the directory, the spec and the manifest."""
+    """Its function that opens a model, given what stands after the colon, the spec, and the
+    manifest of an artifact, where that was read already."""
 
     location: str
     """What stands after the colon, for people."""
@@ -43,7 +41,6 @@ TORCH_FAMILIES = {
             name="f5-tts",
             package="tts_compress.models.f5",
             opener="open_f5",
-            artifact_opener="open_f5_artifact",
             location="a directory or a hub's name",
             heavy="transformer",
         ),
@@ -51,7 +48,6 @@ TORCH_FAMILIES = {
             name="parler-tts",
             package="tts_compress.models.parler",
             opener="open_parler",
-            artifact_opener="open_parler_artifact",
             location="a directory or a hub's name",
             heavy="decoder",
         ),
@@ -59,7 +55,6 @@ TORCH_FAMILIES = {
             name="gpt-sovits",
             package="tts_compress.models.gpt_sovits",
             opener="open_gpt_sovits",
-            artifact_opener="open_gpt_sovits_artifact",
             location="CONFIG.yaml or T2S.ckpt,SOVITS.pth",
             heavy="t2s",
             upstream="GPT_SOVITS",
@@ -68,7 +63,6 @@ TORCH_FAMILIES = {
             name="naturalspeech2",
             package="tts_compress.models.naturalspeech2",
             opener="open_naturalspeech2",
-            artifact_opener="open_naturalspeech2_artifact",
             location="a checkpoint's directory",
             heavy="diffusion",
             upstream="AMPHION",

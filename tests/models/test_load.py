@@ -153,32 +153,27 @@ def test_graph_the_runtime_refuses_is_a_model_error(voice_copy: Path) -> None:
 
 @pytest.fixture
 def flute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A family in torch whose functions answer what they were given."""
+    """A family in torch whose function answers what it was given."""
     package = ModuleType("flute")
-    vars(package).update(open_flute=lambda *given: given, open_saved_flute=lambda *given: given)
+    vars(package).update(open_flute=lambda *given: given)
     monkeypatch.setitem(sys.modules, "flute", package)
-    family = replace(
-        TORCH_FAMILIES["f5-tts"],
-        package="flute",
-        opener="open_flute",
-        artifact_opener="open_saved_flute",
-    )
+    family = replace(TORCH_FAMILIES["f5-tts"], package="flute", opener="open_flute")
     monkeypatch.setitem(TORCH_FAMILIES, "f5-tts", family)
 
 
 @pytest.mark.usefixtures("flute")
-def test_a_family_in_torch_is_opened_by_its_own_functions(
+def test_a_family_in_torch_is_opened_by_its_own_function(
     tmp_path: Path, compressed: Callable[[str], Path]
 ) -> None:
     given: Any = open_model("f5-tts:one.ckpt,two:three.pth")
-    assert given == ("one.ckpt,two:three.pth", "f5-tts:one.ckpt,two:three.pth")
+    assert given == ("one.ckpt,two:three.pth", "f5-tts:one.ckpt,two:three.pth", None)
 
     folder = shutil.copytree(compressed("int8-weight-only"), tmp_path / "copy")
     stated = json.loads((folder / "manifest.json").read_text("utf-8"))
     (folder / "manifest.json").write_text(json.dumps(stated | {"family": "f5-tts"}), "utf-8")
     for spec in (str(folder), f"f5-tts:{folder}"):
         given = open_model(spec)
-        assert given[:2] == (folder, spec)
+        assert given[:2] == (str(folder), spec)
         assert given[2].family == "f5-tts"
 
 
@@ -186,7 +181,6 @@ def test_a_family_in_torch_is_opened_by_its_own_functions(
 def test_what_the_list_of_families_names_is_there(family: TorchFamily) -> None:
     package = import_module(family.package)
     assert callable(getattr(package, family.opener))
-    assert callable(getattr(package, family.artifact_opener))
     assert family.location in MODEL_SPECS
 
 

@@ -75,16 +75,9 @@ def open_model(spec: str | Path, *, bare: bool = False) -> Model:
         raise ModelError(f"cannot load {text[:80]!r}: {error}; accepted: {_ACCEPTED}") from error
 
 
-def _open_torch(family: str, location: str, spec: str) -> Model:
+def _open_torch(family: str, location: str, spec: str, manifest: Manifest | None = None) -> Model:
     found = TORCH_FAMILIES[family]
-    model: Model = getattr(import_module(found.package), found.opener)(location, spec)
-    return model
-
-
-def _open_torch_artifact(directory: Path, spec: str, manifest: Manifest) -> Model:
-    found = TORCH_FAMILIES[manifest.family]
-    opener = getattr(import_module(found.package), found.artifact_opener)
-    model: Model = opener(directory, spec, manifest)
+    model: Model = getattr(import_module(found.package), found.opener)(location, spec, manifest)
     return model
 
 
@@ -133,7 +126,7 @@ def _open_artifact(directory: Path, spec: str) -> Model:
         raise ModelError(f"'{directory}' holds no {MANIFEST_NAME}; give {_ACCEPTED}")
     manifest = read_manifest(directory)
     if manifest.family in TORCH_FAMILIES:
-        return _open_torch_artifact(directory, spec, manifest)
+        return _open_torch(manifest.family, str(directory), spec, manifest)
     graphs = [name for name in manifest.files if name.endswith(".onnx")]
     if manifest.family not in FAMILIES or len(graphs) != 1:
         raise ModelError(f"'{directory}' is an artifact of family {manifest.family!r}; upgrade")

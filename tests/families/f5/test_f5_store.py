@@ -12,7 +12,7 @@ import pytest
 from tts_compress.artifact import LayerRecord, Manifest, Source, read_manifest
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.models.base import Prompt
-from tts_compress.models.f5 import F5Model, F5Options, open_f5, open_f5_artifact
+from tts_compress.models.f5 import F5Model, F5Options, open_f5
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +112,7 @@ def test_a_compressed_model_is_saved_and_speaks_the_same(
     manifest = read_manifest(artifact)
     assert manifest.size_bytes == (artifact / "model.safetensors").stat().st_size
     assert set(manifest.files) == {p.name for p in artifact.iterdir()} - {"manifest.json"}
-    opened = open_f5_artifact(artifact, "small", manifest)
+    opened = open_f5(str(artifact), "small", manifest)
     assert opened.manifest == manifest
     assert opened.files().weights == (artifact / "model.safetensors",)
     assert artifact / "vocoder.yaml" in opened.files().settings

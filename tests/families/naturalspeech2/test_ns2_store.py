@@ -14,7 +14,6 @@ from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.models.naturalspeech2 import (
     NaturalSpeech2Model,
     open_naturalspeech2,
-    open_naturalspeech2_artifact,
 )
 from tts_compress.models.naturalspeech2.source import CODEC
 from tts_compress.quantize import compress
@@ -90,7 +89,7 @@ def test_an_artifact_is_restored_without_fp32_weights_or_the_codecs_file(
         restore(root, layers, path)
 
     monkeypatch.setattr(checkpoint, "restore_root", spy)
-    model = open_naturalspeech2_artifact(artifact, "small", read_manifest(artifact))
+    model = open_naturalspeech2(str(artifact), "small", read_manifest(artifact))
     root = model.root()
     assert set(seen) == {"meta"}
     tensors = [*root.named_parameters(), *root.named_buffers()]
@@ -144,7 +143,7 @@ def test_a_codec_of_its_own_tables_keeps_them(
     assert inference.codec.quantizer is not inference.model.quantizer
     saved = compress(model, "int8-weight-only").save(tmp_path / "small")
     assert any(name.startswith("codec.quantizer.") for name in _names(saved))
-    again = open_naturalspeech2_artifact(saved, "small", read_manifest(saved))
+    again = open_naturalspeech2(str(saved), "small", read_manifest(saved))
     table = again.root().get_buffer("codec.quantizer.vq.layers.0._codebook.embed")
     assert table.equal(weights["quantizer.vq.layers.0._codebook.embed"])
     assert np.isfinite(again.synthesize(_TEXT, seed=0).samples).all()

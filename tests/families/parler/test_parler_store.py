@@ -12,7 +12,7 @@ import pytest
 from tts_compress.artifact import LayerRecord, Manifest, Source, read_manifest
 from tts_compress.errors import ArtifactError
 from tts_compress.models.base import Prompt
-from tts_compress.models.parler import ParlerModel, open_parler, open_parler_artifact
+from tts_compress.models.parler import ParlerModel, open_parler
 from tts_compress.models.parler.network import build_skeleton
 from tts_compress.models.parler.package import load_packages
 from tts_compress.models.parler.speech import ParlerOptions
@@ -69,7 +69,7 @@ def _compress(model: ParlerModel, prefixes: tuple[str, ...]) -> ParlerModel:
 
 def _reopened(model: ParlerModel, directory: Path) -> ParlerModel:
     saved = model.save(directory)
-    return open_parler_artifact(saved, "again", read_manifest(saved))
+    return open_parler(str(saved), "again", read_manifest(saved))
 
 
 def test_an_original_is_saved_in_the_official_format(
@@ -258,7 +258,7 @@ def test_a_table_of_positions_is_in_the_file_only_if_it_is_no_computed_one(
     saved = model.save(tmp_path / "saved")
     names = TensorsFile(saved / "model.safetensors").names
     assert ("decoder.model.decoder.embed_positions.weights" in names) == changed
-    again = open_parler_artifact(saved, str(saved), read_manifest(saved))
+    again = open_parler(str(saved), str(saved), read_manifest(saved))
     options = ParlerOptions(max_length=40)
     first, second = (m.with_options(options).synthesize(TEXT, seed=1) for m in (model, again))
     assert np.array_equal(first.samples, second.samples)

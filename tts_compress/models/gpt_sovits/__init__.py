@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
-from tts_compress.models.gpt_sovits.opening import open_gpt_sovits, open_gpt_sovits_artifact
+from tts_compress.models.gpt_sovits.opening import open_gpt_sovits
 
-__all__ = ["GptSovitsModel", "open_gpt_sovits", "open_gpt_sovits_artifact"]
+__all__ = ["GptSovitsModel", "open_gpt_sovits"]

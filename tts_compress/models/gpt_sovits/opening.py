@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tts_compress.models.gpt_sovits.loaded import load_source
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
 from tts_compress.models.gpt_sovits.options import GptSovitsOptions
 from tts_compress.models.gpt_sovits.settings import SETTINGS, read_settings
-from tts_compress.models.gpt_sovits.source import GptSovitsSource, artifact_source, open_source
+from tts_compress.models.gpt_sovits.source import artifact_source, open_source
 from tts_compress.models.lazy import Lazy
 from tts_compress.models.options import split_location
 from tts_compress.models.recording import find_prompt
 from tts_compress.models.saved import find_manifest, layers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tts_compress.artifact import Manifest
 
-__all__ = ["open_gpt_sovits", "open_gpt_sovits_artifact"]
+__all__ = ["open_gpt_sovits"]
 
 
-def open_gpt_sovits(location: str, spec: str) -> GptSovitsModel:
+def open_gpt_sovits(location: str, spec: str, manifest: Manifest | None = None) -> GptSovitsModel:
     """Return a model; its weights are read, and upstream's code imported, when first needed.
 
     Args:
@@ -32,6 +30,7 @@ def open_gpt_sovits(location: str, spec: str) -> GptSovitsModel:
             `GptSovitsOptions`. A `reference.wav` and `reference.txt` beside the configuration or
             the T2S model are the recording to speak by and what is said in it.
         spec: What the user named the model by.
+        manifest: What the manifest in the folder says, where that was read already.
 
     Raises:
         ModelError: There is no such model, a file of it is missing or malformed, or an option is.
@@ -41,45 +40,25 @@ def open_gpt_sovits(location: str, spec: str) -> GptSovitsModel:
     place, given = split_location(location, "text_lang=en&top_k=5")
     options = GptSovitsOptions().changed(given, repr(spec))
     path = Path(place)
-    if (manifest := find_manifest(path, GptSovitsModel.family)) is not None:
-        return _open_saved(path, spec, manifest, given)
-    source = open_source(place, spec)
-    assert source.stated is not None, "it is no artifact"
-    beside = path if path.is_file() else source.stated.t2s  # of a pair, the T2S model
-    return _open(source, None, options, beside.parent)
-
-
-def open_gpt_sovits_artifact(directory: Path, spec: str, manifest: Manifest) -> GptSovitsModel:
-    """Return a saved artifact; its weights are read, and upstream's code imported, when needed.
-
-    Args:
-        directory: Where `save` wrote it.
-        spec: What the user named it by.
-        manifest: What its manifest says.
-
-    Raises:
-        ModelError: A file of it is missing or malformed.
-    """
-    return _open_saved(directory, spec, manifest, {})
-
-
-def _open_saved(
-    directory: Path, spec: str, manifest: Manifest, given: Mapping[str, Any]
-) -> GptSovitsModel:
-    source = artifact_source(directory, spec)
-    path = directory / SETTINGS
-    saved = GptSovitsOptions().changed(read_settings(path).options, f"'{path}'")
-    return _open(source, manifest, saved.changed(given, repr(spec)), directory)
-
-
-def _open(
-    source: GptSovitsSource, manifest: Manifest | None, options: GptSovitsOptions, beside: Path
-) -> GptSovitsModel:
+    manifest = manifest or find_manifest(path, GptSovitsModel.family)
+    if manifest is None:
+        source = open_source(place, spec)
+        assert source.stated is not None, "it is no artifact"
+        # Of a pair, the T2S model.
+        beside = (path if path.is_file() else source.stated.t2s).parent
+    else:
+        source, beside = artifact_source(path, spec), path
+        options = _saved_options(path).changed(given, repr(spec))
     return GptSovitsModel(
-        spec=source.spec,
+        spec=spec,
         source=source,
         options=options,
         prompt=find_prompt(beside),
         loaded=Lazy(lambda: load_source(source, layers_of(manifest))),
         manifest=manifest,
     )
+
+
+def _saved_options(directory: Path) -> GptSovitsOptions:
+    path = directory / SETTINGS
+    return GptSovitsOptions().changed(read_settings(path).options, f"'{path}'")

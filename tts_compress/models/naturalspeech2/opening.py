@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tts_compress.models.base import Prompt
 from tts_compress.models.lazy import Lazy
@@ -14,20 +14,21 @@ from tts_compress.models.options import split_location
 from tts_compress.models.saved import find_manifest, layers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tts_compress.artifact import Manifest
 
-__all__ = ["open_naturalspeech2", "open_naturalspeech2_artifact"]
+__all__ = ["open_naturalspeech2"]
 
 
-def open_naturalspeech2(location: str, spec: str) -> NaturalSpeech2Model:
+def open_naturalspeech2(
+    location: str, spec: str, manifest: Manifest | None = None
+) -> NaturalSpeech2Model:
     """Return a model; weights and the clone are read when they are first needed.
 
     Args:
         location: The folder of a checkpoint, of a saved model or of an artifact;
             `?inference_step=20` behind it sets the steps.
         spec: What the user named the model by.
+        manifest: What the manifest in the folder says, where that was read already.
 
     Raises:
         ModelError: There is no such model, its folder is not complete, or the option is wrong.
@@ -35,29 +36,7 @@ def open_naturalspeech2(location: str, spec: str) -> NaturalSpeech2Model:
     """
     name, given = split_location(location, "inference_step=20")
     directory = Path(name)
-    manifest = find_manifest(directory, NaturalSpeech2Model.family)
-    return _open(directory, spec, manifest, given)
-
-
-def open_naturalspeech2_artifact(
-    directory: Path, spec: str, manifest: Manifest
-) -> NaturalSpeech2Model:
-    """Return a compressed model; weights and the clone are read when they are first needed.
-
-    Args:
-        directory: Where `save` wrote it.
-        spec: What the user named the model by.
-        manifest: How it was compressed.
-
-    Raises:
-        ModelError: The folder is not complete.
-    """
-    return _open(directory, spec, manifest, {})
-
-
-def _open(
-    directory: Path, spec: str, manifest: Manifest | None, given: Mapping[str, Any]
-) -> NaturalSpeech2Model:
+    manifest = manifest or find_manifest(directory, NaturalSpeech2Model.family)
     source = NS2Source(directory=directory)
     source.check()
     return NaturalSpeech2Model(

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tts_compress.models.parler.model import DEFAULT_DESCRIPTION, ParlerModel
-from tts_compress.models.parler.opening import open_parler, open_parler_artifact
+from tts_compress.models.parler.opening import open_parler
 
-__all__ = ["DEFAULT_DESCRIPTION", "ParlerModel", "open_parler", "open_parler_artifact"]
+__all__ = ["DEFAULT_DESCRIPTION", "ParlerModel", "open_parler"]

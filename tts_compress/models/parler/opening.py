@@ -16,39 +16,23 @@ from tts_compress.models.saved import find_manifest
 if TYPE_CHECKING:
     from tts_compress.artifact import Manifest
 
-__all__ = ["open_parler", "open_parler_artifact"]
+__all__ = ["open_parler"]
 
 
-def open_parler(location: str, spec: str) -> ParlerModel:
+def open_parler(location: str, spec: str, manifest: Manifest | None = None) -> ParlerModel:
     """Return a model; its weights are read when they are first needed.
 
     Args:
         location: A folder that the official `save_pretrained` wrote, with the tokenizer's files and
             optionally `description.txt`, a name on the model hub, or an artifact's folder.
         spec: What the user named the model by.
+        manifest: What the manifest in the folder says, where that was read already.
 
     Raises:
         ModelError: There is no such model, or its folder is not complete.
         ArtifactError: An artifact was altered after it was saved.
     """
-    return _open(location, spec, find_manifest(Path(location), ParlerModel.family))
-
-
-def open_parler_artifact(directory: Path, spec: str, manifest: Manifest) -> ParlerModel:
-    """Return a compressed model; its weights are read when they are first needed.
-
-    Args:
-        directory: Where `save` wrote it.
-        spec: What the user named the model by.
-        manifest: How it was compressed.
-
-    Raises:
-        ModelError: The folder is not complete.
-    """
-    return _open(str(directory), spec, manifest)
-
-
-def _open(location: str, spec: str, manifest: Manifest | None) -> ParlerModel:
+    manifest = manifest or find_manifest(Path(location), ParlerModel.family)
     source = ParlerSource(location=location)
     source.check()
     return ParlerModel(
