@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,6 @@ from tts_compress.cli.prompt import add_prompt, prompted
 from tts_compress.errors import ArtifactError
 
 if TYPE_CHECKING:
-    import argparse
-
     from tts_compress.cli.arguments import Commands
 
 __all__ = ["add"]
@@ -21,6 +20,7 @@ _NUMBERS: dict[str, tuple[type, str]] = {
     "batch-size": (int, "examples at a time"),
     "accumulation": (int, "batches that make one update"),
     "learning-rate": (float, "at its highest, for one process"),
+    "range-learning-rate": (float, "the same for learned ranges of activations"),
     "clip": (float, "largest norm of the gradients; 0 for any"),
     "patience": (int, "looks at held-out examples without gain after which it ends; 0: never"),
     "seed": (int, "of the noise and the order of examples"),
@@ -31,7 +31,7 @@ _NUMBERS: dict[str, tuple[type, str]] = {
 def add(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "qat", help="compress a model by training it to answer as before (hours, not seconds)"
+        "qat", help="compress a model by training it to answer as before (minutes to hours)"
     )
     parser.add_argument("model", help=ANY_MODEL)
     parser.add_argument(
@@ -50,9 +50,9 @@ def add(commands: Commands) -> None:
         parser.add_argument(f"--{name}", type=kind, metavar="N", help=meaning)
     parser.add_argument(
         "--learned-ranges",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
         default=None,
-        help="have ranges of activations learn, too",
+        help="whether ranges of activations learn, too (they do)",
     )
     parser.add_argument(
         "--mixed-precision", choices=("no", "bf16", "fp16"), help="of the student's arithmetic"

@@ -16,6 +16,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.quantize.qat.rounding import (
     affine_codes,
     pass_through,
+    round_affine,
     round_to_range,
     round_to_scale,
     with_gradient_of,
@@ -52,21 +53,20 @@ class FakeQuantize(nn.Module):
 class ActivationFakeQuantize(FakeQuantize):
     """8 bits for a whole tensor, in a range that was observed, and may go on learning.
 
+    Whether codes are signed changes which they are, but not what values they stand for.
+
     A learned range starts as the observed one. What is learned is the logarithm of the factor by
     which each end moved, because an optimizer's steps should be as large for a range of 0.01 as
     for one of 100.
 
     Args:
         observer: Chooses the range while it is on.
-        signed: Whether codes are int8 rather than uint8; it changes which codes there are, not
-            which values they stand for.
         learned: Whether the range is a parameter.
     """
 
-    def __init__(self, observer: Observer, *, signed: bool = False, learned: bool = False) -> None:
+    def __init__(self, observer: Observer, *, learned: bool = False) -> None:
         super().__init__()
         self.observer = observer
-        self.first_code = -128 if signed else 0
         self.low: Tensor
         self.high: Tensor
         self.register_buffer("low", torch.tensor(0.0, dtype=torch.float64))
@@ -86,9 +86,8 @@ class ActivationFakeQuantize(FakeQuantize):
         if not self.fake_quant_enabled[0]:
             return values
         low, high = self._ends()
-        if self.log_stretch is not None:
-            return round_to_range(values.float(), low, high, self.first_code).to(values.dtype)
-        return _round_affine(values, low, high, self.first_code)
+        function = round_affine if self.log_stretch is None else round_to_range
+        return function(values.float(), low, high).to(values.dtype)
 
     def adopt(self) -> bool:
         """Take over the observer's range; return whether it has one."""
@@ -147,7 +146,7 @@ class DynamicFakeQuantize(FakeQuantize):
             least = self.least_step * 255
             stretch = torch.where(span > 0, least / span, 1).clamp(min=1)
             low, high = low * stretch, high * stretch
-        return _round_affine(values, low, high, 0)
+        return round_affine(values.float(), low, high).to(values.dtype)
 
 
 class WeightFakeQuantize(FakeQuantize):
@@ -267,16 +266,6 @@ def _switch(
                 part.observer_enabled.fill_(observer)
             if fake_quant is not None:
                 part.fake_quant_enabled.fill_(fake_quant)
-
-
-def _round_affine(values: Tensor, low: Tensor, high: Tensor, first_code: int) -> Tensor:
-    """Return values rounded in a fixed range, in their own type; torch's own function."""
-    scale, zero = affine_codes(low, high)
-    last_code = first_code + 255
-    rounded = torch.fake_quantize_per_tensor_affine(
-        values.float(), scale, zero + first_code, first_code, last_code
-    )
-    return rounded.to(values.dtype)
 
 
 def _beside(scales: Tensor, rows: Tensor) -> Tensor:

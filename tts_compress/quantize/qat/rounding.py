@@ -15,7 +15,14 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx
 
-__all__ = ["affine_codes", "pass_through", "round_to_range", "round_to_scale", "with_gradient_of"]
+__all__ = [
+    "affine_codes",
+    "pass_through",
+    "round_affine",
+    "round_to_range",
+    "round_to_scale",
+    "with_gradient_of",
+]
 
 _LEVELS = 255
 
@@ -43,6 +50,18 @@ def pass_through(values: Tensor, rounded: Tensor) -> Tensor:
     return answer
 
 
+def round_affine(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return values rounded to 8 bits in a fixed range; gradients flow into what is not clipped.
+
+    Args:
+        values: FP32.
+        low: The smallest value that is kept, FP64, a scalar.
+        high: The largest.
+    """
+    answer: Tensor = _RoundAffine.apply(values, low, high)  # type: ignore[no-untyped-call]
+    return answer
+
+
 def with_gradient_of(factor: float, values: Tensor) -> Tensor:
     """Return values whose gradient is multiplied by a factor."""
     answer: Tensor = _ScaledGradient.apply(values, factor)  # type: ignore[no-untyped-call]
@@ -61,16 +80,15 @@ def round_to_scale(values: Tensor, scales: Tensor, limits: tuple[int, int]) -> T
     return pass_through(steps, steps.detach().round()) * scales
 
 
-def round_to_range(values: Tensor, low: Tensor, high: Tensor, first_code: int) -> Tensor:
+def round_to_range(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Return values rounded to 8 bits; gradients flow into them and into the range's ends.
 
     Args:
         values: FP32; the first axis is the batch.
         low: The smallest value that is kept, FP64, a scalar.
         high: The largest.
-        first_code: 0, or -128 where codes are signed.
     """
-    answer: Tensor = _RoundToRange.apply(values, low, high, first_code)  # type: ignore[no-untyped-call]
+    answer: Tensor = _RoundToRange.apply(values, low, high)  # type: ignore[no-untyped-call]
     return answer
 
 
@@ -97,29 +115,61 @@ class _ScaledGradient(torch.autograd.Function):
         return gradient * ctx.factor, None
 
 
+class _RoundAffine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        rounded, first, last = _rounded(values, low, high)
+        # As torch counts it, what rounds to the outermost codes is not clipped.
+        half = (last - first) / _LEVELS / 2
+        ctx.save_for_backward(values, first - half, last + half)
+        return rounded
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _unclipped(gradient, *ctx.saved_tensors), None, None
+
+
 class _RoundToRange(torch.autograd.Function):
     """One function in the place of a chain of small ones, each of which would keep a tensor."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, low: Tensor, high: Tensor, first_code: int) -> Tensor:
-        scale, zero = affine_codes(low, high)
-        zero = zero + first_code
-        last_code = first_code + _LEVELS
-        rounded = torch.fake_quantize_per_tensor_affine(values, scale, zero, first_code, last_code)
-        ends = (first_code - zero) * scale, (last_code - zero) * scale
+    def forward(ctx: Any, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        rounded, *ends = _rounded(values, low, high)
         ctx.save_for_backward(values, rounded, *ends)
         return rounded
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         values, rounded, low, high = ctx.saved_tensors
-        below, above = values < low, values > high
-        inside = gradient.masked_fill(below | above, 0)
+        inside = _unclipped(gradient, values, low, high)
         # A wider range moves every code away from its zero, by its share of the range.
-        rounding = ((rounded - values) * inside).sum() / (high - low)
-        to_low = (gradient * below).sum() - rounding
-        to_high = (gradient * above).sum() + rounding
+        rounding = torch.dot((rounded - values).flatten(), inside.flatten()) / (high - low)
+        clipped = gradient - inside
+        # What is clipped and positive is above the range, which holds zero.
+        above = torch.ops.aten.threshold_backward(clipped, values, 0).sum()
+        to_low, to_high = clipped.sum() - above - rounding, above + rounding
         # The paper's factor; the batch does not count, so that its size changes no gradient.
         features = values.numel() // max(values.shape[0], 1) if values.dim() else 1
         factor = (max(features, 1) * _LEVELS) ** -0.5
-        return inside, (to_low * factor).double(), (to_high * factor).double(), None
+        return inside, (to_low * factor).double(), (to_high * factor).double()
+
+
+def _rounded(values: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return values on the grid, and its ends.
+
+    The very numbers of `torch.fake_quantize_per_tensor_affine`, in an eighth of its time on a
+    processor: that is not vectorized.
+    """
+    scale, zero = affine_codes(low, high)
+    first, last = -int(zero), _LEVELS - int(zero)
+    codes = torch.mul(values, 1 / scale).round_().clamp_(first, last)
+    return codes.mul_(scale), first * scale, last * scale
+
+
+def _unclipped(gradient: Tensor, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return the gradient where values are in a range, its ends included, and zero elsewhere."""
+    # Torch's kernel for this leaves the ends out; it is one pass where comparisons are five.
+    below = torch.nextafter(low, torch.full_like(low, -torch.inf))
+    above = torch.nextafter(high, torch.full_like(high, torch.inf))
+    kept: Tensor = torch.ops.aten.hardtanh_backward(gradient, values, float(below), float(above))
+    return kept

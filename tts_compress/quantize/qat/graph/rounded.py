@@ -216,12 +216,7 @@ class _Builder:
             return self._keep(name, FixedFakeQuantize(1 / 255, 0))
         if name == TANH:
             return self._keep(name, FixedFakeQuantize(1 / 127, 127))
-        target = self._conversion.target
-        made = ActivationFakeQuantize(
-            HistogramObserver(self._calibration),
-            signed=target is not None and target.signed,
-            learned=self._learned,
-        )
+        made = ActivationFakeQuantize(HistogramObserver(self._calibration), learned=self._learned)
         ranges = self._conversion.ranges
         parts = [
             (ranges[share.tensor][0] * share.low, ranges[share.tensor][1] * share.high)

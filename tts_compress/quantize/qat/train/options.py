@@ -42,14 +42,15 @@ class TrainingOptions:
     Eight bits leave errors so small that larger steps make them worse; for four bits 5e-5 is
     better."""
 
-    learned_ranges: bool = False
-    """Whether ranges of activations are learned, too; if not, they stay as observed."""
+    learned_ranges: bool = True
+    """Whether ranges of activations are learned, too; if not, they stay as observed. They are few,
+    and of eight bits they decide more than weights do."""
 
     learned_scales: bool = False
     """Whether scales of weights are learned, in torch modules; if not, they follow each channel's
     peak."""
 
-    range_learning_rate: float = 1e-3
+    range_learning_rate: float = 1e-2
     """The same for what is learned of ranges and scales: logarithms of factors."""
 
     warm_up: int = 20
