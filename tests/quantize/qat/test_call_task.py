@@ -92,3 +92,24 @@ def test_only_steps_of_speech_count() -> None:
     (counted,) = compared_outputs(objective, scores, {"ids": torch.zeros(9, 3)})
     assert torch.equal(counted, scores[:, -3:])
     assert compared_outputs(objective, scores)[0] is scores
+
+
+def test_examples_stay_as_they_are_whatever_a_component_does_to_its_inputs() -> None:
+    class Changing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x += 1
+            answer: Tensor = self.layer(x)
+            return answer
+
+    root = nn.ModuleDict({"part": Changing()}).eval()
+    x = torch.randn(2, 64)
+    with torch.no_grad():
+        call = Call(arguments=(x.clone(),), keywords={}, output=root["part"](x.clone()))
+    task = _task(Objective(component="part", module="part", loss="mse"), root, call)
+    (example,) = task.train_examples()
+    task.student(*example.inputs)
+    assert torch.equal(example.inputs[1], x)
