@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.errors import ModelError
 from tts_compress.models.f5.options import F5Options
 from tts_compress.models.f5.package import EXTRA, HOP_LENGTH, SAMPLE_RATE
+from tts_compress.models.packages import import_package
+from tts_compress.models.settings_file import read_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +82,8 @@ def write_config(path: Path, config: F5Config, options: F5Options) -> None:
     """Write a `config.yaml` with the options that are not the system's defaults."""
     raw = {name: value for name, value in config.raw.items() if name != _OPTIONS}
     stated = options.stated()
-    text = _yaml().safe_dump(raw | ({_OPTIONS: stated} if stated else {}), sort_keys=False)
+    yaml = import_package("yaml", EXTRA)
+    text = yaml.safe_dump(raw | ({_OPTIONS: stated} if stated else {}), sort_keys=False)
     path.write_text(text, encoding="utf-8")
 
 
@@ -101,12 +103,7 @@ def check_vocoder_config(path: Path) -> None:
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
-    yaml = _yaml()
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ModelError(f"cannot read '{path}': {reason}") from error
+    raw = read_yaml(path, EXTRA)
     if not isinstance(raw, dict):
         raise ModelError(f"'{path}' holds a {type(raw).__name__}; sections by name are needed")
     return raw
@@ -117,10 +114,3 @@ def _section(path: Path, raw: dict[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(section, dict):
         raise ModelError(f"'{path}' has no section {name!r}; take upstream's file of the model")
     return section
-
-
-def _yaml() -> Any:
-    try:
-        return import_module("yaml")
-    except ImportError as error:
-        raise MissingExtraError("yaml", EXTRA) from error

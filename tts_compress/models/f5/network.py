@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.f5.config import check_vocoder_config
-from tts_compress.models.f5.package import EXTRA, SAMPLE_RATE, official, quiet
+from tts_compress.models.f5.package import SAMPLE_RATE, official, quiet
 from tts_compress.models.finite import check_finite
 from tts_compress.models.foreign_errors import reason
 
@@ -148,10 +148,7 @@ def _skeleton(files: F5Files, config: F5Config) -> Any:
     What upstream computes from the settings (rotations, windows, filters) is real.
     """
     inference = official("f5_tts.infer.utils_infer")
-    try:
-        init_empty_weights = official("accelerate").init_empty_weights
-    except ImportError as error:
-        raise MissingExtraError("accelerate", EXTRA) from error
+    init_empty_weights = official("accelerate").init_empty_weights
     tokenizer = official("f5_tts.model.utils").get_tokenizer
     vocabulary, size = tokenizer(str(files.vocabulary), "custom")
     with init_empty_weights(include_buffers=False):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.errors import ModelError
 from tts_compress.models.gpt_sovits.pretrained import pretrained, pretrained_names
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 from tts_compress.models.gpt_sovits.versions import VERSIONS
+from tts_compress.models.settings_file import read_yaml
 
 __all__ = ["StatedFiles", "read_config_file"]
 
@@ -65,15 +65,7 @@ def read_config_file(path: Path) -> StatedFiles:
 
 
 def _section(path: Path) -> dict[str, Any]:
-    try:
-        yaml: Any = import_module("yaml")
-    except ImportError as error:
-        raise MissingExtraError("yaml", GPT_SOVITS.extra) from error
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    # Numbers and dates that are none make the reader fail with errors of the types they become.
-    except (OSError, ValueError, TypeError, OverflowError, RecursionError, yaml.YAMLError) as error:
-        raise ModelError(f"cannot read '{path}': {' '.join(str(error).split())}") from error
+    content = read_yaml(path, GPT_SOVITS.extra)
     section = content.get(_SECTION) if isinstance(content, dict) else None
     if not isinstance(section, dict):
         raise ModelError(

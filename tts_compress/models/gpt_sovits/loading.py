@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
@@ -11,8 +10,10 @@ from tts_compress.models.finite import check_finite
 from tts_compress.models.foreign_errors import reason
 from tts_compress.models.gpt_sovits.decoder import official_name
 from tts_compress.models.gpt_sovits.network import build_skeleton, fill, leave_out_unheard
-from tts_compress.models.gpt_sovits.package import installed
 from tts_compress.models.gpt_sovits.settings import GptSovitsSettings, v4_vocoder
+from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
+from tts_compress.models.packages import import_package
+from tts_compress.models.settings_file import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +61,7 @@ def load_networks(
         _fill_vocoder(root.vocoder, vocoder)
     if (speaker := source.speaker()) is not None:
         fill(root.sv, _read_tensors(speaker), str(speaker))
-    transformers = installed("transformers")
+    transformers = import_package("transformers", GPT_SOVITS.extra)
     root.bert = _pretrained(transformers.AutoModelForMaskedLM, source.bert())
     leave_out_unheard(root.bert)
     root.hubert = _pretrained(transformers.HubertModel, source.hubert())
@@ -75,7 +76,7 @@ def load_tokenizer(directory: Path) -> Any:
         ModelError: It cannot be read.
         MissingExtraError: A package is not installed.
     """
-    transformers = installed("transformers")
+    transformers = import_package("transformers", GPT_SOVITS.extra)
     try:
         return transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True)
     # Read by code that was written for its authors' own files.
@@ -160,10 +161,7 @@ def _vocoder_settings(path: Path | None) -> dict[str, Any] | None:
 
 def _read_config(directory: Path) -> dict[str, Any]:
     path = directory / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(config, dict):
-            raise ValueError(f"it holds a {type(config).__name__}")
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read '{path}': {error}") from error
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise ModelError(f"'{path}' holds a {type(config).__name__}; fetch it again")
     return config

@@ -9,8 +9,9 @@ from torch import nn
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.foreign_errors import reason
 from tts_compress.models.gpt_sovits.decoder import open_decoder
-from tts_compress.models.gpt_sovits.package import installed
 from tts_compress.models.gpt_sovits.residual import open_residuals
+from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
+from tts_compress.models.packages import import_package
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,8 +45,8 @@ def build_skeleton(official: Official, settings: GptSovitsSettings) -> nn.Module
         MissingExtraError: A package is not installed.
     """
     try:
-        init_empty_weights = installed("accelerate").init_empty_weights
-        transformers = installed("transformers")
+        init_empty_weights = import_package("accelerate", GPT_SOVITS.extra).init_empty_weights
+        transformers = import_package("transformers", GPT_SOVITS.extra)
         root = Networks()
         with official.running(), init_empty_weights(include_buffers=False):
             with transformers.modeling_utils.no_init_weights():

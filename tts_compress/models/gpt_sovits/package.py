@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import warnings
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tts_compress.errors import MissingExtraError
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
+from tts_compress.models.packages import import_package
 from tts_compress.models.stand_ins.torchaudio import offer_torchaudio
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from tts_compress.models.checkout import Checkout
 
-__all__ = ["Official", "installed", "load_official"]
+__all__ = ["Official", "load_official"]
 
 
 class Official:
@@ -54,18 +53,6 @@ def load_official() -> Official:
         MissingExtraError: A package that upstream imports is not installed.
     """
     checkout = find_checkout(GPT_SOVITS)
-    installed("torch")
+    import_package("torch", GPT_SOVITS.extra)
     offer_torchaudio()
     return Official(checkout)
-
-
-def installed(name: str) -> Any:
-    """Return a module of a package that the extra brings.
-
-    Raises:
-        MissingExtraError: It is not installed.
-    """
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(error.name or name, GPT_SOVITS.extra) from error

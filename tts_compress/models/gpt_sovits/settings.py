@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
 from tts_compress.models.gpt_sovits.versions import VERSIONS, is_pro, uses_vocoder
+from tts_compress.models.settings_file import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,13 +149,13 @@ def read_settings(path: Path) -> GptSovitsSettings:
     Raises:
         ModelError: The file cannot be read or is none.
     """
+    stated = read_json(path)
     try:
-        stated = json.loads(path.read_text(encoding="utf-8"))
         names = {each.name for each in fields(GptSovitsSettings)}
         if not isinstance(stated, dict) or stated.keys() != names:
             raise ValueError(f"it must have {', '.join(sorted(names))}")
         return GptSovitsSettings(**stated)
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError) as error:
         raise ModelError(f"cannot read '{path}': {error}") from error
 
 

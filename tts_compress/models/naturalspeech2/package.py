@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import warnings
 from contextlib import contextmanager, redirect_stdout
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import MissingExtraError
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.naturalspeech2.upstream import AMPHION
+from tts_compress.models.packages import import_package
 from tts_compress.models.stand_ins.torchaudio import offer_torchaudio
 
 if TYPE_CHECKING:
@@ -32,10 +31,10 @@ class Official:
 
     def __init__(self) -> None:
         self._checkout = find_checkout(AMPHION)
-        _import("torch")
+        import_package("torch", AMPHION.extra)
         offer_torchaudio()
         with _silence():  # g2p_en looks for its data when it is imported, and tells
-            self.encodec: Any = _import("encodec").EncodecModel
+            self.encodec: Any = import_package("encodec", AMPHION.extra).EncodecModel
             self.inference: Any = self._checkout.load("models.tts.naturalspeech2.ns2_inference")
             self.network: Any = self._checkout.load("models.tts.naturalspeech2.ns2")
             self._util: Any = self._checkout.load("utils.util")
@@ -63,10 +62,3 @@ def _silence() -> Iterator[None]:
     with redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _import(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(error.name or name, AMPHION.extra) from error

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.errors import ModelError
 from tts_compress.models.finite import check_finite
 from tts_compress.models.foreign_errors import first_line
+from tts_compress.models.packages import import_package
 from tts_compress.models.parler.package import EXTRA, load_packages, quiet
 from tts_compress.models.parler.source import CONFIG, GENERATION
 
@@ -76,10 +76,7 @@ def build_skeleton(directory: Path) -> nn.Module:
         MissingExtraError: A package is not installed.
     """
     parler, transformers = load_packages()
-    try:
-        init_empty_weights = importlib.import_module("accelerate").init_empty_weights
-    except ImportError as error:
-        raise MissingExtraError("accelerate", EXTRA) from error
+    init_empty_weights = import_package("accelerate", EXTRA).init_empty_weights
     try:
         config = parler.ParlerTTSConfig.from_pretrained(directory, local_files_only=True)
         with quiet(transformers), warnings.catch_warnings():

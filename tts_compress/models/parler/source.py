@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.errors import ModelError
 from tts_compress.models.base import ModelFiles
 from tts_compress.models.foreign_errors import first_line
+from tts_compress.models.packages import import_package
 from tts_compress.models.parler.package import EXTRA
 from tts_compress.models.saved import WEIGHTS
+from tts_compress.models.settings_file import read_json
 
 __all__ = ["CONFIG", "DESCRIPTION", "GENERATION", "ParlerSource"]
 
@@ -57,10 +57,7 @@ class ParlerSource:
     def read_config(self) -> dict[str, Any]:
         """Return what `config.json` says."""
         path = self._existing(CONFIG)
-        try:
-            config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ModelError(f"cannot read '{path}': {error}") from error
+        config: dict[str, Any] = read_json(path)
         kind = config.get("model_type") if isinstance(config, dict) else None
         if kind != "parler_tts":
             raise ModelError(
@@ -118,8 +115,8 @@ class ParlerSource:
 
     def _shards(self, index: Path) -> tuple[Path, ...]:
         try:
-            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            names = set(read_json(index)["weight_map"].values())
+        except (KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"cannot read '{index}': {error}") from error
         for name in names:
             # A name of another kind could lead out of the folder.
@@ -143,10 +140,7 @@ def _is_hub_name(location: str) -> bool:
 
 
 def _download(name: str) -> Path:
-    try:
-        hub = importlib.import_module("huggingface_hub")
-    except ImportError as error:
-        raise MissingExtraError("huggingface_hub", EXTRA) from error
+    hub = import_package("huggingface_hub", EXTRA)
     try:
         return Path(hub.snapshot_download(name, allow_patterns=_FETCHED))
     # A name nobody has, no network, a full disk: each is an error of another package.
