@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 import pytest
 
-# The benchmark is run from a checkout and never installed.
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from benchmarks.fidelity import compare, speak
 from benchmarks.results import summarize
 from benchmarks.sentences import make_sentences, search_scale
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tts_compress.models.base import GraphModel
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-
-# The benchmark is run from a checkout and never installed.
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.kernel_graphs import CASES
 from benchmarks.kernels import choose, main, to_toml
@@ -17,6 +13,9 @@ from tts_compress.models.onnx_session import open_session
 from tts_compress.paths import data_names
 from tts_compress.quantize.onnx.integer import emit_integer, observed_tensors
 from tts_compress.targets import Choices, Figures, find_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def _figures(choice: str, *rows: tuple[float, float], names: str = "max lookup") -> list[Figures]:
