@@ -135,6 +135,23 @@ def test_a_version_speaks_before_and_after(
     assert expected.get(version, {"vits.dec", "vits.flow"}) <= set(again.components())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["v2Pro", "v3", "v4"])
+def test_components_of_a_version_learn_from_calls_that_can_be_repeated(
+    make_model: Callable[[str], GptSovitsModel],
+    few_updates: object,
+    deployed: Callable[..., dict[str, Any]],
+    version: str,
+) -> None:
+    del few_updates  # what it needs is what training needs
+    found = deployed(make_model(version), "int4-weight-only", ("please call", "the door"))
+    flow = ("vits.wns1", "vits.cfm.estimator", "vocoder")
+    synthesizer = ("vits.flow", "vits.dec") if version == "v2Pro" else flow
+    assert tuple(found) == ("t2s", "vits.enc_p", *synthesizer)
+    # The kernel of four bits multiplies in bfloat16.
+    assert all(agreement.snr_db > 38 for agreement in found.values()), found
+
+
 def test_chinese_by_upstreams_own_frontend(
     official: Official,
     make_gpt_sovits: Callable[..., Path],
