@@ -131,7 +131,8 @@ def _snr(expected: Any, spoken: Any) -> float:
 
 
 def test_every_scheme_is_tried(tiny: GptSovitsModel) -> None:
-    assert set(_KINDS) == set(schemes_of("gpt-sovits")) - {"fp8"}
+    # One needs a GPU, the other training, which has tests of its own.
+    assert set(_KINDS) == set(schemes_of("gpt-sovits")) - {"fp8", "int8-qat"}
     with pytest.raises(TTSCompressError, match=r"GPU|accelerator|CUDA"):
         compress(tiny, "fp8")
 
