@@ -105,7 +105,7 @@ def _time_ratio(vocoders: dict[str, Vocoder], contestant: Contestant, mel: Any) 
 
 def _command(options: argparse.Namespace) -> str:
     given = {"contestants": " ".join(options.contestants), "steps": options.steps}
-    given |= {"batch-size": options.batch_size, "clips": options.clips}
+    given |= {"batch-size": options.batch_size, "clips": options.clips, "threads": options.threads}
     return "python -m benchmarks.qat " + " ".join(f"--{k} {v}" for k, v in given.items())
 
 
