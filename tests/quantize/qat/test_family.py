@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from tts_compress import compress, find_recipe
 from tts_compress.audio import Audio
-from tts_compress.errors import ModelError, QuantizationError, RecipeError
+from tts_compress.errors import ArtifactError, ModelError, QuantizationError, RecipeError
 from tts_compress.layers.base import CompressedLayer
 from tts_compress.models.distillation import Objective
 from tts_compress.models.language_model import Tokens
@@ -21,6 +22,7 @@ from tts_compress.quantize.qat.family.call_task import CallTask
 from tts_compress.quantize.qat.family.lessons import Lesson, find_lessons
 from tts_compress.quantize.qat.family.training import train_family
 from tts_compress.quantize.qat.prepare import prepare_qat
+from tts_compress.quantize.qat.train.log import read_log
 from tts_compress.quantize.qat.train.options import TrainingOptions
 
 if TYPE_CHECKING:
@@ -197,6 +199,8 @@ def test_components_without_anything_to_learn_are_named() -> None:
     ]
     with pytest.raises(QuantizationError, match="rounds no component that learns"):
         _lessons(_system(_objective("voice")))
+    with pytest.raises(ModelError, match="no module 'flow' to learn"):
+        _lessons(_system(_objective("flow")))
 
 
 def test_what_keeps_something_between_calls_is_refused_unless_that_is_switched_off() -> None:
@@ -266,6 +270,25 @@ def test_a_component_learns_and_no_other(texts: str) -> None:
     }
     assert same == {"voice", "decoder.out"}
     assert np.isfinite(made.synthesize("abcd", seed=0).samples).all()
+
+
+def test_a_training_with_other_options_begins_anew_if_it_is_told_to(
+    texts: str, tmp_path: Path
+) -> None:
+    model, recipe = _system(_ESTIMATOR), _recipe("int4-weight-only")
+
+    def steps(count: int, **workplace: Any) -> list[int]:
+        options = replace(_OPTIONS, steps=count)
+        place = Workplace(folder=tmp_path / "training", **workplace)
+        train_family(model, recipe, texts, options=options, workplace=place)
+        log = read_log(tmp_path / "training" / "estimator")
+        return [event["step"] for event in log if event["event"] == "update"]
+
+    assert steps(2) == [1, 2]
+    with pytest.raises(ArtifactError, match="of another training: steps 2 there, 3 here"):
+        steps(3)
+    assert steps(3, restart=True) == [1, 2, 3]
+    assert steps(3) == [1, 2, 3]
 
 
 def test_ranges_are_observed_in_speech_also_where_nothing_learns(texts: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils._pytree import tree_flatten
 
-from tts_compress.errors import QuantizationError, RecipeError
+from tts_compress.errors import ModelError, QuantizationError, RecipeError
 from tts_compress.quantize.qat.fake_quantize import FakeQuantize
 from tts_compress.quantize.qat.family.asking import name_of
 from tts_compress.quantize.qat.family.recording import record_objectives
@@ -67,7 +67,7 @@ def find_lessons(
     Raises:
         QuantizationError: No component learns.
         RecipeError: There is one text only.
-        ModelError: The model cannot speak.
+        ModelError: The model cannot speak, or lacks a module that it names.
     """
     if len(texts) < 2:
         raise RecipeError(f"{len(texts)} texts to learn from; give 2 or more: one is held out")
@@ -99,7 +99,10 @@ def find_lessons(
 
 
 def _is_rounded(root: nn.Module, name: str) -> bool:
-    parts = root.get_submodule(name).modules()
+    try:
+        parts = root.get_submodule(name).modules()
+    except AttributeError as error:
+        raise ModelError(f"the model has no module '{name}' to learn: {error}") from error
     return any(isinstance(part, FakeQuantize) for part in parts)
 
 
