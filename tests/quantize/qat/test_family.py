@@ -203,6 +203,19 @@ def test_components_without_anything_to_learn_are_named() -> None:
         _lessons(_system(_objective("flow")))
 
 
+def test_components_that_are_not_rounded_do_not_learn() -> None:
+    told, model = Told(), _system(_objective("silent"), _DECODER)
+    prepared = prepare_qat(model.root(), _recipe("int4-weight-only"))
+    (lesson,) = find_lessons(model, prepared.module, _SEEDED, progress=told)
+    assert lesson.name == "decoder.decode"
+    assert told.lines == ["silent is not rounded: it does not learn"]
+    told = Told()
+    model = _system(_objective("silent"))
+    with pytest.raises(QuantizationError, match="rounds no component that learns"):
+        find_lessons(model, prepared.module, _SEEDED, progress=told)
+    assert "record" not in told.stages
+
+
 def test_what_keeps_something_between_calls_is_refused_unless_that_is_switched_off() -> None:
     model = _system(_objective("estimator"))
     with pytest.raises(ModelError, match="'estimator' fails when a call is repeated"):

@@ -71,25 +71,15 @@ def find_lessons(
     """
     if len(texts) < 2:
         raise RecipeError(f"{len(texts)} texts to learn from; give 2 or more: one is held out")
-    rounded = [o for o in model.objectives() if _is_rounded(student, o.module)]
+    rounded = [o for o in model.objectives() if _is_rounded(student, o, progress)]
     judged = set(range(_HELD_OUT - 1, len(texts), _HELD_OUT)) or {len(texts) - 1}
     spoken = [text for i, text in enumerate(texts) if i not in judged]
     held_out = [text for i, text in enumerate(texts) if i in judged]
-    learned = record_objectives(model, rounded, spoken, most=_MOST_LEARNED, progress=progress)
-    others = record_objectives(model, rounded, held_out, most=_MOST_JUDGED, progress=progress)
-    lessons = []
-    for objective, calls, against in zip(rounded, learned, others, strict=True):
-        known = {_digest(call) for call in against}
-        lesson = Lesson(
-            objective=objective,
-            train=[call for call in calls if _digest(call) not in known],
-            held_out=against,
-        )
-        if lesson.train and lesson.held_out:
-            lessons.append(lesson)
-        else:
-            reason = "hears the same in every text" if calls and against else "is not called"
-            say(progress, f"{lesson.name} {reason}: it is rounded without learning")
+    lessons: list[Lesson] = []
+    if rounded:
+        learned = record_objectives(model, rounded, spoken, most=_MOST_LEARNED, progress=progress)
+        others = record_objectives(model, rounded, held_out, most=_MOST_JUDGED, progress=progress)
+        lessons = _lessons(rounded, learned, others, progress)
     if not lessons:
         raise QuantizationError(
             "the recipe rounds no component that learns; there is nothing to train: compress the "
@@ -98,12 +88,36 @@ def find_lessons(
     return lessons
 
 
-def _is_rounded(root: nn.Module, name: str) -> bool:
+def _is_rounded(root: nn.Module, objective: Objective, progress: Progress) -> bool:
     try:
-        parts = root.get_submodule(name).modules()
+        parts = root.get_submodule(objective.module).modules()
     except AttributeError as error:
-        raise ModelError(f"the model has no module '{name}' to learn: {error}") from error
-    return any(isinstance(part, FakeQuantize) for part in parts)
+        raise ModelError(
+            f"the model has no module '{objective.module}' to learn: {error}"
+        ) from error
+    if any(isinstance(part, FakeQuantize) for part in parts):
+        return True
+    say(progress, f"{name_of(objective)} is not rounded: it does not learn")
+    return False
+
+
+def _lessons(
+    objectives: Sequence[Objective],
+    learned: Sequence[Sequence[Call]],
+    others: Sequence[Sequence[Call]],
+    progress: Progress,
+) -> list[Lesson]:
+    """Return the lessons of those that have something to learn and something else to judge by."""
+    lessons = []
+    for objective, calls, held_out in zip(objectives, learned, others, strict=True):
+        known = {_digest(call) for call in held_out}
+        new = [call for call in calls if _digest(call) not in known]
+        if new and held_out:
+            lessons.append(Lesson(objective=objective, train=new, held_out=held_out))
+            continue
+        reason = "hears the same in every text" if calls and held_out else "is not called"
+        say(progress, f"{name_of(objective)} {reason}: it is rounded without learning")
+    return lessons
 
 
 def _digest(call: Call) -> bytes:
