@@ -19,7 +19,7 @@ _NUMBERS: dict[str, tuple[type, str]] = {
     "steps": (int, "updates of the weights; of a system in torch, for each component"),
     "batch-size": (int, "examples at a time"),
     "accumulation": (int, "batches that make one update"),
-    "learning-rate": (float, "at its highest, for one process"),
+    "learning-rate": (float, "at its highest, for one process; by default one that suits the bits"),
     "range-learning-rate": (float, "the same for learned ranges of activations"),
     "clip": (float, "largest norm of the gradients; 0 for any"),
     "patience": (int, "looks at held-out examples without gain after which it ends; 0: never"),

@@ -299,6 +299,20 @@ def test_gradients_are_clipped(
     assert clipped.record.after != free.record.after
 
 
+@pytest.mark.parametrize(("scheme", "rate"), [("int4-weight-only", 5e-5), ("int8-qat", 3e-6)])
+def test_fewer_bits_are_learned_in_larger_steps(
+    toy: Any, options: Callable[..., TrainingOptions], tmp_path: Path, scheme: str, rate: float
+) -> None:
+    """A rate that was given goes before; the first of no warm-up is the highest."""
+    for given, expected in ((None, rate), (1e-4, 1e-4)):
+        chosen = options(learning_rate=given, warm_up=0, steps=2)
+        folder = tmp_path / str(given)
+        train(toy.make_task(scheme), chosen, folder=folder, progress=Silent())
+        start, *_ = events = read_log(folder)
+        assert start["learning_rate"] == expected
+        assert next(e["rate"] for e in events if e["event"] == "update") == expected
+
+
 def test_each_update_has_gradients_of_its_own(
     toy: Any, options: Callable[..., TrainingOptions], tmp_path: Path
 ) -> None:

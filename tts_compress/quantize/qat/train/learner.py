@@ -13,7 +13,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.quantize.qat.train.averaging import Average, copied, put
 from tts_compress.quantize.qat.train.batches import batch_places
 from tts_compress.quantize.qat.train.objective import TrainingObjective
-from tts_compress.quantize.qat.train.schedule import rate_share
+from tts_compress.quantize.qat.train.schedule import rate_share, suited_rate
 from tts_compress.quantize.qat.train.standing import Snapshot
 
 if TYPE_CHECKING:
@@ -69,9 +69,12 @@ class Learner:
         self.part = options.batch_size
         """Examples that are computed at once; halved where they do not fit into memory."""
 
+        self.learning_rate = options.learning_rate or suited_rate(self.student)
+        """Of weights, at its highest."""
+
         self._examples = task.train_examples()
         self._objective = TrainingObjective(task, accelerator.device)
-        self._optimizer = _optimizer(self.student, options)
+        self._optimizer = _optimizer(self.student, options, self.learning_rate)
         self._model: nn.Module = accelerator.prepare(self._objective)
         self._stepper = accelerator.prepare(self._optimizer)
 
@@ -94,7 +97,7 @@ class Learner:
         if finite:
             self._stepper.step()
             self.average.add(self.student, standing.step)
-        rate = self.options.learning_rate * share
+        rate = self.learning_rate * share
         return Update(terms=terms, norm=norm, rate=rate, is_finite=finite)
 
     @torch.no_grad()
@@ -219,12 +222,12 @@ class Learner:
         return dict(zip(names, own.tolist(), strict=True))
 
 
-def _optimizer(student: nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:
+def _optimizer(student: nn.Module, options: TrainingOptions, rate: float) -> torch.optim.Optimizer:
     named = [(n, p) for n, p in student.named_parameters() if p.requires_grad]
     stretches = [p for n, p in named if n.endswith(_STRETCH)]
     weights = [p for n, p in named if not n.endswith(_STRETCH)]
     groups = [
-        {"params": weights, "highest": options.learning_rate, "weight_decay": options.weight_decay},
+        {"params": weights, "highest": rate, "weight_decay": options.weight_decay},
         {"params": stretches, "highest": options.range_learning_rate, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW([group for group in groups if group["params"]])

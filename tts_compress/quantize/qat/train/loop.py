@@ -208,7 +208,7 @@ class _Training:
             raise QuantizationError(
                 f"training broke down at update {standing.step + 1} ({problem}), also after "
                 f"{used} times half the learning rate; give a lower one than "
-                f"{self._options.learning_rate:g}, or smaller gradients by --clip"
+                f"{self._learner.learning_rate:g}, or smaller gradients by --clip"
             )
         self._learner.restore(snapshot)
         changed = replace(
@@ -256,6 +256,7 @@ class _Training:
         accelerator: Accelerator = self._learner.accelerator
         return {
             "options": asdict(self._options),
+            "learning_rate": self._learner.learning_rate,
             "device": str(accelerator.device),
             "processes": accelerator.num_processes,
             "threads": torch.get_num_threads(),

@@ -37,10 +37,9 @@ class TrainingOptions:
     accumulation: int = 1
     """Batches whose gradients make one update."""
 
-    learning_rate: float = 5e-6
-    """Of AdamW at its highest, for one process; with several it is multiplied by their number.
-    Eight bits leave errors so small that larger steps make them worse; for four bits 5e-5 is
-    better."""
+    learning_rate: float | None = None
+    """Of AdamW at its highest, for one process; with several it is multiplied by their number. None
+    for what suits the student (`suited_rate`)."""
 
     learned_ranges: bool = True
     """Whether ranges of activations are learned, too; if not, they stay as observed. They are few,
@@ -109,7 +108,9 @@ class TrainingOptions:
             f"{n} is {v}; give 0 or more" for n, v in self._of(_NOT_NEGATIVE) if not v >= 0
         ]
         problems += [
-            f"{n} is {v}; give a number above 0" for n, v in self._of(rates) if not 0 < v < inf
+            f"{n} is {v}; give a number above 0"
+            for n, v in self._of(rates)
+            if v is not None and not 0 < v < inf
         ]
         if not 0 <= self.averaging < 1:
             problems.append(f"averaging is {self.averaging}; give 0 or more, below 1")
@@ -122,5 +123,5 @@ class TrainingOptions:
         """Return what a checkpoint's training has in common with one that goes on from it."""
         return {name: value for name, value in asdict(self).items() if name not in _ELSEWHERE}
 
-    def _of(self, names: tuple[str, ...]) -> list[tuple[str, float]]:
+    def _of(self, names: tuple[str, ...]) -> list[tuple[str, Any]]:
         return [(name, getattr(self, name)) for name in names]

@@ -5,12 +5,28 @@ from __future__ import annotations
 from math import cos, pi
 from typing import TYPE_CHECKING
 
+from tts_compress.quantize.qat.fake_quantize import WeightFakeQuantize
+
 if TYPE_CHECKING:
+    from torch import nn
+
     from tts_compress.quantize.qat.train.options import TrainingOptions
 
-__all__ = ["rate_share"]
+__all__ = ["rate_share", "suited_rate"]
 
 _LAST = 0.01
+
+_FOUR_BITS, _EIGHT_BITS = 5e-5, 3e-6
+
+
+def suited_rate(student: nn.Module) -> float:
+    """Return a learning rate that suits how coarsely a student's weights are rounded.
+
+    Errors of eight bits are so small that steps which make up for those of four make them worse.
+    """
+    parts = student.modules()
+    coarse = any(isinstance(p, WeightFakeQuantize) and p.form.group is not None for p in parts)
+    return _FOUR_BITS if coarse else _EIGHT_BITS
 
 
 def rate_share(options: TrainingOptions, step: int) -> float:
