@@ -54,9 +54,9 @@ evaluate: $(SETUP)  ## compare OUT with MODEL on SUITE, write REPORT
 gate: $(SETUP)  ## pass or fail REPORT by GATES
 	$(RUN) gate $(REPORT) --gates $(GATES)
 
-qat: $(VENV)/.developer  ## compress MODEL by training it without data, evaluate it (QAT="--steps 200")
-	$(VENV)/bin/tts-compress qat $(MODEL) $(QAT) --output out/$(NAME)-int8-qat --force
-	$(VENV)/bin/tts-compress evaluate $(MODEL) out/$(NAME)-int8-qat --suite $(SUITE) \
+qat: $(if $(filter $(VENV),$(HOME_OF)),$(VENV)/.developer,$(SETUP))  ## compress MODEL by training it without data, evaluate it (QAT="--steps 200")
+	$(RUN) qat $(MODEL) $(QAT) $(CLONE) --output out/$(NAME)-int8-qat --force
+	$(RUN) evaluate $(MODEL) out/$(NAME)-int8-qat --suite $(SUITE) $(CLONE) \
 		--output out/$(NAME)-int8-qat-report --force
 
 report:  ## measure the shipped demo voice on en-full into eval/reports
@@ -126,7 +126,7 @@ $(F5)/.user: pyproject.toml constraints-f5.txt
 	test -x $(F5)/bin/python || $(PYTHON) -m venv $(F5)
 	$(F5)/bin/python $(INSTALL) --upgrade pip
 	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt torch
-	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt -e '.[f5,evaluate]' hypothesis pytest
+	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt -e '.[f5,qat,evaluate]' hypothesis pytest
 	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt --no-deps f5-tts vocos encodec
 	touch $@
 
@@ -134,7 +134,7 @@ $(PARLER)/.user: pyproject.toml constraints-parler.txt
 	test -x $(PARLER)/bin/python || $(PYTHON) -m venv $(PARLER)
 	$(PARLER)/bin/python $(INSTALL) --upgrade pip
 	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt torch
-	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt -e '.[parler,evaluate]' hypothesis pytest
+	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt -e '.[parler,qat,evaluate]' hypothesis pytest
 	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt --no-deps \
 		parler-tts descript-audio-codec-unofficial
 	touch $@
@@ -144,7 +144,7 @@ $(GPT_SOVITS)/.user: pyproject.toml constraints-gpt-sovits.txt
 	$(GPT_SOVITS)/bin/python $(INSTALL) --upgrade pip
 	$(GPT_SOVITS)/bin/python $(INSTALL) -c constraints-gpt-sovits.txt torch
 	$(GPT_SOVITS)/bin/python $(INSTALL) -c constraints-gpt-sovits.txt \
-		-e '.[gpt-sovits,evaluate]' hypothesis pytest
+		-e '.[gpt-sovits,qat,evaluate]' hypothesis pytest
 	touch $@
 
 $(NATURALSPEECH2)/.user: pyproject.toml constraints-naturalspeech2.txt
@@ -152,6 +152,6 @@ $(NATURALSPEECH2)/.user: pyproject.toml constraints-naturalspeech2.txt
 	$(NATURALSPEECH2)/bin/python $(INSTALL) --upgrade pip
 	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt torch
 	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt \
-		-e '.[naturalspeech2,evaluate]' hypothesis pytest
+		-e '.[naturalspeech2,qat,evaluate]' hypothesis pytest
 	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt --no-deps encodec
 	touch $@

@@ -31,9 +31,6 @@ _RATES = {8: 1e-5, 4: 5e-5}
 """Learning rates by the bits of weights: rounding to eight bits leaves errors so small that larger
 steps make them worse."""
 
-_RANGE_RATE = 2e-2
-"""Of ranges of activations."""
-
 _ROUNDS = 20
 """Of the vocoders that are timed against each other."""
 
@@ -114,8 +111,6 @@ def _training(options: argparse.Namespace, rate: float) -> TrainingOptions:
         steps=options.steps,
         batch_size=options.batch_size,
         learning_rate=rate,
-        range_learning_rate=_RANGE_RATE,
-        averaging=0.9,
         held_out=16,
         held_out_every=max(options.steps // 8, 1),
         threads=options.threads,

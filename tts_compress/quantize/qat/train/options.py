@@ -49,7 +49,7 @@ class TrainingOptions:
     """Whether scales of weights are learned, in torch modules; if not, they follow each channel's
     peak."""
 
-    range_learning_rate: float = 1e-2
+    range_learning_rate: float = 2e-2
     """The same for what is learned of ranges and scales: logarithms of factors."""
 
     warm_up: int = 20
@@ -59,7 +59,7 @@ class TrainingOptions:
     clip: float = 1.0
     """Largest norm of all gradients together; 0 for any."""
 
-    averaging: float = 0.99
+    averaging: float = 0.9
     """Share of the past in the moving average of weights, which is what is judged and deployed."""
 
     observe: int = 64
