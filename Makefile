@@ -70,7 +70,7 @@ check: $(VENV)/.developer  ## lint, formatting, types
 	$(VENV)/bin/mypy
 
 test: $(VENV)/.developer  ## the fast tests
-	$(VENV)/bin/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --maxprocesses 8 -m "not slow"
 
 test-slow: $(VENV)/.developer  ## the tests that take minutes
 	$(VENV)/bin/pytest -m slow
