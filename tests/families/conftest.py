@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from tts_compress.quantize.qat.train.options import TrainingOptions
 
@@ -85,6 +86,53 @@ def few_updates() -> TrainingOptions:
         checkpoint_every=5,
         threads=1,
     )
+
+
+@pytest.fixture(scope="session")
+def train_on(
+    few_updates: TrainingOptions, write_texts: Callable[[Sequence[str]], str]
+) -> Callable[..., Callable[..., Any]]:
+    """Return what makes a function that trains a model on texts, in four bits by default."""
+    from tts_compress.quantize.qat.compress import Workplace, compress_trained
+
+    def make(model: Any, texts: Sequence[str], **changes: Any) -> Callable[..., Any]:
+        written, options = write_texts(texts), replace(few_updates, **changes)
+
+        def train(scheme: str = "int4-weight-only", **workplace: Any) -> Any:
+            place = Workplace(**workplace)
+            return compress_trained(
+                model, scheme, calibration=written, options=options, workplace=place
+            )
+
+        return train
+
+    return make
+
+
+@pytest.fixture
+def resume(
+    listener: type[Listener], stopped: type[Stopped], tmp_path: Path
+) -> Callable[..., list[str]]:
+    """Return what stops a training, has it go on, and compares it with one that was not stopped.
+
+    It returns what the training said after the stop.
+    """
+
+    def check(train: Callable[..., Any], whole: Any, stop: tuple[str, int]) -> list[str]:
+        folder = tmp_path / "training"
+        with pytest.raises(stopped):
+            train(folder=folder, progress=listener(stop))
+        told = listener()
+        resumed = train(folder=folder, progress=told).save(tmp_path / "resumed")
+        expected = whole.save(tmp_path / "whole")
+        files = sorted(path.relative_to(expected) for path in expected.rglob("*") if path.is_file())
+        assert files
+        for file in files:
+            assert (resumed / file).read_bytes() == (expected / file).read_bytes(), file
+        assert any("going on after" in line for line in told.lines)
+        return told.lines
+
+    return check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,29 +22,14 @@ _OBJECTIVES = ("prior_encoder.encoder", "diffusion.diff_estimator", "codec.decod
 
 @pytest.fixture(scope="module")
 def train(
-    tiny_ns2: NaturalSpeech2Model, write_texts: Callable[..., str], few_updates: TrainingOptions
-) -> Callable[..., NaturalSpeech2Model]:
-    """Return what trains the model in four bits."""
-    from tts_compress.quantize.qat.compress import Workplace, compress_trained
-
-    texts = write_texts(_TEXTS)
-
-    def start(**workplace: Any) -> NaturalSpeech2Model:
-        made = compress_trained(
-            tiny_ns2,
-            "int4-weight-only",
-            calibration=texts,
-            options=replace(few_updates, steps=6, held_out_every=3, batch_size=2),
-            workplace=Workplace(**workplace),
-        )
-        assert isinstance(made, NaturalSpeech2Model)
-        return made
-
-    return start
+    tiny_ns2: NaturalSpeech2Model, train_on: Callable[..., Callable[..., Any]]
+) -> Callable[..., Any]:
+    """Return what trains the model, in four bits by default."""
+    return train_on(tiny_ns2, _TEXTS, steps=6, held_out_every=3, batch_size=2)
 
 
 @pytest.fixture(scope="module")
-def small(train: Callable[..., NaturalSpeech2Model]) -> NaturalSpeech2Model:
+def small(train: Callable[..., Any]) -> Any:
     """Return the model in four bits, trained without a stop."""
     return train()
 
@@ -82,18 +66,9 @@ def test_deployed_components_answer_as_their_students_do(
 @pytest.mark.slow
 def test_stopped_it_goes_on_with_the_same_bytes(
     small: NaturalSpeech2Model,
-    train: Callable[..., NaturalSpeech2Model],
-    listener: Any,
-    stopped: Any,
-    tmp_path: Path,
+    train: Callable[..., Any],
+    resume: Callable[..., list[str]],
 ) -> None:
-    folder = tmp_path / "training"
-    with pytest.raises(stopped):
-        train(folder=folder, progress=listener(("train diffusion.diff_estimator", 3)))
-    told = listener()
-    resumed = train(folder=folder, progress=told).save(tmp_path / "resumed")
-    unheard = [line.split(":")[0] for line in told.lines if "rounded without" in line]
+    lines = resume(train, small, ("train diffusion.diff_estimator", 3))
+    unheard = [line.split(":")[0] for line in lines if "rounded without" in line]
     assert unheard == ["prompt_encoder hears the same in every text"]
-    whole = small.save(tmp_path / "whole")
-    for path in whole.iterdir():
-        assert (resumed / path.name).read_bytes() == path.read_bytes(), path.name

@@ -32,30 +32,13 @@ def wide(make_parler_dir: Callable[..., Path]) -> ParlerModel:
 
 
 @pytest.fixture(scope="module")
-def train(
-    wide: ParlerModel, write_texts: Callable[..., str], few_updates: TrainingOptions
-) -> Callable[..., ParlerModel]:
-    """Return what trains the model in four bits."""
-    from tts_compress.quantize.qat.compress import Workplace, compress_trained
-
-    texts = write_texts(_TEXTS)
-
-    def start(**workplace: Any) -> ParlerModel:
-        made = compress_trained(
-            wide,
-            "int4-weight-only",
-            calibration=texts,
-            options=few_updates,
-            workplace=Workplace(**workplace),
-        )
-        assert isinstance(made, ParlerModel)
-        return made
-
-    return start
+def train(wide: ParlerModel, train_on: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
+    """Return what trains the model, in four bits by default."""
+    return train_on(wide, _TEXTS)
 
 
 @pytest.fixture(scope="module")
-def small(train: Callable[..., ParlerModel]) -> ParlerModel:
+def small(train: Callable[..., Any]) -> Any:
     """Return the model in four bits, trained without a stop."""
     return train()
 
@@ -114,16 +97,6 @@ def test_deployed_components_answer_as_their_students_do(
 
 
 def test_stopped_it_goes_on_with_the_same_bytes(
-    small: ParlerModel,
-    train: Callable[..., ParlerModel],
-    listener: Any,
-    stopped: Any,
-    tmp_path: Path,
+    small: ParlerModel, train: Callable[..., Any], resume: Callable[..., list[str]]
 ) -> None:
-    folder = tmp_path / "training"
-    with pytest.raises(stopped):
-        train(folder=folder, progress=listener(("train decoder", 13)))
-    resumed = train(folder=folder).save(tmp_path / "resumed")
-    whole = small.save(tmp_path / "whole")
-    for path in whole.iterdir():
-        assert (resumed / path.name).read_bytes() == path.read_bytes(), path.name
+    resume(train, small, ("train decoder", 13))

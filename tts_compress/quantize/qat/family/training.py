@@ -65,8 +65,8 @@ def train_family(
         workplace: Where the components' trainings are kept, each in a folder of its own.
 
     Raises:
-        QuantizationError: The model is compressed already, nothing that it is rounded in learns,
-            or a training broke down.
+        QuantizationError: The model is compressed already, the recipe rounds no component that
+            learns, or a training broke down.
         RecipeError: There is no such calibration set, or it has one text only.
         ModelError: The model cannot speak, or a component answers otherwise to the same call.
         ArtifactError: A folder holds a checkpoint of another training.
