@@ -15,6 +15,8 @@ REPORT ?= $(OUT)-report
 
 INSTALL := -m pip --disable-pip-version-check install --quiet
 PIP := $(VENV)/bin/python $(INSTALL) -c constraints.txt
+# A process for each core, each with one thread.
+PYTEST = OMP_NUM_THREADS=1 $(1)/bin/pytest --numprocesses auto --maxprocesses 8
 # Systems whose packages do not go together have an environment each.
 F5             := $(VENV)-f5
 PARLER         := $(VENV)-parler
@@ -70,22 +72,22 @@ check: $(VENV)/.developer  ## lint, formatting, types
 	$(VENV)/bin/mypy
 
 test: $(VENV)/.developer  ## the fast tests
-	OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --maxprocesses 8 -m "not slow"
+	$(call PYTEST,$(VENV)) -m "not slow"
 
 test-slow: $(VENV)/.developer  ## the tests that take minutes
-	$(VENV)/bin/pytest -m slow
+	$(call PYTEST,$(VENV)) -m slow
 
 test-f5: $(F5)/.user  ## the tests of F5-TTS, in its own environment
-	$(F5)/bin/python -m pytest tests/families/f5 tests/export tests/layers tests/models/stand_ins
+	$(call PYTEST,$(F5)) tests/families/f5 tests/export tests/layers tests/models/stand_ins
 
 test-parler: $(PARLER)/.user  ## the tests of Parler-TTS, in its own environment
-	$(PARLER)/bin/python -m pytest tests/families/parler tests/export
+	$(call PYTEST,$(PARLER)) tests/families/parler tests/export
 
 test-gpt-sovits: $(GPT_SOVITS)/.user  ## the tests of GPT-SoVITS (TTS_COMPRESS_GPT_SOVITS=DIR)
-	$(GPT_SOVITS)/bin/python -m pytest tests/families/gpt_sovits tests/models/gpt_sovits
+	$(call PYTEST,$(GPT_SOVITS)) tests/families/gpt_sovits tests/models/gpt_sovits
 
 test-naturalspeech2: $(NATURALSPEECH2)/.user  ## the tests of NaturalSpeech2 (TTS_COMPRESS_AMPHION=DIR)
-	$(NATURALSPEECH2)/bin/python -m pytest tests/families/naturalspeech2 tests/models/naturalspeech2
+	$(call PYTEST,$(NATURALSPEECH2)) tests/families/naturalspeech2 tests/models/naturalspeech2
 
 bench: $(VENV)/.developer  ## time FP32, stock quantization, every scheme into out/bench (BENCH=--quick)
 	$(VENV)/bin/python -m benchmarks --output out/bench $(BENCH)
@@ -126,7 +128,7 @@ $(F5)/.user: pyproject.toml constraints-f5.txt
 	test -x $(F5)/bin/python || $(PYTHON) -m venv $(F5)
 	$(F5)/bin/python $(INSTALL) --upgrade pip
 	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt torch
-	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt -e '.[f5,qat,evaluate]' hypothesis pytest
+	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt -e '.[f5,qat,evaluate]' hypothesis pytest pytest-xdist
 	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt --no-deps f5-tts vocos encodec
 	touch $@
 
@@ -134,7 +136,7 @@ $(PARLER)/.user: pyproject.toml constraints-parler.txt
 	test -x $(PARLER)/bin/python || $(PYTHON) -m venv $(PARLER)
 	$(PARLER)/bin/python $(INSTALL) --upgrade pip
 	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt torch
-	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt -e '.[parler,qat,evaluate]' hypothesis pytest
+	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt -e '.[parler,qat,evaluate]' hypothesis pytest pytest-xdist
 	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt --no-deps \
 		parler-tts descript-audio-codec-unofficial
 	touch $@
@@ -144,7 +146,7 @@ $(GPT_SOVITS)/.user: pyproject.toml constraints-gpt-sovits.txt
 	$(GPT_SOVITS)/bin/python $(INSTALL) --upgrade pip
 	$(GPT_SOVITS)/bin/python $(INSTALL) -c constraints-gpt-sovits.txt torch
 	$(GPT_SOVITS)/bin/python $(INSTALL) -c constraints-gpt-sovits.txt \
-		-e '.[gpt-sovits,qat,evaluate]' hypothesis pytest
+		-e '.[gpt-sovits,qat,evaluate]' hypothesis pytest pytest-xdist
 	touch $@
 
 $(NATURALSPEECH2)/.user: pyproject.toml constraints-naturalspeech2.txt
@@ -152,6 +154,6 @@ $(NATURALSPEECH2)/.user: pyproject.toml constraints-naturalspeech2.txt
 	$(NATURALSPEECH2)/bin/python $(INSTALL) --upgrade pip
 	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt torch
 	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt \
-		-e '.[naturalspeech2,qat,evaluate]' hypothesis pytest
+		-e '.[naturalspeech2,qat,evaluate]' hypothesis pytest pytest-xdist
 	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt --no-deps encodec
 	touch $@
