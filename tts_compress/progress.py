@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Narrated", "Progress", "Silent"]
+__all__ = ["Narrated", "Progress", "Silent", "remark", "say"]
 
 
 class Progress(Protocol):
@@ -23,6 +23,18 @@ class Narrated(Progress, Protocol):
 
     def say(self, line: str) -> None:
         """Note something that stays worth knowing."""
+
+
+def say(progress: Progress, line: str) -> None:
+    """Tell a line to who listens to words."""
+    if isinstance(progress, Narrated):
+        progress.say(line)
+
+
+def remark(progress: Progress, stage: str, text: str) -> None:
+    """Tell what there is to say of a stage to who listens to words."""
+    if isinstance(progress, Narrated):
+        progress.remark(stage, text)
 
 
 class Silent:

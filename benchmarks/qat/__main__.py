@@ -103,7 +103,10 @@ def _time_ratio(vocoders: dict[str, Vocoder], contestant: Contestant, mel: Any) 
 def _command(options: argparse.Namespace) -> str:
     given = {"contestants": " ".join(options.contestants), "steps": options.steps}
     given |= {"batch-size": options.batch_size, "clips": options.clips, "threads": options.threads}
-    return "python -m benchmarks.qat " + " ".join(f"--{k} {v}" for k, v in given.items())
+    words = [f"--{name} {value}" for name, value in given.items()]
+    if not options.learned_ranges:
+        words.append("--no-learned-ranges")
+    return " ".join(["python -m benchmarks.qat", *words])
 
 
 def _training(options: argparse.Namespace, rate: float) -> TrainingOptions:
@@ -114,6 +117,7 @@ def _training(options: argparse.Namespace, rate: float) -> TrainingOptions:
         held_out=16,
         held_out_every=max(options.steps // 8, 1),
         threads=options.threads,
+        learned_ranges=options.learned_ranges,
     )
 
 
@@ -127,6 +131,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=400, help="(%(default)s)")
     parser.add_argument("--batch-size", type=int, default=4, help="(%(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="(%(default)s)")
+    parser.add_argument(
+        "--learned-ranges",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether ranges of activations learn, too (%(default)s)",
+    )
     parser.add_argument("--output", type=Path, default=Path("out/bench-qat"), metavar="DIR")
     parser.add_argument(
         "--report",

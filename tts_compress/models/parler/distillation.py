@@ -22,7 +22,7 @@ def find_objectives(root: nn.Module) -> tuple[Objective, ...]:
         root: The official object.
     """
     known = dict(root.named_modules())
-    codec = next(name for name in _CODECS if name in known)
+    codec = next((name for name in _CODECS if name in known), _CODECS[0])
     return (
         Objective(
             component="text_encoder",

@@ -157,8 +157,8 @@ class _RoundToRange(torch.autograd.Function):
 def _rounded(values: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return values on the grid, and its ends.
 
-    The very numbers of `torch.fake_quantize_per_tensor_affine`, in an eighth of its time on a
-    processor: that is not vectorized.
+    The very numbers of `torch.fake_quantize_per_tensor_affine`, whose loop is not vectorized on
+    processors.
     """
     scale, zero = affine_codes(low, high)
     first, last = -int(zero), _LEVELS - int(zero)

@@ -10,10 +10,10 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from tts_compress.errors import ModelError, QuantizationError, RecipeError
+from tts_compress.progress import say
 from tts_compress.quantize.qat.fake_quantize import FakeQuantize
 from tts_compress.quantize.qat.family.asking import name_of
 from tts_compress.quantize.qat.family.recording import record_objectives
-from tts_compress.quantize.qat.family.told import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

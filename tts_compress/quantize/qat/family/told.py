@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tts_compress.progress import Narrated
+from tts_compress.progress import remark, say
 
 if TYPE_CHECKING:
     from tts_compress.progress import Progress
 
-__all__ = ["ToldOf", "say"]
+__all__ = ["ToldOf"]
 
 
 class ToldOf:
@@ -30,8 +30,7 @@ class ToldOf:
 
     def remark(self, stage: str, text: str) -> None:
         """Note what there is to say of a stage at the moment."""
-        if isinstance(self._progress, Narrated):
-            self._progress.remark(self._stage(stage), text)
+        remark(self._progress, self._stage(stage), text)
 
     def say(self, line: str) -> None:
         """Note something that stays worth knowing."""
@@ -39,9 +38,3 @@ class ToldOf:
 
     def _stage(self, stage: str) -> str:
         return f"{stage} {self._component}"
-
-
-def say(progress: Progress, line: str) -> None:
-    """Tell a line to who listens to words."""
-    if isinstance(progress, Narrated):
-        progress.say(line)

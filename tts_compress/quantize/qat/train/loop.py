@@ -9,7 +9,7 @@ import torch
 
 from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.progress import Narrated
+from tts_compress.progress import remark, say
 from tts_compress.quantize.qat.fake_quantize import (
     ActivationFakeQuantize,
     FakeQuantize,
@@ -125,7 +125,7 @@ class _Training:
             standing = snapshot.standing
             self._log = RunLog(folder, standing.step)
             self._log.add("resume", step=standing.step, **self._circumstances(effect))
-            self._tell(f"going on after {standing.step} updates")
+            say(self._progress, f"going on after {standing.step} updates")
         try:
             while not self._is_over(standing):
                 standing = self._advance(standing)
@@ -162,7 +162,7 @@ class _Training:
         if self._learner.part < part:
             smaller = self._learner.part
             self._log.add("memory", step=standing.step, examples_at_once=smaller)
-            self._tell(f"out of memory: going on with {smaller} examples at a time")
+            say(self._progress, f"out of memory: going on with {smaller} examples at a time")
         if not update.is_finite:
             return self._recover(standing, f"loss {_listed(update.terms)}, gradients {update.norm}")
         standing = replace(standing, step=standing.step + 1)
@@ -170,7 +170,11 @@ class _Training:
         load = device_load(self._learner.accelerator.device)
         self._log.add("update", step=standing.step, **figures, **update.terms, **load)
         self._progress.advance(_STAGE, standing.step, self._options.steps)
-        self._remark(f"loss {update.loss:.4g}, best {sum(standing.best.values()):.4g}")
+        remark(
+            self._progress,
+            _STAGE,
+            f"loss {update.loss:.4g}, best {sum(standing.best.values()):.4g}",
+        )
         is_last = standing.step == self._options.steps
         if is_last or standing.step % self._options.held_out_every == 0:
             terms = self._judge(standing)
@@ -186,9 +190,10 @@ class _Training:
             terms = self._learner.terms(self._judged)
         self._log.add("held-out", step=standing.step, **_summed(terms))
         before = sum(standing.before.values())
-        self._tell(
+        say(
+            self._progress,
             f"update {standing.step} of {self._options.steps}: loss on held-out examples "
-            f"{sum(terms.values()):.4g}, {before:.4g} before the first"
+            f"{sum(terms.values()):.4g}, {before:.4g} before the first",
         )
         return terms
 
@@ -217,7 +222,7 @@ class _Training:
             rate_factor=snapshot.standing.rate_factor / 2,
         )
         self._log.add("recovery", at=standing.step + 1, back_to=changed.step, problem=problem)
-        self._tell(f"{problem}: back to update {changed.step} with half the learning rate")
+        say(self._progress, f"{problem}: back to update {changed.step} with half the learning rate")
         self._keep(changed)
         return changed
 
@@ -237,7 +242,7 @@ class _Training:
             )
             if self._options.without_gain == "fail":
                 raise QuantizationError(f"{problem}; give more steps or a lower learning rate")
-            self._tell(f"{problem}, which is kept")
+            say(self._progress, f"{problem}, which is kept")
         record = TrainingRecord(
             steps=standing.best_step,
             seed=self._options.seed,
@@ -263,14 +268,6 @@ class _Training:
             "mixed_precision": str(accelerator.mixed_precision),
             "matmul_precision": effect,
         }
-
-    def _tell(self, line: str) -> None:
-        if isinstance(self._progress, Narrated):
-            self._progress.say(line)
-
-    def _remark(self, text: str) -> None:
-        if isinstance(self._progress, Narrated):
-            self._progress.remark(_STAGE, text)
 
 
 def _refuse_idle(task: Task) -> None:
