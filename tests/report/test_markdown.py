@@ -88,7 +88,7 @@ def test_the_utterances_that_lost_most_come_first_and_the_others_not_at_all(
 
 
 def test_cautions_are_quoted_on_top(altered: Altered) -> None:
-    markdown = render_markdown(altered({"latency.p50_ratio": 0.5}))
+    markdown = render_markdown(altered({"latency.ratio": 0.5, "latency.interval": (0.4, 0.6)}))
     assert "\n> The compressed model is slower than the reference on this machine.\n" in markdown
 
 

@@ -44,8 +44,8 @@ def test_costs_are_named_with_both_values(evaluation: Evaluation) -> None:
     _, _, cost = drawn(evaluation)
     for text in (
         "Size: 16.3 MB of 63.2 MB",
-        "Latency p50: 66.9 ms of 208 ms",
-        "Latency p95: 117 ms of 351 ms",
+        "Latency, mean: 65.1 ms of 202 ms",
+        "Latency, p95: 117 ms of 351 ms",
         "Peak memory: 263.0 MB of 412.0 MB",
         "Load time: 702 ms of 640 ms",
     ):

@@ -66,6 +66,28 @@ def test_a_ratio_says_which_way_is_up(ratio: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("ratio", "interval", "text"),
+    [
+        (1.6, (1.5149, 1.7), "1.51 \u2026 1.70"),
+        (1.06, (0.94, 1.2), "0.94 \u2026 1.20"),
+        # "2.0 times slower" is 1.6 to 2.5 times slower.
+        (0.5, (0.4, 0.625), "1.60 \u2026 2.50"),
+        (12.0, (9.0, 15.96), "9.0 \u2026 16.0"),
+        (200.0, (150.4, 260.0), "150 \u2026 260"),
+        (1.6, None, wording.MISSING),
+        (None, (1.0, 2.0), wording.MISSING),
+        (math.nan, (1.0, 2.0), wording.MISSING),
+        (1.6, (math.nan, 2.0), wording.MISSING),
+        (0.5, (0.0, 2.0), wording.MISSING),
+    ],
+)
+def test_the_interval_of_a_ratio_is_that_of_the_number_in_words(
+    ratio: float | None, interval: tuple[float, float] | None, text: str
+) -> None:
+    assert wording.times_interval(ratio, interval) == text
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [(0.004, "0.00 ms"), (9.99, "9.99 ms"), (66.9, "66.9 ms"), (208.4, "208 ms"), (1500, "1.50 s")],
 )

@@ -1,8 +1,9 @@
-"""The interval of a difference of two corpus-level rates, by paired bootstrap.
+"""Intervals by paired bootstrap: of a difference of two corpus-level rates, of a ratio of times.
 
 Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation",
-ICASSP 2004. What is resampled is the text, with all its seeds: renderings of one text share its
-difficulty, and treating them as independent would make the interval too narrow.
+ICASSP 2004. What is resampled of words is the text, with all its seeds: renderings of one text
+share its difficulty, and treating them as independent would make the interval too narrow. Of times
+it is the pair of runs that took turns: what disturbs the machine disturbs both.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from tts_compress.evaluate.rates import Edits
 
-__all__ = ["RESAMPLES", "compare_rates", "paired_interval"]
+__all__ = ["RESAMPLES", "compare_rates", "compare_times", "paired_interval"]
 
 RESAMPLES = 10_000
 
@@ -56,14 +57,39 @@ def compare_rates(
     )
 
 
+def compare_times(
+    reference: npt.NDArray[np.float64], candidate: npt.NDArray[np.float64]
+) -> tuple[float, tuple[float, float] | None]:
+    """Return the geometric mean of the ratios reference over candidate, and its interval.
+
+    It is also the ratio of the two geometric means. Every run counts alike, however long it takes.
+
+    Args:
+        reference: Seconds of each run, positive, any shape.
+        candidate: Of the runs that took turns with those, same shape.
+
+    Returns:
+        The ratio, and its 95 % interval over resampled pairs of runs; None for a single pair,
+        which tells nothing of how far runs spread.
+    """
+    logarithms = np.log(reference / candidate).ravel()
+    pairs = len(logarithms)
+    # The same arithmetic as for the resamples: no last digit puts it outside its interval.
+    ratio = float(np.exp(logarithms.sum() / pairs))
+    if pairs == 1:
+        return ratio, None
+    low, high = np.exp(paired_interval(logarithms, np.ones(pairs, np.int64)))
+    return ratio, (float(low), float(high))
+
+
 def paired_interval(
-    differences: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64]
+    differences: npt.NDArray[np.int64] | npt.NDArray[np.float64], tokens: npt.NDArray[np.int64]
 ) -> tuple[float, float]:
     """Return the 95 % percentile interval of sum(differences) / sum(tokens) over resampled blocks.
 
     Args:
-        differences: Candidate errors minus reference errors of each block, shape `[B]`.
-        tokens: Transcript tokens of each block, shape `[B]`, positive.
+        differences: Candidate minus reference of each block, such as errors, shape `[B]`.
+        tokens: What each block is counted in, such as transcript tokens, shape `[B]`, positive.
     """
     blocks = len(tokens)
     random = np.random.default_rng(_SEED)

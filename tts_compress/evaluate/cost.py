@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tts_compress.errors import EvaluationError
+from tts_compress.evaluate.bootstrap import compare_times
 from tts_compress.report.evaluation import (
     Latency,
     LatencyComparison,
@@ -143,9 +144,12 @@ def speed_ratio(slow: Timings, fast: Timings) -> float:
 def compare_timings(timings: Sequence[Timings], options: EvaluationOptions) -> LatencyComparison:
     """Return the latencies of reference and candidate."""
     reference, candidate = (timing.spent for timing in timings)
+    ratio, interval = compare_times(reference, candidate)
     return LatencyComparison(
         reference=_latency(reference),
         candidate=_latency(candidate),
+        ratio=ratio,
+        interval=interval,
         p50_ratio=speed_ratio(*timings),
         threads=options.threads,
         texts=len(reference),
@@ -155,6 +159,7 @@ def compare_timings(timings: Sequence[Timings], options: EvaluationOptions) -> L
 
 def _latency(spent: npt.NDArray[np.float64]) -> Latency:
     return Latency(
+        mean_ms=float(np.exp(np.log(spent).mean())) * 1e3,
         p50_ms=float(np.median(spent)) * 1e3,
         p95_ms=float(np.quantile(spent, 0.95)) * 1e3,
         min_ms=float(spent.min(axis=1).mean()) * 1e3,

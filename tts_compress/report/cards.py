@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tts_compress.report import judgement, wording
+from tts_compress.report.speed import speed_of
 
 if TYPE_CHECKING:
     from tts_compress.report.evaluation import Evaluation
@@ -51,17 +52,18 @@ def _size(evaluation: Evaluation) -> Card:
 
 
 def _speed(evaluation: Evaluation) -> Card:
-    latency, factor = evaluation.latency, evaluation.rtf.candidate.p50
-    before = wording.milliseconds(latency.reference.p50_ms)
-    after = wording.milliseconds(latency.candidate.p50_ms)
+    speed, factor = speed_of(evaluation.latency), evaluation.rtf.candidate.p50
+    before = wording.milliseconds(speed.reference_ms)
+    after = wording.milliseconds(speed.candidate_ms)
+    times = f"{before} to {after}, {speed.average}"
     pace = "faster" if factor < 1 else "not faster"
     said = f"real-time factor {wording.real_time_factor(factor)}, {pace} than speech"
     return Card(
         title="Speed",
-        value=wording.times(latency.p50_ratio, "faster", "slower"),
-        detail=f"{before} to {after}, median",
+        value=speed.words,
+        detail=f"{times}; {speed.interval_words}" if speed.interval_words else times,
         judgement=said if wording.is_finite(factor) else "real-time factor not measured",
-        trend=judgement.ratio_trend(latency.p50_ratio),
+        trend=judgement.speed_trend(speed),
     )
 
 

@@ -124,6 +124,9 @@ class Size(Record):
 class Latency(Record):
     """Synthesis time of one text in the system's own runtime, after warm-up, milliseconds."""
 
+    mean_ms: float | None = None
+    """Geometric mean of all runs; None in reports of before it was measured."""
+
     p50_ms: float
     p95_ms: float
     min_ms: float
@@ -135,8 +138,17 @@ class LatencyComparison(Record):
 
     reference: Latency
     candidate: Latency
+    ratio: float | None = None
+    """`reference.mean_ms` over `candidate.mean_ms`: above 1 the candidate is faster. None in
+    reports of before it was measured."""
+
+    interval: tuple[float, float] | None = None
+    """95 % bootstrap interval of `ratio`, resampling the pairs of runs that took turns. None for a
+    single pair, and in reports of before it was measured."""
+
     p50_ratio: float
-    """Reference over candidate, median over texts of the ratio of each text's median run."""
+    """Reference over candidate, median over texts of the ratio of each text's median run. Another
+    statistic than `p50_ms` over `p50_ms`; reports show it only where there is no `ratio`."""
 
     threads: int
     texts: int

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tts_compress.models.base import UNLIKE_UPSTREAM
 from tts_compress.report import wording
+from tts_compress.report.speed import speed_of
 
 if TYPE_CHECKING:
     from tts_compress.report.evaluation import ErrorRate, Evaluation, Health
+    from tts_compress.report.speed import Speed
 
 __all__ = [
+    "MISHEARD_AT_MOST",
     "Trend",
     "broken",
     "broken_in_words",
@@ -19,10 +23,15 @@ __all__ = [
     "rate_judgement",
     "rate_trend",
     "ratio_trend",
+    "speed_trend",
     "verdict",
 ]
 
 Trend: TypeAlias = Literal["better", "worse", "same", "unknown"]
+
+MISHEARD_AT_MOST = 0.5
+"""Word error rate of a reference that is understood. Above it more is misheard than heard:
+insertions and guesses dominate, and a difference says nothing."""
 
 
 def rate_trend(rate: ErrorRate) -> Trend:
@@ -42,6 +51,17 @@ def ratio_trend(ratio: float | None) -> Trend:
     if ratio > 1:
         return "better"
     return "worse" if ratio < 1 else "same"
+
+
+def speed_trend(speed: Speed) -> Trend:
+    """Return the direction of a speed: where its interval is known, only if it excludes 1."""
+    interval = speed.interval or (math.nan, math.nan)
+    if not all(wording.is_finite(value) for value in (speed.ratio, *interval)):
+        return ratio_trend(speed.ratio)
+    low, high = interval
+    if low > 1:
+        return "better"
+    return "worse" if high < 1 else "same"
 
 
 def rate_judgement(rate: ErrorRate) -> str:
@@ -109,7 +129,7 @@ def cautions(evaluation: Evaluation) -> tuple[str, ...]:
             found.append(f"Broken utterances of the {name}: {broken_in_words(health)}.")
     found.extend(_cautions_about_settings(evaluation))
     found.extend(_cautions_about_words(evaluation))
-    if evaluation.latency.p50_ratio < 1:
+    if speed_trend(speed_of(evaluation.latency)) == "worse":
         found.append("The compressed model is slower than the reference on this machine.")
     if evaluation.size.ratio < 1:
         found.append("The compressed model is larger than the reference.")
@@ -134,7 +154,7 @@ def _cautions_about_settings(evaluation: Evaluation) -> list[str]:
 def _cautions_about_words(evaluation: Evaluation) -> list[str]:
     wer, listener = evaluation.wer, evaluation.floors.recognizer
     found = []
-    if wer.reference > 0.5:  # more misheard than heard: insertions and guesses dominate
+    if wer.reference > MISHEARD_AT_MOST:
         found.append(
             f"The recognizer mishears {wording.percent(wer.reference)} of the reference's words; "
             "behind that, a difference between the models is hard to see."
@@ -149,10 +169,12 @@ def _cautions_about_words(evaluation: Evaluation) -> list[str]:
 
 def _cost(evaluation: Evaluation) -> str:
     size = wording.times(evaluation.size.ratio, "smaller", "larger")
-    speed = wording.times(evaluation.latency.p50_ratio, "faster", "slower")
-    known = {"no change": "of unchanged {}", wording.MISSING: "of unknown {}"}
-    parts = (
-        known[size].format("size") if size in known else size,
-        known[speed].format("speed") if speed in known else speed,
-    )
-    return " and ".join(parts)
+    known = {"no change": "of unchanged size", wording.MISSING: "of unknown size"}
+    return f"{known.get(size, size)} and {_speed(speed_of(evaluation.latency))}"
+
+
+def _speed(speed: Speed) -> str:
+    if speed.interval_words and speed_trend(speed) == "same":
+        return f"as fast, as far as these runs can show ({speed.words}, {speed.interval_words})"
+    known = {"no change": "of unchanged speed", wording.MISSING: "of unknown speed"}
+    return known.get(speed.words, speed.change)

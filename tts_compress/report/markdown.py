@@ -30,6 +30,9 @@ _HOW_TO_READ = """\
   narrow it.
 - **Floors**: what the same comparison finds where nothing was compressed. A change below them is
   noise.
+- **Latency, mean**: the geometric mean of all timed runs, which take turns. The change is the ratio
+  of the two means, and the interval holds 95 % of what resampling the pairs of runs gives. With one
+  inside it, the runs show no difference.
 - **Real-time factor**: synthesis seconds per second of audio; below 1 is faster than speech.
 - **Log-mel distance**: how far the audio is from the reference's with the same noise; 0 dB is the
   same sound. Sharpest where the timing is the same: there every frame had the same noise.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tts_compress.report import judgement, wording
 from tts_compress.report.row import Row
+from tts_compress.report.speed import speed_of
 from tts_compress.report.torch_rows import runtime_rows, teacher_forced_rows
 
 if TYPE_CHECKING:
@@ -37,25 +38,29 @@ def _cost_rows(evaluation: Evaluation) -> list[Row]:
     size, latency = evaluation.size, evaluation.latency
     rtf, memory, load = evaluation.rtf, evaluation.memory, evaluation.load
     sizes = (size.reference_bytes, size.candidate_bytes)
-    medians = (latency.reference.p50_ms, latency.candidate.p50_ms)
     tails = (latency.reference.p95_ms, latency.candidate.p95_ms)
     factors = (rtf.reference.p50, rtf.candidate.p50)
     peaks = (memory.reference.peak_bytes, memory.candidate.peak_bytes)
     opening = (load.reference.open_ms, load.candidate.open_ms)
     return [
         _ratio_row("Size on disk", sizes, wording.bytes_of, ("smaller", "larger"), size.ratio),
-        _ratio_row(
-            "Latency, median",
-            medians,
-            wording.milliseconds,
-            ("faster", "slower"),
-            latency.p50_ratio,  # of paired texts, not of the two medians
-        ),
+        _speed_row(evaluation),
         _ratio_row("Latency, p95", tails, wording.milliseconds, ("faster", "slower")),
         _ratio_row("Real-time factor", factors, wording.real_time_factor, ("faster", "slower")),
         _ratio_row("Peak memory", peaks, wording.bytes_of, ("less", "more")),
         _ratio_row("Load time", opening, wording.milliseconds, ("faster", "slower")),
     ]
+
+
+def _speed_row(evaluation: Evaluation) -> Row:
+    speed = speed_of(evaluation.latency)
+    return Row(
+        label=f"Latency, {speed.average}",
+        reference=wording.milliseconds(speed.reference_ms),
+        candidate=wording.milliseconds(speed.candidate_ms),
+        change=speed.change,
+        trend=judgement.speed_trend(speed),
+    )
 
 
 def _ratio_row(

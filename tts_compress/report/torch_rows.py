@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tts_compress.report import judgement, wording
 from tts_compress.report.row import Row
+from tts_compress.report.speed import speed_of
 
 if TYPE_CHECKING:
     from tts_compress.report.evaluation import Evaluation, RuntimeVariant
@@ -51,8 +52,8 @@ def _count(number: int, thing: str) -> str:
 
 def _runtime(variant: RuntimeVariant) -> list[Row]:
     name = _NAMES.get(variant.name, variant.name)
-    latency, speed = variant.latency, variant.speed
-    if latency is None or speed is None:
+    latency, own = variant.latency, variant.speed
+    if latency is None or own is None:
         reason = wording.one_line(variant.failure or "not measured", 160)
         return [
             Row(
@@ -63,18 +64,19 @@ def _runtime(variant: RuntimeVariant) -> list[Row]:
                 trend="unknown",
             )
         ]
+    speed = speed_of(latency)
     return [
         Row(
             label=f"Latency, {name}",
-            reference=wording.milliseconds(latency.reference.p50_ms),
-            candidate=wording.milliseconds(latency.candidate.p50_ms),
-            change=wording.times(latency.p50_ratio, "faster", "slower"),
-            trend=judgement.ratio_trend(latency.p50_ratio),
+            reference=wording.milliseconds(speed.reference_ms),
+            candidate=wording.milliseconds(speed.candidate_ms),
+            change=speed.change,
+            trend=judgement.speed_trend(speed),
         ),
         Row(
             label=f"Speed, {name}",
-            reference=wording.times(speed.reference, "faster", "slower"),
-            candidate=wording.times(speed.candidate, "faster", "slower"),
+            reference=wording.times(own.reference, "faster", "slower"),
+            candidate=wording.times(own.candidate, "faster", "slower"),
             change="each against its own default runtime",
             trend="unknown",
         ),

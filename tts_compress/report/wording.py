@@ -24,6 +24,7 @@ __all__ = [
     "real_time_factor",
     "signed",
     "times",
+    "times_interval",
 ]
 
 MISSING = "n/a"
@@ -117,6 +118,25 @@ def times(ratio: float | None, above: str, below: str) -> str:
         return "no change"
     digits = 2 if factor < 1.095 else 1 if factor < 99.5 else 0
     return f"{factor:.{digits}f}\N{MULTIPLICATION SIGN} {word}"
+
+
+def times_interval(ratio: float | None, low_high: tuple[float, float] | None) -> str:
+    """Return the interval of the number that `times` writes, without words.
+
+    Args:
+        ratio: Reference over candidate; below 1 `times` writes its inverse, and so does this.
+        low_high: The ratio's interval. An end below 1 in what is written points the other way:
+            `1.2 times slower` from 0.97 to 1.4 may also be faster.
+    """
+    if low_high is None or not is_finite(ratio):
+        return MISSING
+    low, high = low_high
+    if not (is_finite(low) and is_finite(high)) or low <= 0:
+        return MISSING
+    if ratio < 1:
+        low, high = 1 / high, 1 / low
+    digits = 2 if high < 9.995 else 1 if high < 99.5 else 0
+    return f"{low:.{digits}f} \N{HORIZONTAL ELLIPSIS} {high:.{digits}f}"
 
 
 def plain(text: str) -> str:
