@@ -11,7 +11,9 @@ from pydantic import Field, model_validator
 
 from tts_compress.config import Config, ConfigFile, read_config
 from tts_compress.paths import data_file
+from tts_compress.report import wording
 from tts_compress.report.evaluation import Evaluation
+from tts_compress.report.judgement import MISHEARD_AT_MOST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +51,12 @@ class Gate(Config):
         base = _number(document, self.baseline)
         return found / base if base else None
 
+    @property
+    def judges_words(self) -> bool:
+        """Whether it looks at what the recognizer understood."""
+        paths = (self.metric, self.baseline or "")
+        return any(path.split(".")[0] in {"wer", "cer"} for path in paths)
+
     def passes(self, value: float | None) -> bool:
         """Return whether a value is within the limit; None never is."""
         if value is None:
@@ -75,6 +83,8 @@ class GateResult:
     """Not rounded; None where the metric is missing, null or not finite."""
 
     passed: bool
+    reason: str | None = None
+    """Why it failed whatever the value is; None where the value decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +105,12 @@ class Verdict:
 def check(document: Evaluation | Mapping[str, Any], gates: Gates) -> Verdict:
     """Judge an evaluation, or a `report.json` that was read.
 
-    The gates are gone through, not the document: what is missing from it fails.
+    The gates are gone through, not the document: what is missing from it fails. Gates on words fail
+    where the reference itself is not understood, whatever the candidate's words are.
     """
     found = document.model_dump(mode="json") if isinstance(document, Evaluation) else document
-    values = [(gate, gate.value(found)) for gate in gates.gate]
-    rows = (GateResult(gate=g, value=value, passed=g.passes(value)) for g, value in values)
+    unheard = _not_understood(found)
+    rows = (_judge(gate, found, unheard if gate.judges_words else None) for gate in gates.gate)
     return Verdict(name=gates.name, rows=tuple(rows))
 
 
@@ -110,6 +121,26 @@ def read_gates(name: str | Path) -> Gates:
         RecipeError: There are none of that name, or the file is malformed.
     """
     return read_config(data_file("eval/gates", str(name)), Gates)
+
+
+def _judge(gate: Gate, document: Mapping[str, Any], reason: str | None) -> GateResult:
+    """Return the result of one gate; with a reason it fails."""
+    value = gate.value(document)
+    passed = reason is None and gate.passes(value)
+    return GateResult(gate=gate, value=value, passed=passed, reason=reason)
+
+
+def _not_understood(document: Mapping[str, Any]) -> str | None:
+    """Return why a report says nothing about words; None where the reference is understood."""
+    share = _number(document, "wer.reference")
+    if share is None:
+        return "nothing was judged: the report lacks the word error rate of the reference"
+    if share <= MISHEARD_AT_MOST:
+        return None
+    return (
+        f"nothing was judged: the recognizer mishears {wording.percent(share)} of the reference's "
+        f"own words, more than {wording.percent(MISHEARD_AT_MOST)}"
+    )
 
 
 def _number(document: Mapping[str, Any], path: str) -> float | None:
