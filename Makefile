@@ -53,8 +53,8 @@ quantize: $(SETUP)  ## compress MODEL by SCHEME into OUT, evaluate it, write the
 evaluate: $(SETUP)  ## compare OUT with MODEL on SUITE, write REPORT
 	$(RUN) evaluate $(MODEL) $(OUT) --suite $(SUITE) $(CLONE) --output $(REPORT) --force
 
-gate: $(SETUP)  ## pass or fail REPORT by GATES
-	$(RUN) gate $(REPORT) --gates $(GATES)
+gate: $(SETUP)  ## pass or fail REPORT by GATES (GATES="default cost")
+	$(RUN) gate $(REPORT) $(GATES:%=--gates %)
 
 qat: $(if $(filter $(VENV),$(HOME_OF)),$(VENV)/.developer,$(SETUP))  ## compress MODEL by training it without data, evaluate it (QAT="--steps 200")
 	$(RUN) qat $(MODEL) $(QAT) $(CLONE) --output out/$(NAME)-int8-qat --force
