@@ -5,7 +5,6 @@ MODEL  ?= demo
 SCHEME ?= int8
 SUITE  ?= en-quick
 GATES  ?= default
-TARGET ?= host
 FORMAT ?=
 # Your clone, for a system that runs from one.
 CHECKOUT ?=
@@ -37,7 +36,7 @@ SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-f5 test-parler \
-	test-gpt-sovits test-naturalspeech2 qat bench bench-torch bench-gpu bench-qat kernels clean
+	test-gpt-sovits test-naturalspeech2 qat bench bench-torch bench-gpu bench-qat clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -45,7 +44,7 @@ help:  ## list the targets
 install: $(VENV)/.developer  ## set up the virtual environment for development
 
 quantize: $(SETUP)  ## compress MODEL by SCHEME into OUT, evaluate it, write the report
-	$(RUN) quantize $(MODEL) --scheme $(SCHEME) --target $(TARGET) $(if $(FORMAT),--format $(FORMAT)) \
+	$(RUN) quantize $(MODEL) --scheme $(SCHEME) $(if $(FORMAT),--format $(FORMAT)) \
 		$(CLONE) --output $(OUT) --force
 	$(RUN) evaluate $(MODEL) $(OUT) --suite $(SUITE) $(CLONE) --output $(REPORT) --force
 	@echo "artifact: $(OUT)"; echo "report:   $(REPORT)/report.html"
@@ -105,10 +104,6 @@ bench-gpu: $(F5)/.user $(PARLER)/.user  ## time FP32, 16 and 8 bits on an NVIDIA
 
 bench-qat: $(VENV)/.developer  ## train a vocoder in 8 and 4 bits into eval/reports (BENCH="--steps 100")
 	$(VENV)/bin/python -m benchmarks.qat $(BENCH)
-
-kernels: $(VENV)/.developer  ## time equivalent kernels on this processor into out/target.toml
-	mkdir -p out
-	$(VENV)/bin/python -m benchmarks.kernels --target $(TARGET) --output out/target.toml
 
 clean:  ## remove outputs and the virtual environment
 	rm -rf out build $(VENV) $(F5) $(PARLER) $(GPT_SOVITS) $(NATURALSPEECH2)

@@ -13,7 +13,6 @@ from tts_compress.families import FAMILIES
 from tts_compress.paths import data_names
 from tts_compress.recipe import find_recipe, read_calibration_set, schemes_of
 from tts_compress.schemes import SCHEMES
-from tts_compress.targets import find_target
 
 _SHARED_WORDS = 5
 
@@ -75,11 +74,6 @@ def test_suite_parses(name: str) -> None:
 @pytest.mark.parametrize("name", data_names("eval/gates"))
 def test_gates_parse(name: str) -> None:
     assert read_gates(name) is not None
-
-
-@pytest.mark.parametrize("name", data_names("calib/targets"))
-def test_target_parses_and_is_named_as_its_file(name: str) -> None:
-    assert find_target(name).name == name
 
 
 def test_promised_sizes_of_sets_and_suites() -> None:

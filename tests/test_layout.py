@@ -26,7 +26,7 @@ LAYERS = [
     "paths",
     "config",
     "environment",
-    "targets",
+    "numerics",
     "recipe",
     "artifact",
     "layers",

@@ -105,10 +105,6 @@ class Manifest:
     calibration: CalibrationRecord | None
     seed: int
     environment: dict[str, Any]
-    target: dict[str, Any] | None = None
-    """The processor it is made for, and with which of the equivalent kernels, by what figures;
-    None where nothing computes in integers."""
-
     training: TrainingRecord | None = None
     """How it learned; None where nothing was trained."""
 

@@ -11,7 +11,6 @@ from tts_compress.config import Card, Config, ConfigFile, describe_problems, rea
 from tts_compress.errors import RecipeError, SchemeError
 from tts_compress.paths import data_file, data_names
 from tts_compress.schemes import SCHEMES, find_scheme
-from tts_compress.targets import HOST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,9 +150,6 @@ class Recipe(ConfigFile):
     scheme: str
     summary: str
     format: Format = "qdq"
-    target: str = HOST
-    """The processor the artifact is made for: `host`, a shipped target, or a target's file."""
-
     real_sums: bool = False
     """Add up in FP32 what leaves the integers, and let convolutions that only such a sum reads
     answer in FP32: less noise, a little slower. A matter of `qoperator`; the portable form rounds

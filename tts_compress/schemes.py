@@ -24,7 +24,7 @@ class Scheme:
 SCHEMES = (
     Scheme(
         name="int8",
-        summary="the family's best INT8 recipe for the processor at hand",
+        summary="the family's best INT8 recipe",
     ),
     Scheme(
         name="int8-static",

@@ -109,7 +109,7 @@ def _compressed(network: Network, root: nn.Module, contestant: Contestant) -> nn
         warnings.simplefilter("ignore")  # the table says what was converted
         if runs_on_gpu(root, recipe):
             return convert_on_gpu(root, recipe, None, progress=Silent()).root
-        return convert(root, recipe, None, target=None, progress=Silent()).root
+        return convert(root, recipe, None, progress=Silent()).root
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from tts_compress.layers.structure import share
 from tts_compress.progress import Silent
 from tts_compress.quantize.torch.convert import Converted, convert
 from tts_compress.recipe import find_recipe
-from tts_compress.targets import find_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +28,7 @@ def make_scheme(network: Network, root: nn.Module, scheme: str) -> Converted:
     recipe = find_recipe(family or network.family, name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return convert(root, recipe, None, target=find_target(), progress=Silent())
+        return convert(root, recipe, None, progress=Silent())
 
 
 def make_peer(network: Network, root: nn.Module, name: str) -> Callable[[], torch.Tensor]:

@@ -12,7 +12,6 @@ from tts_compress.layers.base import Geometry
 from tts_compress.layers.build import build_layer, layer_state
 from tts_compress.quantize.qat.prepare import prepare_qat
 from tts_compress.recipe import find_recipe
-from tts_compress.targets import Choices
 
 if TYPE_CHECKING:
     from tts_compress.layers.base import CompressedLayer
@@ -54,7 +53,7 @@ _LEFT_OUT = {"training", "transposed", "scale_grad_by_freq", "sparse"}
 def _compressed(layer: nn.Module, kind: tuple[str, str]) -> CompressedLayer:
     chosen = Chosen(*kind)
     state = layer_state(layer, chosen, group=4, limits=(-1.0, 1.0))
-    return build_layer(Geometry.of(layer), chosen, state, Choices())
+    return build_layer(Geometry.of(layer), chosen, state)
 
 
 def _told(layer: nn.Module) -> dict[str, Any]:

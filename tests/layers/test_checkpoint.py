@@ -71,7 +71,7 @@ def _recipe(scheme: str) -> Recipe:
 
 
 def _compressed(net: nn.Module, scheme: str) -> Converted:
-    return convert(net, _recipe(scheme), None, target=None, progress=Silent())
+    return convert(net, _recipe(scheme), None, progress=Silent())
 
 
 @pytest.mark.filterwarnings("ignore:this processor:tts_compress.errors.TTSCompressWarning")
@@ -104,7 +104,7 @@ def test_weights_that_only_a_file_stores_in_sixteen_bits(net: Net, tmp_path: Pat
     recipe = _recipe("int8-weight-only")
     rules = [r.model_copy(update={"weights": "float16"}) for r in recipe.component]
     recipe = recipe.model_copy(update={"component": tuple(rules)})
-    done = convert(net, recipe, None, target=None, progress=Silent())
+    done = convert(net, recipe, None, progress=Silent())
     path = tmp_path / "model.safetensors"
     write_root(done.root, path, done.layers)
     assert safetensors.load_file(path)["up.weight"].dtype == torch.float16
@@ -121,7 +121,7 @@ def test_shared_weights_stay_shared_when_a_file_stores_them_in_sixteen_bits(
     shipped = find_recipe("module", "int8-weight-only")
     rules = [r.model_copy(update={"weights": "float16"}) for r in shipped.component]
     recipe = shipped.model_copy(update={"component": tuple(rules)})
-    done = convert(net, recipe, None, target=None, progress=Silent())
+    done = convert(net, recipe, None, progress=Silent())
     assert isinstance(done.root, Net)
     assert done.root.head.weight is done.root.embed.weight
     path = tmp_path / "model.safetensors"
@@ -134,7 +134,7 @@ def test_shared_weights_stay_shared_when_a_file_stores_them_in_sixteen_bits(
 @pytest.mark.parametrize("scheme", ["int8", "int8-weight-only"])
 def test_a_root_that_is_itself_a_layer(tmp_path: Path, scheme: str) -> None:
     linear, x = nn.Linear(64, 32), torch.randn(3, 64)
-    done = convert(linear, find_recipe("module", scheme), None, target=None, progress=Silent())
+    done = convert(linear, find_recipe("module", scheme), None, progress=Silent())
     path = tmp_path / "model.safetensors"
     write_root(done.root, path, done.layers)
     again = restore_root(nn.Linear(64, 32), done.layers, path)

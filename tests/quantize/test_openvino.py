@@ -40,7 +40,7 @@ def portable(demo: Path, quick_recipe: Callable[[str], Path]) -> GraphModel:
     """Return the demo voice by the `int8` recipe, in standard operators."""
     assert demo.is_file()
     recipe = find_recipe("piper", "int8", quick_recipe("int8"))
-    changes = {"format": "qdq", "target": "x86-vnni"}
+    changes = {"format": "qdq"}
     small = compress(load("demo"), "int8", recipe=recipe.model_copy(update=changes))
     assert isinstance(small, GraphModel)
     return small
@@ -88,7 +88,8 @@ def test_it_speaks_the_same_as_in_onnxruntime(
     here = open_session(_given_durations(portable), "portable", threads=1)
     real = open_session(_given_durations(voice), "FP32", threads=1)
     for feeds in voice.calibration_calls(_TEXTS, seed=3):
-        given = feeds | _durations(voice, feeds)
+        quiet = feeds | {"scales": feeds["scales"] * np.array([0, 1, 1], np.float32)}
+        given = quiet | _durations(voice, quiet)
         there = np.asarray(compiled(given)[0])
         ours, wanted = (run_session(session, given, "demo")[0] for session in (here, real))
         assert np.isfinite(there).all()

@@ -24,11 +24,6 @@ def add(commands: Commands) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
     parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own")
     parser.add_argument(
-        "--target",
-        metavar="NAME",
-        help="processor it is made for: host, x86-vnni, x86, arm64 or a target's TOML (host)",
-    )
-    parser.add_argument(
         "--format",
         choices=("qdq", "qoperator"),
         help="of calibrated integers: standard operators, which other runtimes load, or "
@@ -59,8 +54,7 @@ def _run(options: argparse.Namespace) -> int:
     check_replaceable(options.output, MANIFEST_NAME, force=options.force)
     model = prompted(open_model(options.model, bare=is_feeds(options.calibration)), options)
     recipe = find_recipe(model.family, options.scheme, options.recipe)
-    given = {"target": options.target, "format": options.format}
-    changes = {key: value for key, value in given.items() if value is not None}
+    changes = {"format": options.format} if options.format is not None else {}
     with progress_bars() as progress:
         small = compress(
             model,
@@ -75,11 +69,9 @@ def _run(options: argparse.Namespace) -> int:
     before, after = manifest.source.size_bytes, manifest.size_bytes
     if options.json:
         sizes = {"reference_bytes": before, "candidate_bytes": after}
-        target = {"target": manifest.target["name"] if manifest.target else None}
-        show_json({"artifact": str(directory), "scheme": manifest.scheme, **target, **sizes})
+        show_json({"artifact": str(directory), "scheme": manifest.scheme, **sizes})
         return GOOD
     show(f"{human_bytes(before)} → {human_bytes(after)}, {before / after:.2f} times smaller")
     show(*(f"  {count:4d} × {label}" for label, count in manifest.counts.items()))
-    made_for = f", made for {manifest.target['name']}" if manifest.target else ""
-    show(f"artifact: {directory}{made_for}")
+    show(f"artifact: {directory}")
     return GOOD

@@ -31,7 +31,6 @@ def inspect_model(model: Model, shares: Mapping[str, float] | None = None) -> di
         "spec": model.spec,
         "family": model.family,
         "scheme": manifest.scheme if manifest else "fp32",
-        "target": manifest.target["name"] if manifest and manifest.target else None,
         "properties": dict(model.describe()) if isinstance(model, OnnxGraph | TorchModel) else {},
         "components": [
             asdict(part)
@@ -50,7 +49,6 @@ def inspection_tables(found: Mapping[str, Any]) -> list[RenderableType]:
     from rich.table import Table
 
     head = f"{found['spec']}: family {found['family']}, scheme {found['scheme']}"
-    head += f", target {found['target']}" if found["target"] else ""
     properties = ", ".join(f"{name} {value}" for name, value in found["properties"].items())
     timed = found["other_time_share"] is not None
     table = Table(box=None, pad_edge=False)

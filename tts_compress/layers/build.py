@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from tts_compress.errors import QuantizationError, RecipeError
+from tts_compress.errors import QuantizationError
 from tts_compress.layers.base import CompressedLayer, Geometry
 from tts_compress.layers.codes import (
     as_rows,
@@ -26,7 +26,6 @@ from tts_compress.layers.integer_convolution import (
 )
 from tts_compress.layers.pointwise import Int8PointwiseConv1d, is_pointwise
 from tts_compress.layers.weight_only import Int8WeightOnly
-from tts_compress.targets import Choices, find_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from tts_compress.recipe import Activations, Weights
 
-__all__ = ["Arithmetic", "build_layer", "is_layer", "kernel_choices", "layer_state"]
+__all__ = ["Arithmetic", "build_layer", "is_layer", "layer_state"]
 
 
 class Arithmetic(Protocol):
@@ -55,20 +54,11 @@ def is_layer(chosen: Arithmetic) -> bool:
     return chosen.weights in {"int8", "int4"} or chosen.activations in {"float16", "bfloat16"}
 
 
-def kernel_choices() -> Choices:
-    """Return which kernels the processor at hand runs fastest."""
-    try:
-        return find_target().choices
-    except RecipeError:  # a processor nobody measured
-        return Choices()
-
-
 def layer_state(
     module: nn.Module,
     chosen: Arithmetic,
     *,
     group: int = 64,
-    weight_limit: int = 127,
     limits: tuple[float, float] | None = None,
 ) -> dict[str, Tensor]:
     """Return the tensors of the compressed layer that stands for a module, rounded to nearest.
@@ -77,7 +67,6 @@ def layer_state(
         module: A linear layer, convolution or embedding in FP32.
         chosen: What it becomes.
         group: Inputs that share a scale, for four bits.
-        weight_limit: The largest magnitude of an `int8` code.
         limits: The range of its input, for static activations.
 
     Raises:
@@ -94,7 +83,7 @@ def layer_state(
     axis = geometry.channel_axis
     if geometry.operator == "ConvTranspose1d" and chosen.activations != "none":
         weight, axis = transposed_phases(weight, geometry), 0
-    codes, scales = round_channels(weight, axis, weight_limit)
+    codes, scales = round_channels(weight, axis, multiplied=chosen.activations != "none")
     state = {"weight": codes, "weight_scale": scales, **state}
     if chosen.activations == "static":
         assert limits is not None, "calibration chose a range for every static layer"
@@ -114,15 +103,14 @@ def _four_bits(rows: Tensor, group: int) -> dict[str, Tensor]:
 
 
 def build_layer(
-    geometry: Geometry, chosen: Arithmetic, state: Mapping[str, Tensor], kernels: Choices
+    geometry: Geometry, chosen: Arithmetic, state: Mapping[str, Tensor]
 ) -> CompressedLayer:
-    """Return the layer that `state` describes.
+    """Return the layer that `state` describes, packed for the processor at hand.
 
     Args:
         geometry: Of the layer it stands for.
         chosen: What it is.
         state: As `layer_state` or `CompressedLayer.state` returned it.
-        kernels: Which kernels to lay the weights out for.
     """
     if chosen.weights == "int4":
         is_linear = geometry.operator == "Linear"
@@ -132,8 +120,8 @@ def build_layer(
     if chosen.activations == "none":
         return Int8WeightOnly(geometry, state)
     if geometry.operator == "Linear":
-        return Int8Linear(geometry, state, kernels.torch_linear)
+        return Int8Linear(geometry, state)
     if is_pointwise(geometry):
-        return Int8PointwiseConv1d(geometry, state, kernels.torch_linear)
+        return Int8PointwiseConv1d(geometry, state)
     convolution = Int8ConvTranspose1d if geometry.operator == "ConvTranspose1d" else Int8Conv1d
     return convolution(geometry, state)

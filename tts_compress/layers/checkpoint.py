@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tts_compress.errors import ArtifactError, MissingExtraError
 from tts_compress.layers.base import CompressedLayer, Geometry, operator_of
-from tts_compress.layers.build import build_layer, is_layer, kernel_choices
+from tts_compress.layers.build import build_layer, is_layer
 from tts_compress.layers.memory import release_freed
 from tts_compress.layers.structure import prepare, replace_module
 from tts_compress.layers.tensors_file import TensorsFile
@@ -85,7 +85,7 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
     file = TensorsFile(path)
     if layers:
         root = prepare(root)
-    kernels, used = kernel_choices(), set()
+    used: set[str] = set()
     for layer in layers:
         if not is_layer(layer):
             continue
@@ -94,7 +94,7 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
         used |= {prefix + name for name in state}
         module = _find(root, layer, path)
         try:
-            built = build_layer(Geometry.of(module), layer, state, kernels)
+            built = build_layer(Geometry.of(module), layer, state)
         except (KeyError, RuntimeError, ValueError) as error:
             raise ArtifactError(f"'{path}': layer '{layer.module}': {error}") from error
         root = replace_module(root, layer.module, built)

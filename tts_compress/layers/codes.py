@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tts_compress.errors import QuantizationError
+from tts_compress.numerics.neighbours import CODE_LIMIT, PAIR_SPAN, neighbour_sums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,7 @@ __all__ = [
     "as_rows",
     "from_rows",
     "group_scales",
+    "neighbour_scales",
     "pack_nibbles",
     "round_channels",
     "round_groups",
@@ -27,13 +29,14 @@ GROUP_LIMIT = 7
 """The largest magnitude of a four-bit code."""
 
 
-def round_channels(weight: Tensor, axis: int, limit: int = 127) -> tuple[Tensor, Tensor]:
-    """Return symmetric codes with one scale per channel.
+def round_channels(weight: Tensor, axis: int, *, multiplied: bool) -> tuple[Tensor, Tensor]:
+    """Return symmetric codes with one scale per output channel, as `numerics.weights` does.
 
     Args:
-        weight: FP32, any shape.
+        weight: FP32; without the axis of the channels, the first is that of the inputs.
         axis: Of the channels.
-        limit: The largest magnitude of a code.
+        multiplied: Whether integer kernels multiply the codes with activations; then no processor's
+            can overflow.
 
     Returns:
         Codes, int8, of the weight's shape, and scales, FP32, `[channels]`.
@@ -43,14 +46,29 @@ def round_channels(weight: Tensor, axis: int, limit: int = 127) -> tuple[Tensor,
     """
     if not torch.isfinite(weight).all():
         raise QuantizationError("a weight is not finite; the checkpoint is damaged")
-    others = [d for d in range(weight.dim()) if d != axis]
-    peaks = weight.abs().amax(others) if others else weight.abs()
-    scales = torch.where(peaks > 0, peaks / limit, torch.ones_like(peaks)).float()
-    # A channel of denormal weights has a scale of zero in FP32.
-    scales = scales.clamp_min(torch.finfo(torch.float32).tiny)
+    rows = weight.movedim(axis, 0)
+    scales = rows.abs().amax(list(range(1, rows.dim()))) / CODE_LIMIT
+    if multiplied:
+        scales = torch.maximum(scales, neighbour_scales(rows))
+    # A channel of zeros needs some scale; one of denormal weights has a scale of zero in FP32.
+    tiny = torch.finfo(torch.float32).tiny
+    scales = torch.where(scales > 0, scales.clamp_min(tiny), torch.ones_like(scales))
     view = [-1 if d == axis else 1 for d in range(weight.dim())]
-    codes = (weight / scales.view(view)).round().clamp(-limit, limit).to(torch.int8)
+    codes = (weight / scales.view(view)).round().clamp(-CODE_LIMIT, CODE_LIMIT).to(torch.int8)
     return codes, scales
+
+
+def neighbour_scales(weight: Tensor) -> Tensor:
+    """Return the smallest scales with which no two neighbours' codes overflow a kernel.
+
+    Args:
+        weight: FP32, `[outputs, inputs, ...]`.
+
+    Returns:
+        FP32, `[outputs]`; zero where an output has a single weight.
+    """
+    sums = neighbour_sums(weight)
+    return sums.abs().amax(1) / PAIR_SPAN if sums.shape[1] else sums.new_zeros(len(sums))
 
 
 def as_rows(weight: Tensor, axis: int) -> Tensor:

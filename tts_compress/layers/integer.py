@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tts_compress.errors import ModelError
 from tts_compress.layers.base import CompressedLayer, Geometry
-from tts_compress.layers.packing import choose_engine, pack_linear, unpack_linear
+from tts_compress.layers.packing import pack_linear, unpack_linear
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,12 +77,9 @@ class IntegerLayer(CompressedLayer):
 class Int8Linear(IntegerLayer):
     """A linear layer on `[..., inputs]`."""
 
-    def __init__(self, geometry: Geometry, state: Mapping[str, Tensor], engine: str) -> None:
+    def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         super().__init__(geometry, state)
-        engine = choose_engine(engine)
-        self._packed = pack_linear(
-            state["weight"], state["weight_scale"], state.get("bias"), engine
-        )
+        self._packed = pack_linear(state["weight"], state["weight_scale"], state.get("bias"))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[..., outputs]` in the type of the inputs."""

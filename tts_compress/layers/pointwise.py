@@ -30,13 +30,12 @@ class Int8PointwiseConv1d(IntegerLayer):
     Args:
         geometry: Of the layer it stands for.
         state: As for `IntegerLayer`.
-        engine: Of torch's quantized linear layers.
     """
 
-    def __init__(self, geometry: Geometry, state: Mapping[str, Tensor], engine: str) -> None:
+    def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         super().__init__(geometry, state)
         plain = Geometry(operator="Linear", shape=geometry.shape[:2])
-        self.linear = Int8Linear(plain, {**state, "weight": state["weight"].squeeze(-1)}, engine)
+        self.linear = Int8Linear(plain, {**state, "weight": state["weight"].squeeze(-1)})
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[batch, outputs, time]` in the type of the inputs."""

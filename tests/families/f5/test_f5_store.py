@@ -26,7 +26,7 @@ def _compressed(model: F5Model) -> F5Model:
     import torch
 
     from tts_compress.layers.base import Geometry, operator_of
-    from tts_compress.layers.build import build_layer, kernel_choices, layer_state
+    from tts_compress.layers.build import build_layer, layer_state
     from tts_compress.layers.structure import replace_module, share
 
     root = share(model.root())
@@ -45,9 +45,7 @@ def _compressed(model: F5Model) -> F5Model:
             parameters=module.weight.numel(),
         )
         layers.append(layer)
-        built = build_layer(
-            Geometry.of(module), layer, layer_state(module, layer), kernel_choices()
-        )
+        built = build_layer(Geometry.of(module), layer, layer_state(module, layer))
         replace_module(root, name, built)
     layers.append(
         LayerRecord(

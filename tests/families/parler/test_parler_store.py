@@ -41,7 +41,7 @@ def _manifest(layers: tuple[LayerRecord, ...]) -> Manifest:
 def _compress(model: ParlerModel, prefixes: tuple[str, ...]) -> ParlerModel:
     """Return the model with every layer below the prefixes in eight bits."""
     from tts_compress.layers.base import Geometry, operator_of
-    from tts_compress.layers.build import build_layer, kernel_choices, layer_state
+    from tts_compress.layers.build import build_layer, layer_state
     from tts_compress.layers.structure import prepare, replace_module, share
 
     root = prepare(share(model.root()))
@@ -59,9 +59,7 @@ def _compress(model: ParlerModel, prefixes: tuple[str, ...]) -> ParlerModel:
             parameters=sum(p.numel() for p in module.parameters() if p.dim() > 1),
         )
         state = layer_state(module, record)
-        replace_module(
-            root, name, build_layer(Geometry.of(module), record, state, kernel_choices())
-        )
+        replace_module(root, name, build_layer(Geometry.of(module), record, state))
         layers.append(record)
     assert layers
     return model.with_root(root, _manifest(tuple(layers)))

@@ -21,7 +21,6 @@ from tts_compress.quantize.onnx.graph import copy_model
 from tts_compress.quantize.onnx.static import observed_tensors
 from tts_compress.quantize.onnx.weight_only import store_weights
 from tts_compress.recipe import Calibration
-from tts_compress.targets import find_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,10 +55,7 @@ def _convert(graph: onnx.ModelProto, decisions: list[Decision], signal: Any) -> 
 def _finish(
     graph: onnx.ModelProto, decisions: list[Decision], ranges: dict[str, Range]
 ) -> onnx.ModelProto:
-    target = find_target("x86-vnni")
-    return convert(
-        Conversion(graph=graph, decisions=tuple(decisions), ranges=ranges, target=target)
-    )
+    return convert(Conversion(graph=graph, decisions=tuple(decisions), ranges=ranges))
 
 
 def _run(model: onnx.ModelProto, signal: Any) -> Any:

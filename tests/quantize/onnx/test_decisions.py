@@ -17,7 +17,6 @@ from tts_compress.quantize.onnx.count import count_operators
 from tts_compress.quantize.onnx.decisions import count_decisions, decide
 from tts_compress.quantize.onnx.prepare import prepare
 from tts_compress.recipe import Calibration, Recipe, Rule
-from tts_compress.targets import Choices, find_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
 
 
 def _conversion(graph: onnx.ModelProto, decisions: list[Any]) -> Conversion:
-    return Conversion(
-        graph=graph, decisions=tuple(decisions), ranges={}, target=find_target("x86-vnni")
-    )
+    return Conversion(graph=graph, decisions=tuple(decisions), ranges={})
 
 
 def test_first_rule_that_can_decides(decided: Decided) -> None:
@@ -64,19 +61,20 @@ def test_operators_without_weights_are_decided_only_when_named(decided: Decided)
 
 
 @pytest.mark.parametrize(
-    ("choices", "static"),
+    ("narrowest", "static"),
     [
-        ({}, ("net.one", "net.two", "net.up")),
-        ({"narrowest": 16}, ("net.one", "net.two", "net.up")),
-        ({"narrowest": 17}, ("net.two",)),  # five taps make up for a channel
-        ({"narrowest": 27}, ()),
-        ({"upsampling": "real"}, ("net.one", "net.two")),
+        (16, ("net.one", "net.two", "net.up")),
+        (17, ("net.two",)),  # five taps make up for a channel
+        (27, ()),
     ],
-    ids=str,
 )
-def test_what_is_slower_in_integers_on_the_target_stays_real(
-    chain: onnx.ModelProto, choices: dict[str, Any], static: tuple[str, ...]
+def test_what_is_slower_in_integers_stays_real(
+    chain: onnx.ModelProto,
+    narrowest: int,
+    static: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("tts_compress.quantize.onnx.decisions._NARROWEST", narrowest)
     chain.graph.node[4].attribute.append(helper.make_attribute("pads", [1, 1]))
     rules = ({"match": "*", "weights": "int8", "activations": "static"}, {"match": "*"})
     recipe = Recipe(
@@ -88,7 +86,7 @@ def test_what_is_slower_in_integers_on_the_target_stays_real(
         calibration=Calibration(),
         component=tuple(Rule(**{"weights": "int8", **rule}) for rule in rules),  # type: ignore[arg-type]
     )
-    decisions = decide(prepare(chain), recipe, Choices(**choices))
+    decisions = decide(prepare(chain), recipe)
     assert {d.module for d in decisions if d.activations == "static"} == set(static)
     assert {d.weights for d in decisions} == {"int8"}
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import QuantizationError
-from tts_compress.quantize.onnx.integer import IntegerPlan, emit_integer, observed_tensors
+from tts_compress.quantize.onnx.integer import emit_integer, observed_tensors
 from tts_compress.quantize.onnx.sums import make_sums_real
 
 _CHANNELS = 16
@@ -58,7 +58,7 @@ def _model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
 
 
-_PLAN = IntegerPlan(convolutions=frozenset({"first", "one", "two", "three"}))
+_PLAN = frozenset({"first", "one", "two", "three"})
 
 
 def _run(model: onnx.ModelProto, length: int, wanted: tuple[str, ...] = ("y",)) -> list[Any]:
@@ -93,8 +93,7 @@ def test_only_sums_behind_the_last_integer_convolution_are_merged() -> None:
 
 
 def test_sums_that_lead_to_an_integer_convolution_stay() -> None:
-    plan = IntegerPlan(convolutions=_PLAN.convolutions | {"y"})
-    assert make_sums_real(_model(), plan)[1] == 0
+    assert make_sums_real(_model(), _PLAN | {"y"})[1] == 0
 
 
 def test_part_of_a_sum_that_others_read_is_kept() -> None:
@@ -123,4 +122,4 @@ def test_less_noise_where_it_is_quiet() -> None:
 
 def test_plan_has_to_fit() -> None:
     with pytest.raises(QuantizationError, match="no integer form"):
-        make_sums_real(_model(), IntegerPlan(convolutions=frozenset({"other"})))
+        make_sums_real(_model(), frozenset({"other"}))

@@ -11,14 +11,12 @@ from tts_compress.errors import QuantizationError
 from tts_compress.models.base import TTSModel
 from tts_compress.models.noise import feed_noise
 from tts_compress.quantize.onnx import integer
-from tts_compress.quantize.onnx.decisions import decide
+from tts_compress.quantize.onnx.decisions import decide, static_outputs
 from tts_compress.quantize.onnx.equalize import equalize_channels
-from tts_compress.quantize.onnx.integer import IntegerPlan
 from tts_compress.quantize.onnx.prepare import prepare, typed
 from tts_compress.quantize.onnx.rewrite import rewrite
 from tts_compress.quantize.onnx.static import observed_tensors
 from tts_compress.quantize.onnx.sums import make_sums_real
-from tts_compress.targets import HOST, Target, find_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from tts_compress.quantize.onnx.static import Range
     from tts_compress.recipe import Format, Recipe
 
-__all__ = ["Conversion", "integer_plan", "prepare_conversion"]
+__all__ = ["Conversion", "prepare_conversion"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,18 +46,13 @@ class Conversion:
     ranges: Mapping[str, Range]
     """Lowest and highest value of every tensor that is rounded with a range known before."""
 
-    target: Target | None
-    """Whose integer arithmetic is used; None where no decision asks for integers."""
-
     form: Format = "qdq"
     """How the finished graph says what is integer."""
 
     @property
-    def plan(self) -> IntegerPlan | None:
-        """What becomes a region on codes; None where the form has none."""
-        if self.form != "qoperator" or self.target is None:
-            return None
-        return integer_plan(self.decisions, self.target)
+    def static(self) -> frozenset[str]:
+        """Outputs of the operators that compute in calibrated integers."""
+        return static_outputs(self.decisions)
 
 
 def prepare_conversion(
@@ -79,27 +72,24 @@ def prepare_conversion(
 
     Raises:
         QuantizationError: The model is compressed, or the recipe does not fit its graph.
-        RecipeError: There is no such target.
     """
     if model.manifest is not None:
         raise QuantizationError(
             f"'{model.spec}' is already compressed ({model.manifest.scheme}); compress the original"
         )
-    target = _target(recipe)
     graph = prepare(model.graph())
     if recipe.format == "qoperator":
         graph = typed(rewrite(graph, spoken=isinstance(model, TTSModel))[0])
-    decisions = decide(graph, recipe, target.choices if target else None)
+    decisions = decide(graph, recipe)
     ranges: dict[str, Range] = {}
     if recipe.calibration is not None:
         assert calibration is not None
-        assert target is not None
         if recipe.real_sums and recipe.format == "qoperator":
-            graph = typed(make_sums_real(graph, integer_plan(decisions, target))[0])
-        observed = _observed(graph, decisions, recipe.format, target)
+            graph = typed(make_sums_real(graph, static_outputs(decisions))[0])
+        observed = _observed(graph, decisions, recipe.format)
         if recipe.calibration.equalize:
             graph = typed(equalize_channels(graph, observed, calibration.calls()))
-            decisions = decide(graph, recipe, target.choices)  # its weights have other names
+            decisions = decide(graph, recipe)  # its weights have other names
         calls = _reported(calibration.calls(), calibration.total, progress)
         seen = collect(feed_noise(graph), observed, calls)
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
@@ -107,36 +97,13 @@ def prepare_conversion(
         graph=graph,
         decisions=tuple(decisions),
         ranges=ranges,
-        target=target,
         form=recipe.format,
     )
 
 
-def integer_plan(decisions: Sequence[Decision], target: Target) -> IntegerPlan:
-    """Return what becomes a region on codes by decisions, with the kernels of a target."""
-    chosen = target.choices
-    return IntegerPlan(
-        convolutions=frozenset(d.output for d in decisions if d.activations == "static"),
-        signed=target.signed,
-        weight_limit=target.weight_limit,
-        leaky_relu=chosen.leaky_relu,
-        addition=chosen.addition,
-        gates=chosen.gates,
-        few_outputs=chosen.few_outputs,
-    )
-
-
-def _target(recipe: Recipe) -> Target | None:
-    """Return the processor a recipe computes in integers for; None where it does not."""
-    integers = any(rule.activations in {"dynamic", "static"} for rule in recipe.component)
-    return find_target(recipe.target) if integers or recipe.target != HOST else None
-
-
-def _observed(
-    graph: onnx.ModelProto, decisions: Sequence[Decision], form: Format, target: Target
-) -> list[str]:
+def _observed(graph: onnx.ModelProto, decisions: Sequence[Decision], form: Format) -> list[str]:
     if form == "qoperator":
-        return integer.observed_tensors(graph, integer_plan(decisions, target))
+        return integer.observed_tensors(graph, static_outputs(decisions))
     return observed_tensors(graph, decisions)
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tts_compress.quantize.onnx.conversion import Conversion
     from tts_compress.quantize.onnx.decisions import Decision
     from tts_compress.recipe import Recipe
-    from tts_compress.targets import Target
 
 __all__ = ["compress_graph", "convert"]
 
@@ -52,7 +51,6 @@ def compress_graph(
     Raises:
         QuantizationError: The recipe does not fit the graph, or the finished graph does not hold
             what the recipe promises.
-        RecipeError: There is no such target.
     """
     conversion = prepare_conversion(model, recipe, calibration, progress=progress)
     converted = convert(conversion)
@@ -69,20 +67,17 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     Raises:
         QuantizationError: The finished graph does not hold what was decided.
     """
-    graph, decisions, target = conversion.graph, conversion.decisions, conversion.target
+    graph, decisions = conversion.graph, conversion.decisions
     types = {value.name: value.type.tensor_type.elem_type for value in graph.graph.value_info}
     types |= {value.name: value.type.tensor_type.elem_type for value in graph.graph.input}
     types |= {value.name: value.type.tensor_type.elem_type for value in graph.graph.output}
     types |= {tensor.name: tensor.data_type for tensor in graph.graph.initializer}
-    plan = conversion.plan
-    if plan is not None:
-        editor = GraphEditor(emit_integer(graph, plan, conversion.ranges))
+    if conversion.form == "qoperator":
+        editor = GraphEditor(emit_integer(graph, conversion.static, conversion.ranges))
     else:
         editor = GraphEditor(copy_model(graph))
-    if target is not None:
-        if plan is None:
-            quantize_statically(editor, decisions, conversion.ranges, target)
-        quantize_dynamically(editor, decisions, target)
+        quantize_statically(editor, decisions, conversion.ranges)
+    quantize_dynamically(editor, decisions)
     halve(editor, decisions, types)
     store_weights(editor, decisions)
     finished = editor.finish()
@@ -92,15 +87,15 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
             f"the finished graph holds {dict(held)}, but the recipe promises {dict(promised)}; "
             "please report this voice"
         )
-    if plan is None and target is not None:
-        _check_fused(finished, decisions, target)
+    if conversion.form == "qdq":
+        _check_fused(finished, decisions)
     return finished
 
 
-def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision], target: Target) -> None:
+def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision]) -> None:
     """Refuse a graph of which the runtime would compute in FP32 what is promised in integers."""
     promised = sum(d.activations == "static" and d.weight is not None for d in decisions)
-    if promised and (fused := count_fused(graph, signed=target.signed)) != promised:
+    if promised and (fused := count_fused(graph)) != promised:
         raise QuantizationError(
             f"the recipe promises {promised} integer operators, but onnxruntime runs only {fused} "
             "of them in integers; exclude those that stand at the graph's border"

@@ -51,7 +51,7 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
     return counts
 
 
-def count_fused(model: onnx.ModelProto, *, signed: bool = False) -> int:
+def count_fused(model: onnx.ModelProto) -> int:
     """Return how many convolutions and products onnxruntime really runs in calibrated integers.
 
     The portable form only asks for integers; a pattern the runtime does not recognise is computed
@@ -59,9 +59,8 @@ def count_fused(model: onnx.ModelProto, *, signed: bool = False) -> int:
 
     Args:
         model: A finished graph in the portable form.
-        signed: Whether its activations are int8; counted as the runtime's builds for ARM fuse it.
     """
-    optimized = optimize(model, fuse=True, signed=signed)
+    optimized = optimize(model, fuse=True)
     return sum(node.op_type in _FUSED for node in optimized.graph.node)
 
 

@@ -8,26 +8,23 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from tts_compress.quantize.onnx.weights import quantize_weight
+from tts_compress.numerics.weights import round_weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tts_compress.quantize.onnx.decisions import Decision
     from tts_compress.quantize.onnx.graph import GraphEditor
-    from tts_compress.targets import Target
 
 __all__ = ["quantize_dynamically"]
 
 
-def quantize_dynamically(
-    editor: GraphEditor, decisions: Iterable[Decision], target: Target
-) -> None:
+def quantize_dynamically(editor: GraphEditor, decisions: Iterable[Decision]) -> None:
     """Replace operators by their integer forms.
 
     onnxruntime's kernels want opposite weight types: `ConvInteger` is four times faster with
-    unsigned weights, `MatMulInteger` two and a half times with signed ones.
-    Only the signed ones can overflow where products are added in 16 bits.
+    unsigned weights, `MatMulInteger` two and a half times with signed ones. Products of two
+    unsigned bytes are added in 32 bits everywhere, so only the signed ones are kept from overflow.
     """
     chosen = {d.output: d for d in decisions if d.activations == "dynamic"}
     for node in [node for node in editor.nodes if node.output and node.output[0] in chosen]:
@@ -35,13 +32,13 @@ def quantize_dynamically(
         if decision.operator == "Conv":
             _convolution(editor, node, decision)
         else:
-            _product(editor, node, decision, target.weight_bits)
+            _product(editor, node, decision)
 
 
 def _convolution(editor: GraphEditor, node: onnx.NodeProto, decision: Decision) -> None:
     assert decision.weight is not None
     weight = editor.array(decision.weight)
-    integers, scales = quantize_weight(weight, decision.axis)
+    integers, scales = round_weight(weight, decision.axis, multiplied=False)
     # Unsigned with a zero point of 128: the same values, the faster kernel.
     stored = editor.add_weight(
         f"{decision.weight}.uint8", (integers.astype(np.int16) + 128).astype(np.uint8)
@@ -64,9 +61,10 @@ def _convolution(editor: GraphEditor, node: onnx.NodeProto, decision: Decision) 
     _scaled(editor, accumulated, [scale, weight_scale], bias, output)
 
 
-def _product(editor: GraphEditor, node: onnx.NodeProto, decision: Decision, bits: int) -> None:
+def _product(editor: GraphEditor, node: onnx.NodeProto, decision: Decision) -> None:
     assert decision.weight is not None
-    integers, scales = quantize_weight(editor.array(decision.weight), decision.axis, bits=bits)
+    weight = editor.array(decision.weight)
+    integers, scales = round_weight(weight, decision.axis, multiplied=True)
     stored = editor.add_weight(f"{decision.weight}.int8", integers)
     weight_scale = editor.add_weight(f"{decision.weight}.scale", scales)
     activation, scale, activation_zero = _rounded_input(editor, node.input[0])

@@ -8,17 +8,18 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from tts_compress.errors import QuantizationError
 from tts_compress.models.onnx_modules import module_of
 from tts_compress.quantize.onnx.graph import tensors_read
-from tts_compress.quantize.onnx.weights import check_half
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tts_compress.numerics.weights import Float32
     from tts_compress.quantize.onnx.decisions import Decision
     from tts_compress.quantize.onnx.graph import GraphEditor
 
-__all__ = ["halve"]
+__all__ = ["check_half", "halve"]
 
 _SAFE = frozenset(
     {
@@ -103,3 +104,17 @@ def _widen_border(editor: GraphEditor, region: list[onnx.NodeProto], produced: s
             node.output[position] = half
             inside.add(half)
             editor.add_node("Cast", [half], name, to=TensorProto.FLOAT)
+
+
+def check_half(name: str, values: Float32) -> None:
+    """Refuse a weight that half precision would turn into infinities.
+
+    Raises:
+        QuantizationError: A value is beyond float16.
+    """
+    largest = float(np.finfo(np.float16).max)
+    if values.size and np.abs(values).max() > largest:
+        raise QuantizationError(
+            f"weight '{name}' has values beyond float16 (±{largest:.0f}); "
+            "exclude its module in the recipe"
+        )

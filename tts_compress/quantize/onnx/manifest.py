@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tts_compress.artifact import LayerRecord, Manifest, Source, sha256_of
 from tts_compress.environment import describe_environment
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from tts_compress.models.base import OnnxGraph
     from tts_compress.quantize.onnx.conversion import Conversion
     from tts_compress.quantize.onnx.decisions import Decision
-    from tts_compress.recipe import Format, Recipe
-    from tts_compress.targets import Target
+    from tts_compress.recipe import Recipe
 
 __all__ = ["describe_conversion"]
 
@@ -42,27 +41,17 @@ def describe_conversion(
         calibration: What the ranges were made of.
         seed: Of the noise the model was calibrated with.
     """
-    target = conversion.target
     return Manifest(
         family=model.family,
         scheme=recipe.scheme,
         source=_source(model),
-        recipe=recipe.model_dump(mode="json") | ({"target": target.name} if target else {}),
-        target=_target_record(target, conversion.form),
+        recipe=recipe.model_dump(mode="json"),
         layers=tuple(_record(decision) for decision in conversion.decisions),
         counts=dict(sorted(count_operators(finished).items())),
         calibration=calibration,
         seed=seed,
         environment=describe_environment().to_dict(),
     )
-
-
-def _target_record(target: Target | None, form: Format) -> dict[str, Any] | None:
-    """Return what a manifest tells of the target: of its choices only where they were made."""
-    if target is None:
-        return None
-    unused = {"choices", "figures", "machine", "measured", "assumption"}
-    return target.model_dump(mode="json", exclude=unused if form == "qdq" else None)
 
 
 def _record(decision: Decision) -> LayerRecord:

@@ -50,14 +50,12 @@ def _with_module_names(model: onnx.ModelProto) -> onnx.ModelProto:
     return named
 
 
-def optimize(model: onnx.ModelProto, *, fuse: bool, signed: bool = False) -> onnx.ModelProto:
+def optimize(model: onnx.ModelProto, *, fuse: bool) -> onnx.ModelProto:
     """Return the graph as onnxruntime's optimiser leaves it.
 
     Args:
         model: The graph.
         fuse: Use the runtime's own fused operators too; otherwise only standard ones.
-        signed: Optimise int8 activations as builds for ARM do; those for x86 would rather make
-            them uint8, and then fuse few of the operators between them.
 
     Raises:
         QuantizationError: onnxruntime cannot read the graph.
@@ -70,7 +68,6 @@ def optimize(model: onnx.ModelProto, *, fuse: bool, signed: bool = False) -> onn
             levels.ORT_ENABLE_EXTENDED if fuse else levels.ORT_ENABLE_BASIC
         )
         options.optimized_model_filepath = str(optimized)
-        options.add_session_config_entry("session.qdqisint8allowed", "1" if signed else "0")
         options.log_severity_level = 3
         try:
             onnxruntime.InferenceSession(

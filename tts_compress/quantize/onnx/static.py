@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from tts_compress.quantize.onnx.decisions import Decision
     from tts_compress.quantize.onnx.graph import GraphEditor
-    from tts_compress.targets import Target
 
 __all__ = ["Range", "observed_tensors", "quantize_statically", "scale_and_zero"]
 
@@ -44,7 +43,6 @@ def quantize_statically(
     editor: GraphEditor,
     decisions: Sequence[Decision],
     ranges: Mapping[str, Range],
-    target: Target,
 ) -> None:
     """Put quantize-dequantize pairs around the operators that static decisions name.
 
@@ -57,22 +55,21 @@ def quantize_statically(
         decision = chosen[node.output[0]]
         for name in _activation_inputs(node, decision):
             if name not in editor.weights and name not in chosen:
-                rounded = _rounded(editor, name, ranges, target)
+                rounded = _rounded(editor, name, ranges)
                 _replace_input(node, name, rounded)
         if decision.weight is not None:
-            _convert_weight(editor, node, decision, ranges, target)
+            _convert_weight(editor, node, decision, ranges)
     for node in nodes:
-        _round_output(editor, node, ranges, target)
+        _round_output(editor, node, ranges)
 
 
-def scale_and_zero(limits: Range, *, signed: bool) -> tuple[np.float32, int]:
-    """Return scale and zero point so that 8 bits cover a range; zero is always exact."""
+def scale_and_zero(limits: Range) -> tuple[np.float32, int]:
+    """Return scale and zero point so that uint8 codes cover a range; zero is always exact."""
     low, high = min(limits[0], 0.0), max(limits[1], 0.0)
     scale = np.float32((high - low) / 255)
     if not scale > np.finfo(np.float32).tiny:
-        return np.float32(1), -128 if signed else 0
-    zero = int(np.clip(np.rint(-low / scale), 0, 255))
-    return scale, zero - 128 if signed else zero
+        return np.float32(1), 0
+    return scale, int(np.clip(np.rint(-low / scale), 0, 255))
 
 
 def _static(decisions: Sequence[Decision]) -> dict[str, Decision]:
@@ -95,14 +92,13 @@ def _convert_weight(
     node: onnx.NodeProto,
     decision: Decision,
     ranges: Mapping[str, Range],
-    target: Target,
 ) -> None:
     """Store weight and bias as integers; the bias in the scale of the accumulated products."""
     source = node.input[0].removesuffix(".rounded")
-    node.input[1] = dequantized_weight(editor, decision, bits=target.weight_bits)
+    node.input[1] = dequantized_weight(editor, decision, multiplied=True)
     if len(node.input) < 3 or not node.input[2]:
         return
-    scale, _ = scale_and_zero(_range(ranges, source), signed=target.signed)
+    scale, _ = scale_and_zero(_range(ranges, source))
     scales = scale * editor.array(f"{decision.weight}.scale")
     bias = editor.array(node.input[2])
     limit = np.iinfo(np.int32).max
@@ -116,11 +112,11 @@ def _convert_weight(
     node.input[2] = editor.add_node("DequantizeLinear", stored, name, axis=0)
 
 
-def _rounded(editor: GraphEditor, tensor: str, ranges: Mapping[str, Range], target: Target) -> str:
+def _rounded(editor: GraphEditor, tensor: str, ranges: Mapping[str, Range]) -> str:
     """Return a tensor's quantized-and-dequantized copy, made once."""
     rounded = f"{tensor}.rounded"
     if not any(rounded in node.output for node in editor.nodes):
-        _add_pair(editor, tensor, tensor, _range(ranges, tensor), target)
+        _add_pair(editor, tensor, _range(ranges, tensor))
     return rounded
 
 
@@ -128,28 +124,22 @@ def _round_output(
     editor: GraphEditor,
     node: onnx.NodeProto,
     ranges: Mapping[str, Range],
-    target: Target,
 ) -> None:
     """Let every reader of an output see it rounded, as an integer kernel returns it."""
     output = node.output[0]
     if editor.is_output(output):
         return  # the caller gets FP32
-    pair = _add_pair(editor, output, output, _range(ranges, output), target)
+    pair = _add_pair(editor, output, _range(ranges, output))
     editor.redirect(output, f"{output}.rounded", lambda reader: reader.output[0] not in pair)
 
 
-def _add_pair(
-    editor: GraphEditor, source: str, name: str, limits: Range, target: Target
-) -> tuple[str, str]:
-    signed = target.signed
-    scale, zero = scale_and_zero(limits, signed=signed)
+def _add_pair(editor: GraphEditor, name: str, limits: Range) -> tuple[str, str]:
+    scale, zero = scale_and_zero(limits)
     constants = [
         editor.add_weight(f"{name}.activation_scale", np.array(scale, np.float32)),
-        editor.add_weight(
-            f"{name}.activation_zero", np.array(zero, np.int8 if signed else np.uint8)
-        ),
+        editor.add_weight(f"{name}.activation_zero", np.array(zero, np.uint8)),
     ]
-    stored = editor.add_node("QuantizeLinear", [source, *constants], f"{name}.quantized")
+    stored = editor.add_node("QuantizeLinear", [name, *constants], f"{name}.quantized")
     return stored, editor.add_node("DequantizeLinear", [stored, *constants], f"{name}.rounded")
 
 

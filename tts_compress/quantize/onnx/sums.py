@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from tts_compress.quantize.onnx.integer.plan import IntegerPlan
 
 __all__ = ["make_sums_real"]
 
 
-def make_sums_real(model: onnx.ModelProto, plan: IntegerPlan) -> tuple[onnx.ModelProto, int]:
+def make_sums_real(
+    model: onnx.ModelProto, convolutions: frozenset[str]
+) -> tuple[onnx.ModelProto, int]:
     """Return an equal model in which no sum behind the last integer convolutions is on codes.
 
     The end of a residual network adds up streams that are loud where the voice is, and hardly a
@@ -28,7 +29,7 @@ def make_sums_real(model: onnx.ModelProto, plan: IntegerPlan) -> tuple[onnx.Mode
 
     Args:
         model: A graph in FP32; it is not changed.
-        plan: What computes on codes.
+        convolutions: Outputs of those that compute on codes.
 
     Returns:
         The model, and how many sums were made real.
@@ -37,8 +38,8 @@ def make_sums_real(model: onnx.ModelProto, plan: IntegerPlan) -> tuple[onnx.Mode
         QuantizationError: A planned convolution is not there or has no integer form.
     """
     graph = Graph(model)
-    nodes = find_region(graph, plan).nodes
-    leading = _leading(nodes, plan)
+    nodes = find_region(graph, convolutions).nodes
+    leading = _leading(nodes, convolutions)
     last = [n for n in nodes if n.op_type == "Add" and n.output[0] not in leading]
     ends = {node.output[0] for node in last}
     made = 0
@@ -54,11 +55,11 @@ def make_sums_real(model: onnx.ModelProto, plan: IntegerPlan) -> tuple[onnx.Mode
     return graph.finish(), made
 
 
-def _leading(nodes: Sequence[onnx.NodeProto], plan: IntegerPlan) -> set[str]:
+def _leading(nodes: Sequence[onnx.NodeProto], convolutions: frozenset[str]) -> set[str]:
     """Return the tensors whose codes a planned convolution needs."""
     found: set[str] = set()
     for node in reversed(nodes):
-        if node.output[0] in found or node.output[0] in plan.convolutions:
+        if node.output[0] in found or node.output[0] in convolutions:
             found.update(node.input)
     return found
 

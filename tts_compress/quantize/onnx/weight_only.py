@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import TensorProto, helper
 
-from tts_compress.quantize.onnx.weights import check_half, quantize_weight
+from tts_compress.numerics.weights import round_weight
+from tts_compress.quantize.onnx.half import check_half
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,19 +28,25 @@ def store_weights(editor: GraphEditor, decisions: Iterable[Decision]) -> None:
             continue
         assert decision.weight is not None
         if decision.weights == "int8":
-            wide = dequantized_weight(editor, decision, bits=8)
+            wide = dequantized_weight(editor, decision, multiplied=False)
         else:
             wide = _widened_weight(editor, decision)
         _use(editor, decision, wide)
 
 
-def dequantized_weight(editor: GraphEditor, decision: Decision, *, bits: int) -> str:
-    """Store a weight as INT8 and return the tensor that holds it as FP32 at run time."""
+def dequantized_weight(editor: GraphEditor, decision: Decision, *, multiplied: bool) -> str:
+    """Store a weight as INT8 and return the tensor that holds it as FP32 at run time.
+
+    Args:
+        editor: Where to.
+        decision: Names the weight.
+        multiplied: Whether integer kernels multiply its codes, as `round_weight` wants to know.
+    """
     weight = decision.weight
     assert weight is not None
     wide = f"{weight}.dequantized"
     if wide not in {node.output[0] for node in editor.nodes if node.output}:
-        integers, scales = quantize_weight(editor.array(weight), decision.axis, bits=bits)
+        integers, scales = round_weight(editor.array(weight), decision.axis, multiplied=multiplied)
         stored = [
             editor.add_weight(f"{weight}.int8", integers),
             editor.add_weight(f"{weight}.scale", scales),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from tts_compress.errors import QuantizationError
-from tts_compress.layers.build import kernel_choices
 from tts_compress.layers.structure import replace_module, share
 from tts_compress.quantize.qat.fake_quantize import disable_observer
 from tts_compress.quantize.qat.layer import FakeQuantizedLayer
@@ -19,20 +18,18 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tts_compress.quantize.torch.convert import Converted
-    from tts_compress.targets import Choices
 
 __all__ = ["convert_qat"]
 
 
 @torch.no_grad()
-def convert_qat(prepared: PreparedModule, *, kernels: Choices | None = None) -> Converted:
+def convert_qat(prepared: PreparedModule) -> Converted:
     """Return a compressed copy with the weights and ranges that were learnt.
 
     Its layers are those that `compress` makes, and it shares no tensor with what was trained.
 
     Args:
         prepared: As `prepare_qat` made it and training left it; not modified.
-        kernels: Which kernels to lay the weights out for; by default the processor's fastest.
 
     Raises:
         QuantizationError: A range was never observed, a weight is not finite, or the finished
@@ -43,12 +40,11 @@ def convert_qat(prepared: PreparedModule, *, kernels: Choices | None = None) -> 
     disable_observer(copy)
     root = _without_borders(copy.module)
     _refuse_infinite(root)
-    kernels = kernels or kernel_choices()
     rounded: dict[int, nn.Parameter] = {}
     for decision in prepared.decisions:
         layer = root.get_submodule(decision.module)
         if isinstance(layer, FakeQuantizedLayer):
-            root = replace_module(root, decision.module, layer.build(kernels))
+            root = replace_module(root, decision.module, layer.build())
         elif decision.weights != "float32":
             round_stored(layer, decision.weights, rounded)
     return finish(root.eval(), prepared.decisions)

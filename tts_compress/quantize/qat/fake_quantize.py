@@ -186,7 +186,7 @@ class WeightFakeQuantize(FakeQuantize):
             return pass_through(weight, rounded)
         rows = self.form.rows(weight)
         per_scale = rows.shape[-1]
-        scales = with_gradient_of((per_scale * self.form.codes[1]) ** -0.5, self._scales())
+        scales = with_gradient_of((per_scale * self.form.codes[1]) ** -0.5, self._scales(weight))
         return self.form.weight(
             round_to_scale(rows, _beside(scales, rows), self.form.codes), weight
         )
@@ -207,19 +207,20 @@ class WeightFakeQuantize(FakeQuantize):
         else:
             if not torch.isfinite(weight).all():
                 raise QuantizationError("a weight is not finite; training went wrong")
-            rows, scales = self.form.rows(weight), self._scales()
+            rows, scales = self.form.rows(weight), self._scales(weight)
             steps = rows / _beside(scales, rows)
             codes = steps.clamp(*self.form.codes).round().to(torch.int8)
             scales = scales if self.form.group is None else scales.to(torch.bfloat16)
         return self.form.stored(codes, weight), scales
 
-    def _scales(self) -> Tensor:
-        """Return the learned scales, FP32, as a file can hold them."""
+    def _scales(self, weight: Tensor) -> Tensor:
+        """Return the learned scales, FP32, as a file can hold them and kernels can multiply."""
         assert self.log_stretch is not None
         assert self.first_scales is not None
         scales = self.first_scales * self.log_stretch.exp()
         if self.form.group is None:
-            return scales
+            least = self.form.least_scales(weight.detach())
+            return scales if least is None else torch.maximum(scales, least)
         return pass_through(scales, scales.detach().to(torch.bfloat16).float())
 
 

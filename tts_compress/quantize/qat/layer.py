@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tts_compress.layers.base import CompressedLayer
     from tts_compress.quantize.qat.fake_quantize import DynamicFakeQuantize
     from tts_compress.quantize.torch.decisions import Decision
-    from tts_compress.targets import Choices
 
 __all__ = ["FakeQuantizedLayer"]
 
@@ -71,7 +70,7 @@ class FakeQuantizedLayer(nn.Module):
         return apply_operator(self.geometry, inputs, weight, self.bias)
 
     @torch.no_grad()
-    def build(self, kernels: Choices) -> CompressedLayer:
+    def build(self) -> CompressedLayer:
         """Return the compressed layer of what was learnt.
 
         Raises:
@@ -89,7 +88,7 @@ class FakeQuantizedLayer(nn.Module):
             scale, zero_point = activation_codes(*self.activation_fake_quant.limits())
             state["input_scale"] = torch.tensor(scale, dtype=torch.float64)
             state["input_zero_point"] = torch.tensor(zero_point, dtype=torch.int32)
-        return build_layer(self.geometry, self.decision, state, kernels)
+        return build_layer(self.geometry, self.decision, state)
 
     def extra_repr(self) -> str:
         """Return what printing the module shows."""

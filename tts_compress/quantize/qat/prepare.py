@@ -25,7 +25,6 @@ from tts_compress.quantize.qat.weight_format import WeightFormat
 from tts_compress.quantize.torch.compress import check_recipe
 from tts_compress.quantize.torch.convert import refuse_unfit
 from tts_compress.quantize.torch.decisions import decide
-from tts_compress.targets import HOST, find_target
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -100,7 +99,7 @@ def prepare_qat(
     Raises:
         QuantizationError: The module is compressed or prepared already, has no weights in memory or
             not in FP32, or the recipe would round nothing of it in training.
-        RecipeError: The recipe has what only ONNX graphs have, or names no known target.
+        RecipeError: The recipe has what only ONNX graphs have.
         ModelError: There is no component of that name, or nothing calls it.
     """
     check_recipe(recipe)
@@ -110,7 +109,7 @@ def prepare_qat(
     decisions = decide(copy, recipe)
     refuse_unfit(copy, decisions)
     _refuse_untrainable(copy, decisions)
-    swap = _Swap(recipe=recipe, options=options or QATOptions(), limit=_weight_limit(recipe))
+    swap = _Swap(recipe=recipe, options=options or QATOptions())
     for decision in decisions:
         if decision.weights in _TRAINED:
             layer = swap.layer(copy.get_submodule(decision.module), decision)
@@ -180,8 +179,6 @@ class _Swap:
 
     recipe: Recipe
     options: QATOptions
-    limit: int
-    """The largest magnitude of an `int8` weight's code."""
 
     def layer(self, module: nn.Module, decision: Decision) -> FakeQuantizedLayer:
         """Return what stands for a layer in training."""
@@ -200,7 +197,7 @@ class _Swap:
         is_transposed = geometry.operator == "ConvTranspose1d"
         return WeightFormat(
             axis=geometry.channel_axis,
-            limit=self.limit,
+            multiplied=in_integers,
             group=decision.group if decision.weights == "int4" else None,
             phases=geometry if is_transposed and in_integers else None,
         )
@@ -220,11 +217,6 @@ class _Swap:
             return MovingAverageObserver(self.options.momentum)
         assert self.recipe.calibration is not None, "a recipe with static activations has one"
         return HistogramObserver(self.recipe.calibration)
-
-
-def _weight_limit(recipe: Recipe) -> int:
-    integers = any(rule.activations in {"dynamic", "static"} for rule in recipe.component)
-    return find_target(recipe.target).weight_limit if integers or recipe.target != HOST else 127
 
 
 def _component(root: nn.Module, name: str) -> nn.Module:

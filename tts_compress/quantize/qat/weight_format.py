@@ -1,4 +1,4 @@
-"""How a weight is rounded: which of its values share a scale, and how large codes may be."""
+"""How a weight is rounded: which of its values share a scale, and which codes are multiplied."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import torch
 from tts_compress.errors import QuantizationError
 from tts_compress.layers.codes import (
     GROUP_LIMIT,
-    as_rows,
     from_rows,
     group_scales,
+    neighbour_scales,
     round_channels,
     round_groups,
 )
 from tts_compress.layers.integer_convolution import transposed_phases
+from tts_compress.numerics.neighbours import CODE_LIMIT
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,8 +38,8 @@ class WeightFormat:
     axis: int = 0
     """Of the output channels; 1 in a transposed convolution."""
 
-    limit: int = 127
-    """The largest magnitude of a code; four-bit codes have their own."""
+    multiplied: bool = False
+    """Whether integer kernels multiply the 8-bit codes, which no processor's may overflow."""
 
     group: int | None = None
     """Four bits in groups of so many values of a channel; None for 8 bits."""
@@ -56,7 +57,7 @@ class WeightFormat:
         """The smallest and the largest code."""
         if self.group is not None:
             return -GROUP_LIMIT - 1, GROUP_LIMIT
-        return -self.limit, self.limit
+        return -CODE_LIMIT, CODE_LIMIT
 
     def rows(self, weight: Tensor) -> Tensor:
         """Return a weight as `[channels, all else]`, or `[channels, groups, group]`.
@@ -64,9 +65,7 @@ class WeightFormat:
         Raises:
             QuantizationError: The group does not divide a channel's values.
         """
-        if self.phases is not None:
-            return transposed_phases(weight, self.phases).flatten(1)
-        rows = as_rows(weight, self.axis)
+        rows = self._by_channel(weight).flatten(1)
         if self.group is None:
             return rows
         if rows.shape[1] % self.group:
@@ -95,12 +94,24 @@ class WeightFormat:
         Raises:
             QuantizationError: A weight is not finite, or the group does not divide its inputs.
         """
-        rows = self.rows(weight)
         if self.group is None:
-            return round_channels(rows, 0, self.limit)
+            channels = self._by_channel(weight)
+            codes, scales = round_channels(channels, 0, multiplied=self.multiplied)
+            return codes.flatten(1), scales
+        rows = self.rows(weight)
         flat = rows.flatten(1)
         scales = group_scales(flat, self.group)
         return round_groups(flat, scales).view(rows.shape), scales
+
+    def least_scales(self, weight: Tensor) -> Tensor | None:
+        """Return the smallest scales that learning may choose, FP32 `[channels]`; None for any."""
+        return neighbour_scales(self._by_channel(weight)) if self.multiplied else None
+
+    def _by_channel(self, weight: Tensor) -> Tensor:
+        """Return a weight as `[channels, inputs, ...]`."""
+        if self.phases is not None:
+            return transposed_phases(weight, self.phases)
+        return weight.movedim(self.axis, 0)
 
     def stored(self, codes: Tensor, weight: Tensor) -> Tensor:
         """Return codes `[rows]` in the shape a compressed layer stores them in, unpacked.

@@ -6,7 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,7 +16,6 @@ from tts_compress.errors import ModelError, QuantizationError, RecipeError, TTSC
 from tts_compress.quantize.torch.convert import Converted, convert
 from tts_compress.quantize.torch.gpu import convert_on_gpu, runs_on_gpu
 from tts_compress.recipe import read_calibration_set
-from tts_compress.targets import HOST, find_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from tts_compress.models.base import TorchModel
     from tts_compress.progress import Progress
     from tts_compress.recipe import Calibration, Recipe
-    from tts_compress.targets import Target
 
 __all__ = [
     "calibration_texts",
@@ -35,7 +33,6 @@ __all__ = [
     "compress_module",
     "compress_torch",
     "describe_compression",
-    "find_recipe_target",
     "refuse_compressed",
     "speaking",
 ]
@@ -67,17 +64,17 @@ def compress_torch(
     Raises:
         QuantizationError: The recipe does not fit the model, or the finished model does not hold
             what the recipe promises.
-        RecipeError: There is no such target or calibration set.
+        RecipeError: There is no such calibration set, or the recipe has what only ONNX graphs have.
     """
     refuse_compressed(model)
     root = model.root()
-    target = find_recipe_target(recipe, root)
+    check_recipe(recipe)
     run, record = None, None
     if recipe.calibration is not None:
         texts, record = calibration_texts(recipe.calibration, calibration, seed)
         run = speaking(model, texts, progress)
-    done = _convert(root, recipe, run, target, progress)
-    manifest = describe_compression(model, recipe, done, target, seed=seed)
+    done = _convert(root, recipe, run, progress)
+    manifest = describe_compression(model, recipe, done, seed=seed)
     return model.with_root(done.root, replace(manifest, calibration=record))
 
 
@@ -94,7 +91,7 @@ def refuse_compressed(model: TorchModel) -> None:
 
 
 def describe_compression(
-    model: TorchModel, recipe: Recipe, done: Converted, target: Target | None, *, seed: int
+    model: TorchModel, recipe: Recipe, done: Converted, *, seed: int
 ) -> Manifest:
     """Return a manifest that says how a model was compressed, but not on which texts.
 
@@ -102,15 +99,13 @@ def describe_compression(
         model: The original.
         recipe: What was done.
         done: What came of it.
-        target: The processor it is for; None where nothing computes in integers.
         seed: Of the noise.
     """
     return Manifest(
         family=model.family,
         scheme=recipe.scheme,
         source=_source(model),
-        recipe=recipe.model_dump(mode="json") | ({"target": target.name} if target else {}),
-        target=_target_record(target),
+        recipe=recipe.model_dump(mode="json"),
         layers=done.layers,
         counts=dict(done.counts),
         calibration=None,
@@ -135,40 +130,23 @@ def compress_module(
         QuantizationError: The module cannot be compressed as the recipe says.
         RecipeError: The calibration is not of that kind, or missing.
     """
-    target, run = find_recipe_target(recipe, module), None
+    check_recipe(recipe)
+    run = None
     if recipe.calibration is not None:
         run = _calling(_batches(calibration), recipe.calibration.utterances, progress)
-    return _convert(module, recipe, run, target, progress).root
+    return _convert(module, recipe, run, progress).root
 
 
 def _convert(
     root: nn.Module,
     recipe: Recipe,
     run: Callable[[nn.Module], None] | None,
-    target: Target | None,
     progress: Progress,
 ) -> Converted:
     if runs_on_gpu(root, recipe):
         return convert_on_gpu(root, recipe, run, progress=progress)
-    return convert(root, recipe, run, target=target, progress=progress)
-
-
-def find_recipe_target(recipe: Recipe, root: nn.Module) -> Target | None:
-    """Return the processor a recipe computes in integers for; None where it does not.
-
-    Args:
-        recipe: Also checked, and warned of where it will be slow.
-        root: What it is for.
-
-    Raises:
-        RecipeError: The recipe has what only ONNX graphs have, or names no known target.
-    """
-    check_recipe(recipe)
-    if runs_on_gpu(root, recipe):
-        return None
     _warn_if_slow(recipe)
-    integers = any(rule.activations in {"dynamic", "static"} for rule in recipe.component)
-    return find_target(recipe.target) if integers or recipe.target != HOST else None
+    return convert(root, recipe, run, progress=progress)
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -202,16 +180,6 @@ def _warn_if_slow(recipe: Recipe) -> None:
                 TTSCompressWarning,
                 stacklevel=4,
             )
-
-
-def _target_record(target: Target | None) -> dict[str, Any] | None:
-    """Return what a manifest tells of the target: of its choices those that matter in torch."""
-    if target is None:
-        return None
-    record = target.model_dump(mode="json")
-    record["choices"] = {"torch_linear": target.choices.torch_linear}
-    record["figures"] = [row for row in record["figures"] if row["choice"] == "torch_linear"]
-    return record
 
 
 def calibration_texts(

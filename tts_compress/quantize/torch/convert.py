@@ -21,7 +21,6 @@ from tts_compress.quantize.torch.decisions import (
 )
 from tts_compress.quantize.torch.observe import observe_ranges
 from tts_compress.quantize.torch.weight_codes import choose_codes
-from tts_compress.targets import Choices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from tts_compress.calibrate.histogram import Range
     from tts_compress.progress import Progress
     from tts_compress.recipe import Recipe, Weights
-    from tts_compress.targets import Target
 
     Run = Callable[[nn.Module], None]
 
@@ -53,21 +51,13 @@ class Converted:
 
 
 @torch.no_grad()
-def convert(
-    root: nn.Module,
-    recipe: Recipe,
-    run: Run | None,
-    *,
-    target: Target | None,
-    progress: Progress,
-) -> Converted:
+def convert(root: nn.Module, recipe: Recipe, run: Run | None, *, progress: Progress) -> Converted:
     """Return a compressed copy of a module, which shares every other tensor with it.
 
     Args:
         root: A module in FP32; it is not changed.
         recipe: What happens to which layer.
         run: Calls a module with calibration data; None where the recipe needs none.
-        target: Whose integer arithmetic is used; None where there is none.
         progress: Is told of every layer.
 
     Raises:
@@ -78,15 +68,13 @@ def convert(
     decisions = decide(copy, recipe)
     refuse_unfit(copy, decisions)
     limits = _limits(copy, decisions, recipe, run)
-    kernels = target.choices if target else Choices()
-    weight_limit = target.weight_limit if target else 127
-    codes = choose_codes(copy, decisions, run, weight_limit=weight_limit, progress=progress)
+    codes = choose_codes(copy, decisions, run, progress=progress)
     changed = [d for d in decisions if d.weights != "float32"]
     rounded: dict[int, nn.Parameter] = {}
     for done, decision in enumerate(changed):
         progress.advance("compress", done, len(changed))
         if is_layer(decision):
-            copy = _exchange(copy, decision, limits, kernels, weight_limit, codes)
+            copy = _exchange(copy, decision, limits, codes)
         else:
             round_stored(copy.get_submodule(decision.module), decision.weights, rounded)
     progress.advance("compress", len(changed), len(changed))
@@ -147,23 +135,17 @@ def _exchange(
     root: nn.Module,
     decision: Decision,
     limits: Mapping[str, Range],
-    kernels: Choices,
-    weight_limit: int,
     codes: Mapping[str, Mapping[str, Tensor]],
 ) -> nn.Module:
     module = root.get_submodule(decision.module)
     try:
         state = layer_state(
-            module,
-            decision,
-            group=decision.group,
-            weight_limit=weight_limit,
-            limits=limits.get(decision.module),
+            module, decision, group=decision.group, limits=limits.get(decision.module)
         )
     except QuantizationError as error:
         raise QuantizationError(f"'{decision.module}': {error}") from error
     state.update(codes.get(decision.module, {}))
-    layer = build_layer(Geometry.of(module), decision, state, kernels)
+    layer = build_layer(Geometry.of(module), decision, state)
     return replace_module(root, decision.module, layer)
 
 

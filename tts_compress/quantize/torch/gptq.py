@@ -21,6 +21,7 @@ def gptq(
     scales: Tensor,
     limits: tuple[int, int],
     *,
+    pair_limit: int | None = None,
     damping: float = 0.01,
 ) -> Tensor:
     """Return the codes of a weight that keep the layer's output on calibration data.
@@ -31,6 +32,8 @@ def gptq(
             not matter. Inputs that were always zero are rounded to nearest.
         scales: `[outputs, groups]`; each is shared by inputs / groups neighbours.
         limits: The lowest and the highest code.
+        pair_limit: The largest magnitude of the sum of two neighbouring inputs' codes; None where
+            nothing multiplies the codes two by two.
         damping: What is added to the moments' diagonal, as a share of its mean.
 
     Returns:
@@ -47,6 +50,8 @@ def gptq(
         errors = torch.empty_like(rest[start:end])
         for i in range(start, end):
             codes[i] = (rest[i] / steps[i]).round().clamp(*limits)
+            if pair_limit is not None and (i % 2 or (inputs % 2 and i)):
+                codes[i].clamp_(-pair_limit - codes[i - 1], pair_limit - codes[i - 1])
             error = (rest[i] - codes[i] * steps[i]) / factor[i, i]
             rest[i + 1 : end].addr_(factor[i, i + 1 : end], error, alpha=-1)
             errors[i - start] = error

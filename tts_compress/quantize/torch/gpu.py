@@ -111,11 +111,11 @@ def convert_on_gpu(
     _refuse_if_idle(decisions)
     _tell_of_kept([new for old, new in zip(asked, decisions, strict=True) if new is not old])
     handed = [decision for decision in decisions if decision.activations in _HANDED]
-    codes = choose_codes(plain, handed, run, weight_limit=127, progress=progress)
+    codes = choose_codes(plain, handed, run, progress=progress)
     small = plain
     if any(d.weights != "float32" for d in decisions if d.activations not in _HANDED):
         rest = _without(recipe, (d for d in asked if d.activations in _HANDED))
-        small = convert(root, rest, run, target=None, progress=progress).root
+        small = convert(root, rest, run, progress=progress).root
     for done, decision in enumerate(handed):
         progress.advance("compress", done, len(handed))
         layer = _layer(plain.get_submodule(decision.module), decision, codes)

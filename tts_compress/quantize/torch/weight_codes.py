@@ -8,6 +8,7 @@ import torch
 
 from tts_compress.errors import QuantizationError
 from tts_compress.layers.codes import group_scales, pack_nibbles, round_channels
+from tts_compress.numerics.neighbours import CODE_LIMIT, PAIR_LIMIT
 from tts_compress.quantize.torch.gptq import gptq
 from tts_compress.quantize.torch.inc import inc_codes
 from tts_compress.quantize.torch.moments import observe_moments
@@ -30,7 +31,6 @@ def choose_codes(
     decisions: Sequence[Decision],
     run: Callable[[nn.Module], None] | None,
     *,
-    weight_limit: int,
     progress: Progress,
 ) -> dict[str, dict[str, Tensor]]:
     """Return codes and scales of the linear layers whose recipe names another algorithm than `rtn`.
@@ -43,7 +43,6 @@ def choose_codes(
         decisions: For its layers.
         run: Calls the module with calibration data, the same in every pass; None where no
             algorithm needs it.
-        weight_limit: The largest magnitude of an `int8` code.
         progress: Is told of every layer; `run` tells of the calibration.
 
     Returns:
@@ -62,7 +61,7 @@ def choose_codes(
     def add(name: str, moments: Tensor | None) -> None:
         progress.advance("round", len(states), len(chosen))
         weight: Tensor = root.get_submodule(name).weight.detach().float()  # type: ignore[operator]
-        states[name] = _state(weight, moments, chosen[name], weight_limit)
+        states[name] = _state(weight, moments, chosen[name])
 
     observed = [name for name, decision in chosen.items() if decision.algorithm != "inc-rtn"]
     for name in chosen:
@@ -83,9 +82,7 @@ def _has_choice(decision: Decision) -> bool:
     return quantized and decision.algorithm != "rtn"
 
 
-def _state(
-    weight: Tensor, moments: Tensor | None, decision: Decision, weight_limit: int
-) -> dict[str, Tensor]:
+def _state(weight: Tensor, moments: Tensor | None, decision: Decision) -> dict[str, Tensor]:
     if decision.algorithm != "gptq":
         codes, scales = inc_codes(weight, moments, decision.group)
         return {"weight": pack_nibbles(codes), "weight_scale": scales}
@@ -94,6 +91,9 @@ def _state(
         scales = group_scales(weight, decision.group)
         codes = gptq(weight, moments, scales, _FOUR_BITS)
         return {"weight": pack_nibbles(codes), "weight_scale": scales}
-    _, scales = round_channels(weight, 0, weight_limit)
-    limits = (-weight_limit, weight_limit)
-    return {"weight": gptq(weight, moments, scales.unsqueeze(1), limits), "weight_scale": scales}
+    multiplied = decision.activations != "none"
+    _, scales = round_channels(weight, 0, multiplied=multiplied)
+    pair_limit = PAIR_LIMIT if multiplied else None
+    limits = (-CODE_LIMIT, CODE_LIMIT)
+    codes = gptq(weight, moments, scales.unsqueeze(1), limits, pair_limit=pair_limit)
+    return {"weight": codes, "weight_scale": scales}

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.quantize.onnx.integer import IntegerPlan, emit_integer
+from tts_compress.quantize.onnx.integer import emit_integer
 from tts_compress.quantize.onnx.rewrite import Graph, fuse_normalization
 
 
@@ -61,9 +61,9 @@ def test_a_residual_stream_is_turned_at_its_ends_only() -> None:
     model = _encoder()
     graph = Graph(model)
     assert fuse_normalization(graph) == 1
-    plan = IntegerPlan(convolutions=frozenset({"p", "h", "g"}))
+    convolutions = frozenset({"p", "h", "g"})
     ranges = {"x": (-4.0, 4.0), "e": (-1.0, 1.0), "n": (-4.0, 4.0)}
-    integer = emit_integer(graph.finish(), plan, ranges)
+    integer = emit_integer(graph.finish(), convolutions, ranges)
     types = [node.op_type for node in integer.graph.node]
     assert types.count("MatMulIntegerToFloat") == 3
     # The input's codes, and both parts of the last sum, which the caller gets channels first.

@@ -16,16 +16,15 @@ from tts_compress.calibrate.histogram import choose_range  # noqa: E402
 from tts_compress.errors import QuantizationError  # noqa: E402
 from tts_compress.models.onnx_session import open_session  # noqa: E402
 from tts_compress.quantize.onnx import integer, static  # noqa: E402
-from tts_compress.quantize.onnx.conversion import Conversion, integer_plan  # noqa: E402
+from tts_compress.quantize.onnx.conversion import Conversion  # noqa: E402
 from tts_compress.quantize.onnx.convert import convert  # noqa: E402
-from tts_compress.quantize.onnx.decisions import decide  # noqa: E402
+from tts_compress.quantize.onnx.decisions import decide, static_outputs  # noqa: E402
 from tts_compress.quantize.onnx.prepare import prepare  # noqa: E402
 from tts_compress.quantize.qat.graph.code_plan import plan_codes  # noqa: E402
 from tts_compress.quantize.qat.graph.part import cut_graph  # noqa: E402
 from tts_compress.quantize.qat.graph.quantizers import _slope_codes  # noqa: E402
 from tts_compress.quantize.qat.graph.rounded import rounded_network  # noqa: E402
 from tts_compress.recipe import Calibration, Recipe, Rule  # noqa: E402
-from tts_compress.targets import find_target  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,12 +44,8 @@ def _conversion(
     graph: onnx.ModelProto,
     rules: list[dict[str, Any]],
     form: Format,
-    target: str = "x86-vnni",
-    **choices: Any,
 ) -> Conversion:
     graph = prepare(graph)
-    found = find_target(target)
-    found = found.model_copy(update={"choices": found.choices.model_copy(update=choices)})
     is_static = any(rule.get("activations") == "static" for rule in rules)
     recipe = Recipe(
         version=1,
@@ -61,16 +56,14 @@ def _conversion(
         calibration=_CALIBRATION if is_static else None,
         component=tuple(Rule(**{"match": "*", "weights": "int8", **rule}) for rule in rules),
     )
-    decisions = decide(graph, recipe, found.choices)
+    decisions = decide(graph, recipe)
     if form == "qoperator":
-        wanted = integer.observed_tensors(graph, integer_plan(decisions, found))
+        wanted = integer.observed_tensors(graph, static_outputs(decisions))
     else:
         wanted = static.observed_tensors(graph, decisions)
     seen = collect(graph, wanted, [{"x": _signal(64)}])
     ranges = {name: choose_range(seen[name], _CALIBRATION) for name in wanted}
-    return Conversion(
-        graph=graph, decisions=tuple(decisions), ranges=ranges, target=found, form=form
-    )
+    return Conversion(graph=graph, decisions=tuple(decisions), ranges=ranges, form=form)
 
 
 def _answers(conversion: Conversion, signal: Any) -> tuple[Any, Any, Any]:
@@ -89,34 +82,27 @@ _PAIRS = {"activations": "static", "operators": ("Conv", "LeakyRelu", "Add", "Re
 
 @pytest.mark.parametrize("length", [33, 64])
 @pytest.mark.parametrize(
-    ("rules", "form", "choices"),
+    ("rules", "form"),
     [
-        ([_STATIC, {}], "qoperator", {}),
-        ([_STATIC, {}], "qoperator", {"leaky_relu": "lookup"}),
-        ([_STATIC, {}], "qoperator", {"addition": "real"}),
-        ([_STATIC, {}], "qoperator", {"gates": "real"}),
-        ([_STATIC, {}], "qoperator", {"upsampling": "real"}),
-        ([_STATIC, {}], "qoperator", {"few_outputs": "codes"}),
-        ([_STATIC, {}], "qoperator", {"target": "arm64"}),
-        ([{**_STATIC, "match": "net.*", "exclude": ("net.one", "net.post")}, {}], "qoperator", {}),
-        ([_PAIRS, {}], "qdq", {}),
-        ([{"activations": "dynamic"}, {}], "qdq", {}),
-        ([{}], "qdq", {}),
-        ([{"weights": "float16"}, {}], "qdq", {}),
+        ([_STATIC, {}], "qoperator"),
+        ([{**_STATIC, "match": "net.*", "exclude": ("net.one", "net.post")}, {}], "qoperator"),
+        ([_PAIRS, {}], "qdq"),
+        ([{"activations": "dynamic"}, {}], "qdq"),
+        ([{}], "qdq"),
+        ([{"weights": "float16"}, {}], "qdq"),
     ],
     ids=str,
 )
 def test_torch_rounds_as_the_finished_graph(
     rules: list[dict[str, Any]],
     form: Format,
-    choices: dict[str, Any],
     length: int,
     vocoder: onnx.ModelProto,
     snr_db: Snr,
 ) -> None:
     if rules[0].get("weights") == "float16":
         rules = [{"match": "net.one", "weights": "float16"}, {}]
-    conversion = _conversion(vocoder, rules, form, **choices)
+    conversion = _conversion(vocoder, rules, form)
     real, finished, trained = _answers(conversion, _signal(length))
     rounding = snr_db(real, finished)
     assert rounding < 60  # there is rounding to agree about

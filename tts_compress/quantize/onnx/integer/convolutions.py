@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts_compress.quantize.onnx.integer.affine import quantize_bias, quantize_channels
+from tts_compress.numerics.weights import round_weight
+from tts_compress.quantize.onnx.integer.affine import quantize_bias
 from tts_compress.quantize.onnx.integer.emitter import CONTRIB, Coded
 from tts_compress.quantize.onnx.rewrite.graph import integer, integers, is_automatic
 from tts_compress.quantize.onnx.rewrite.upsample import cut_samples, phase_convolution
@@ -100,7 +101,7 @@ def upsample(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
 def _emit(emitter: Emitter, source: Coded, kernel: Kernel, out: Affine) -> str:
     graph = emitter.graph
     columns = spare_columns(kernel.weight, source.spare)
-    codes, scales = quantize_channels(columns, emitter.plan.weight_limit)
+    codes, scales = round_weight(columns, 0, multiplied=True)
     weights = [
         graph.add_constant(f"{kernel.name}.weight", codes),
         graph.add_constant(f"{kernel.name}.weight_scale", scales),

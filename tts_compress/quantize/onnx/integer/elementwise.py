@@ -20,18 +20,13 @@ __all__ = ["concatenate", "leaky_relu", "leaky_sum", "relu", "scale", "sigmoid",
 def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
     """Emit max(x, slope · x) in the input's own code.
 
-    Two vector operations are over twice as fast as the table lookup of QLinearLeakyRelu, and
-    keeping the code leaves the positive half exact.
+    Two vector operations take 0.88 to 0.93 of the time of QLinearLeakyRelu's table lookup (two
+    residual blocks of 32 to 128 channels, x86 with VNNI), and keeping the code leaves the positive
+    half exact.
     """
     source, made = emitter.codes(node.input[0]), node.output[0]
     slope = real(node, "alpha", 0.01)
     graph, code = emitter.graph, source.code
-    if emitter.plan.leaky_relu == "lookup":
-        out = emitter.code_of(made)
-        inputs = [source.tensor, *emitter.names(code), *emitter.names(out)]
-        coded = Coded("", out, source.spare)
-        _define(emitter, node, "QLinearLeakyRelu", inputs, coded, alpha=slope)
-        return
     zero = emitter.zero(code.zero)
     scale = emitter.scale(code.scale)
     small = graph.add(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from tts_compress.quantize.onnx.integer.plan import IntegerPlan
 
 __all__ = ["emit_integer"]
 
@@ -34,13 +33,15 @@ _ELEMENTWISE = {
 
 
 def emit_integer(
-    model: onnx.ModelProto, plan: IntegerPlan, ranges: Mapping[str, tuple[float, float]]
+    model: onnx.ModelProto,
+    convolutions: frozenset[str],
+    ranges: Mapping[str, tuple[float, float]],
 ) -> onnx.ModelProto:
-    """Return the model with a plan's convolutions, and all that stands between them, on codes.
+    """Return the model with convolutions, and all that stands between them, on codes.
 
     Args:
         model: A graph in FP32; it is not changed.
-        plan: What becomes integer.
+        convolutions: Outputs of those that become integer.
         ranges: Lowest and highest value of every tensor that `observed_tensors` names.
 
     Raises:
@@ -48,8 +49,8 @@ def emit_integer(
             was not observed.
     """
     graph = Graph(model)
-    region = find_region(graph, plan)
-    emitter = Emitter(graph, plan, ranges)
+    region = find_region(graph, convolutions)
+    emitter = Emitter(graph, ranges)
     graph.require_opset(CONTRIB, 1)
     for node in region.nodes:
         if node.op_type == "Concat":

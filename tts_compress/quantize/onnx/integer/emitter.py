@@ -13,7 +13,6 @@ from tts_compress.quantize.onnx.integer.affine import Affine
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tts_compress.quantize.onnx.integer.plan import IntegerPlan
     from tts_compress.quantize.onnx.rewrite.graph import Graph
 
 __all__ = ["CONTRIB", "Coded", "Emitter"]
@@ -35,11 +34,8 @@ class Coded:
 class Emitter:
     """Writes integer nodes beside the real ones and keeps track of both forms of a tensor."""
 
-    def __init__(
-        self, graph: Graph, plan: IntegerPlan, ranges: Mapping[str, tuple[float, float]]
-    ) -> None:
+    def __init__(self, graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> None:
         self.graph = graph
-        self.plan = plan
         self.scope = ""
         """Name of the operator that is being emitted; what stands for it is named within."""
 
@@ -92,10 +88,6 @@ class Emitter:
         """Record the codes of a real tensor that is no longer computed."""
         self._coded[tensor] = coded
 
-    def is_coded(self, tensor: str) -> bool:
-        """Return whether a tensor is already there as codes."""
-        return tensor in self._coded
-
     def restore(self, tensor: str) -> None:
         """Write the real tensor again, from its codes, for readers that stayed real."""
         coded = self.narrow(self._coded[tensor])
@@ -141,9 +133,8 @@ class Emitter:
         return self._scales[value]
 
     def zero(self, value: int) -> str:
-        """Return an initializer that holds a code, given as counted from the lowest."""
+        """Return an initializer that holds a code."""
         if value not in self._zeros:
-            signed = self.plan.signed
-            code = np.array(value - 128, np.int8) if signed else np.array(value, np.uint8)
+            code = np.array(value, np.uint8)
             self._zeros[value] = self.graph.add_constant(f"zero_{value}", code)
         return self._zeros[value]

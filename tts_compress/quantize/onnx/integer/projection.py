@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts_compress.quantize.onnx.integer.affine import quantize_channels
+from tts_compress.numerics.weights import round_weight
 from tts_compress.quantize.onnx.integer.convolutions import spare_columns
 from tts_compress.quantize.onnx.integer.emitter import CONTRIB
 from tts_compress.quantize.onnx.rewrite.graph import integers
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from tts_compress.quantize.onnx.integer.affine import Affine
     from tts_compress.quantize.onnx.integer.emitter import Coded, Emitter
-    from tts_compress.quantize.onnx.integer.plan import IntegerPlan
     from tts_compress.quantize.onnx.rewrite.graph import Array, Graph
 
 __all__ = ["project", "samples_at_once"]
@@ -58,14 +57,13 @@ class Filter:
     dilation: int
 
 
-def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int, plan: IntegerPlan) -> int:
+def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int) -> int:
     """Return how many samples `project` is to make together of a convolution, or 0 for none.
 
     Args:
         graph: Where its weight is.
         node: A convolution that has an integer form.
         multiple: A number that the input's length is known to be divisible by.
-        plan: What few outputs are made by.
     """
     weight = graph.constant(node.input[1])
     if node.op_type != "Conv" or weight is None or integers(node, "strides", [1]) != (1,):
@@ -75,12 +73,9 @@ def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int, plan: Int
     if sum(pads) != dilation * (taps - 1):
         return 0
     group = gcd(multiple, _GROUP) if dilation == 1 < taps and outputs <= _MANY else 1
-    if outputs >= _MANY or (plan.few_outputs != "codes" and group * outputs >= _MANY):
+    if group * outputs >= _MANY:
         return group
-    if plan.few_outputs == "frames":
-        return 1
-    block = gcd(multiple, _BLOCK)
-    fits = plan.few_outputs == "blocks" and dilation == 1 and max(pads) <= block == _BLOCK
+    fits = dilation == 1 and max(pads) <= _BLOCK == gcd(multiple, _BLOCK)
     return (_BLOCK if taps > 1 else 1) if fits else 0
 
 
@@ -100,7 +95,7 @@ def project(emitter: Emitter, node: onnx.NodeProto, together: int) -> None:
     if together == _GROUP:  # bytes that are not there need not be copied
         source = emitter.narrow(source)
     columns = spare_columns(weight, source.spare)
-    codes, scales = quantize_channels(columns, emitter.plan.weight_limit)
+    codes, scales = round_weight(columns, 0, multiplied=True)
     kernel = Filter(
         codes=codes,
         scales=scales,

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from tts_compress.quantize.onnx.integer.plan import IntegerPlan
 
 __all__ = ["Region", "find_region", "observed_tensors", "positive_factor"]
 
 _INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
 """Done on codes only on the way to a convolution on codes: they round noticeably."""
+
+_OWN_CODES = frozenset({"LeakyRelu", "Tanh", "Sigmoid"})
+"""Their codes follow from those of their input, or from the function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,13 @@ class Region:
     """Outputs that exist neither as codes nor as real numbers: the inner parts of `sums`."""
 
 
-def find_region(graph: Graph, plan: IntegerPlan) -> Region:
-    """Return the planned convolutions and what follows from them.
+def find_region(graph: Graph, convolutions: frozenset[str]) -> Region:
+    """Return the convolutions with the given outputs, and what follows from them.
 
     Raises:
         QuantizationError: A planned convolution is not there or has no integer form.
     """
-    nodes = _grow(graph, _planned(graph, plan), plan)
+    nodes = _grow(graph, _planned(graph, convolutions))
     inside = {id(node) for node in nodes}
     real: dict[str, int] = {}
     clipped = set()
@@ -70,7 +72,7 @@ def find_region(graph: Graph, plan: IntegerPlan) -> Region:
         readers = graph.readers(made)
         coded = [reader for reader in readers if id(reader) in inside]
         if node.op_type == "Conv" and not coded:
-            together = samples_at_once(graph, node, multiples.get(node.input[0], 1), plan)
+            together = samples_at_once(graph, node, multiples.get(node.input[0], 1))
             real |= {made: together} if together else {}
         only = graph.only_reader(made)
         if node.op_type == "Conv" and coded and only is not None and only.op_type == "Relu":
@@ -85,20 +87,19 @@ def find_region(graph: Graph, plan: IntegerPlan) -> Region:
     )
 
 
-def observed_tensors(model: onnx.ModelProto, plan: IntegerPlan) -> list[str]:
+def observed_tensors(model: onnx.ModelProto, convolutions: frozenset[str]) -> list[str]:
     """Return the tensors whose ranges `emit_integer` asks for, in graph order.
 
     Raises:
         QuantizationError: A planned convolution is not there or has no integer form.
     """
     graph = Graph(model)
-    region = find_region(graph, plan)
+    region = find_region(graph, convolutions)
     made = {tensor for node in region.nodes for tensor in node.output}
     wanted: dict[str, None] = {}
     for node in region.nodes:
         wanted.update(dict.fromkeys(t for t in _data(graph, node) if t not in made))
-        free = node.op_type in {"Tanh", "Sigmoid"} or positive_factor(graph, node) is not None
-        free = free or (node.op_type == "LeakyRelu" and plan.leaky_relu == "max")
+        free = node.op_type in _OWN_CODES or positive_factor(graph, node) is not None
         if not free and node.output[0] not in region.clipped.union(region.real):
             wanted[node.output[0]] = None
     return list(wanted)
@@ -116,9 +117,9 @@ def positive_factor(graph: Graph, node: onnx.NodeProto) -> float | None:
     return 1 / value if node.op_type == "Div" else value
 
 
-def _planned(graph: Graph, plan: IntegerPlan) -> set[int]:
-    planned = [n for n in graph.nodes if n.output and n.output[0] in plan.convolutions]
-    missing = plan.convolutions - {node.output[0] for node in planned}
+def _planned(graph: Graph, convolutions: frozenset[str]) -> set[int]:
+    planned = [n for n in graph.nodes if n.output and n.output[0] in convolutions]
+    missing = convolutions - {node.output[0] for node in planned}
     unfit = [node.output[0] for node in planned if not is_convolution(graph, node)]
     if missing or unfit:
         raise QuantizationError(
@@ -128,12 +129,12 @@ def _planned(graph: Graph, plan: IntegerPlan) -> set[int]:
     return {id(node) for node in planned}
 
 
-def _grow(graph: Graph, planned: set[int], plan: IntegerPlan) -> list[onnx.NodeProto]:
+def _grow(graph: Graph, planned: set[int]) -> list[onnx.NodeProto]:
     """Return the planned nodes and those between them, in graph order."""
     made: set[str] = set()
     nodes = []
     for node in graph.nodes:
-        if id(node) in planned or _follows(graph, node, made, plan):
+        if id(node) in planned or _follows(graph, node, made):
             made.update(node.output)
             nodes.append(node)
     kept: list[onnx.NodeProto] = []
@@ -168,21 +169,18 @@ def _sums(graph: Graph, nodes: list[onnx.NodeProto]) -> tuple[dict[str, Sum], se
     return sums, skipped
 
 
-def _follows(graph: Graph, node: onnx.NodeProto, made: set[str], plan: IntegerPlan) -> bool:
+def _follows(graph: Graph, node: onnx.NodeProto, made: set[str]) -> bool:
     """Return whether a node has an integer form and all its data are codes already."""
     data = _data(graph, node)
     if not data or not made.issuperset(data):
         return False
     if positive_factor(graph, node) is not None:
         return True
-    if node.op_type in {"LeakyRelu", "Relu"}:
+    if node.op_type in {"LeakyRelu", "Relu", "Tanh", "Sigmoid"}:
         return True
-    if node.op_type in {"Tanh", "Sigmoid"}:
-        return plan.gates == "codes"
     if node.op_type == "Concat":
         return integer(node, "axis", 0) == 1 and len(data) == len(node.input)
-    wanted = {"Add": plan.addition, "Mul": plan.gates}
-    return wanted.get(node.op_type) == "codes" and len(data) == 2
+    return node.op_type in {"Add", "Mul"} and len(data) == 2
 
 
 def _data(graph: Graph, node: onnx.NodeProto) -> list[str]:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tts_compress.artifact import TrainingRecord
-from tts_compress.layers.build import kernel_choices
 from tts_compress.quantize.qat.convert import convert_qat
 from tts_compress.quantize.qat.fake_quantize import (
     ActivationFakeQuantize,
@@ -22,7 +21,6 @@ from tts_compress.quantize.qat.train.loop import train
 from tts_compress.quantize.torch.compress import (
     calibration_texts,
     describe_compression,
-    find_recipe_target,
     refuse_compressed,
     speaking,
 )
@@ -73,7 +71,6 @@ def train_family(
         MissingExtraError: accelerate is not installed.
     """
     refuse_compressed(model)
-    target = find_recipe_target(recipe, model.root())
     texts, record = calibration_texts(_settings(recipe), calibration, options.seed)
     learned = QATOptions(
         learn_ranges=options.learned_ranges, learn_weight_scales=options.learned_scales
@@ -85,8 +82,8 @@ def train_family(
         lesson.name: _train(lesson, model, prepared.module, options, workplace)
         for lesson in lessons
     }
-    done = convert_qat(prepared, kernels=target.choices if target else kernel_choices())
-    manifest = describe_compression(model, recipe, done, target, seed=options.seed)
+    done = convert_qat(prepared)
+    manifest = describe_compression(model, recipe, done, seed=options.seed)
     training = _summary(found, options.seed)
     return model.with_root(done.root, replace(manifest, calibration=record, training=training))
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import onnx
 
     from tts_compress.quantize.onnx.conversion import Conversion
-    from tts_compress.quantize.onnx.integer.plan import IntegerPlan
     from tts_compress.quantize.onnx.integer.region import Region, Sum
 
 __all__ = ["SIGMOID", "TANH", "CodePlan", "Grid", "Share", "plan_codes"]
@@ -71,9 +70,8 @@ class CodePlan:
 def plan_codes(conversion: Conversion) -> CodePlan:
     """Return what the converted graph rounds with ranges known before."""
     graph = Graph(conversion.graph)
-    if conversion.plan is not None:
-        region = find_region(graph, conversion.plan)
-        return _Region(graph, region, conversion.plan, conversion.ranges).follow()
+    if conversion.form == "qoperator":
+        return _Region(graph, find_region(graph, conversion.static), conversion.ranges).follow()
     return _plan_pairs(graph, conversion)
 
 
@@ -81,15 +79,10 @@ class _Region:
     """Follows a region's nodes in order, as its emission does."""
 
     def __init__(
-        self,
-        graph: Graph,
-        region: Region,
-        plan: IntegerPlan,
-        ranges: Mapping[str, tuple[float, float]],
+        self, graph: Graph, region: Region, ranges: Mapping[str, tuple[float, float]]
     ) -> None:
         self._graph = graph
         self._region = region
-        self._lookup = plan.leaky_relu == "lookup"
         self._codes = CodePlan()
         self._groups = _side_by_side(region.nodes, ranges)
 
@@ -130,7 +123,7 @@ class _Region:
         grids = {self._codes.grids[tensor] for tensor in sources}
         factor = positive_factor(self._graph, node)
         kept = {
-            "LeakyRelu": not self._lookup,
+            "LeakyRelu": True,
             "Relu": node.input[0] not in self._region.clipped,
             "Concat": True,
         }

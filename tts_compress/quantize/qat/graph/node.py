@@ -61,10 +61,6 @@ class NodeQuantizers:
 
     weight: WeightFakeQuantize | None = None
     weight_position: int = 1
-    weight_type: torch.dtype = torch.float32
-    """What weights are divided by their scales in, as post-training quantization does it there: of
-    half a step one code too many would be another network."""
-
     products: CodeProducts | None = None
     """Of a convolution in integers."""
 
@@ -91,11 +87,10 @@ class NodeQuantizers:
         if self.weight is not None:
             given = values[self.weight_position]
             assert given is not None
-            weight = given.to(self.weight_type)
-            arguments[self.weight_position] = self.weight(weight).to(given.dtype)
+            arguments[self.weight_position] = self.weight(given)
             exact = not torch.is_grad_enabled() and bool(self.weight.fake_quant_enabled[0])
             if exact and self.products is not None:
-                made = _multiply(self.products, self.weight, function, arguments, weight)
+                made = _multiply(self.products, self.weight, function, arguments, given)
                 return (self._rounded(made, arguments),)
         first, *others = function(*arguments)
         return self._rounded(first, besides or arguments), *others

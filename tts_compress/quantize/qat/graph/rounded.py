@@ -144,23 +144,17 @@ class _Builder:
             inputs=inputs,
             weight=quantizer,
             weight_position=position,
-            weight_type=torch.float64 if self._is_in_region(decision) else torch.float32,
             products=self._products(node, decision),
             output=output,
         )
 
-    def _is_in_region(self, decision: Decision) -> bool:
-        return decision.activations == "static" and self._conversion.form == "qoperator"
-
     def _form(self, node: onnx.NodeProto, decision: Decision, weight: Tensor) -> WeightFormat:
-        target = self._conversion.target
-        narrow = decision.activations == "static" or decision.label == "MatMul int8/dynamic"
-        limit = target.weight_limit if narrow and target is not None else 127
+        multiplied = decision.activations == "static" or decision.label == "MatMul int8/dynamic"
         phases = None
         if decision.activations == "static" and node.op_type == "ConvTranspose":
             (stride,) = integers(node, "strides", [1])
             phases = Geometry(operator="ConvTranspose1d", shape=tuple(weight.shape), stride=stride)
-        return WeightFormat(axis=decision.axis, limit=limit, phases=phases)
+        return WeightFormat(axis=decision.axis, multiplied=multiplied, phases=phases)
 
     def _products(self, node: onnx.NodeProto, decision: Decision) -> CodeProducts | None:
         if decision.activations != "static" or node.op_type == "MatMul":

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from tts_compress.quantize.onnx.weights import quantize_weight
+from tts_compress.numerics.weights import round_weight
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -23,16 +23,15 @@ _weights = arrays(
 
 
 @settings(deadline=None)
-@given(weight=_weights, bits=st.sampled_from([7, 8]), data=st.data())
+@given(weight=_weights, multiplied=st.booleans(), data=st.data())
 def test_error_is_at_most_half_a_scale(
-    weight: npt.NDArray[np.float32], bits: int, data: st.DataObject
+    weight: npt.NDArray[np.float32], multiplied: bool, data: st.DataObject
 ) -> None:
     axis = data.draw(st.integers(0, weight.ndim - 1))
-    integers, scales = quantize_weight(weight, axis, bits=bits)
-    limit = 2 ** (bits - 1) - 1
+    integers, scales = round_weight(weight, axis, multiplied=multiplied)
     assert integers.dtype == np.int8
     assert integers.shape == weight.shape
-    assert np.abs(integers.astype(int)).max() <= limit
+    assert np.abs(integers.astype(int)).max() <= 127
     assert scales.shape == (weight.shape[axis],)
     assert scales.dtype == np.float32
     assert (scales > 0).all()
@@ -47,7 +46,7 @@ def test_integers_agree_with_torch(shape: tuple[int, ...], axis: int) -> None:
     """Except near the middle of two steps, as torch multiplies by the inverse of the scale."""
     torch = pytest.importorskip("torch")
     weight = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    integers, scales = quantize_weight(weight, axis)
+    integers, scales = round_weight(weight, axis, multiplied=False)
     zeros = torch.zeros(len(scales), dtype=torch.int64)
     arguments: tuple[Any, ...] = (torch.from_numpy(weight), torch.from_numpy(scales))
     theirs = torch.quantize_per_channel(*arguments, zeros, axis, torch.qint8).int_repr().numpy()
@@ -62,6 +61,6 @@ def test_integers_agree_with_torch(shape: tuple[int, ...], axis: int) -> None:
 
 def test_every_channel_has_its_own_scale() -> None:
     weight = np.array([[1.0, -2.0], [0.015, 0.02], [0.0, 0.0]], np.float32)
-    integers, scales = quantize_weight(weight, 0)
+    integers, scales = round_weight(weight, 0, multiplied=False)
     np.testing.assert_allclose(scales, [2 / 127, 0.02 / 127, 1], rtol=1e-6)
     assert integers.tolist() == [[64, -127], [95, 127], [0, 0]]

@@ -1,0 +1,1 @@
+"""Numbers as small integers: the arithmetic that ONNX graphs and torch modules share."""
