@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
-
 import numpy
+import pytest
 
 from tts_compress.environment import Processor, describe_environment, describe_processor
-
-if TYPE_CHECKING:
-    import pytest
 
 _X86 = "processor\t: 0\nmodel name\t: Fast CPU\nflags\t\t: fpu avx2 avx512_vnni\n\nprocessor\t: 1\n"
 _ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp i8mm\n\n"
@@ -30,20 +26,41 @@ def test_x86_features_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     found = _with_cpuinfo(monkeypatch, _X86)
     assert found.model == "Fast CPU"
     assert found.features == ("avx2", "avx512_vnni")
-    assert found.has_integer_dot_product
+    assert found.integer_kernels == "AVX512-VNNI"
 
 
 def test_arm_features_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     found = _with_cpuinfo(monkeypatch, _ARM)
-    assert found.features == ("asimddp", "i8mm")
-    assert not found.has_integer_dot_product
+    assert found.features == ("asimd", "asimddp", "i8mm")
+    assert found.integer_kernels == "I8MM"
 
 
 def test_system_without_cpuinfo_has_no_features(monkeypatch: pytest.MonkeyPatch) -> None:
     found = _with_cpuinfo(monkeypatch, None)
     assert found.features == ()
+    assert found.integer_kernels == "unknown"
+    assert not found.adds_in_16_bits  # nobody knows, and nobody is alarmed
     assert found.model
     assert found.cores >= 1
+
+
+@pytest.mark.parametrize(
+    ("architecture", "features", "narrow"),
+    [
+        ("x86_64", ("avx2",), True),
+        ("AMD64", ("avx2", "avx512_bf16"), True),
+        ("x86_64", ("avx2", "avx_vnni"), False),
+        ("x86_64", ("avx2", "avx512_vnni"), False),
+        ("x86_64", ("amx_int8",), False),
+        ("aarch64", ("asimd",), False),
+    ],
+)
+def test_sums_are_of_16_bits_on_x86_without_vnni(
+    architecture: str, features: tuple[str, ...], narrow: bool
+) -> None:
+    processor = Processor(architecture=architecture, model="", cores=1, features=features)
+    assert processor.adds_in_16_bits == narrow
+    assert processor.is_x86 == (architecture != "aarch64")
 
 
 def test_environment_is_plain_data_and_names_versions() -> None:

@@ -19,6 +19,7 @@ _FEATURES = (
     "amx_int8",
     "amx_bf16",
     "amx_fp16",
+    "asimd",
     "asimddp",
     "i8mm",
     "bf16",
@@ -52,9 +53,34 @@ class Processor:
     """Those instruction-set features that matter to integers and 16-bit floats."""
 
     @property
-    def has_integer_dot_product(self) -> bool:
-        """Whether u8 × s8 products accumulate in 32 bits without saturating on the way (VNNI)."""
-        return bool({"avx_vnni", "avx512_vnni", "amx_int8"} & set(self.features))
+    def is_x86(self) -> bool:
+        """Whether it is an x86, of 32 or 64 bits."""
+        return self.architecture.lower() in {"x86_64", "amd64", "x86", "i386", "i686"}
+
+    @property
+    def adds_in_16_bits(self) -> bool:
+        """Whether its kernels add two products u8 × s8 in 16 bits, which saturates: x86, no VNNI.
+
+        False where the system does not tell the features.
+        """
+        is_wide = {"avx_vnni", "avx512_vnni", "amx_int8"} & set(self.features)
+        return self.is_x86 and bool(self.features) and not is_wide
+
+    @property
+    def integer_kernels(self) -> str:
+        """The instructions that runtimes multiply 8-bit integers with, for people."""
+        names = {
+            "amx_int8": "AMX",
+            "avx512_vnni": "AVX512-VNNI",
+            "avx_vnni": "AVX-VNNI",
+            "avx2": "AVX2 without VNNI",
+            "i8mm": "I8MM",
+            "asimddp": "NEON with dot products",
+            "asimd": "NEON",
+        }
+        return next(
+            (name for feature, name in names.items() if feature in self.features), "unknown"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +96,7 @@ class Environment:
         """Return plain data that is equal after a round through JSON."""
         plain = asdict(self)
         plain["processor"]["features"] = list(self.processor.features)
+        plain["processor"]["integer_kernels"] = self.processor.integer_kernels
         return plain
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from tts_compress.audio import read_wav
-from tts_compress.errors import EvaluationError
+from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluate import EvaluationOptions, Gate, Gates, Suite, check
 from tts_compress.evaluate.cost import Cost
 from tts_compress.evaluate.run import evaluate
@@ -29,6 +29,7 @@ from tts_compress.report.evaluation import (
     Pair,
     Rtf,
 )
+from tts_compress.report.judgement import cautions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,6 +182,17 @@ def test_a_model_in_memory_is_saved_for_its_worker_and_seeds_can_be_replaced(
     assert found.suite.seeds == (9,)
     assert small_suite.sha256 != found.suite.sha256
     assert found.wer.delta > 0.5
+
+
+def test_what_is_wrong_on_this_processor_is_warned_of_and_reported(
+    run: Callable[..., Evaluation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tts_compress.evaluate.run.find_hazards", lambda *_: ("it crawls",))
+    with pytest.warns(TTSCompressWarning, match="it crawls"):
+        found = run()
+    assert found.warnings == ("it crawls",)
+    assert "It crawls." in cautions(found)
+    assert found.environment["processor"]["integer_kernels"]
 
 
 def test_a_killed_run_goes_on_and_ends_the_same(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tts_compress.audio import Audio, read_wav, write_wav
-from tts_compress.environment import describe_environment
-from tts_compress.errors import EvaluationError
+from tts_compress.environment import describe_environment, describe_processor
+from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluate.agreement import are_language_models, compare_language_models
 from tts_compress.evaluate.cost import measure_cost
 from tts_compress.evaluate.floors import OTHER_SEEDS, disturbed_copy
@@ -24,6 +25,7 @@ from tts_compress.evaluate.store import Store, make_directory
 from tts_compress.evaluate.subject import Subject, check_comparable, open_subject
 from tts_compress.evaluate.suite import Suite, read_suite
 from tts_compress.evaluate.synthesize import Line, Speaker, synthesize
+from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.report.evaluation import Evaluation, Size, SuiteIdentity, Utterance
 
 if TYPE_CHECKING:
@@ -71,9 +73,13 @@ def evaluate(
         )
         check_comparable(before.model, after.model)
         check_runtimes((before.model, after.model), options.runtimes)
+        hazards = find_hazards(count_integer_layers(after.model), describe_processor())
+        for hazard in hazards:
+            warnings.warn(hazard, TTSCompressWarning, stacklevel=2)
         place = Path(output or stack.enter_context(TemporaryDirectory()))
         make_directory(place / "work")
         found = _run(before, after, chosen, Store(place / "work"), options)
+        found = found.model_copy(update={"warnings": hazards})
         if output is not None and options.keep_audio:
             found = _with_audio(found, Store(place / "work"), (before, after), place)
         return found

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tts_compress.environment import describe_processor
 from tts_compress.inspection.times import OTHER
 from tts_compress.models.base import OnnxGraph, TorchModel
+from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.terminal import human_bytes
 
 if TYPE_CHECKING:
@@ -20,13 +22,14 @@ __all__ = ["inspect_model", "inspection_tables"]
 
 
 def inspect_model(model: Model, shares: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """Return family, properties, components and manifest as plain data.
+    """Return what is known of a model, and how it fares on this processor, as plain data.
 
     Args:
         model: Any model.
         shares: Of the time, as `time_shares` returns them; None where it was not measured.
     """
-    manifest = model.manifest
+    manifest, processor = model.manifest, describe_processor()
+    layers = count_integer_layers(model)
     return {
         "spec": model.spec,
         "family": model.family,
@@ -41,6 +44,9 @@ def inspect_model(model: Model, shares: Mapping[str, float] | None = None) -> di
         "other_time_share": shares[OTHER] if shares else None,
         "counts": manifest.counts if manifest else {},
         "source": asdict(manifest.source) if manifest else None,
+        "processor": {"model": processor.model, "integer_kernels": processor.integer_kernels},
+        "integer_layers": asdict(layers),
+        "warnings": list(find_hazards(layers, processor)),
     }
 
 
@@ -71,4 +77,7 @@ def inspection_tables(found: Mapping[str, Any]) -> list[RenderableType]:
     if timed:
         table.add_row(OTHER, "", "", "", f"{found['other_time_share']:.1%}", "")
     counts = [f"  {count:4d} × {label}" for label, count in found["counts"].items()]
-    return [head, *([properties] if properties else []), table, *counts]
+    kernels = found["processor"]["integer_kernels"]
+    machine = f"integer layers: {found['integer_layers']['count']}; kernels here: {kernels}"
+    warnings = [f"warning: {text}" for text in found["warnings"]]
+    return [head, *([properties] if properties else []), table, *counts, machine, *warnings]

@@ -325,6 +325,9 @@ class Evaluation(Record):
     """None where the system is no language model, and in reports of before it was measured."""
 
     runtimes: tuple[RuntimeVariant, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What is wrong with the compressed model on this processor, whatever it sounds like."""
+
     environment: dict[str, Any]
     utterances: tuple[Utterance, ...]
 

@@ -127,6 +127,7 @@ def cautions(evaluation: Evaluation) -> tuple[str, ...]:
     ):
         if broken(health):
             found.append(f"Broken utterances of the {name}: {broken_in_words(health)}.")
+    found.extend(f"{warning[0].upper()}{warning[1:]}." for warning in evaluation.warnings)
     found.extend(_cautions_about_settings(evaluation))
     found.extend(_cautions_about_words(evaluation))
     if speed_trend(speed_of(evaluation.latency)) == "worse":

@@ -1,0 +1,136 @@
+"""A model's integer layers, and how they fare on a processor that they may not be made for.
+
+What this release writes is exact on every processor. Files of other tools and of earlier releases
+may hold weights that overflow `vpmaddubsw` (`numerics.neighbours`), or signed activations, which
+onnxruntime multiplies on x86 more slowly than real numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts_compress.models.base import OnnxGraph, TorchModel
+from tts_compress.models.onnx_modules import WeightFinder
+from tts_compress.numerics.neighbours import PAIR_LIMIT, neighbour_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+    import onnx
+    from torch import nn
+
+    from tts_compress.environment import Processor
+    from tts_compress.models.base import Model
+
+__all__ = ["IntegerLayers", "count_integer_layers", "find_hazards"]
+
+_ZERO_POINT = {
+    "QLinearConv": 2,
+    "QLinearMatMul": 2,
+    "MatMulInteger": 2,
+    "ConvInteger": 2,
+    "MatMulIntegerToFloat": 4,
+}
+"""Where integer operators take the zero point of their activations."""
+
+_MATRICES = frozenset({"MatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegerLayers:
+    """How many layers of a model multiply integers, and which of them not everywhere alike."""
+
+    count: int
+    overflowing: int
+    """Those in which two neighbouring products can exceed 16 bits."""
+
+    signed: int
+    """Those whose activations are int8."""
+
+
+def count_integer_layers(model: Model) -> IntegerLayers:
+    """Return how many of a model's layers multiply integers, and of which kinds."""
+    found = list(_layers(model))
+    return IntegerLayers(
+        count=len(found),
+        overflowing=sum(overflows for overflows, _ in found),
+        signed=sum(signed for _, signed in found),
+    )
+
+
+def find_hazards(layers: IntegerLayers, processor: Processor) -> tuple[str, ...]:
+    """Return, in sentences, what is wrong with a model's integer layers on a processor."""
+    again = "compress the original again with this release"
+    found = []
+    if layers.overflowing and processor.adds_in_16_bits:
+        found.append(
+            f"{layers.overflowing} of {layers.count} integer layers can overflow the 16-bit sums "
+            f"of this processor's kernels ({processor.integer_kernels}), so the model is worse "
+            f"here than elsewhere; {again}"
+        )
+    if layers.signed and processor.is_x86:
+        found.append(
+            f"{layers.signed} of {layers.count} integer layers have signed activations, for which "
+            f"x86 processors have no fast kernel: slower than FP32 here; {again}"
+        )
+    return tuple(found)
+
+
+def _layers(model: Model) -> Iterator[tuple[bool, bool]]:
+    """Yield for each integer layer whether it can overflow and whether it is signed."""
+    if isinstance(model, OnnxGraph):
+        yield from _layers_of_graph(model.graph())
+    elif isinstance(model, TorchModel):
+        for overflows in _layers_of_module(model.root()):
+            yield overflows, False
+
+
+def _layers_of_graph(model: onnx.ModelProto) -> Iterator[tuple[bool, bool]]:
+    from onnx import TensorProto, numpy_helper
+
+    types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    weights = WeightFinder(model.graph)
+    for node in model.graph.node:
+        weight = weights.find(node)
+        zero = _zero_point(node, weights)
+        if weight is None or zero is None:
+            continue
+        # Of two unsigned bytes products are added in 32 bits everywhere.
+        overflows = weight.data_type == TensorProto.INT8 and node.op_type != "ConvInteger"
+        if overflows:
+            codes = numpy_helper.to_array(weight)
+            overflows = _can_overflow(codes.T if node.op_type in _MATRICES else codes)
+        yield overflows, types.get(zero) == TensorProto.INT8
+
+
+def _zero_point(node: onnx.NodeProto, weights: WeightFinder) -> str | None:
+    """Return the name of an integer layer's activations' zero point; None for any other layer."""
+    if node.op_type in _ZERO_POINT:
+        position = _ZERO_POINT[node.op_type]
+        return node.input[position] if len(node.input) > position else ""
+    # The portable form: an operator on real numbers whose input and weight were codes just before.
+    if node.op_type not in {"Conv", "MatMul"} or not weights.is_widened(node):
+        return None
+    source = weights.producer(node.input[0])
+    if source is None or source.op_type != "DequantizeLinear" or len(source.input) < 3:
+        return None
+    return str(source.input[2])
+
+
+def _layers_of_module(root: nn.Module) -> Iterator[bool]:
+    from tts_compress.layers.integer import IntegerLayer
+
+    inner: set[int] = set()
+    for module in root.modules():
+        if isinstance(module, IntegerLayer) and id(module) not in inner:
+            inner.update(map(id, module.modules()))  # some are made of others
+            yield _can_overflow(module.state()["weight"].numpy())
+
+
+def _can_overflow(codes: npt.NDArray[np.int8]) -> bool:
+    sums = neighbour_sums(codes.astype(np.int16))
+    return bool(np.abs(sums).max(initial=0) > PAIR_LIMIT)
