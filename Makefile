@@ -35,8 +35,8 @@ CLONE := $(if $(CHECKOUT),--checkout $(CHECKOUT))
 SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quantize evaluate gate report check test test-slow test-f5 test-parler \
-	test-gpt-sovits test-naturalspeech2 qat bench bench-torch bench-gpu bench-qat clean
+.PHONY: help install quantize evaluate gate report check test test-slow test-processors test-f5 \
+	test-parler test-gpt-sovits test-naturalspeech2 qat bench bench-torch bench-gpu bench-qat clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -71,10 +71,13 @@ check: $(VENV)/.developer  ## lint, formatting, types
 	$(VENV)/bin/mypy
 
 test: $(VENV)/.developer  ## the fast tests
-	$(call PYTEST,$(VENV)) -m "not slow"
+	$(call PYTEST,$(VENV)) -m "not slow and not processors"
 
 test-slow: $(VENV)/.developer  ## the tests that take minutes
 	$(call PYTEST,$(VENV)) -m slow
+
+test-processors: $(VENV)/.developer  ## compressed here, played on emulated x86 without AVX512 and on ARM64
+	$(call PYTEST,$(VENV)) --dist loadfile tests/processors
 
 test-f5: $(F5)/.user  ## the tests of F5-TTS, in its own environment
 	$(call PYTEST,$(F5)) tests/families/f5 tests/export tests/layers tests/models/stand_ins

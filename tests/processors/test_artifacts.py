@@ -1,0 +1,155 @@
+"""The embedded voice in every scheme: one artifact plays as near to FP32 on every processor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.processors.emulation import NATIVE, Processor
+from tests.processors.stage import (
+    DURATIONS,
+    FP32,
+    Stage,
+    deciding,
+    frame_snr_db,
+    speaking,
+)
+from tts_compress.models import load
+from tts_compress.models.base import GraphModel
+from tts_compress.models.noise import feed_noise
+from tts_compress.quantize import compress
+from tts_compress.quantize.qat.compress import compress_trained
+from tts_compress.quantize.qat.train.options import TrainingOptions
+from tts_compress.recipe import find_recipe, schemes_of
+from tts_compress.schemes import find_scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import onnx
+
+    from tts_compress.models.base import Feeds
+
+pytestmark = pytest.mark.processors
+
+_TEXTS = ("Ships left at noon.", "The quick brown fox.")
+_PORTABLE = "int8-qdq"
+"""`int8` in standard operators (`--format qdq`)."""
+
+_SCHEMES = (*schemes_of("piper"), _PORTABLE)
+
+_MARGIN_DB = 1.0
+"""Processors fuse multiplication and addition, or do not, and so round what lies halfway between
+two codes to either; with a slope of 0.1 that is every tenth code of a leaky rectifier. The noise is
+then another one of equal size, whose mean over some hundred frames differs by a few tenths."""
+
+_HALF_DB = 45
+"""`fp16` where the processor itself computes in half precision, as ARM64 does and x86 does not:
+measured 51, and 68 with FP32 arithmetic."""
+
+_FP32_DB = 60
+"""FP32 on two processors, which only sum in another order; measured 130. A processor that did
+something else altogether is far below."""
+
+_INT8_DB = 21
+"""What `int8` promises of the embedded voice, over all samples."""
+
+
+def _compress(voice: GraphModel, scheme: str) -> onnx.ModelProto:
+    """Return the graph of a scheme; a training is as short as can be."""
+    name = "int8" if scheme == _PORTABLE else scheme
+    recipe = find_recipe("piper", name)
+    if scheme == _PORTABLE:
+        recipe = recipe.model_copy(update={"format": "qdq"})
+    if not find_scheme(name).trained:
+        return _graph(compress(voice, name, recipe=recipe))
+    assert recipe.calibration is not None
+    few = recipe.calibration.model_copy(update={"utterances": 8})
+    recipe = recipe.model_copy(update={"calibration": few})
+    options = TrainingOptions(steps=2, batch_size=2, held_out=2, threads=1)
+    return _graph(compress_trained(voice, name, recipe=recipe, options=options))
+
+
+def _graph(model: object) -> onnx.ModelProto:
+    assert isinstance(model, GraphModel)
+    return model.graph()
+
+
+@pytest.fixture(scope="module")
+def graphs(demo: Path) -> dict[str, onnx.ModelProto]:
+    """Return the voice in FP32 and in every scheme, with noise as an input."""
+    assert demo.is_file()
+    voice = load("demo")
+    assert isinstance(voice, GraphModel)
+    found = {FP32: voice.graph()} | {name: _compress(voice, name) for name in _SCHEMES}
+    return {name: feed_noise(graph) for name, graph in found.items()}
+
+
+@pytest.fixture(scope="module")
+def calls() -> list[Feeds]:
+    """Return what the voice is given for each text, noise included."""
+    voice = load("demo")
+    assert isinstance(voice, GraphModel)
+    return list(voice.calibration_calls(_TEXTS, seed=0))
+
+
+@pytest.fixture(scope="module")
+def decisions(
+    graphs: dict[str, onnx.ModelProto],
+    calls: list[Feeds],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Stage:
+    """Return the parts of FP32 and `int8` that decide how many frames each id takes."""
+    parts = {name: deciding(graphs[name]) for name in (FP32, "int8")}
+    return Stage(tmp_path_factory.mktemp("decisions"), parts, calls)
+
+
+@pytest.fixture(scope="module")
+def stage(
+    graphs: dict[str, onnx.ModelProto],
+    calls: list[Feeds],
+    decisions: Stage,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Stage:
+    """Return all graphs, which speak with the durations that FP32 decides on natively."""
+    frames = decisions.play(NATIVE)[FP32]
+    told = [
+        call | {DURATIONS: own.reshape(1, 1, -1)} for call, own in zip(calls, frames, strict=True)
+    ]
+    parts = {name: speaking(graph) for name, graph in graphs.items()}
+    return Stage(tmp_path_factory.mktemp("stage"), parts, told)
+
+
+def test_fp32_is_the_same(stage: Stage, processor: Processor) -> None:
+    here, there = (stage.play(which)[FP32] for which in (NATIVE, processor))
+    assert frame_snr_db(here, there) >= _FP32_DB
+
+
+@pytest.mark.parametrize("scheme", _SCHEMES)
+def test_a_scheme_is_as_near_to_fp32(stage: Stage, processor: Processor, scheme: str) -> None:
+    here, there = (stage.play(which) for which in (NATIVE, processor))
+    expected = frame_snr_db(here[FP32], here[scheme]) - _MARGIN_DB
+    if scheme == "fp16":
+        expected = min(expected, _HALF_DB)
+    assert frame_snr_db(there[FP32], there[scheme]) >= expected
+
+
+def test_int8_is_near_enough(
+    stage: Stage, processor: Processor, snr_db: Callable[..., float]
+) -> None:
+    for which in (NATIVE, processor):
+        played = stage.play(which)
+        expected, found = (np.concatenate(played[name]) for name in (FP32, "int8"))
+        assert snr_db(expected, found) >= _INT8_DB, which.name
+
+
+def test_int8_keeps_durations(decisions: Stage, processor: Processor) -> None:
+    """Of 90 ids one may be at the edge between two numbers of frames."""
+    played = decisions.play(processor)
+    expected, found = (np.concatenate(played[name]) for name in (FP32, "int8"))
+    assert np.mean(expected == found) >= 0.98
