@@ -14,6 +14,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.layers.base import Geometry
 from tts_compress.layers.build import layer_state
 from tts_compress.layers.codes import pack_nibbles
+from tts_compress.numerics.neighbours import PAIR_LIMIT, neighbour_sums
 from tts_compress.quantize.qat.fake_quantize import (
     WeightFakeQuantize,
     disable_fake_quant,
@@ -144,6 +145,21 @@ def test_learned_codes_are_those_that_were_trained() -> None:
         fake.log_stretch.copy_(torch.linspace(-0.5, 0.5, 6))
     codes, scales = fake.codes(weight)
     assert torch.equal(codes * scales.unsqueeze(1), fake(weight).detach())
+
+
+@pytest.mark.parametrize("shape", [(6, 20), (6, 5, 3)])
+def test_learned_scales_stay_large_enough_for_every_processor(shape: tuple[int, ...]) -> None:
+    """A scale that would let two neighbours overflow 16 bits is not taken; clipping is."""
+    weight = _weight(*shape)
+    fake = WeightFakeQuantize(WeightFormat(multiplied=True), weight, learned=True)
+    assert fake.log_stretch is not None
+    with torch.no_grad():
+        fake.log_stretch.fill_(-2)
+    codes, scales = fake.codes(weight)
+    assert int(neighbour_sums(codes.int()).abs().max()) <= PAIR_LIMIT
+    assert int(codes.abs().max()) == 127
+    stood_for = codes * scales.view(-1, *[1] * (len(shape) - 1))
+    assert torch.equal(stood_for, fake(weight).detach())
 
 
 def test_observers_do_not_matter_and_fake_quant_does() -> None:

@@ -12,6 +12,7 @@ from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.layers.codes import group_scales, round_channels, round_groups
 from tts_compress.layers.int4 import Int4Linear
 from tts_compress.layers.weight_only import Int8WeightOnly
+from tts_compress.numerics.neighbours import PAIR_LIMIT, neighbour_sums
 from tts_compress.quantize import compress
 from tts_compress.quantize.torch.compress import compress_torch
 from tts_compress.quantize.torch.gptq import gptq
@@ -116,6 +117,22 @@ def test_one_scale_per_channel_gains_in_int8_too() -> None:
         for c in (codes, chosen)
     ]
     assert errors[1] < errors[0] / 4
+
+
+@pytest.mark.parametrize("inputs", [96, 95])
+def test_neighbours_stay_within_16_bits(inputs: int) -> None:
+    """What later inputs make up for may not push two neighbours' sum past the limit."""
+    x, weight = _inputs(0, inputs), _weight(1, 20, inputs)
+    codes, scales = round_channels(weight, 0, multiplied=True)
+    limits, beside = (-127, 127), scales.unsqueeze(1) * 0.97  # a little too fine
+    free = gptq(weight, x.t() @ x, beside, limits)
+    bound = gptq(weight, x.t() @ x, beside, limits, pair_limit=PAIR_LIMIT)
+    largest = [int(neighbour_sums(c.int()).abs().max()) for c in (free, bound)]
+    assert largest[0] > PAIR_LIMIT >= largest[1]
+    nearest = weight - _real(codes, scales.unsqueeze(1))
+    chosen = weight - _real(bound, beside)
+    errors = [float((x.double() @ e.t()).square().mean()) for e in (nearest, chosen)]
+    assert errors[1] < errors[0] / 2
 
 
 class _Net(nn.Module):
