@@ -14,7 +14,7 @@ def haswell() -> Processor:
     return _open("haswell")
 
 
-@pytest.fixture(scope="session", params=EMULATED)
+@pytest.fixture(scope="module", params=EMULATED)
 def processor(request: pytest.FixtureRequest) -> Processor:
     """Return each emulated processor, or skip."""
     return _open(request.param)

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-
 from tests.processors.emulation import NATIVE, Processor
 from tests.processors.stage import (
     DURATIONS,

@@ -1,0 +1,46 @@
+"""The ordinary tests of integer arithmetic, run on x86 without AVX512."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.processors.emulation import Processor
+
+pytestmark = pytest.mark.processors
+
+_PARTS = {
+    "numerics": ("tests/numerics", "tests/quantize/onnx/test_worst_case.py"),
+    "onnx": (
+        "tests/quantize/onnx/integer",
+        "tests/quantize/onnx/test_convert.py",
+        "tests/quantize/onnx/test_static.py",
+        "tests/quantize/onnx/test_sums.py",
+    ),
+    "torch": ("tests/layers", "tests/quantize/torch/test_compress_module.py"),
+    "qat": (
+        "tests/quantize/qat/test_fake_quantize_activations.py",
+        "tests/quantize/qat/test_fake_quantize_weights.py",
+        "tests/quantize/qat/graph/test_network_rounding.py",
+    ),
+}
+
+_LEFT_OUT = (
+    # Takes minutes on an emulated processor; the embedded voice is checked in the same way.
+    "tests/quantize/onnx/test_worst_case.py::test_medium_voice",
+    # Asks FP32 for equal bits, which attention does not always give.
+    "tests/layers/test_checkpoint.py::test_an_uncompressed_tree_comes_back_as_it_was",
+)
+
+
+@pytest.mark.parametrize("part", _PARTS)
+def test_part_of_the_suite(haswell: Processor, part: str) -> None:
+    """No time is asked of them: hypothesis has its profile for busy machines."""
+    options = ["--quiet", "--tb=short", "-p", "no:cacheprovider", "--hypothesis-profile=ci"]
+    options += [f"--deselect={test}" for test in _LEFT_OUT]
+    try:
+        haswell.run(["-m", "pytest", *options, "-m", "not slow", *_PARTS[part]])
+    except RuntimeError as error:
+        pytest.fail(str(error), pytrace=False)
