@@ -154,10 +154,10 @@ def test_best_is_kept_where_it_gets_worse_again(
     toy: Any, options: Callable[..., TrainingOptions]
 ) -> None:
     """A loss that asks for the opposite from some update on."""
-    task = _Altered(toy.make_task(), lambda loss, call: loss if call <= 24 else -loss)
-    trained = train(task, options(steps=36, averaging=0.0), progress=Silent())
+    task = _Altered(toy.make_task(), lambda loss, call: loss if call <= 96 else -loss)
+    trained = train(task, options(steps=72, averaging=0.0), progress=Silent())
     assert trained.gained
-    assert 0 < trained.record.steps < 36
+    assert 0 < trained.record.steps < 72
 
 
 @pytest.mark.parametrize("problem", [math.nan, math.inf])

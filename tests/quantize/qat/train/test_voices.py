@@ -95,7 +95,7 @@ def test_recipe_that_rounds_nothing_that_learns_is_refused(tiny: GraphModel, rec
     found = find_recipe("piper", "int8-qat", recipe)
     rules = tuple(
         rule.model_copy(update={"weights": "float16", "activations": "none"})
-        if rule.match in {"dec*", "flow.*", "*"}
+        if rule.match.startswith(("dec", "flow", "*"))
         else rule
         for rule in found.component
     )
