@@ -113,9 +113,20 @@ def _haswell() -> Processor:
         raise NotAvailableError(
             f"Haswell runs this x86_64 environment; this machine is {platform.machine()}"
         )
-    root = _made("haswell", lambda folder: _describe(folder, _HASWELL_INFO))
-    command = (_qemu("x86_64"), "-cpu", _HASWELL, "-L", str(root), sys.executable)
+    qemu = _qemu("x86_64")
+    return _x86(_made("haswell", lambda folder: _fill_haswell(folder, qemu)), qemu)
+
+
+def _x86(root: Path, qemu: str) -> Processor:
+    command = (qemu, "-cpu", _HASWELL, "-L", str(root), sys.executable)
     return Processor(name="haswell", command=command)
+
+
+def _fill_haswell(folder: Path, qemu: str) -> None:
+    """Write a root with nothing in it, so that everything else is this machine's."""
+    _describe(folder, _HASWELL_INFO)
+    if warning := _x86(folder, qemu).run(["-c", ""]).strip():
+        raise NotAvailableError(f"qemu 7.2 or newer is needed: {warning.splitlines()[0]}")
 
 
 def _cortex_a76() -> Processor:

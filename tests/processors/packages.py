@@ -78,15 +78,14 @@ def unpack(names: Sequence[str], folder: Path, architecture: str | None = None) 
     for package in sorted((apt / "cache" / "archives").glob("*.deb")):
         run_tool(["dpkg-deb", "--extract", str(package), str(folder)])
     shutil.rmtree(apt)
-    if not (folder / "lib").exists():  # a package by itself makes it, where it still is no link
-        (folder / "lib").symlink_to("usr/lib")
+    _link_libraries(folder)
 
 
 def run_tool(command: Sequence[str]) -> None:
     """Run a program and keep what it prints to itself.
 
     Raises:
-        NotAvailableError: There is no such program, or it failed; with its last line of errors.
+        NotAvailableError: There is no such program, or it failed; with its first error.
     """
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -94,7 +93,16 @@ def run_tool(command: Sequence[str]) -> None:
         raise NotAvailableError(f"this machine has no {command[0]}") from error
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise NotAvailableError(f"{command[0]} failed: {lines[-1]}")
+        errors = [line for line in lines if line.startswith(("E:", "ERROR:"))]
+        raise NotAvailableError(f"{Path(command[0]).name} failed: {(errors or lines)[0]}")
+
+
+def _link_libraries(folder: Path) -> None:
+    """Let `lib` have what packages put into `usr/lib`; on a whole machine the two are one."""
+    (folder / "lib").mkdir(exist_ok=True)
+    for entry in (folder / "usr" / "lib").glob("*"):  # qemu has none
+        if not (folder / "lib" / entry.name).exists():
+            (folder / "lib" / entry.name).symlink_to(Path("..", "usr", "lib", entry.name))
 
 
 def _source(architecture: str) -> str:
@@ -119,6 +127,7 @@ def _options(apt: Path, architecture: str) -> list[str]:
         "APT::Architecture": architecture,
         "APT::Architectures": architecture,
         "APT::Sandbox::User": "",  # who may not be able to enter the folder
+        "APT::Update::Error-Mode": "any",
         "Dir::State": apt / "state",
         "Dir::State::status": apt / "status",
         "Dir::Cache": apt / "cache",
