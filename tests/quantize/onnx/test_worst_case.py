@@ -155,6 +155,7 @@ def test_demo_voice(demo: Path) -> None:
     _check(model, least=80)
 
 
+@pytest.mark.slow
 def test_medium_voice(tmp_path: Path) -> None:
     pytest.importorskip("piper.train.vits.models")
     from benchmarks.voices import open_voice
