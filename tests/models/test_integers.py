@@ -120,10 +120,10 @@ def test_layers_in_torch() -> None:
     layers = [torch.nn.Linear(8, 4), torch.nn.Conv1d(4, 4, 1), torch.nn.ConvTranspose1d(4, 4, 4, 2)]
     small = compress(torch.nn.ModuleList(layers), scheme="int8-dynamic")
     assert list(_layers_of_module(small)) == [False] * 3
-    first = small[0]  # type: ignore[index]
+    first = small[0]
     assert isinstance(first, Int8Linear)
     codes = torch.full((4, 8), 127, dtype=torch.int8)
-    small[0] = Int8Linear(first.geometry, {**first.state(), "weight": codes})  # type: ignore[index]
+    small[0] = Int8Linear(first.geometry, {**first.state(), "weight": codes})
     assert list(_layers_of_module(small)) == [True, False, False]
 
 
