@@ -66,12 +66,17 @@ def test_the_transformer_learns_four_bits_and_is_saved(small: F5Model, tmp_path:
 def test_deployed_components_answer_as_their_students_do(
     tiny_f5: F5Model, few_updates: TrainingOptions, deployed: Callable[..., Any]
 ) -> None:
+    """Up to one activation a layer that lies between two codes and falls to either side.
+
+    8 bits of N bell-shaped numbers leave 40 dB, and one that is a code off is a share of 12 / N of
+    that noise: 60 dB of the 1,200 numbers and more that flow into each layer here. Four bits are
+    multiplied in bfloat16, which leaves as much.
+    """
     del few_updates  # what it needs is what training needs
-    # The kernel of four bits multiplies in bfloat16.
-    for scheme, least in (("int8-qat", 100), ("int4-weight-only", 60)):
+    for scheme in ("int8-qat", "int4-weight-only"):
         found = deployed(tiny_f5, scheme, _TEXTS)
         assert tuple(found) == ("transformer", "vocoder.decode")
-        assert all(agreement.snr_db > least for agreement in found.values()), found
+        assert all(agreement.snr_db > 60 for agreement in found.values()), found
 
 
 @pytest.mark.parametrize("stage", ["train transformer", "train vocoder.decode"])
