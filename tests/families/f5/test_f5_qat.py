@@ -69,7 +69,7 @@ def test_deployed_components_answer_as_their_students_do(
     """Up to one activation a layer that lies between two codes and falls to either side.
 
     8 bits of N bell-shaped numbers leave 40 dB, and one that is a code off is a share of 12 / N of
-    that noise: 60 dB of the 1,200 numbers and more that flow into each layer here. Four bits are
+    that noise: 60 dB of the 1,200 numbers and more that flow into most layers here. Four bits are
     multiplied in bfloat16, which leaves as much.
     """
     del few_updates  # what it needs is what training needs
