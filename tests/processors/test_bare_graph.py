@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.processors.emulation import NATIVE, Processor
-from tests.processors.stage import FP32, Stage, frame_snr_db
+from tests.processors.stage import FP32, Stage, frame_snr_db, least_db
 from tts_compress.models.base import OnnxGraph
 from tts_compress.quantize import compress
 from tts_compress.recipe import find_recipe, schemes_of
@@ -23,10 +23,6 @@ pytestmark = pytest.mark.processors
 
 _SCHEMES = [name for name in schemes_of("onnx") if not find_scheme(name).trained]
 _BANDS, _FRAMES = 12, 200
-
-_MARGIN_DB = 1.0
-_HALF_DB = 45
-"""Both as for voices, in `test_artifacts.py`."""
 
 
 class _Vocoder(torch.nn.Module):
@@ -87,7 +83,5 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
 @pytest.mark.parametrize("scheme", _SCHEMES)
 def test_a_scheme_is_as_near_to_fp32(stage: Stage, processor: Processor, scheme: str) -> None:
     here, there = (stage.play(which) for which in (NATIVE, processor))
-    expected = frame_snr_db(here[FP32], here[scheme]) - _MARGIN_DB
-    if scheme == "fp16":
-        expected = min(expected, _HALF_DB)
-    assert frame_snr_db(there[FP32], there[scheme]) >= expected
+    native = frame_snr_db(here[FP32], here[scheme])
+    assert frame_snr_db(there[FP32], there[scheme]) >= least_db(native, processor, scheme)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.processors
 
 _PARTS = {
-    "numerics": ("tests/numerics", "tests/quantize/onnx/test_worst_case.py"),
+    "kernels": ("tests/numerics/test_kernels.py", "tests/quantize/onnx/test_worst_case.py"),
     "onnx": (
         "tests/quantize/onnx/integer",
         "tests/quantize/onnx/test_convert.py",
@@ -28,8 +28,6 @@ _PARTS = {
 }
 
 _LEFT_OUT = (
-    # Takes minutes on an emulated processor; the embedded voice is checked in the same way.
-    "tests/quantize/onnx/test_worst_case.py::test_medium_voice",
     # Asks FP32 for equal bits, which attention does not always give.
     "tests/layers/test_checkpoint.py::test_an_uncompressed_tree_comes_back_as_it_was",
 )
