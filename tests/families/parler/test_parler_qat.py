@@ -85,9 +85,9 @@ def test_deployed_components_answer_as_their_students_do(
     wide: ParlerModel, few_updates: TrainingOptions, deployed: Callable[..., Any]
 ) -> None:
     del few_updates  # what it needs is what training needs
-    # The tiny codec has too few channels for integers to be worth it. An activation that lies between
-    # two codes may fall to either side: 60 dB (see the test of F5-TTS). The kernel of four bits
-    # multiplies in bfloat16, and 40.6 dB are measured with it.
+    # The tiny codec has too few channels for integers to be worth it. An activation that lies
+    # between two codes may fall to either side: 60 dB (see the test of F5-TTS). The kernel of four
+    # bits multiplies in bfloat16, and 40.6 dB are measured with it.
     for scheme, learning, least in (
         ("int8-qat", _OBJECTIVES[:2], 60),
         ("int4-weight-only", _OBJECTIVES, 38),
