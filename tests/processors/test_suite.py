@@ -27,17 +27,11 @@ _PARTS = {
     ),
 }
 
-_LEFT_OUT = (
-    # Asks FP32 for equal bits, which attention does not always give.
-    "tests/layers/test_checkpoint.py::test_an_uncompressed_tree_comes_back_as_it_was",
-)
-
 
 @pytest.mark.parametrize("part", _PARTS)
 def test_part_of_the_suite(haswell: Processor, part: str) -> None:
     """No time is asked of them: hypothesis has its profile for busy machines."""
     options = ["--quiet", "--tb=short", "-p", "no:cacheprovider", "--hypothesis-profile=ci"]
-    options += [f"--deselect={test}" for test in _LEFT_OUT]
     try:
         haswell.run(["-m", "pytest", *options, "-m", "not slow", *_PARTS[part]])
     except RuntimeError as error:
