@@ -187,7 +187,7 @@ def test_a_model_in_memory_is_saved_for_its_worker_and_seeds_can_be_replaced(
 def test_what_is_wrong_on_this_processor_is_warned_of_and_reported(
     run: Callable[..., Evaluation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tts_compress.evaluate.run.find_hazards", lambda *_: ("it crawls",))
+    monkeypatch.setattr("tts_compress.evaluate.run._hazards", lambda *_: ("it crawls",))
     with pytest.warns(TTSCompressWarning, match="it crawls"):
         found = run()
     assert found.warnings == ("it crawls",)

@@ -25,6 +25,7 @@ from tts_compress.evaluate.store import Store, make_directory
 from tts_compress.evaluate.subject import Subject, check_comparable, open_subject
 from tts_compress.evaluate.suite import Suite, read_suite
 from tts_compress.evaluate.synthesize import Line, Speaker, synthesize
+from tts_compress.models.base import OnnxGraph
 from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.report.evaluation import Evaluation, Size, SuiteIdentity, Utterance
 
@@ -73,7 +74,7 @@ def evaluate(
         )
         check_comparable(before.model, after.model)
         check_runtimes((before.model, after.model), options.runtimes)
-        hazards = find_hazards(count_integer_layers(after.model), describe_processor())
+        hazards = _hazards(after.model)
         for hazard in hazards:
             warnings.warn(hazard, TTSCompressWarning, stacklevel=2)
         place = Path(output or stack.enter_context(TemporaryDirectory()))
@@ -83,6 +84,18 @@ def evaluate(
         if output is not None and options.keep_audio:
             found = _with_audio(found, Store(place / "work"), (before, after), place)
         return found
+
+
+def _hazards(model: TTSModel) -> tuple[str, ...]:
+    """Return what is wrong with a compressed model on this processor.
+
+    What runs in torch is loaded for that, beside the processes that are timed, so only where its
+    weights can overflow.
+    """
+    processor = describe_processor()
+    if not (isinstance(model, OnnxGraph) or processor.adds_in_16_bits):
+        return ()
+    return find_hazards(count_integer_layers(model), processor)
 
 
 def _run(
