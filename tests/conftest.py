@@ -19,6 +19,8 @@ from tts_compress.quantize import compress
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytest_plugins = ["tests.snapshot"]
+
 # A voice of 0.16 million weights with every component that a real one has.
 _TINY = {
     "num_symbols": 256,

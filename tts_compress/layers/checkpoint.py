@@ -38,7 +38,8 @@ def write_root(
         root: What to write; tensors that modules share are written once.
         path: The file.
         layers: What was decided for its layers; some only say how a file stores them.
-        metadata: Text to write beside the tensors.
+        metadata: One entry of text to write beside the tensors, in place of the format that
+            transformers asks for; safetensors writes several in an order of chance.
 
     Raises:
         ArtifactError: The file cannot be written.
@@ -59,7 +60,7 @@ def write_root(
         for module, name, tensor in _tensors(root)
     }
     try:
-        save_file(tensors, path, metadata={"format": "pt", **(metadata or {})})
+        save_file(tensors, path, metadata=dict(metadata or {"format": "pt"}))
     except SafetensorError as error:  # a full disk, a folder that is not there
         raise ArtifactError(f"cannot write '{path}': {error}") from error
     path.chmod(0o644)  # the library makes files that only their owner can read

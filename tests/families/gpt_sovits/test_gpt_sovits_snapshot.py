@@ -1,0 +1,20 @@
+"""What users get of a tiny model, compared before and after a refactoring."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.snapshot
+
+
+def test_every_scheme(snapshot: Any, tiny_config: Path, write_texts: Callable[..., str]) -> None:
+    texts = write_texts(["hello there", "one more"])
+    snapshot.add_family(
+        "gpt-sovits", f"gpt-sovits:{tiny_config}?text_lang=en&prompt_lang=en", texts
+    )
