@@ -80,7 +80,7 @@ test-processors: $(VENV)/.developer  ## compressed here, played on emulated x86 
 	$(call PYTEST,$(VENV)) --dist loadfile tests/processors
 
 test-f5: $(F5)/.user  ## the tests of F5-TTS, in its own environment
-	$(call PYTEST,$(F5)) tests/families/f5 tests/export tests/layers tests/models/stand_ins
+	$(call PYTEST,$(F5)) tests/families/f5 tests/export tests/torch/layers tests/models/shims
 
 test-parler: $(PARLER)/.user  ## the tests of Parler-TTS, in its own environment
 	$(call PYTEST,$(PARLER)) tests/families/parler tests/export

@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 from benchmarks.results import Fidelity
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
-from tts_compress.evaluate.signal import log_mel_distance, snr_db
-from tts_compress.models.noise import draw_noise, feed_noise
-from tts_compress.models.onnx_session import input_names, open_session
+from tts_compress.evaluation.signal import log_mel_distance, snr_db
+from tts_compress.onnx.noise import draw_noise, feed_noise
+from tts_compress.onnx.session import input_names, open_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

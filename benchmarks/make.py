@@ -23,7 +23,7 @@ class _Reporter:
 
 def _make(kind: str, name: str, voice: Path, output: Path) -> None:
     if kind == "scheme":
-        from tts_compress.quantize import compress
+        from tts_compress.compression import compress
 
         compress(voice, name, progress=_Reporter()).save(output.parent)
     else:

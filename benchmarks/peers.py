@@ -18,12 +18,12 @@ from onnxruntime.quantization import (
 
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
-from tts_compress.recipe import read_calibration_set
+from tts_compress.recipes.recipe import read_calibration_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tts_compress.models.base import Feeds
+    from tts_compress.onnx.session import Feeds
 
 __all__ = ["PEER_CALLS"]
 

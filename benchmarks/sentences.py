@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import helper
 
-from tts_compress.models.onnx_session import open_session
+from tts_compress.onnx.session import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import onnx
 
-    from tts_compress.models.base import Feeds, GraphModel
+    from tts_compress.models.base import GraphModel
+    from tts_compress.onnx.session import Feeds
 
 __all__ = ["FRAMES_PER_ID", "Durations", "Sentence", "make_sentences", "search_scale"]
 

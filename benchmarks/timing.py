@@ -9,7 +9,7 @@ from time import sleep
 from typing import TYPE_CHECKING
 
 from benchmarks.results import Memory, Timing, summarize
-from tts_compress.evaluate.process import Worker, WorkerOptions
+from tts_compress.evaluation.process import Worker, WorkerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

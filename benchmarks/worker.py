@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.memory import peak_bytes, resident_bytes
-from tts_compress.models.onnx_session import open_session
+from tts_compress.onnx.session import open_session
 
 if TYPE_CHECKING:
     import onnxruntime

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.cli import main
-from tts_compress.evaluate.process import _environment
+from tts_compress.evaluation.process import _environment
 from tts_compress.models.checkout import known_upstreams
 
 if TYPE_CHECKING:

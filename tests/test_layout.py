@@ -19,23 +19,25 @@ PACKAGE = ROOT / "tts_compress"
 
 LAYERS = [
     "errors",
+    "upstream_errors",
     "audio",
     "progress",
-    "schemes",
     "families",
     "paths",
     "config",
     "environment",
+    "recipes",
     "numerics",
-    "recipe",
     "artifact",
-    "layers",
+    "onnx",
+    "torch",
     "models",
-    "calibrate",
-    "quantize",
+    "conversion",
+    "qat",
+    "compression",
     "export",
-    "report",  # before `evaluate`, which fills the report's types
-    "evaluate",
+    "report",  # before `evaluation`, which fills the report's types
+    "evaluation",
     "terminal",
     "inspection",
     "cli",
@@ -139,6 +141,11 @@ def test_public_names_resolve() -> None:
     for name in tts_compress.__all__:
         assert getattr(tts_compress, name) is not None
         assert name in dir(tts_compress)
+
+
+def test_no_public_name_is_a_modules() -> None:
+    """Importing `tts_compress.x` binds the name x to the module, whatever was public under it."""
+    assert not set(tts_compress.__all__) & set(LAYERS)
 
 
 def test_unknown_public_name_is_an_attribute_error() -> None:

@@ -13,14 +13,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tts_compress.compression import compress
     from tts_compress.errors import TTSCompressError
-    from tts_compress.evaluate import EvaluationOptions, check, evaluate, read_gates
-    from tts_compress.layers.module_file import load_module, save_module
+    from tts_compress.evaluation import EvaluationOptions, check, evaluate, read_gates
     from tts_compress.models import load
-    from tts_compress.quantize import compress
-    from tts_compress.recipe import Recipe, find_recipe
+    from tts_compress.recipes.recipe import Recipe, find_recipe
+    from tts_compress.recipes.schemes import SCHEMES
     from tts_compress.report.evaluation import Evaluation
-    from tts_compress.schemes import SCHEMES
+    from tts_compress.torch.layers.module_file import load_module, save_module
 
 __all__ = [
     "SCHEMES",
@@ -40,19 +40,19 @@ __all__ = [
 
 # Resolved on first use, so that the import costs neither torch nor onnxruntime.
 _HOMES = {
-    "SCHEMES": "tts_compress.schemes",
+    "SCHEMES": "tts_compress.recipes.schemes",
     "Evaluation": "tts_compress.report.evaluation",
-    "EvaluationOptions": "tts_compress.evaluate",
-    "Recipe": "tts_compress.recipe",
+    "EvaluationOptions": "tts_compress.evaluation",
+    "Recipe": "tts_compress.recipes.recipe",
     "TTSCompressError": "tts_compress.errors",
-    "check": "tts_compress.evaluate",
-    "compress": "tts_compress.quantize",
-    "evaluate": "tts_compress.evaluate",
-    "find_recipe": "tts_compress.recipe",
+    "check": "tts_compress.evaluation",
+    "compress": "tts_compress.compression",
+    "evaluate": "tts_compress.evaluation",
+    "find_recipe": "tts_compress.recipes.recipe",
     "load": "tts_compress.models",
-    "load_module": "tts_compress.layers.module_file",
-    "read_gates": "tts_compress.evaluate",
-    "save_module": "tts_compress.layers.module_file",
+    "load_module": "tts_compress.torch.layers.module_file",
+    "read_gates": "tts_compress.evaluation",
+    "save_module": "tts_compress.torch.layers.module_file",
 }
 
 

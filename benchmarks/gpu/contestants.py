@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from tts_compress.layers.structure import share
 from tts_compress.progress import Silent
-from tts_compress.quantize.torch.convert import convert
-from tts_compress.quantize.torch.gpu import convert_on_gpu, runs_on_gpu
-from tts_compress.recipe import find_recipe
+from tts_compress.recipes.recipe import find_recipe
+from tts_compress.torch.convert import convert
+from tts_compress.torch.gpu import convert_on_gpu, runs_on_gpu
+from tts_compress.torch.layers.structure import share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

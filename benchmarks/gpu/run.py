@@ -13,7 +13,7 @@ import torch
 from benchmarks.gpu.contestants import CONTESTANTS, prepare_contestant
 from benchmarks.gpu.probe import held_bytes
 from benchmarks.networks.architectures import find_network
-from tts_compress.evaluate.torch_runtime import compiled_graphs
+from tts_compress.evaluation.torch_runtime import compiled_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

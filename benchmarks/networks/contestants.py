@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from tts_compress.layers.structure import share
 from tts_compress.progress import Silent
-from tts_compress.quantize.torch.convert import Converted, convert
-from tts_compress.recipe import find_recipe
+from tts_compress.recipes.recipe import find_recipe
+from tts_compress.torch.convert import Converted, convert
+from tts_compress.torch.layers.structure import share
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ import torch
 
 from benchmarks.networks.architectures import find_network
 from tts_compress.artifact import LayerRecord
-from tts_compress.layers.checkpoint import restore_root
-from tts_compress.quantize import compress
+from tts_compress.compression import compress
+from tts_compress.torch.layers.checkpoint import restore_root
 
 __all__ = ["main"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from tts_compress.evaluate.torch_runtime import find_blocks
+from tts_compress.evaluation.torch_runtime import find_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,8 +17,8 @@ import torch
 from benchmarks.networks.architectures import find_network
 from benchmarks.networks.contestants import OPENED, make_peer, make_scheme
 from benchmarks.turns import take_turns
-from tts_compress.layers.checkpoint import stored_bytes, write_root
 from tts_compress.terminal import progress_bars
+from tts_compress.torch.layers.checkpoint import stored_bytes, write_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

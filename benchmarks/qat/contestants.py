@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmarks.qat.generator import load_generator
+from tts_compress.compression import compress
 from tts_compress.models import open_model
 from tts_compress.models.base import OnnxGraph
 from tts_compress.models.distillation import Objective
-from tts_compress.models.onnx_session import open_session
-from tts_compress.quantize import compress
-from tts_compress.quantize.qat.compress import Workplace, train_graph, train_module
-from tts_compress.recipe import find_recipe
+from tts_compress.onnx.session import open_session
+from tts_compress.qat.compress import Workplace, train_graph, train_module
+from tts_compress.recipes.recipe import find_recipe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from benchmarks.qat.clips import Clips
-    from tts_compress.quantize.qat.train.options import TrainingOptions
-    from tts_compress.recipe import Recipe
+    from tts_compress.qat.train.options import TrainingOptions
+    from tts_compress.recipes.recipe import Recipe
 
 __all__ = ["CONTESTANTS", "Contestant", "Vocoder", "Work", "make", "reference"]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tts_compress.compression import compress
 from tts_compress.errors import ModelError
-from tts_compress.quantize import compress
 
 torch = pytest.importorskip("torch")
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tts_compress.quantize.qat.train.options import TrainingOptions
+    from tts_compress.qat.train.options import TrainingOptions
 
 _CARD = '[card]\nsummary = "s"\nsource = "tests"\nlicence = "CC0-1.0"\ncomposition = "none"\n'
 
@@ -74,7 +74,7 @@ def few_updates() -> TrainingOptions:
     """Return options of a training of seconds."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("accelerate")
-    from tts_compress.quantize.qat.train.options import TrainingOptions
+    from tts_compress.qat.train.options import TrainingOptions
 
     torch.set_num_threads(1)  # networks this small only wait for a second one
     return TrainingOptions(
@@ -93,7 +93,7 @@ def train_on(
     few_updates: TrainingOptions, write_texts: Callable[[Sequence[str]], str]
 ) -> Callable[..., Callable[..., Any]]:
     """Return what makes a function that trains a model on texts, in four bits by default."""
-    from tts_compress.quantize.qat.compress import Workplace, compress_trained
+    from tts_compress.qat.compress import Workplace, compress_trained
 
     def make(model: Any, texts: Sequence[str], **changes: Any) -> Callable[..., Any]:
         written, options = write_texts(texts), replace(few_updates, **changes)
@@ -157,10 +157,10 @@ def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agr
     def compare(model: Any, scheme: str, texts: Sequence[str]) -> dict[str, Agreement]:
         from tts_compress import find_recipe
         from tts_compress.progress import Silent
-        from tts_compress.quantize.qat.convert import convert_qat
-        from tts_compress.quantize.qat.family.call_task import CallTask
-        from tts_compress.quantize.qat.family.lessons import find_lessons
-        from tts_compress.quantize.qat.prepare import prepare_qat
+        from tts_compress.qat.convert import convert_qat
+        from tts_compress.qat.family.call_task import CallTask
+        from tts_compress.qat.family.lessons import find_lessons
+        from tts_compress.qat.prepare import prepare_qat
 
         recipe = find_recipe(model.family, scheme)
         rules = tuple(

@@ -114,7 +114,7 @@ def test_layers_in_torch() -> None:
     """A layer that is made of another one counts once."""
     torch = pytest.importorskip("torch")
     from tts_compress import compress
-    from tts_compress.layers.integer import Int8Linear
+    from tts_compress.torch.layers.integer import Int8Linear
 
     torch.manual_seed(0)
     layers = [torch.nn.Linear(8, 4), torch.nn.Conv1d(4, 4, 1), torch.nn.ConvTranspose1d(4, 4, 4, 2)]

@@ -21,7 +21,7 @@ from tts_compress.models.torch_model import TorchFamilyModel
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-from tts_compress.layers.checkpoint import restore_root, write_root  # noqa: E402
+from tts_compress.torch.layers.checkpoint import restore_root, write_root  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tests.processors.emulation import Processor
-    from tts_compress.models.base import Feeds
+    from tts_compress.onnx.session import Feeds
 
 __all__ = [
     "DURATIONS",

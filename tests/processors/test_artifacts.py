@@ -17,14 +17,14 @@ from tests.processors.stage import (
     least_db,
     speaking,
 )
+from tts_compress.compression import compress
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
-from tts_compress.models.noise import feed_noise
-from tts_compress.quantize import compress
-from tts_compress.quantize.qat.compress import compress_trained
-from tts_compress.quantize.qat.train.options import TrainingOptions
-from tts_compress.recipe import find_recipe, schemes_of
-from tts_compress.schemes import find_scheme
+from tts_compress.onnx.noise import feed_noise
+from tts_compress.qat.compress import compress_trained
+from tts_compress.qat.train.options import TrainingOptions
+from tts_compress.recipes.recipe import find_recipe, schemes_of
+from tts_compress.recipes.schemes import find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from tts_compress.models.base import Feeds
+    from tts_compress.onnx.session import Feeds
 
 pytestmark = pytest.mark.processors
 

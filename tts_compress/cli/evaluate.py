@@ -43,7 +43,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from tts_compress.evaluate import EvaluationOptions, evaluate
+    from tts_compress.evaluation import EvaluationOptions, evaluate
     from tts_compress.report import summary_table
     from tts_compress.terminal import progress_bars, show, show_json
 

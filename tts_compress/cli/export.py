@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace) -> int:
     from tts_compress.export import export, record_feeds
     from tts_compress.models import load
     from tts_compress.models.base import TorchModel
-    from tts_compress.recipe import read_calibration_set
+    from tts_compress.recipes.recipe import read_calibration_set
     from tts_compress.terminal import show, show_json
 
     model = load(options.model)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import argparse
 
     from tts_compress.cli.arguments import Commands
-    from tts_compress.evaluate import GateResult, Verdict
+    from tts_compress.evaluation import GateResult, Verdict
 
 __all__ = ["add"]
 
@@ -39,7 +39,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from tts_compress.evaluate import check, read_gates
+    from tts_compress.evaluation import check, read_gates
     from tts_compress.report import read_report
     from tts_compress.terminal import show, show_json
 

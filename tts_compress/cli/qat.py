@@ -81,18 +81,18 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from tts_compress.artifact import MANIFEST_NAME, check_replaceable, read_manifest
+    from tts_compress.conversion.calibration import is_feeds
     from tts_compress.models import open_model
     from tts_compress.models.base import Model
-    from tts_compress.quantize.calibration import is_feeds
-    from tts_compress.quantize.qat.train.processes import is_main_process, require_packages
+    from tts_compress.qat.train.processes import is_main_process, require_packages
     from tts_compress.terminal import human_bytes, progress_bars, show, show_json
 
     require_packages()
     import torch
 
-    from tts_compress.quantize.qat.compress import Workplace, compress_trained
-    from tts_compress.quantize.qat.train.checkpoint import CHECKPOINT_NAME
-    from tts_compress.quantize.qat.train.options import TrainingOptions
+    from tts_compress.qat.compress import Workplace, compress_trained
+    from tts_compress.qat.train.checkpoint import CHECKPOINT_NAME
+    from tts_compress.qat.train.options import TrainingOptions
 
     check_replaceable(options.output, MANIFEST_NAME, force=options.force)
     folder = options.output.with_name(f"{options.output.name}.training")

@@ -44,10 +44,10 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from tts_compress.artifact import MANIFEST_NAME, check_replaceable, read_manifest
+    from tts_compress.compression import compress
+    from tts_compress.conversion.calibration import is_feeds
     from tts_compress.models import open_model
-    from tts_compress.quantize import compress
-    from tts_compress.quantize.calibration import is_feeds
-    from tts_compress.recipe import find_recipe
+    from tts_compress.recipes.recipe import find_recipe
     from tts_compress.terminal import human_bytes, progress_bars, show, show_json
 
     # Before minutes of work, not after them.

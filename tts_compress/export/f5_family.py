@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tts_compress.models.base import Feeds, TorchModel
+    from tts_compress.models.base import TorchModel
+    from tts_compress.onnx.session import Feeds
 
 __all__ = ["recording", "write_graphs"]
 

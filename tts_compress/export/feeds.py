@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from tts_compress.models.base import Feeds
+    from tts_compress.onnx.session import Feeds
 
 __all__ = ["feeds_writer", "observed"]
 

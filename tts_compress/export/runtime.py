@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tts_compress.errors import ModelError
-from tts_compress.models.onnx_session import open_session, run_session
+from tts_compress.onnx.session import open_session, run_session
 
 __all__ = ["DecodedAudio", "OnnxDac", "OnnxModule", "OnnxVocos"]
 

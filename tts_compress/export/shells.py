@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.layers.structure import fold_weight_norm, share
+from tts_compress.torch.layers.structure import fold_weight_norm, share
 
 if TYPE_CHECKING:
     from collections.abc import Callable

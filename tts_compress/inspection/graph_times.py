@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.models.noise import NOISE_PREFIX, feed_noise
-from tts_compress.models.onnx_session import open_session, run_session
+from tts_compress.onnx.noise import NOISE_PREFIX, feed_noise
+from tts_compress.onnx.session import open_session, run_session
 
 if TYPE_CHECKING:
     from collections.abc import Collection

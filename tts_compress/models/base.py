@@ -9,18 +9,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    import numpy as np
-    import numpy.typing as npt
     import onnx
     from torch import nn
 
     from tts_compress.artifact import Manifest
     from tts_compress.audio import Audio
+    from tts_compress.onnx.session import Feeds
 
 __all__ = [
     "UNLIKE_UPSTREAM",
     "Component",
-    "Feeds",
     "GraphModel",
     "Model",
     "ModelFiles",
@@ -34,9 +32,6 @@ __all__ = [
 
 UNLIKE_UPSTREAM = "unlike upstream's own script"
 """What `describe` tells such a difference by; a report says it before its figures."""
-
-Feeds = dict[str, "npt.NDArray[np.generic]"]
-"""Real inputs of an ONNX graph, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tts_compress.errors import TTSCompressError
 from tts_compress.models.recorded_calls import compared_outputs
-from tts_compress.models.stand_ins.spectra import MelSpectrogram
+from tts_compress.models.shims.spectra import MelSpectrogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ import numpy as np
 from onnx import helper
 
 from tts_compress.errors import ModelError, RecipeError
-from tts_compress.models.onnx_modules import initializer_names
+from tts_compress.onnx.modules import initializer_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import onnx
 
-    from tts_compress.models.base import Feeds
+    from tts_compress.onnx.session import Feeds
 
 __all__ = ["FEEDS_SUFFIX", "FeedsFile", "GraphInput", "graph_inputs", "open_feeds"]
 

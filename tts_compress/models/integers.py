@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tts_compress.models.base import OnnxGraph, TorchModel
-from tts_compress.models.onnx_modules import WeightFinder
 from tts_compress.numerics.neighbours import PAIR_LIMIT, neighbour_sums
+from tts_compress.onnx.modules import WeightFinder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +122,7 @@ def _zero_point(node: onnx.NodeProto, weights: WeightFinder) -> str | None:
 
 
 def _layers_of_module(root: nn.Module) -> Iterator[bool]:
-    from tts_compress.layers.integer import IntegerLayer
+    from tts_compress.torch.layers.integer import IntegerLayer
 
     inner: set[int] = set()
     for module in root.modules():

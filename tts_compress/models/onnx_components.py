@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tts_compress.models.base import Component
-from tts_compress.models.onnx_modules import WeightFinder, initializer_names, module_of
+from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 
 if TYPE_CHECKING:
     import onnx

@@ -12,12 +12,12 @@ from onnx import helper
 from tts_compress.audio import Audio
 from tts_compress.errors import MissingExtraError, ModelError, TextError
 from tts_compress.models.base import ModelFiles
-from tts_compress.models.noise import draw_noise, feed_noise
 from tts_compress.models.onnx_components import find_components
-from tts_compress.models.onnx_modules import initializer_names
-from tts_compress.models.onnx_session import input_names, open_session, run_session
 from tts_compress.models.piper_config import read_voice_config
 from tts_compress.models.texts import check_encodable
+from tts_compress.onnx.modules import initializer_names
+from tts_compress.onnx.noise import draw_noise, feed_noise
+from tts_compress.onnx.session import input_names, open_session, run_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from piper import PiperVoice
 
     from tts_compress.artifact import Manifest
-    from tts_compress.models.base import Component, Feeds
+    from tts_compress.models.base import Component
     from tts_compress.models.graph_file import GraphFile
+    from tts_compress.onnx.session import Feeds
 
 __all__ = ["FAMILY", "PiperModel"]
 

@@ -12,9 +12,9 @@ import onnx
 
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.finite import check_finite
-from tts_compress.models.foreign_errors import first_line
 from tts_compress.models.graph_file import GraphFile
 from tts_compress.models.piper import PiperModel
+from tts_compress.upstream_errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

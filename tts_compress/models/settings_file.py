@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
-from tts_compress.models.foreign_errors import reason
 from tts_compress.models.packages import import_package
+from tts_compress.upstream_errors import reason
 
 if TYPE_CHECKING:
     from pathlib import Path

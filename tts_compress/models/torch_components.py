@@ -39,7 +39,7 @@ def find_components(
 
 
 def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -> Component:
-    from tts_compress.layers.base import CompressedLayer, operator_of
+    from tts_compress.torch.layers.base import CompressedLayer, operator_of
 
     operators: Counter[str] = Counter()
     parameters = size = 0

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tts_compress.compression import compress
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.models import load
 from tts_compress.models.f5 import F5Model
-from tts_compress.quantize import compress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -127,7 +127,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("compiler")
 def test_compiled_blocks_say_the_same_and_are_counted(tiny_f5_dir: Path, artifact: Path) -> None:
     """Whatever stays uncompiled in them; and it can be taken back."""
-    from tts_compress.evaluate.torch_runtime import RuntimeSwitch, compiled_graphs
+    from tts_compress.evaluation.torch_runtime import RuntimeSwitch, compiled_graphs
 
     for spec in (_spec(tiny_f5_dir), artifact):
         model = load(spec)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tts_compress.compression import compress
 from tts_compress.errors import ArtifactError, ModelError
-from tts_compress.quantize import compress
 
 pytest.importorskip("torch")
 

@@ -169,7 +169,7 @@ def test_upstream_speaks_with_the_api_and_in_the_runtime(
 def test_exchanging_a_module_leaves_the_original_as_it_is(tiny_f5: F5Model) -> None:
     import torch
 
-    from tts_compress.layers.structure import share
+    from tts_compress.torch.layers.structure import share
 
     before = tiny_f5.synthesize(_TEXT, seed=0)
     root = share(tiny_f5.root())

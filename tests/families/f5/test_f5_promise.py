@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from tts_compress.compression import compress
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.models import load
 from tts_compress.models.f5 import F5Model
-from tts_compress.quantize import compress
-from tts_compress.recipe import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ def test_the_vocoders_first_convolution_is_kept_for_a_reason(tiny_f5: F5Model) -
 
 @pytest.mark.parametrize("scheme", _SCHEMES)
 def test_the_manifest_counts_what_is_there(tiny_f5: F5Model, tmp_path: Path, scheme: str) -> None:
-    from tts_compress.layers.base import CompressedLayer
+    from tts_compress.torch.layers.base import CompressedLayer
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TTSCompressWarning)  # the processor has no such arithmetic

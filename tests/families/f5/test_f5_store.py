@@ -25,9 +25,9 @@ def _compressed(model: F5Model) -> F5Model:
     """Return the model with the blocks' layers, and one of the vocoder, in fewer bits."""
     import torch
 
-    from tts_compress.layers.base import Geometry, operator_of
-    from tts_compress.layers.build import build_layer, layer_state
-    from tts_compress.layers.structure import replace_module, share
+    from tts_compress.torch.layers.base import Geometry, operator_of
+    from tts_compress.torch.layers.build import build_layer, layer_state
+    from tts_compress.torch.layers.structure import replace_module, share
 
     root = share(model.root())
     layers = []
@@ -145,7 +145,7 @@ def test_components_of_an_artifact_count_what_the_file_holds(
 def test_an_artifact_is_opened_without_allocating_its_fp32_weights(
     tiny_f5: F5Model, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tts_compress.layers import checkpoint
+    from tts_compress.torch.layers import checkpoint
 
     seen: list[Any] = []
     restore = checkpoint.restore_root

@@ -126,7 +126,7 @@ def test_an_error_of_upstream_is_never_silence(tiny: GptSovitsModel) -> None:
     """Upstream's `run` would yield a second of zeros and read the original's files again."""
     import torch
 
-    from tts_compress.layers.structure import share
+    from tts_compress.torch.layers.structure import share
 
     expected = tiny.synthesize(TEXT, seed=0).samples
     broken = share(tiny.root())
@@ -146,7 +146,7 @@ def test_an_error_of_upstream_is_never_silence(tiny: GptSovitsModel) -> None:
 def test_silence_is_an_error(tiny: GptSovitsModel) -> None:
     import torch
 
-    from tts_compress.layers.structure import share
+    from tts_compress.torch.layers.structure import share
 
     mute = share(tiny.root())
     decoder: Any = mute.get_submodule("vits.dec")
@@ -158,7 +158,7 @@ def test_silence_is_an_error(tiny: GptSovitsModel) -> None:
 def test_other_networks_are_heard_and_leave_the_original_alone(tiny: GptSovitsModel) -> None:
     import torch
 
-    from tts_compress.layers.structure import share
+    from tts_compress.torch.layers.structure import share
 
     before = tiny.synthesize(TEXT, seed=0).samples
     for name in ("t2s.t2s_transformer.blocks.1.down", "vits.flow.flows.0.pre", "vits.enc_p.proj"):
@@ -173,7 +173,7 @@ def test_other_networks_are_heard_and_leave_the_original_alone(tiny: GptSovitsMo
 def test_chinese_is_heard_through_the_text_encoder(tiny: GptSovitsModel) -> None:
     import torch
 
-    from tts_compress.layers.structure import share
+    from tts_compress.torch.layers.structure import share
 
     chinese = _again(tiny, text_lang="all_zh", top_k=1)
     before = chinese.generate_tokens(CHINESE, seed=None).ids

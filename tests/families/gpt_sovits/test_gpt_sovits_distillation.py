@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tts_compress.compression import compress
 from tts_compress.models.distillation import Distillable
 from tts_compress.models.distillation_losses import distance
 from tts_compress.models.recorded_calls import call_module, compared_outputs, record_calls
-from tts_compress.quantize import compress
 
 if TYPE_CHECKING:
     from tts_compress.models.gpt_sovits import GptSovitsModel
@@ -31,8 +31,8 @@ def _run(model: GptSovitsModel, root: Any) -> None:
 def test_a_component_learns_from_the_original(tiny: GptSovitsModel, index: int) -> None:
     import torch
 
-    from tts_compress.layers.structure import share
-    from tts_compress.quantize.qat.prepare import own_tensors
+    from tts_compress.qat.prepare import own_tensors
+    from tts_compress.torch.layers.structure import share
 
     assert isinstance(tiny, Distillable)
     objectives = tiny.objectives()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.quantize.qat.train.options import TrainingOptions
+    from tts_compress.qat.train.options import TrainingOptions
 
 _TEXTS = ("please call at ten", "the door was open", "a quiet day", "who are you")
 _OBJECTIVES = ("t2s", "vits.enc_p", "vits.flow", "vits.dec")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tts_compress.compression import compress
 from tts_compress.models.gpt_sovits import GptSovitsModel, open_gpt_sovits
-from tts_compress.quantize import compress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

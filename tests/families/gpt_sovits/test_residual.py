@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tts_compress.layers.structure import fold_weight_norm  # noqa: E402
 from tts_compress.models.gpt_sovits.residual import ResidualBlock, open_residuals  # noqa: E402
+from tts_compress.torch.layers.structure import fold_weight_norm  # noqa: E402
 
 if TYPE_CHECKING:
     from tts_compress.models.gpt_sovits.model import GptSovitsModel

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tts_compress.artifact import read_manifest
+from tts_compress.compression import compress
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.models.naturalspeech2 import (
     NaturalSpeech2Model,
     open_naturalspeech2,
 )
-from tts_compress.quantize import compress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +93,7 @@ def _snr_db(reference: Samples, candidate: Samples) -> float:
 def test_a_scheme_is_compressed_saved_loaded_and_speaks(
     tiny_ns2: NaturalSpeech2Model, tmp_path: Path, scheme: str
 ) -> None:
-    from tts_compress.layers.base import CompressedLayer
+    from tts_compress.torch.layers.base import CompressedLayer
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TTSCompressWarning)  # the processor has no such arithmetic

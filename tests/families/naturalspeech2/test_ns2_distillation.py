@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tts_compress.compression import compress
 from tts_compress.models.distillation import Distillable
 from tts_compress.models.recorded_calls import call_module, compared_outputs, record_calls
-from tts_compress.quantize import compress
 
 if TYPE_CHECKING:
     from torch import nn
@@ -73,7 +73,7 @@ def test_the_original_imitates_itself_and_a_rounded_one_nearly(
 def test_gradients_reach_the_weights(tiny_ns2: NaturalSpeech2Model) -> None:
     import copy
 
-    from tts_compress.layers.structure import prepare, share
+    from tts_compress.torch.layers.structure import prepare, share
 
     objective = _objective(tiny_ns2, "diffusion.diff_estimator")
     call = _record(tiny_ns2, objective)[0]

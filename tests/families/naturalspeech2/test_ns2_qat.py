@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.quantize.qat.train.options import TrainingOptions
+    from tts_compress.qat.train.options import TrainingOptions
 
 _TEXTS = ("good day", "hello there", "hello good day", "there")
 _OBJECTIVES = ("prior_encoder.encoder", "diffusion.diff_estimator", "codec.decoder")

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from tts_compress.artifact import read_manifest
+from tts_compress.compression import compress
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.models.naturalspeech2 import (
     NaturalSpeech2Model,
     open_naturalspeech2,
 )
 from tts_compress.models.naturalspeech2.source import CODEC
-from tts_compress.quantize import compress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory, tiny_ns2: NaturalSpeech2M
 
 
 def _names(path: Path) -> set[str]:
-    from tts_compress.layers.tensors_file import TensorsFile
+    from tts_compress.torch.layers.tensors_file import TensorsFile
 
     return set(TensorsFile(path / "model.safetensors").names)
 
@@ -78,7 +78,7 @@ def test_an_artifact_is_restored_without_fp32_weights_or_the_codecs_file(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    from tts_compress.layers import checkpoint
+    from tts_compress.torch.layers import checkpoint
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     seen: list[str] = []

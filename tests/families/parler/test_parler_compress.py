@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from tts_compress.compression import compress
 from tts_compress.errors import TTSCompressWarning
-from tts_compress.evaluate.teacher_forced import compare_teacher_forced
+from tts_compress.evaluation.teacher_forced import compare_teacher_forced
 from tts_compress.models import load
 from tts_compress.models.parler import ParlerModel
 from tts_compress.models.parler.speech import ParlerOptions
-from tts_compress.quantize import compress
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tts_compress.cli import main
-from tts_compress.evaluate import Gate, Gates, check
+from tts_compress.evaluation import Gate, Gates, check
 from tts_compress.report import read_report
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tts_compress.compression import compress
 from tts_compress.models.parler import open_parler
 from tts_compress.models.parler.package import load_packages
-from tts_compress.quantize import compress
 
 pytest.importorskip("torch")
 
@@ -104,7 +104,7 @@ def test_the_older_codec_in_the_official_object(
 
 def _with_codec(model: ParlerModel, path: Path) -> ParlerModel:
     """Return the model with a graph as its codec; the given one keeps its own."""
-    from tts_compress.layers.structure import share
+    from tts_compress.torch.layers.structure import share
 
     root: Any = share(model.root())
     root.audio_encoder = OnnxDac(path, like=root.audio_encoder, threads=1)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tts_compress.compression import compress
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.models import load
 from tts_compress.models.parler import ParlerModel
-from tts_compress.quantize import compress
-from tts_compress.recipe import schemes_of
+from tts_compress.recipes.recipe import schemes_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.quantize.qat.train.options import TrainingOptions
+    from tts_compress.qat.train.options import TrainingOptions
 
 _TEXTS = ("please call at ten", "the door was open", "a quiet day", "who are you")
 _OBJECTIVES = ("text_encoder", "decoder", "audio_encoder.decoder")
@@ -63,8 +63,8 @@ def test_only_scores_of_speech_are_learned_from(wide: ParlerModel) -> None:
     """The tiny decoder has the text's positions before those of speech."""
     pytest.importorskip("accelerate")
     from tts_compress.models.recorded_calls import compared_outputs
-    from tts_compress.quantize.qat.family.lessons import find_lessons
-    from tts_compress.quantize.qat.prepare import prepare_qat
+    from tts_compress.qat.family.lessons import find_lessons
+    from tts_compress.qat.prepare import prepare_qat
 
     prepared = prepare_qat(wide.root(), find_recipe("parler-tts", "int4-weight-only"))
     seeded = [(text, number) for number, text in enumerate(_TEXTS[:2])]

@@ -40,9 +40,9 @@ def _manifest(layers: tuple[LayerRecord, ...]) -> Manifest:
 
 def _compress(model: ParlerModel, prefixes: tuple[str, ...]) -> ParlerModel:
     """Return the model with every layer below the prefixes in eight bits."""
-    from tts_compress.layers.base import Geometry, operator_of
-    from tts_compress.layers.build import build_layer, layer_state
-    from tts_compress.layers.structure import prepare, replace_module, share
+    from tts_compress.torch.layers.base import Geometry, operator_of
+    from tts_compress.torch.layers.build import build_layer, layer_state
+    from tts_compress.torch.layers.structure import prepare, replace_module, share
 
     root = prepare(share(model.root()))
     layers = []
@@ -245,8 +245,8 @@ def test_an_artifact_is_recognised_by_its_manifest(
 def test_a_table_of_positions_is_in_the_file_only_if_it_is_no_computed_one(
     tiny_parler: ParlerModel, tmp_path: Path, changed: bool
 ) -> None:
-    from tts_compress.layers.structure import share
-    from tts_compress.layers.tensors_file import TensorsFile
+    from tts_compress.torch.layers.structure import share
+    from tts_compress.torch.layers.tensors_file import TensorsFile
 
     root: Any = share(tiny_parler.root())
     table = root.decoder.model.decoder.embed_positions
@@ -270,8 +270,8 @@ def test_the_codecs_activations_are_the_official_ones(
     """Both packages have the same formula; what replaces it walks through memory in blocks."""
     import torch
 
-    from tts_compress.layers.snake import Snake, replace_snakes
-    from tts_compress.layers.structure import share
+    from tts_compress.torch.layers.snake import Snake, replace_snakes
+    from tts_compress.torch.layers.structure import share
 
     for model in (tiny_parler, open_parler(str(wrapped_dir), "older")):
         codec = model.root().get_submodule("audio_encoder")

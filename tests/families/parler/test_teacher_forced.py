@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluate.teacher_forced import (
+from tts_compress.evaluation.teacher_forced import (
     TeacherForced,
     compare_logits,
     compare_teacher_forced,

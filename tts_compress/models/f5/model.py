@@ -104,7 +104,7 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, Loaded]):
         return F5Runtime(self.api, self.prompt, self.options)
 
     def _write(self, directory: Path) -> None:
-        from tts_compress.layers.checkpoint import write_root
+        from tts_compress.torch.layers.checkpoint import write_root
 
         paths = self.source.paths
         write_root(self.root(), directory / WEIGHTS, self.layers)

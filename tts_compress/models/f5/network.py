@@ -9,7 +9,7 @@ from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.f5.config import check_vocoder_config
 from tts_compress.models.f5.package import SAMPLE_RATE, official, quiet
 from tts_compress.models.finite import check_finite
-from tts_compress.models.foreign_errors import reason
+from tts_compress.upstream_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,7 +70,7 @@ def restore_official(files: F5Files, config: F5Config, layers: Sequence[LayerRec
         ArtifactError: The weights are not those of the model that the settings describe.
         MissingExtraError: A package is not installed.
     """
-    from tts_compress.layers.checkpoint import restore_root
+    from tts_compress.torch.layers.checkpoint import restore_root
 
     check_vocoder_config(files.vocoder_config)
     api = _attempt(files.config, lambda: _skeleton(files, config))

@@ -31,8 +31,8 @@ def official(name: str) -> Any:
         MissingExtraError: The package, or another one that it imports, is not installed.
     """
     try:
-        from tts_compress.models.stand_ins.f5_trainer import offer_f5_trainer
-        from tts_compress.models.stand_ins.torchaudio import offer_torchaudio
+        from tts_compress.models.shims.f5_trainer import offer_f5_trainer
+        from tts_compress.models.shims.torchaudio import offer_torchaudio
 
         offer_torchaudio()
         offer_f5_trainer()

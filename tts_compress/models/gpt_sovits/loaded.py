@@ -64,10 +64,10 @@ def load_source(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> Loade
         ArtifactError: An artifact's weights are not those of its settings.
         MissingExtraError: A package is not installed.
     """
-    from tts_compress.layers.checkpoint import restore_root
     from tts_compress.models.gpt_sovits.loading import load_networks, load_tokenizer
     from tts_compress.models.gpt_sovits.network import build_skeleton
     from tts_compress.models.gpt_sovits.package import load_official
+    from tts_compress.torch.layers.checkpoint import restore_root
 
     official = load_official()
     if source.directory is None:

@@ -163,7 +163,7 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         )
 
     def _write(self, directory: Path) -> None:
-        from tts_compress.layers.checkpoint import write_root
+        from tts_compress.torch.layers.checkpoint import write_root
 
         loaded = self.loaded.value
         settings = replace(loaded.settings, options=self.options.stated())

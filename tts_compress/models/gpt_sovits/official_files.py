@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.artifact import atomic_directory
 from tts_compress.errors import ModelError
-from tts_compress.layers.base import CompressedLayer
-from tts_compress.layers.half import HalfLayer
 from tts_compress.models.gpt_sovits.decoder import official_name
 from tts_compress.models.gpt_sovits.network import build_skeleton
 from tts_compress.models.gpt_sovits.reference import write_prompt
@@ -17,6 +15,8 @@ from tts_compress.models.gpt_sovits.weights import (
     write_sovits,
     write_t2s,
 )
+from tts_compress.torch.layers.base import CompressedLayer
+from tts_compress.torch.layers.half import HalfLayer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -66,7 +66,7 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, Loaded]):
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, in the order data flows."""
-        from tts_compress.layers.structure import prepare, share
+        from tts_compress.torch.layers.structure import prepare, share
 
         # Attention hides three of its four projections until it is opened.
         return find_components(prepare(share(self.root())), ROLES, self.layers)
@@ -100,9 +100,9 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, Loaded]):
         )
 
     def _write(self, directory: Path) -> None:
-        from tts_compress.layers.checkpoint import write_root
-        from tts_compress.layers.structure import share
         from tts_compress.models.naturalspeech2.tables import drop_tables
+        from tts_compress.torch.layers.checkpoint import write_root
+        from tts_compress.torch.layers.structure import share
 
         root = self.root() if self.manifest is None else drop_tables(share(self.root()))
         settings = replace(self.loaded.value.settings, options=self.options)

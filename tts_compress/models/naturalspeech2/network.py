@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
-from tts_compress.models.foreign_errors import reason
 from tts_compress.models.naturalspeech2.weights import fill, read_weights
+from tts_compress.upstream_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,9 +58,9 @@ def restore_inference(
         ModelError: The settings describe no model.
         ArtifactError: The weights are not those of the model that the settings describe.
     """
-    from tts_compress.layers.checkpoint import restore_root
-    from tts_compress.layers.tensors_file import TensorsFile
     from tts_compress.models.naturalspeech2.tables import compute_tables
+    from tts_compress.torch.layers.checkpoint import restore_root
+    from tts_compress.torch.layers.tensors_file import TensorsFile
 
     path = source.checkpoint()
     stored = TensorsFile(path).names

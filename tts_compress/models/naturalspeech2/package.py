@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.naturalspeech2.upstream import AMPHION
 from tts_compress.models.packages import import_package
-from tts_compress.models.stand_ins.torchaudio import offer_torchaudio
+from tts_compress.models.shims.torchaudio import offer_torchaudio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

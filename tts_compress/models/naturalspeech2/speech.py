@@ -13,8 +13,8 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
-from tts_compress.models.foreign_errors import reason
 from tts_compress.models.texts import check_text
+from tts_compress.upstream_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -54,8 +54,8 @@ def load_source(source: ParlerSource, manifest: Manifest | None) -> Loaded:
 
 
 def _restore(source: ParlerSource, manifest: Manifest) -> nn.Module:
-    from tts_compress.layers.checkpoint import restore_root
-    from tts_compress.layers.tensors_file import TensorsFile
+    from tts_compress.torch.layers.checkpoint import restore_root
+    from tts_compress.torch.layers.tensors_file import TensorsFile
 
     path = source.directory / WEIGHTS
     root = compute_tables(build_skeleton(source.directory), TensorsFile(path).names)

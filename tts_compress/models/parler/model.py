@@ -118,8 +118,8 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, Loaded]):
 
     def _write(self, directory: Path) -> None:
         """Write what the official `from_pretrained` reads, where nothing is compressed."""
-        from tts_compress.layers.checkpoint import write_root
-        from tts_compress.layers.structure import share
+        from tts_compress.torch.layers.checkpoint import write_root
+        from tts_compress.torch.layers.structure import share
 
         root = self.root() if self.manifest is None else drop_tables(share(self.root()))
         write_root(root, directory / WEIGHTS, self.layers)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import MissingExtraError, ModelError
-from tts_compress.models.stand_ins.audiotools import offer_audiotools
+from tts_compress.models.shims.audiotools import offer_audiotools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
-from tts_compress.models.foreign_errors import first_line
 from tts_compress.models.parler.package import load_packages, quiet
+from tts_compress.upstream_errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,251 @@
+"""Any ONNX graph, calibrated on arrays: every scheme, odd operators, errors, the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from tts_compress.cli import main
+from tts_compress.compression import compress
+from tts_compress.errors import QuantizationError, RecipeError, SchemeError
+from tts_compress.models import open_model
+from tts_compress.models.base import GraphModel, OnnxGraph
+from tts_compress.onnx.quantize.count import count_operators
+from tts_compress.recipes.recipe import find_recipe, schemes_of
+from tts_compress.recipes.schemes import find_scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_SCHEMES = [name for name in schemes_of("onnx") if not find_scheme(name).trained]
+_STATIC = ("int8", "int8-static")
+
+
+def _mel(frames: int, seed: int) -> Any:
+    return np.random.default_rng(seed).normal(size=(1, 12, frames)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def vocoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a small seeded vocoder, exported as torch exports, with layers of every kind.
+
+    Upsampling and a residual block have integer forms here; a grouped, a two-dimensional and a
+    strided transposed convolution of odd padding have none.
+    """
+    torch = pytest.importorskip("torch")
+
+    class Vocoder(torch.nn.Module):  # type: ignore[name-defined, misc]  # torch is optional
+        def __init__(self) -> None:
+            super().__init__()
+            layers = torch.nn
+            self.conv_pre = layers.Conv1d(12, 32, 7, padding=3)
+            self.ups = layers.ConvTranspose1d(32, 16, 8, 4, padding=2)
+            self.block = layers.Conv1d(16, 16, 3, dilation=3, padding=3)
+            self.grouped = layers.Conv1d(16, 16, 5, padding=2, groups=4)
+            self.plane = layers.Conv2d(1, 3, 3, padding=1)
+            self.odd = layers.ConvTranspose1d(48, 16, 3, 2)
+            self.conv_post = layers.Conv1d(16, 1, 7, padding=3)
+
+        def forward(self, mel: Any) -> Any:
+            """Return audio (B, 1, 8·T + 1) of mel (B, 12, T)."""
+            act = torch.nn.functional.leaky_relu
+            x = self.ups(act(self.conv_pre(mel), 0.1))
+            x = x + self.block(act(x, 0.1))
+            x = act(self.grouped(x), 0.1)
+            x = self.plane(x[:, None]).flatten(1, 2)
+            return torch.tanh(3 * self.conv_post(act(self.odd(x))))
+
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("vocoder") / "vocoder.onnx"
+    torch.onnx.export(
+        Vocoder().eval(),
+        (torch.zeros(1, 12, 20),),
+        str(path),
+        input_names=["mel"],
+        output_names=["audio"],
+        dynamic_axes={"mel": {0: "batch_size", 2: "T"}, "audio": {0: "batch_size", 2: "N"}},
+        dynamo=False,
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def feeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return calls of several lengths."""
+    path = tmp_path_factory.mktemp("feeds") / "feeds.npz"
+    np.savez(path, **{f"{i}/mel": _mel(20 + 7 * i, i) for i in range(4)})
+    return path
+
+
+def _run(graph: onnx.ModelProto, mel: Any) -> Any:
+    session = onnxruntime.InferenceSession(
+        graph.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, {"mel": mel})[0]
+
+
+def _number_nodes(graph: onnx.GraphProto) -> None:
+    for number, node in enumerate(graph.node):
+        node.name = f"{node.op_type}_{number}"
+
+
+def _name_tensors_as_modules(graph: onnx.GraphProto) -> None:
+    """Call what a layer answers `conv`, beside its `conv.weight` and `conv.bias`."""
+    named = {
+        node.output[0]: node.input[1].removesuffix(".weight")
+        for node in graph.node
+        if len(node.input) > 1 and node.input[1].endswith(".weight")
+    }
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for place, name in enumerate(names):
+                names[place] = named.get(name, name)
+
+
+@pytest.mark.parametrize(
+    "rename",
+    [lambda _graph: None, _number_nodes, _name_tensors_as_modules],
+    ids=["as exported", "numbered", "as modules"],
+)
+@pytest.mark.parametrize("scheme", _SCHEMES)
+def test_every_scheme_keeps_the_sound(
+    vocoder: Path,
+    feeds: Path,
+    tmp_path: Path,
+    snr_db: Callable[..., float],
+    scheme: str,
+    rename: Callable[[onnx.GraphProto], None],
+) -> None:
+    """On a batch of an unseen length; 8 bits in seven layers of random weights leave 25 dB."""
+    graph: Any = onnx.load(vocoder)
+    rename(graph.graph)
+    path = tmp_path / "vocoder.onnx"
+    onnx.save(graph, path)
+    calibration = feeds if scheme in _STATIC else None
+    small = compress(f"onnx:{path}", scheme, calibration=calibration)
+    folder = small.save(tmp_path / "small")
+    assert sorted(file.name for file in folder.iterdir()) == ["manifest.json", "vocoder.onnx"]
+    found = open_model(folder)
+    assert isinstance(found, OnnxGraph)
+    assert found.manifest is not None
+    assert found.manifest.counts == count_operators(found.graph())
+    assert found.manifest.size_bytes < found.manifest.source.size_bytes
+    mel = np.concatenate([_mel(33, 8), _mel(33, 9)])
+    wanted = _run(graph, mel)
+    audio = _run(found.graph(), mel)
+    assert audio.shape == wanted.shape == (2, 1, 8 * 33 + 1)
+    assert snr_db(wanted, audio) > 25
+
+
+@pytest.mark.parametrize(
+    ("scheme", "form", "domains"),
+    [("int8", "qdq", {""}), ("int8-static", "qoperator", {"", "com.microsoft"})],
+)
+def test_the_other_form_keeps_the_sound(
+    vocoder: Path,
+    feeds: Path,
+    snr_db: Callable[..., float],
+    scheme: str,
+    form: str,
+    domains: set[str],
+) -> None:
+    recipe = find_recipe("onnx", scheme).model_copy(update={"format": form})
+    small = compress(vocoder, scheme, recipe=recipe, calibration=feeds)
+    assert isinstance(small, OnnxGraph)
+    assert small.manifest is not None
+    graph = small.graph()
+    assert {node.domain for node in graph.graph.node} == domains
+    assert small.manifest.counts == count_operators(graph)
+    got = {layer.module: layer.activations for layer in small.manifest.layers}
+    assert got["block"] == "static"
+    if scheme == "int8":  # whose rules leave the first layer and the narrow last one in FP32
+        assert (got["conv_pre"], got["conv_post"]) == ("none", "none")
+    mel = _mel(33, 8)
+    assert snr_db(_run(onnx.load(vocoder), mel), _run(graph, mel)) > 25
+
+
+def test_what_has_no_integer_form_is_stored_small(vocoder: Path, feeds: Path) -> None:
+    manifest = compress(vocoder, "int8", calibration=feeds).manifest
+    assert manifest is not None
+    got = {layer.module: layer.activations for layer in manifest.layers}
+    assert got == {
+        "conv_pre": "none",  # reads the graph's input
+        "ups": "static",
+        "block": "static",
+        "grouped": "none",
+        "plane": "none",
+        "odd": "none",
+        "conv_post": "none",  # makes one channel
+    }
+    assert {layer.weights for layer in manifest.layers} == {"int8"}
+    assert manifest.calibration is not None
+    assert (manifest.calibration.set, manifest.calibration.utterances) == ("feeds.npz", 4)
+
+
+def test_same_feeds_give_the_same_bytes(vocoder: Path, feeds: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        compress(vocoder, "int8", calibration=feeds).save(tmp_path / name)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+def test_compressed_graph_is_not_compressed_again(
+    vocoder: Path, feeds: Path, tmp_path: Path
+) -> None:
+    folder = compress(vocoder, "int8", calibration=feeds).save(tmp_path / "small")
+    for spec in (folder, folder / "vocoder.onnx", f"onnx:{folder / 'vocoder.onnx'}"):
+        with pytest.raises(QuantizationError, match=r"already compressed \(int8\)"):
+            compress(spec, "int8", calibration=feeds)
+
+
+@pytest.mark.parametrize("given", [None, "en", "feeds.toml"])
+def test_bare_graph_wants_arrays(vocoder: Path, given: str | None) -> None:
+    with pytest.raises(RecipeError, match=r"bare graph, .* file of arrays; .*give an \.npz"):
+        compress(f"onnx:{vocoder}", "int8", calibration=given)
+
+
+def test_voice_wants_texts(tiny: GraphModel, feeds: Path) -> None:
+    with pytest.raises(RecipeError, match=r"holds arrays, but .* is a voice, .*calibration set"):
+        compress(tiny, "int8", calibration=feeds)
+
+
+def test_scheme_without_calibration_refuses_arrays(vocoder: Path, feeds: Path) -> None:
+    with pytest.raises(SchemeError, match="needs no calibration"):
+        compress(vocoder, "fp16", calibration=feeds)
+
+
+def test_command_line(
+    vocoder: Path, feeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = str(tmp_path / "small")
+    arguments = ["quantize", str(vocoder), "--output", target]
+    assert main([*arguments, "--calibration", str(feeds)]) == 0
+    assert "Conv int8/static" in capsys.readouterr().out
+    assert main(["inspect", target]) == 0
+    assert "mel float32" in capsys.readouterr().out
+    np.savez(tmp_path / "wrong.npz", **{"0/sound": _mel(5, 0)})
+    wrong = ["--calibration", str(tmp_path / "wrong.npz"), "--force"]
+    assert main([*arguments, *wrong]) == 2
+    assert "no such input; the graph's inputs are mel" in capsys.readouterr().err
+    assert main(["synthesize", target, "Hello.", "--output", str(tmp_path / "x.wav")]) == 2
+    assert "speaks no texts" in capsys.readouterr().err
+
+
+def test_file_runs_in_plain_onnxruntime(vocoder: Path, feeds: Path, tmp_path: Path) -> None:
+    folder = compress(vocoder, "int8", calibration=feeds).save(tmp_path / "small")
+    program = """
+import sys, numpy, onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+audio = session.run(None, {"mel": numpy.zeros((1, 12, 9), numpy.float32)})[0]
+assert "tts_compress" not in sys.modules
+assert audio.shape == (1, 1, 73) and numpy.isfinite(audio).all()
+"""
+    command = [sys.executable, "-c", program, str(folder / "vocoder.onnx")]
+    subprocess.run(command, check=True, capture_output=True)

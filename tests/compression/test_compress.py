@@ -1,0 +1,166 @@
+"""Every scheme on a tiny voice: compress, save, load, speak, here and in other programs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tts_compress.audio import read_wav
+from tts_compress.compression import compress
+from tts_compress.errors import ModelError, QuantizationError, RecipeError, SchemeError
+from tts_compress.models import load
+from tts_compress.models.base import GraphModel
+from tts_compress.onnx.quantize.count import count_fused, count_operators
+from tts_compress.recipes.recipe import schemes_of
+from tts_compress.recipes.schemes import find_scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_TEXTS = ("Yes.", "Good day.", "Hello there.", "Please call Stella. Ask her to bring these.")
+_SCHEMES = [name for name in schemes_of("piper") if not find_scheme(name).trained]
+
+_IN_PLAIN_ONNXRUNTIME = """
+import sys, numpy, onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+ids = numpy.array([[1, 0, 20, 0, 61, 0, 24, 0, 10, 0, 2]])
+feeds = {"input": ids, "input_lengths": numpy.array([ids.size])}
+feeds["scales"] = numpy.array([0.667, 1.0, 0.8], numpy.float32)
+audio = session.run(None, feeds)[0]
+assert "tts_compress" not in sys.modules
+assert numpy.isfinite(audio).all() and audio.std() > 0.01, audio.std()
+"""
+
+
+@pytest.mark.parametrize("scheme", _SCHEMES)
+def test_artifact_speaks_nearly_the_same(
+    compressed: Callable[[str], Path],
+    tiny: GraphModel,
+    snr_db: Callable[..., float],
+    scheme: str,
+) -> None:
+    """8 bits in some forty layers in a row leave 15 dB, where no duration flips by a frame."""
+    found, kept, equal = load(compressed(scheme)), [], []
+    for text in _TEXTS:
+        audio, wanted = (voice.synthesize(text, seed=0) for voice in (found, tiny))
+        assert np.isfinite(audio.samples).all()
+        assert audio.samples.std() > 0.01
+        assert audio.durations is not None
+        same = audio.durations == wanted.durations
+        kept += same.tolist()
+        if same.all():
+            equal.append(snr_db(wanted.samples, audio.samples))
+    # A network of random weights predicts durations near the limits of rounding.
+    assert np.mean(kept) > 0.95
+    assert equal
+    assert min(equal) > 15
+
+
+@pytest.mark.parametrize("scheme", _SCHEMES)
+def test_manifest_tells_what_the_file_holds(
+    compressed: Callable[[str], Path], tiny: GraphModel, scheme: str
+) -> None:
+    found = load(compressed(scheme))
+    assert isinstance(found, GraphModel)
+    manifest = found.manifest
+    assert manifest is not None
+    assert manifest.scheme == manifest.recipe["scheme"] == scheme
+    assert manifest.counts == count_operators(found.graph())
+    assert manifest.source.spec == tiny.spec
+    (original,) = tiny.files().weights
+    assert manifest.size_bytes < manifest.source.size_bytes == original.stat().st_size
+    assert sum(n for k, n in manifest.counts.items() if "float32" not in k) > 50
+    if manifest.calibration is not None:
+        assert (manifest.calibration.set, manifest.calibration.utterances) == ("en", 3)
+    assert {layer.module.split(".")[0] for layer in manifest.layers} == set(tiny.components())
+
+
+@pytest.mark.parametrize("scheme", _SCHEMES)
+def test_file_runs_in_plain_onnxruntime(compressed: Callable[[str], Path], scheme: str) -> None:
+    command = [sys.executable, "-c", _IN_PLAIN_ONNXRUNTIME, str(compressed(scheme) / "tiny.onnx")]
+    run = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(
+    "scheme", ["int8", *(pytest.param(s, marks=pytest.mark.slow) for s in _SCHEMES[1:])]
+)
+def test_unmodified_piper_speaks_it(
+    compressed: Callable[[str], Path], tmp_path: Path, scheme: str
+) -> None:
+    command = [sys.executable, "-m", "piper", "--model", str(compressed(scheme) / "tiny.onnx")]
+    command += ["--output-file", str(tmp_path / "x.wav"), "--", "Hello there."]
+    subprocess.run(command, check=True, capture_output=True)
+    assert read_wav(tmp_path / "x.wav").samples.std() > 0.01
+
+
+def test_static_convolutions_are_really_fused(compressed: Callable[[str], Path]) -> None:
+    found = load(compressed("int8-static"))
+    assert isinstance(found, GraphModel)
+    assert found.manifest is not None
+    assert count_fused(found.graph()) == found.manifest.counts["Conv int8/static"] > 60
+
+
+def test_same_seed_gives_the_same_bytes_in_another_process(
+    compressed: Callable[[str], Path],
+    tiny: GraphModel,
+    quick_recipe: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    program = f"""
+from tts_compress.compression import compress
+voice, recipe = {tiny.spec!r}, {str(quick_recipe("int8"))!r}
+compress(voice, "int8", recipe=recipe).save({str(tmp_path / "again")!r})
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    for path in compressed("int8").iterdir():
+        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+def test_another_seed_calibrates_on_other_noise(
+    compressed: Callable[[str], Path],
+    tiny: GraphModel,
+    quick_recipe: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    other = compress(tiny, "int8", recipe=quick_recipe("int8"), seed=1)
+    assert other.manifest is not None
+    assert other.manifest.seed == 1
+    saved = other.save(tmp_path / "other") / "tiny.onnx"
+    assert saved.read_bytes() != (compressed("int8") / "tiny.onnx").read_bytes()
+
+
+def test_input_is_not_modified_and_nothing_is_written(
+    tiny_path: Path, quick_recipe: Callable[[str], Path]
+) -> None:
+    before = tiny_path.read_bytes()
+    small = compress(tiny_path, "int8-weight-only", recipe=quick_recipe("int8-weight-only"))
+    assert tiny_path.read_bytes() == before
+    assert sorted(p.name for p in tiny_path.parent.iterdir()) == ["tiny.onnx", "tiny.onnx.json"]
+    with pytest.raises(ModelError, match=r"no file yet; call save\(\) first"):
+        small.files().weights[0]
+
+
+def test_compressed_voice_is_not_compressed_again(compressed: Callable[[str], Path]) -> None:
+    with pytest.raises(QuantizationError, match=r"already compressed \(fp16\).*original"):
+        compress(compressed("fp16"), "fp16")
+
+
+def test_unknown_scheme_lists_the_known(tiny: GraphModel) -> None:
+    with pytest.raises(SchemeError, match="unknown scheme 'int3'; known schemes: int8"):
+        compress(tiny, "int3")
+
+
+def test_calibration_set_for_a_scheme_without_calibration_is_refused(tiny: GraphModel) -> None:
+    with pytest.raises((SchemeError, RecipeError), match="needs no calibration set"):
+        compress(tiny, "fp16", calibration="en")
+
+
+def test_unknown_calibration_set_is_refused(tiny: GraphModel) -> None:
+    with pytest.raises(RecipeError, match="no sets named 'xx'"):
+        compress(tiny, "int8", calibration="xx")

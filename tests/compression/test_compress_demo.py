@@ -1,0 +1,47 @@
+"""What is promised of the embedded voice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tts_compress.compression import compress
+from tts_compress.evaluation.suite import read_suite
+from tts_compress.models import load
+from tts_compress.recipes.recipe import schemes_of
+from tts_compress.recipes.schemes import find_scheme
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+
+_SCHEMES = [name for name in schemes_of("piper") if not find_scheme(name).trained]
+
+
+@pytest.mark.parametrize("scheme", _SCHEMES)
+def test_every_scheme_speaks(demo: Path, scheme: str) -> None:
+    assert demo.is_file()
+    audio = compress(load("demo"), scheme).synthesize("The quick brown fox.", seed=0)
+    assert np.isfinite(audio.samples).all()
+    assert audio.samples.std() > 0.01
+
+
+def test_int8_is_three_times_smaller_and_keeps_durations(demo: Path, tmp_path: Path) -> None:
+    voice = load("demo")
+    saved = compress(voice, "int8").save(tmp_path / "demo-int8") / demo.name
+    assert 3 * saved.stat().st_size <= demo.stat().st_size
+    small = load(saved)
+    pairs = []
+    for utterance in read_suite("en-quick").utterances:
+        before = voice.synthesize(utterance.text, seed=None).durations
+        after = small.synthesize(utterance.text, seed=None).durations
+        assert before is not None
+        assert after is not None
+        pairs.append((before, after))
+    before, after = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    assert np.mean(before == after) >= 0.99
+    assert abs(after.sum() / before.sum() - 1) <= 0.005

@@ -1,0 +1,259 @@
+"""`compress` on any torch module: what changes, what stays, and what is refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from tts_compress import compress, environment, find_recipe
+from tts_compress.errors import QuantizationError, RecipeError, SchemeError, TTSCompressWarning
+from tts_compress.torch.decisions import decide
+from tts_compress.torch.layers.base import CompressedLayer
+
+
+class Speech(nn.Module):
+    """A small synthesizer with every kind of layer that can be compressed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(40, 64)
+        block = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+        self.encoder = nn.TransformerEncoder(block, 2)
+        self.cross = nn.MultiheadAttention(64, 4, kdim=64, vdim=64, batch_first=True)
+        self.conv = parametrizations.weight_norm(nn.Conv1d(64, 64, 5, padding=2))
+        self.up = parametrizations.weight_norm(nn.ConvTranspose1d(64, 32, 8, stride=4, padding=2))
+        self.depthwise = nn.Conv1d(32, 32, 7, padding=3, groups=32)
+        self.norm = nn.LayerNorm(64)
+        self.post = nn.Conv1d(32, 1, 7, padding=3)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return audio, `[batch, 1, 4 * symbols]`."""
+        x = self.encoder(self.embed(ids))
+        x = self.norm(x + self.cross(x, x, x, need_weights=False)[0]).transpose(1, 2)
+        return torch.tanh(self.post(self.depthwise(torch.relu(self.up(self.conv(x))))))
+
+
+IDS = torch.randint(0, 40, (2, 30), generator=torch.Generator().manual_seed(0))
+SCHEMES = ("int8", "int8-dynamic", "int8-static", "int8-weight-only", "int4-weight-only")
+HALVES = ("fp16", "bf16")
+LEAST_SNR = {"int4-weight-only": 12.0, "bf16": 35.0, "fp16": 55.0, "int8-weight-only": 35.0}
+
+
+@pytest.fixture
+def module() -> Speech:
+    """Return a seeded network."""
+    torch.manual_seed(0)
+    return Speech().eval()
+
+
+def _calibration(scheme: str) -> Any:
+    return [IDS, (IDS[:1],), {"ids": IDS[1:]}] if scheme == "int8-static" else None
+
+
+def _layers(module: nn.Module) -> Counter[str]:
+    return Counter(
+        f"{m.geometry.operator} {m.weights}/{m.activations}"
+        for name, m in module.named_modules()
+        if isinstance(m, CompressedLayer) and not name.endswith(".phases")  # a layer's own part
+    )
+
+
+@pytest.mark.filterwarnings("ignore:this processor:tts_compress.errors.TTSCompressWarning")
+@pytest.mark.parametrize("scheme", [*SCHEMES, *HALVES])
+def test_every_scheme_sounds_nearly_the_same(module: Speech, scheme: str) -> None:
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    with torch.inference_mode():
+        expected = module(IDS)
+        small = compress(module, scheme, calibration=_calibration(scheme))
+        found = small(IDS)
+        assert found.shape == expected.shape
+        error = (expected - found).square().mean() / expected.square().mean()
+        assert 0 < error < 10 ** (-LEAST_SNR.get(scheme, 25.0) / 10)
+        assert torch.equal(module(IDS), expected), "the original changed"
+    assert all(torch.equal(before[k], v) for k, v in module.state_dict().items())
+
+
+def test_layers_are_counted_as_promised(module: Speech) -> None:
+    """Two encoder layers of four projections and two linear layers, and one more attention."""
+    found = _layers(compress(module, "int8"))
+    assert found == {
+        "Linear int8/dynamic": 2 * 6 + 4,
+        "Conv1d int8/dynamic": 2,
+        "ConvTranspose1d int8/dynamic": 1,
+    }
+    four = _layers(compress(module, "int4-weight-only"))
+    assert four["Linear int4/none"] == 16
+    assert four["Embedding int8/none"] == 1
+    assert four["Conv1d int4/none"] == 1
+    assert four["ConvTranspose1d int4/none"] == 1
+    assert four["Conv1d int8/none"] == 2  # 7 and 7 × 32 inputs are no multiples of 64
+
+
+def test_a_module_shares_what_is_not_compressed(module: Speech) -> None:
+    small = compress(module, "int8")
+    assert isinstance(small, Speech)
+    assert small.norm.weight is module.norm.weight
+    assert not small.training
+
+
+def test_a_recipe_decides_by_name(module: Speech) -> None:
+    shipped = find_recipe("module", "int8")
+    rule = shipped.component[0].model_copy(update={"match": "encoder.*"})
+    recipe = shipped.model_copy(update={"component": (rule,)})
+    assert _layers(compress(module, "int8", recipe=recipe)) == {"Linear int8/dynamic": 12}
+
+
+def test_the_first_rule_that_can_decides() -> None:
+    """As for graphs: what a rule has no layer for is left to those behind it."""
+    shipped = find_recipe("module", "int8")
+    first = shipped.component[0].model_copy(update={"operators": ()})
+    rest = first.model_copy(update={"weights": "float16", "activations": "none"})
+    recipe = shipped.model_copy(update={"component": (first, rest)})
+    net = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 8), nn.Conv1d(8, 8, 3, groups=8))
+    assert [(d.weights, d.activations) for d in decide(net, recipe)] == [
+        ("float16", "none"),
+        ("int8", "dynamic"),
+        ("float16", "none"),
+    ]
+    kept = first.model_copy(update={"exclude": ("1",)})
+    decided = decide(net, shipped.model_copy(update={"component": (kept, rest)}))
+    assert decided[1].weights == "float32"
+
+
+def test_what_would_change_nothing_is_refused_with_reasons() -> None:
+    shipped = find_recipe("module", "int8")
+    rule = shipped.component[0].model_copy(update={"exclude": ("head",)})
+    recipe = shipped.model_copy(update={"component": (rule,)})
+    net = nn.ModuleDict(
+        {
+            "norm": nn.BatchNorm1d(3),
+            "image": nn.Conv2d(3, 3, 1),
+            "depthwise": nn.Conv1d(8, 8, 3, groups=8),
+            "head": nn.Linear(3, 3),
+            "dilated": nn.ConvTranspose1d(8, 8, 3, dilation=2),
+        }
+    )
+    with pytest.raises(QuantizationError) as caught:
+        compress(net, "int8", recipe=recipe)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "the recipe would change nothing in this module:"
+    assert set(lines[1:]) == {
+        "- 'norm' (BatchNorm1d): there is no compressed layer of its kind",
+        "- 'image' (Conv2d): there is no compressed layer of its kind",
+        "- 'depthwise' (Conv1d): a convolution by channels is not faster in integers",
+        "- 'head' (Linear): the recipe excludes it",
+        "- 'dilated' (ConvTranspose1d): "
+        "no integer kernel computes a dilated transposed convolution",
+    }
+    with pytest.raises(QuantizationError, match="it has no weights"):
+        compress(nn.Sequential(nn.ReLU()), "int8")
+    many = nn.ModuleList(nn.BatchNorm1d(2) for _ in range(20))
+    with pytest.raises(QuantizationError, match="and 8 more"):
+        compress(many, "int8")
+
+
+def _twice() -> None:
+    small = compress(nn.Linear(8, 8), "int8-weight-only")
+    compress(small, "int8")
+
+
+def _no_batches() -> None:
+    compress(nn.Linear(8, 8), "int8-static", calibration=[])
+
+
+def _a_set() -> None:
+    compress(nn.Linear(8, 8), "int8-static", calibration="en")
+
+
+def _no_calibration() -> None:
+    compress(nn.Linear(8, 8), "int8-static")
+
+
+def _needless() -> None:
+    compress(nn.Linear(8, 8), "int8", calibration=[torch.zeros(1, 8)])
+
+
+def _not_reached() -> None:
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.used(x)
+
+    compress(Half(), "int8-static", calibration=[torch.zeros(1, 8)])
+
+
+def _not_finite() -> None:
+    linear = nn.Linear(8, 8)
+    with torch.no_grad():
+        linear.weight[0, 0] = float("nan")
+    compress(linear, "int8")
+
+
+def _nan_batch() -> None:
+    compress(nn.Linear(8, 8), "int8-static", calibration=[torch.full((1, 8), float("nan"))])
+
+
+def _meta() -> None:
+    compress(nn.Linear(8, 8, device="meta"), "int8")
+
+
+@pytest.mark.parametrize(
+    ("attempt", "error", "message"),
+    [
+        (_twice, QuantizationError, "already compressed"),
+        (_no_batches, RecipeError, "holds no batch"),
+        (_a_set, RecipeError, "calibrated on batches, not on 'en'"),
+        (_no_calibration, RecipeError, "calibrated on batches, not on None"),
+        (_needless, SchemeError, "needs no calibration"),
+        (_not_reached, QuantizationError, "never ran 1 layers, such as 'idle'"),
+        (_not_finite, QuantizationError, "not finite"),
+        (_nan_batch, QuantizationError, "not finite"),
+        (_meta, QuantizationError, "meta device"),
+    ],
+)
+def test_bad_input_is_a_clear_error(attempt: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        attempt()
+
+
+@pytest.mark.parametrize("change", [{"real_sums": True}, {"format": "qoperator"}])
+def test_what_is_a_matter_of_graphs_is_refused(change: dict[str, Any]) -> None:
+    recipe = find_recipe("module", "int8-static").model_copy(update=change)
+    with pytest.raises(RecipeError, match="a matter of ONNX graphs"):
+        compress(nn.Linear(8, 8), "int8-static", recipe=recipe, calibration=[torch.zeros(1, 8)])
+
+
+def test_slow_arithmetic_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half precision on a processor without it is smaller and slower, and a user should know."""
+    monkeypatch.setattr(environment, "_FEATURES", ("avx2",))
+    for scheme, kind in (("fp16", "float16"), ("bf16", "bfloat16")):
+        with pytest.warns(TTSCompressWarning, match=f"no {kind} arithmetic .* slower than FP32"):
+            compress(nn.Linear(8, 8), scheme)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compress(nn.Linear(8, 8), "int8")
+        compress(nn.Linear(8, 8), "int8-weight-only")
+
+
+def test_static_ranges_come_from_the_batches() -> None:
+    """A value beyond what calibration saw is clipped to its edge."""
+    linear = nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        linear.weight.fill_(1.0)
+    recipe = find_recipe("module", "int8-static")
+    assert recipe.calibration is not None
+    settings = recipe.calibration.model_copy(update={"observer": "minmax"})
+    recipe = recipe.model_copy(update={"calibration": settings})
+    batches = [torch.tensor([[0.0], [2.0]]), torch.tensor([[-1.0]])]
+    small = compress(linear, "int8-static", recipe=recipe, calibration=batches)
+    found = small(torch.tensor([[-9.0], [-1.0], [0.5], [2.0], [9.0]])).flatten()
+    torch.testing.assert_close(found, torch.tensor([-1.0, -1.0, 0.5, 2.0, 2.0]), atol=0.02, rtol=0)

@@ -1,0 +1,70 @@
+"""Other exporters number their operators or leave weight norm in; the result is the same."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from tts_compress.compression import compress
+from tts_compress.models import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def _numbered(model: onnx.ModelProto) -> None:
+    for index, node in enumerate(model.graph.node):
+        node.name = f"{node.op_type}_{index}"
+
+
+def _with_weight_norm(model: onnx.ModelProto) -> None:
+    """Replace `w` of some convolutions by `g * v / |v|`, as an export before folding has it."""
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    nodes = []
+    for node in list(model.graph.node):
+        module = node.name.strip("/").replace("/", ".").removesuffix(".Conv")
+        if node.op_type == "Conv" and module.startswith(("dec.resblocks", "flow.")):
+            stem = node.input[1]
+            value = numpy_helper.to_array(tensors[stem])
+            norm = np.sqrt(np.square(value).sum(axis=(1, 2), keepdims=True))
+            for suffix, part in (("g", norm), ("v", 3 * value)):
+                tensor = numpy_helper.from_array(part.astype(np.float32), f"{stem}_{suffix}")
+                model.graph.initializer.append(tensor)
+            nodes += [
+                helper.make_node("ReduceL2", [f"{stem}_v"], [f"{stem}_n"], axes=[1, 2]),
+                helper.make_node("Div", [f"{stem}_v", f"{stem}_n"], [f"{stem}_d"]),
+                helper.make_node("Mul", [f"{stem}_d", f"{stem}_g"], [f"{stem}_w"]),
+            ]
+            node.input[1] = f"{stem}_w"
+        nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [_numbered, _with_weight_norm])
+@pytest.mark.parametrize("scheme", ["int8", "int8-static", "int8-dynamic", "int8-weight-only"])
+def test_counts_are_those_of_the_plain_export(
+    tiny_path: Path,
+    tmp_path: Path,
+    compressed: Callable[[str], Path],
+    quick_recipe: Callable[[str], Path],
+    change: Callable[[onnx.ModelProto], None],
+    scheme: str,
+) -> None:
+    model: Any = onnx.load(tiny_path)
+    change(model)
+    onnx.save(model, tmp_path / "tiny.onnx")
+    shutil.copy(tiny_path.with_name("tiny.onnx.json"), tmp_path)
+    found = compress(load(tmp_path / "tiny.onnx"), scheme, recipe=quick_recipe(scheme))
+    wanted = load(compressed(scheme)).manifest
+    assert found.manifest is not None
+    assert wanted is not None
+    assert found.manifest.counts == wanted.counts
+    assert found.synthesize("Hello.", seed=0).samples.std() > 0.01

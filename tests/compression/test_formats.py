@@ -1,0 +1,119 @@
+"""Graph formats of a whole voice: what is asked for is what the file holds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tts_compress import Recipe, find_recipe
+from tts_compress.cli import main
+from tts_compress.compression import compress
+from tts_compress.errors import RecipeError
+from tts_compress.models.base import GraphModel
+from tts_compress.onnx.quantize.count import count_fused, count_operators
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_TEXT = "Please call Stella."
+
+
+@pytest.fixture(scope="module")
+def changed(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Callable[..., GraphModel]:
+    """Return what compresses the tiny voice by a shipped recipe with other keys."""
+
+    def make(scheme: str = "int8", **keys: Any) -> GraphModel:
+        recipe = find_recipe("piper", scheme, quick_recipe(scheme)).model_copy(update=keys)
+        small = compress(tiny, scheme, recipe=recipe)
+        assert isinstance(small, GraphModel)
+        return small
+
+    return make
+
+
+def _codes(graph: onnx.ModelProto) -> set[str]:
+    """Return the types of the zero points of everything quantized at run time."""
+    tensors = {tensor.name: tensor for tensor in graph.graph.initializer}
+    zeros = [n.input[2] for n in graph.graph.node if n.op_type == "QuantizeLinear"]
+    return {onnx.TensorProto.DataType.Name(tensors[zero].data_type) for zero in zeros}
+
+
+def _check_sound(
+    small: GraphModel, tiny: GraphModel, snr_db: Callable[..., float], least: float
+) -> None:
+    audio, wanted = (voice.synthesize(_TEXT, seed=0) for voice in (small, tiny))
+    assert audio.durations is not None
+    assert wanted.durations is not None
+    assert np.mean(audio.durations == wanted.durations) > 0.9
+    if len(audio.samples) == len(wanted.samples):
+        assert snr_db(wanted.samples, audio.samples) > least
+
+
+def test_portable_form_holds_standard_operators_only(
+    changed: Callable[..., GraphModel],
+    tiny: GraphModel,
+    snr_db: Callable[..., float],
+) -> None:
+    small = changed(format="qdq")
+    graph, manifest = small.graph(), small.manifest
+    assert manifest is not None
+    assert {node.domain for node in graph.graph.node} == {""}
+    assert {opset.domain for opset in graph.opset_import} == {""}
+    onnx.checker.check_model(graph, full_check=True)
+    assert manifest.recipe["format"] == "qdq"
+    assert manifest.counts == count_operators(graph)
+    fused = count_fused(graph)
+    assert fused == manifest.counts["Conv int8/static"] > 30
+    _check_sound(small, tiny, snr_db, 15)
+
+
+def test_both_forms_honour_the_recipe(changed: Callable[..., GraphModel]) -> None:
+    """Durations and layers too narrow for the recipe stay real, whatever the form."""
+    for form in ("qdq", "qoperator"):
+        manifest = changed(format=form).manifest
+        assert manifest is not None
+        static = [la for la in manifest.layers if la.activations == "static"]
+        parts = {layer.module.split(".")[0] for layer in static}
+        assert "flow" in parts
+        assert "dp" not in parts
+        # The tiny voice's decoder has 32 channels at most, its stages half and a quarter of that.
+        assert not [la.module for la in static if la.module.startswith("dec.resblocks")]
+
+
+def test_fused_form_of_the_portable_scheme(
+    changed: Callable[..., GraphModel], tiny: GraphModel, snr_db: Callable[..., float]
+) -> None:
+    small = changed("int8-static", format="qoperator")
+    assert small.manifest is not None
+    assert small.manifest.counts["Conv int8/static"] > 60
+    assert "QLinearConv" in {node.op_type for node in small.graph().graph.node}
+    _check_sound(small, tiny, snr_db, 13)
+
+
+def test_recipe_of_another_scheme_is_refused(tiny: GraphModel) -> None:
+    shipped = find_recipe("piper", "int8")
+    assert isinstance(shipped, Recipe)
+    with pytest.raises(RecipeError, match="is for scheme 'int8', not 'fp16'"):
+        compress(tiny, "fp16", recipe=shipped)
+
+
+def test_command_line(
+    tiny_path: Path,
+    quick_recipe: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["quantize", str(tiny_path), "--recipe", str(quick_recipe("int8"))]
+    arguments += ["--output", str(tmp_path / "small")]
+    assert main([*arguments, "--format", "qdq", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["scheme"] == "int8"
+    manifest = json.loads((tmp_path / "small" / "manifest.json").read_text("utf-8"))
+    assert manifest["recipe"]["format"] == "qdq"
+    weights = ["quantize", str(tiny_path), "--scheme", "fp16", "--output", str(tmp_path / "half")]
+    assert main([*weights, "--format", "qoperator"]) == 2
+    assert "leave the format out" in capsys.readouterr().err

@@ -1,0 +1,136 @@
+"""The bars for a voice of Piper's medium size: how small, how much faster, and in equal time."""
+
+from __future__ import annotations
+
+import json
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper
+
+from tts_compress.compression import compress
+from tts_compress.evaluation.suite import read_suite
+from tts_compress.models import load
+from tts_compress.models.base import GraphModel
+from tts_compress.onnx.noise import draw_noise, feed_noise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tts_compress.onnx.session import Feeds
+
+_MEDIUM = {
+    "inter_channels": 192,
+    "hidden_channels": 192,
+    "filter_channels": 768,
+    "n_layers": 6,
+    "upsample_initial_channel": 256,
+}
+
+# Random weights give a frame or two per id; trained voices speak about two and a half.
+_SCALES = np.array([0.667, 2.0, 0.8], np.float32)
+
+
+@pytest.fixture(scope="module")
+def medium(
+    tmp_path_factory: pytest.TempPathFactory,
+    make_checkpoint: Callable[..., dict[str, Any]],
+    voice_config: dict[str, Any],
+) -> Path:
+    """Return the `.onnx` of a voice of medium size with seeded random weights."""
+    torch = pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("medium")
+    checkpoint = folder / "medium.ckpt"
+    torch.save(make_checkpoint(**_MEDIUM), checkpoint)
+    config = voice_config | {"audio": {"sample_rate": 22_050, "quality": "medium"}}
+    checkpoint.with_name("medium.ckpt.json").write_text(json.dumps(config), encoding="utf-8")
+    return load(checkpoint).save(folder / "voice") / "medium.onnx"
+
+
+@pytest.fixture(scope="module")
+def small(
+    medium: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    quick_recipe: Callable[[str], Path],
+) -> Path:
+    """Return the `.onnx` of the same voice in `int8`."""
+    voice = compress(medium, "int8", recipe=quick_recipe("int8"))
+    return voice.save(tmp_path_factory.mktemp("small") / "voice") / "medium.onnx"
+
+
+def _run(path: Path, threads: int) -> Callable[[], float]:
+    """Return what measures one synthesis of about five seconds in plain onnxruntime, seconds."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    ids = np.random.default_rng(0).integers(1, 130, size=(1, 170))
+    feeds = {
+        "input": ids,
+        "input_lengths": np.array([170]),
+        "scales": _SCALES,
+    }
+
+    def measure() -> float:
+        sleep(0.05)  # idle threads of the other voice spin for a while
+        start = perf_counter()
+        session.run(None, feeds)
+        return perf_counter() - start
+
+    return measure
+
+
+def _until_durations(path: Path) -> onnxruntime.InferenceSession:
+    """Open the part of a voice that decides how many frames each id takes; noise is fed."""
+    model = feed_noise(onnx.load(path))
+    ceil = next(node for node in model.graph.node if node.op_type == "Ceil")
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_empty_tensor_value_info(ceil.output[0]))
+    wanted, nodes = {ceil.output[0]}, []
+    for node in reversed(model.graph.node):
+        if wanted.intersection(node.output):
+            wanted.update(node.input)
+            nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(nodes))
+    content = model.SerializeToString()
+    return onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+
+
+def _frames(path: Path, calls: list[Feeds]) -> np.ndarray:
+    """Return the frames of every id of some utterances, with equal noise for every voice."""
+    session = _until_durations(path)
+    names = [value.name for value in session.get_inputs()]
+    frames = []
+    for number, call in enumerate(calls):
+        feeds = call | {"scales": _SCALES} | draw_noise(names, seed=(1, number))
+        (found,) = session.run(None, {name: feeds[name] for name in names})
+        frames.append(found.reshape(-1))
+    return np.concatenate(frames)
+
+
+@pytest.mark.slow
+def test_durations_hold(medium: Path, small: Path) -> None:
+    voice = load(medium)
+    assert isinstance(voice, GraphModel)
+    texts = [utterance.text for utterance in read_suite("en-full").utterances[:60]]
+    calls = list(voice.calibration_calls(texts, seed=1))
+    before, after = _frames(medium, calls), _frames(small, calls)
+    assert before.size >= 5_000
+    assert np.mean(before == after) >= 0.99
+    assert abs(after.sum() / before.sum() - 1) <= 0.005
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+def test_int8_is_small_and_faster_than_fp32(medium: Path, small: Path, threads: int) -> None:
+    assert medium.stat().st_size > 60e6
+    assert small.stat().st_size <= 16.5e6
+    runs = [_run(medium, threads), _run(small, threads)]
+    times = np.array([[run() for run in runs] for _ in range(12)])  # interleaved
+    reference, candidate = times[2:].min(axis=0)  # the first two warm up
+    assert reference / candidate >= 1.6

@@ -1,0 +1,218 @@
+"""A worker whose models and recognizer are made up; run like `tts_compress.evaluation.worker`.
+
+A model is a JSON file that says how it behaves. It "speaks" a tone per character, and the
+recognizer reads the tones back, so that words survive a change of loudness.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tts_compress import models
+from tts_compress.audio import Audio
+from tts_compress.errors import EvaluationError, ModelError, TextError
+from tts_compress.evaluation import recognizers, worker
+from tts_compress.models.base import ModelFiles, Prompt
+from tts_compress.models.language_model import Tokens
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+BLOCK = 400
+RATE = 16_000
+LETTERS = " abcdefghijklmnopqrstuvwxyz'"
+
+
+class FakeModel:
+    """Speaks as its JSON file says."""
+
+    family = "fake"
+    manifest = None
+
+    def __init__(self, spec: str, *, saved: bool = True) -> None:
+        self.spec = spec
+        self._saved = saved
+        self._prompt = Prompt()
+        try:
+            self._ways: dict[str, Any] = json.loads(Path(spec).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ModelError(f"no model '{spec}'") from error
+        self.sample_rate = self._ways.get("rate", RATE)
+        print("library chatter on standard output")
+
+    def components(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def with_prompt(self, prompt: Prompt) -> FakeModel:
+        """Return a model that speaks more softly if it has a recording."""
+        if prompt.text == "refused":
+            raise ModelError("cannot speak by that")
+        prompted = copy.copy(self)
+        prompted._prompt = prompt
+        return prompted
+
+    def synthesize(self, text: str, *, seed: int | None) -> Audio:
+        """Return a tone per letter, with a little noise."""
+        self._misbehave(text)
+        letters = [c for c in text.lower() if c in LETTERS][:: self._ways.get("skip", 1)]
+        time_s = np.arange(BLOCK) / RATE
+        tones = [np.sin(2 * np.pi * _frequency(c) * time_s) for c in letters]
+        samples = 0.3 * np.concatenate(tones) * self._ways.get("gain", 1.0)
+        samples += 0.001 * np.random.default_rng(seed).standard_normal(len(samples))
+        samples = samples.astype(np.float32)
+        if self._prompt.audio is not None:
+            samples *= np.float32(0.5)
+        samples[: self._ways.get("nan", 0)] = np.nan
+        durations = np.full(len(letters), 2, np.int64)
+        return Audio(samples=samples, sample_rate=self.sample_rate, durations=durations)
+
+    def open_runtime(self, *, threads: int) -> FakeModel:
+        """Check that the environment agrees with `threads`."""
+        assert os.environ["OMP_NUM_THREADS"] == str(threads)
+        return self
+
+    def speak(self, text: str) -> Audio:
+        """Speak without noise."""
+        audio = self.synthesize(text, seed=None)
+        return replace(audio, samples=audio.samples[:0]) if "mute" in self._ways else audio
+
+    def files(self) -> ModelFiles:
+        """Return the JSON file."""
+        if not self._saved:
+            raise ModelError("not saved")
+        return ModelFiles(weights=(Path(self.spec),))
+
+    def save(self, directory: Path | str, *, force: bool = False) -> Path:
+        """Write the JSON file."""
+        del force
+        path = Path(directory).with_suffix(".json")
+        path.write_text(json.dumps(self._ways), encoding="utf-8")
+        return path
+
+    def _misbehave(self, text: str) -> None:
+        if (log := self._ways.get("log")) is not None:
+            with Path(log).open("a", encoding="utf-8") as file:
+                file.write(f"{self._ways['tag']}:{text}\n" if "tag" in self._ways else f"{text}\n")
+        if "environment" in self._ways:
+            variable, path = self._ways["environment"]
+            Path(path).write_text(os.environ[variable], encoding="utf-8")
+        if self._ways.get("on", text) != text:
+            return
+        if "sleep" in self._ways:
+            time.sleep(self._ways["sleep"])
+        match self._ways.get("fault"):
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "exit":
+                print("out of cheese", file=sys.stderr)
+                os._exit(3)
+            case "raise":
+                raise ZeroDivisionError("by a fault")
+            case "text":
+                raise TextError("cannot be spoken")
+
+
+class FakeLanguageModel(FakeModel):
+    """Says a token per letter of one codebook, and scores tokens as its file says."""
+
+    def generate_tokens(self, text: str, *, seed: int | None) -> Tokens:
+        """Return the letters' places in the alphabet."""
+        self._misbehave(f"say {text} {seed}")
+        ids = np.array([[0], *([LETTERS.index(c)] for c in text.lower() if c in LETTERS)], np.int64)
+        return Tokens(ids=ids, chosen=np.ones((len(ids) - 1, 1), np.bool_))
+
+    def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
+        """Return one score for every token but the one that comes, and for some of those too."""
+        self._misbehave(f"read {text}")
+        scores = np.zeros((len(tokens.ids) - 1, 1, len(LETTERS)), np.float32)
+        wrong = self._ways.get("wrong", 0)
+        for step, token in enumerate(tokens.ids[1:, 0]):
+            scores[step, 0, (token + (step < wrong)) % len(LETTERS)] = 5.0
+        return scores
+
+
+class FakeTorchModel(FakeModel):
+    """Claims to be run by torch; ways to run it are names that it takes down."""
+
+    family = "f5-tts"
+
+    def root(self) -> None:
+        """Return nothing."""
+
+    def with_root(self, root: object, manifest: object) -> FakeTorchModel:
+        """Return the same."""
+        del root, manifest
+        return self
+
+    def describe(self) -> dict[str, str]:
+        """Return what the file says."""
+        return dict(self._ways.get("settings", {}))
+
+
+class FakeSwitch:
+    """Chooses how a model is run."""
+
+    def __init__(self, model: FakeTorchModel) -> None:
+        self._model = model
+        self._ways = dict(model._ways)
+
+    def choose(self, name: str | None) -> None:
+        """Be slower or faster, or fail, as the file says."""
+        found = self._ways.get("runtimes", {}).get(name, {})
+        if "broken" in found:
+            raise EvaluationError(found["broken"])
+        self._model._ways = self._ways | found
+
+
+class FakeRecognizer:
+    """Reads the tones back."""
+
+    description = "tone reader 1"
+
+    def transcribe(self, audio: Audio) -> str:
+        """Return a letter per tone."""
+        if (log := os.environ.get("FAKE_RECOGNIZER_LOG")) is not None:
+            with Path(log).open("a", encoding="utf-8") as file:
+                file.write(f"{len(audio.samples)}\n")
+        whole = len(audio.samples) // BLOCK * BLOCK
+        blocks = np.nan_to_num(audio.samples[:whole]).reshape(-1, BLOCK)
+        peaks = np.abs(np.fft.rfft(blocks, 8 * BLOCK, axis=1)).argmax(axis=1) * RATE / (8 * BLOCK)
+        grid = np.array([_frequency(letter) for letter in LETTERS])
+        return "".join(LETTERS[np.abs(grid - peak).argmin()] for peak in peaks)
+
+
+def _frequency(letter: str) -> float:
+    return 500.0 + 150.0 * LETTERS.index(letter)
+
+
+def load(spec: str | Path) -> FakeModel:
+    """Return the model of a JSON file."""
+    kinds = {"language": FakeLanguageModel, "torch": FakeTorchModel}
+    found = FakeModel(str(spec))
+    return kinds.get(found._ways.get("kind", ""), FakeModel)(str(spec))
+
+
+def _fake_torch_runtime() -> ModuleType:
+    """Return what switches runtimes, without torch."""
+    module = ModuleType("torch_runtime")
+    vars(module).update(RuntimeSwitch=FakeSwitch, compiled_graphs=lambda: 3)
+    return module
+
+
+if __name__ == "__main__":
+    vars(models)["load"] = load
+    sys.modules["tts_compress.evaluation.torch_runtime"] = _fake_torch_runtime()
+    vars(recognizers)["RECOGNIZERS"] = {"pocketsphinx": FakeRecognizer}
+    worker.main(sys.argv[1:])

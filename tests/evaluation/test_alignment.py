@@ -1,0 +1,75 @@
+"""Time warping, against brute force."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from tts_compress.evaluation.alignment import align, warped_distance
+
+_COSTS = st.tuples(st.integers(1, 7), st.integers(1, 7)).flatmap(
+    lambda shape: arrays(np.float64, shape, elements=st.integers(0, 20).map(float))
+)
+
+
+def _cheapest(costs: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> float:
+    """Return the least total over every monotonic path, by recursion."""
+
+    @cache
+    def total(row: int, column: int) -> float:
+        if row < 0 or column < 0:
+            return float("inf")
+        before = min(total(row - 1, column), total(row, column - 1), total(row - 1, column - 1))
+        return float(costs[row, column]) + (before if row or column else 0.0)
+
+    return total(costs.shape[0] - 1, costs.shape[1] - 1)
+
+
+@settings(deadline=None)
+@given(_COSTS)
+def test_the_path_is_the_cheapest(costs: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> None:
+    """Without a band, no path is cheaper, and the path is one."""
+    path = align(list(costs), [0] * len(costs))
+    assert path[0] == (0, 0)
+    assert (costs.shape[0] - 1, costs.shape[1] - 1) == path[-1]
+    steps = {(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(path)}
+    assert steps <= {(0, 1), (1, 0), (1, 1)}
+    assert _cheapest(costs) == pytest.approx(sum(costs[cell] for cell in path))
+
+
+def test_a_band_excludes_cells() -> None:
+    """Cells outside count as impossible: same answer as brute force with infinities there."""
+    random = np.random.default_rng(0)
+    for _ in range(30):
+        costs = random.random((8, 8))
+        starts = [max(0, row - 2) for row in range(8)]
+        ends = [min(8, row + 3) for row in range(8)]
+        banded = np.full((8, 8), np.inf)
+        for row in range(8):
+            banded[row, starts[row] : ends[row]] = costs[row, starts[row] : ends[row]]
+        rows = [costs[row, starts[row] : ends[row]] for row in range(8)]
+        path = align(rows, starts)
+        assert _cheapest(banded) == pytest.approx(sum(costs[cell] for cell in path))
+
+
+def test_a_stretched_copy_is_near_and_a_different_one_far() -> None:
+    """Repeating frames costs nothing; other frames do."""
+    random = np.random.default_rng(1)
+    spectrum = random.normal(0, 10, (60, 80))
+    stretched = np.repeat(spectrum, [2 if index % 12 == 0 else 1 for index in range(60)], axis=0)
+    assert warped_distance(spectrum, stretched) == 0.0
+    assert warped_distance(stretched, spectrum) == 0.0
+    assert warped_distance(spectrum, random.normal(0, 10, (66, 80))) > 5.0
+
+
+@pytest.mark.parametrize(("left", "right"), [(1, 1), (1, 50), (50, 1), (3, 200), (200, 3)])
+def test_extreme_lengths_align(left: int, right: int) -> None:
+    """A candidate that stops at once is still comparable; a constant difference is its distance."""
+    distance = warped_distance(np.zeros((left, 80)), np.full((right, 80), 7.0))
+    assert pytest.approx(distance) == 7.0

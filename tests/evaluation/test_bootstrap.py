@@ -1,0 +1,174 @@
+"""The interval of the difference."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tts_compress.evaluation.bootstrap import compare_rates, compare_times, paired_interval
+from tts_compress.evaluation.rates import Edits
+
+_Times: TypeAlias = npt.NDArray[np.float64]
+
+
+def _edits(errors: int, tokens: int) -> Edits:
+    return Edits(substitutions=errors, insertions=0, deletions=0, tokens=tokens)
+
+
+_ROWS = st.lists(
+    st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(5, 15)), min_size=2, max_size=40
+)
+
+
+def _slow_interval(differences: list[int], tokens: list[int]) -> tuple[float, float]:
+    """The same without vectors and with other random numbers."""
+    random = np.random.default_rng(99)
+    deltas = []
+    for _ in range(4_000):
+        chosen = [int(random.integers(len(tokens))) for _ in tokens]
+        deltas.append(sum(differences[i] for i in chosen) / sum(tokens[i] for i in chosen))
+    deltas.sort()
+    return deltas[100], deltas[-101]
+
+
+@settings(deadline=None, max_examples=30)
+@given(_ROWS)
+def test_identical_edits_have_no_difference_and_no_spread(rows: list[tuple[int, int, int]]) -> None:
+    """A model against itself is exactly zero."""
+    edits = [_edits(errors, tokens) for errors, _, tokens in rows]
+    found = compare_rates(edits, edits, range(len(edits)))
+    assert (found.delta, found.interval) == (0.0, (0.0, 0.0))
+
+
+@settings(deadline=None, max_examples=30)
+@given(_ROWS)
+def test_the_interval_contains_the_difference_and_mirrors(rows: list[tuple[int, int, int]]) -> None:
+    """Swapping the models mirrors the interval."""
+    before = [_edits(errors, tokens) for errors, _, tokens in rows]
+    after = [_edits(errors, tokens) for _, errors, tokens in rows]
+    found = compare_rates(before, after, range(len(rows)))
+    swapped = compare_rates(after, before, range(len(rows)))
+    assert found.interval[0] <= found.delta <= found.interval[1]
+    assert found.interval == pytest.approx((-swapped.interval[1], -swapped.interval[0]), abs=1e-12)
+
+
+def test_agrees_with_a_plain_implementation() -> None:
+    """Another way to the same limits, up to the noise of resampling."""
+    random = np.random.default_rng(3)
+    differences, tokens = random.integers(-2, 4, 30), random.integers(4, 14, 30)
+    slow = _slow_interval(differences.tolist(), tokens.tolist())
+    assert paired_interval(differences, tokens) == pytest.approx(slow, abs=0.006)
+
+
+def test_covers_the_true_difference_about_as_often_as_it_says() -> None:
+    """Of 95 % intervals of samples of 60 texts, most hold the population's difference."""
+    random = np.random.default_rng(5)
+    held = 0
+    for _ in range(120):
+        tokens = random.integers(5, 12, 60)
+        # One more error in a tenth of the words, on average.
+        differences = random.binomial(tokens, 0.2) - random.binomial(tokens, 0.1)
+        low, high = paired_interval(differences, tokens)
+        held += low <= 0.1 <= high
+    assert 0.88 <= held / 120 <= 1.0
+
+
+def test_seeds_of_one_text_stay_together() -> None:
+    """Saying a text four times over does not make the evidence four times as good."""
+    random = np.random.default_rng(8)
+    once = [(_edits(0, 8), _edits(int(e), 8)) for e in random.integers(0, 3, 20)]
+    before, after = ([pair[i] for pair in once for _ in range(4)] for i in (0, 1))
+    blocks = [index for index in range(20) for _ in range(4)]
+    single = compare_rates([a for a, _ in once], [b for _, b in once], range(20))
+    assert compare_rates(before, after, blocks).interval == pytest.approx(single.interval)
+    independent = compare_rates(before, after, range(80)).interval
+    assert independent[1] - independent[0] < 0.7 * (single.interval[1] - single.interval[0])
+
+
+def test_the_same_data_give_the_same_interval() -> None:
+    """A report can be reproduced."""
+    differences, tokens = np.arange(-3, 9), np.full(12, 9)
+    assert paired_interval(differences, tokens) == paired_interval(differences, tokens)
+
+
+def test_pairs_have_the_same_transcript() -> None:
+    """Rates of different texts are not a pair."""
+    with pytest.raises(ValueError, match="not a pair"):
+        compare_rates([_edits(1, 5)], [_edits(1, 6)], [0])
+
+
+def _times(seed: int, shape: tuple[int, int], speed: float) -> tuple[_Times, _Times]:
+    """Return seconds of runs that took turns on a machine that is disturbed now and then."""
+    random = np.random.default_rng(seed)
+    texts = random.uniform(0.5, 4.0, (shape[0], 1))
+    both = np.exp(random.exponential(0.3, shape))
+    reference, candidate = (np.exp(random.normal(0.0, 0.05, shape)) for _ in range(2))
+    return texts * speed * both * reference, texts * both * candidate
+
+
+def test_a_model_is_as_fast_as_itself() -> None:
+    """Exactly, and without spread."""
+    reference, _ = _times(1, (8, 5), 1.0)
+    assert compare_times(reference, reference) == (1.0, (1.0, 1.0))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.tuples(*[st.floats(1e-4, 1e3)] * 2), min_size=2, max_size=20))
+def test_the_interval_contains_the_ratio_and_inverts(pairs: list[tuple[float, float]]) -> None:
+    """Swapping the models inverts it."""
+    reference, candidate = np.array(pairs).T
+    ratio, interval = compare_times(reference, candidate)
+    inverse, inverted = compare_times(candidate, reference)
+    assert interval is not None
+    assert inverted is not None
+    assert interval[0] * (1 - 1e-12) <= ratio <= interval[1] * (1 + 1e-12)
+    assert ratio == pytest.approx(1 / inverse)
+    assert interval == pytest.approx((1 / inverted[1], 1 / inverted[0]))
+
+
+def test_the_interval_of_a_ratio_agrees_with_a_plain_implementation() -> None:
+    """Pairs of runs are drawn, and of each draw the geometric mean is taken."""
+    reference, candidate = _times(2, (8, 5), 1.6)
+    ratios = (reference / candidate).ravel()
+    random = np.random.default_rng(99)
+    means = sorted(
+        float(np.prod([ratios[random.integers(40)] for _ in ratios])) ** (1 / 40)
+        for _ in range(4_000)
+    )
+    _, interval = compare_times(reference, candidate)
+    assert interval == pytest.approx((means[100], means[-101]), rel=0.01)
+
+
+def test_the_interval_of_a_ratio_holds_the_true_speed_about_as_often_as_it_says() -> None:
+    """Also where the machine is disturbed: that meets both models, as they take turns."""
+    intervals = [compare_times(*_times(seed, (8, 5), 1.6))[1] for seed in range(100)]
+    held = sum(i is not None and i[0] <= 1.6 <= i[1] for i in intervals)
+    assert 88 <= held <= 100
+
+
+def test_runs_are_pairs() -> None:
+    """In another order the same times say less."""
+    reference, candidate = _times(3, (8, 5), 1.6)
+    _, paired = compare_times(reference, candidate)
+    _, mixed = compare_times(reference, candidate[:, ::-1])
+    assert paired is not None
+    assert mixed is not None
+    assert paired[1] - paired[0] < 0.5 * (mixed[1] - mixed[0])
+
+
+def test_a_long_text_counts_as_a_short_one() -> None:
+    """Twice as fast and half as fast is as fast, however long either text is."""
+    ratio, _ = compare_times(np.array([[2.0], [50.0]]), np.array([[1.0], [100.0]]))
+    assert ratio == pytest.approx(1.0)
+
+
+def test_a_single_pair_of_runs_has_no_interval() -> None:
+    """It would have no width, and claim to be certain."""
+    ratio, interval = compare_times(np.array([[3.0]]), np.array([[2.0]]))
+    assert ratio == pytest.approx(1.5)
+    assert interval is None

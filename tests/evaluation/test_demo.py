@@ -1,0 +1,113 @@
+"""Real voices through the whole evaluation; minutes rather than seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tts_compress.evaluation import EvaluationOptions, Suite, check, read_gates, read_suite
+from tts_compress.evaluation.run import evaluate
+from tts_compress.evaluation.signal import log_mel_distance
+from tts_compress.models import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tts_compress.report.evaluation import Evaluation
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def voice(demo: Path) -> Path:
+    return demo
+
+
+@pytest.fixture(scope="module")
+def suite() -> Suite:
+    """Return the first texts of the shipped suite."""
+    quick = read_suite("en-quick")
+    return quick.model_copy(update={"utterances": quick.utterances[:4]})
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a work directory that all share, so that the reference speaks once."""
+    return tmp_path_factory.mktemp("evaluation")
+
+
+def _damaged(voice: Path, directory: Path, tensor: str, factor: float) -> Path:
+    """Write the voice with one weight multiplied."""
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load(str(voice))
+    (found,) = [item for item in model.graph.initializer if item.name.endswith(tensor)]
+    values = np.asarray(numpy_helper.to_array(found) * np.float32(factor))
+    found.CopyFrom(numpy_helper.from_array(values, found.name))
+    path = directory / voice.name
+    onnx.save(model, str(path))
+    config = voice.with_name(f"{voice.name}.json").read_bytes()
+    path.with_name(f"{voice.name}.json").write_bytes(config)
+    return path
+
+
+def _evaluate(voice: Path, candidate: Path, suite: Suite, work: Path) -> Evaluation:
+    options = EvaluationOptions(timing_texts=2, timing_runs=3)
+    return evaluate(voice, candidate, suite=suite, output=work, options=options)
+
+
+def test_a_voice_against_itself_differs_in_nothing(voice: Path, suite: Suite, work: Path) -> None:
+    """The recognizer understands it, and every difference is exactly zero."""
+    found = _evaluate(voice, voice, suite, work)
+    assert 0.0 < found.wer.reference < 0.5
+    assert (found.wer.delta, found.wer.interval) == (0.0, (0.0, 0.0))
+    assert found.signal.log_mel_distance_db == 0.0
+    assert 1.0 == found.signal.same_timing == found.duration.kept == found.duration.ratio
+    assert found.floors.other_seeds_log_mel_distance_db > 0.3
+    assert found.memory.reference.peak_bytes > found.memory.reference.idle_bytes
+    assert found.latency.ratio is not None
+    assert 0.5 < found.latency.ratio < 2.0
+
+
+def test_one_wrong_decoder_weight_fails_the_default_gates(
+    voice: Path, suite: Suite, work: Path, tmp_path: Path
+) -> None:
+    """Although the recognizer still understands the voice."""
+    broken = _damaged(voice, tmp_path, "dec.resblocks.2.convs.0.weight", 2.0)
+    verdict = check(_evaluate(voice, broken, suite, work), read_gates("default"))
+    failed = {row.gate.metric for row in verdict.rows if not row.passed}
+    assert {"signal.snr_db", "signal.same_timing_log_mel_distance_db"} <= failed
+    assert not {metric for metric in failed if metric.startswith(("health", "duration"))}
+
+
+def test_the_log_mel_gate_catches_any_doubled_decoder_weight(
+    voice: Path, suite: Suite, tmp_path: Path
+) -> None:
+    """Each alone, whatever it does to the words."""
+    import onnx
+
+    texts = [utterance.text for utterance in suite.utterances]
+    reference = [load(voice).synthesize(text, seed=0) for text in texts]
+    names = [item.name for item in onnx.load(str(voice)).graph.initializer]
+    distances = {}
+    for name in (n for n in names if ".dec." in n and n.endswith("weight")):
+        broken = load(_damaged(voice, tmp_path, name, 2.0))
+        pairs = zip(reference, (broken.synthesize(text, seed=0) for text in texts), strict=True)
+        distances[name] = np.mean([log_mel_distance(before, after) for before, after in pairs])
+    metric = "signal.same_timing_log_mel_distance_db"
+    (limit,) = [gate.limit for gate in read_gates("default").gate if gate.metric == metric]
+    assert len(distances) > 20
+    assert min(distances.values()) > limit, min(distances.items(), key=lambda item: item[1])
+
+
+def test_an_overdriven_decoder_fails_for_its_health(
+    voice: Path, suite: Suite, work: Path, tmp_path: Path
+) -> None:
+    """Clipping is found whatever the words."""
+    loud = _damaged(voice, tmp_path, "dec.conv_post.weight", 60.0)
+    found = _evaluate(voice, loud, suite, work)
+    assert found.health.candidate.clipped == len(suite.utterances) * len(suite.seeds)
+    assert not check(found, read_gates("default")).passed

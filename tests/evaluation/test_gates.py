@@ -1,0 +1,256 @@
+"""Gates know direction and kind, never round, and fail on what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+
+from tts_compress.errors import RecipeError
+from tts_compress.evaluation import Gate, Gates, check, read_gates
+from tts_compress.paths import data_names
+from tts_compress.report.evaluation import Evaluation, Health
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_DOCUMENT: dict[str, Any] = {
+    "wer": {"interval": [-0.01, 0.05], "reference": 0.1},
+    "size": {"reference_bytes": 100, "candidate_bytes": 25, "ratio": 4.0},
+    "snr": None,
+    "bad": float("nan"),
+    "endless": float("inf"),
+    "text": "5",
+    "flag": True,
+    "zero": 0,
+    "recovery": 0.9462,
+    "rise": 0.0504,
+}
+
+
+_GOOD: dict[str, Any] = {
+    "metric": "size.ratio",
+    "limit": 1.0,
+    "direction": "at-most",
+    "kind": "absolute",
+}
+
+
+def _gate(metric: str, limit: float, direction: str = "at-most", **more: Any) -> Gate:
+    table = {"metric": metric, "limit": limit, "direction": direction, "kind": "absolute"} | more
+    return Gate.model_validate(table)
+
+
+def _passes(gate: Gate) -> bool:
+    return check(_DOCUMENT, Gates(version=1, name="g", summary="s", gate=(gate,))).passed
+
+
+@pytest.mark.parametrize(
+    ("gate", "passed"),
+    [
+        (_gate("wer.interval.1", 0.05), True),
+        (_gate("wer.interval.1", 0.0499999999), False),
+        (_gate("wer.interval.1", 0.05, "at-least"), True),
+        (_gate("wer.interval.1", 0.0500000001, "at-least"), False),
+        (_gate("wer.interval.0", 0.0), True),
+        (_gate("zero", 0), True),
+        # Rounded to two digits, both would pass.
+        (_gate("recovery", 0.95, "at-least"), False),
+        (_gate("rise", 0.05), False),
+        (
+            _gate("size.candidate_bytes", 0.25, kind="relative", baseline="size.reference_bytes"),
+            True,
+        ),
+        (
+            _gate("size.candidate_bytes", 0.2, kind="relative", baseline="size.reference_bytes"),
+            False,
+        ),
+    ],
+)
+def test_a_value_is_compared_with_its_limit(gate: Gate, passed: bool) -> None:
+    """The limit itself passes; the next number does not."""
+    assert passed is _passes(gate)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "nothing",
+        "wer.nothing",
+        "wer",
+        "wer.interval",
+        "wer.interval.2",
+        "wer.interval.x",
+        "snr",
+        "bad",
+        "endless",
+        "text",
+        "flag",
+        "text.0",
+    ],
+)
+@pytest.mark.parametrize("direction", ["at-most", "at-least"])
+def test_what_is_not_a_finite_number_fails(metric: str, direction: str) -> None:
+    """Missing, null, NaN, infinite, or no number at all: whatever the direction."""
+    limit = 1e300 if direction == "at-most" else -1e300
+    assert not _passes(_gate(metric, limit, direction))
+
+
+@pytest.mark.parametrize("baseline", ["nothing", "snr", "zero", "bad"])
+def test_a_relative_gate_without_a_usable_baseline_fails(baseline: str) -> None:
+    """Nothing is divided by zero or by what is missing."""
+    assert not _passes(_gate("size.ratio", 1e300, kind="relative", baseline=baseline))
+
+
+def test_one_failing_gate_fails_the_verdict_and_the_others_are_still_shown() -> None:
+    """The verdict lists every gate in order."""
+    gates = (_gate("size.ratio", 3.0, "at-least"), _gate("snr", 0.0), _gate("zero", 0.0))
+    verdict = check(_DOCUMENT, Gates(version=1, name="g", summary="s", gate=gates))
+    assert [(r.passed, r.value) for r in verdict.rows] == [(True, 4.0), (False, None), (True, 0.0)]
+    assert not verdict.passed
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"kind": "relative"},
+        {"baseline": "size.ratio"},
+        {"limit": float("nan")},
+        {"limit": "5"},
+        {"direction": "below"},
+        {"metric": "wer..interval"},
+        {"metric": ""},
+        {"unknown": 1},
+    ],
+)
+def test_a_malformed_gate_is_refused(more: dict[str, Any]) -> None:
+    """A gate that cannot fail is worse than none."""
+    with pytest.raises(ValidationError):
+        Gate.model_validate(_GOOD | more)
+
+
+def test_a_file_without_gates_is_refused(tmp_path: Path) -> None:
+    """It would pass everything."""
+    path = tmp_path / "none.toml"
+    path.write_text('version = 1\nname = "none"\nsummary = "s"\ngate = []\n', encoding="utf-8")
+    with pytest.raises(RecipeError, match="gate"):
+        read_gates(path)
+
+
+@pytest.mark.parametrize("name", data_names("eval/gates"))
+def test_shipped_gates_read(name: str) -> None:
+    """The shipped files keep to the schema and to their names."""
+    assert name == read_gates(name).name
+
+
+@pytest.mark.parametrize("name", ["default", "strict"])
+def test_quality_is_words_fidelity_durations_and_health(name: str) -> None:
+    """And nothing that a busy machine, or the size of a file, can fail."""
+    assert {(gate.metric, gate.direction) for gate in read_gates(name).gate} == {
+        ("wer.interval.1", "at-most"),
+        ("signal.snr_db", "at-least"),
+        ("signal.same_timing_log_mel_distance_db", "at-most"),
+        ("duration.ratio", "at-least"),
+        ("duration.ratio", "at-most"),
+        *((f"health.candidate.{field}", "at-most") for field in Health.model_fields),
+    }
+
+
+def test_the_strict_gates_are_nowhere_looser_than_the_default_ones() -> None:
+    """Who passes `strict` passes `default`; its words are stricter."""
+    strict, default = (
+        {(gate.metric, gate.direction): gate for gate in read_gates(name).gate}
+        for name in ("strict", "default")
+    )
+    assert all(gate.passes(strict[key].limit) for key, gate in default.items())
+    assert strict["wer.interval.1", "at-most"].limit < default["wer.interval.1", "at-most"].limit
+
+
+@pytest.mark.parametrize(
+    ("interval", "passed"), [((1.51, 1.7), True), ((0.94, 2.26), False), ((0.9, 1.04), False)]
+)
+def test_the_speed_gate_takes_the_low_end_of_the_interval(
+    interval: tuple[float, float], passed: bool
+) -> None:
+    """Of one voice 1.6 and 1.06 were measured on a busy machine: neither alone says much."""
+    size = {"reference_bytes": 100, "candidate_bytes": 27}
+    found = {"size": size, "latency": {"ratio": 1.6, "interval": [*interval], "p50_ratio": 1.6}}
+    assert check(found, read_gates("cost")).passed is passed
+
+
+def test_a_report_without_an_interval_fails_the_speed_gate() -> None:
+    """Reports of before it was measured have a median only."""
+    size = {"reference_bytes": 100, "candidate_bytes": 27}
+    found = {"size": size, "latency": {"interval": None, "p50_ratio": 1.6}}
+    failed = [r.gate.metric for r in check(found, read_gates("cost")).rows if not r.passed]
+    assert failed == ["latency.interval.0"]
+
+
+def _good(share: float | None) -> dict[str, Any]:
+    """Return a report that passes the strict gates, where the reference is understood."""
+    return {
+        "wer": {"interval": [-0.3, -0.2], "reference": share},
+        "signal": {"snr_db": 30.0, "same_timing_log_mel_distance_db": 0.1},
+        "duration": {"ratio": 1.0},
+        "health": {"candidate": dict.fromkeys(Health.model_fields, 0)},
+    }
+
+
+@pytest.mark.parametrize("name", ["default", "strict"])
+@pytest.mark.parametrize(
+    ("share", "passed"), [(0.1, True), (0.5, True), (0.5001, False), (1.2, False), (None, False)]
+)
+def test_quality_fails_where_the_reference_is_not_understood(
+    name: str, share: float | None, passed: bool
+) -> None:
+    """A candidate cannot lose words that nobody heard before; it may even seem to gain."""
+    verdict = check(_good(share), read_gates(name))
+    assert verdict.passed is passed
+    assert [row.gate.metric for row in verdict.rows if row.reason] == (
+        [] if passed else ["wer.interval.1"]
+    )
+
+
+@pytest.mark.parametrize(
+    "metric", ["wer.delta", "cer.interval.1", "wer.candidate", "wer.reference"]
+)
+def test_any_gate_on_words_needs_a_reference_that_is_understood(metric: str) -> None:
+    """Also in a file of the user's own."""
+    rates = {"delta": 0.0, "interval": [0.0, 0.0], "candidate": 0.62, "reference": 0.62}
+    gates = Gates(version=1, name="own", summary="s", gate=(_gate(metric, 1.0),))
+    (row,) = check({"wer": rates, "cer": rates}, gates).rows
+    assert not row.passed
+    assert row.reason == (
+        "nothing was judged: the recognizer mishears 62.0 % of the reference's own words, more "
+        "than 50.0 %"
+    )
+
+
+def test_a_gate_relative_to_words_needs_one_too() -> None:
+    """A baseline is heard as well."""
+    gate = _gate("size.ratio", 100.0, kind="relative", baseline="wer.candidate")
+    document = _DOCUMENT | {"wer": {"reference": 0.7, "candidate": 0.7}}
+    verdict = check(document, Gates(version=1, name="own", summary="s", gate=(gate,)))
+    assert not verdict.passed
+
+
+def test_gates_on_other_things_do_not_need_words() -> None:
+    """Neither size nor agreement on tokens is heard."""
+    document = _DOCUMENT | {"wer": {"reference": 0.9}, "teacher_forced": {"agreement": 0.99}}
+    gates = (
+        _gate("size.ratio", 3.0, "at-least"),
+        _gate("teacher_forced.agreement", 0.9, "at-least"),
+    )
+    assert check(document, Gates(version=1, name="g", summary="s", gate=gates)).passed
+
+
+@pytest.mark.parametrize("name", data_names("eval/gates"))
+def test_every_shipped_metric_is_in_the_document(name: str) -> None:
+    """A mistyped path would fail every candidate."""
+    for gate in read_gates(name).gate:
+        for path in filter(None, (gate.metric, gate.baseline)):
+            kind: Any = Evaluation
+            for part in path.split("."):
+                if not part.isdecimal():
+                    kind = kind.model_fields[part].annotation

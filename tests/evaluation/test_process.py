@@ -1,0 +1,145 @@
+"""Conversations with worker processes, and how they end."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tts_compress.audio import read_wav
+from tts_compress.errors import EvaluationError, TextError
+from tts_compress.evaluation.process import Worker, WorkerOptions
+from tts_compress.evaluation.store import audio_sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import ModuleType
+
+
+@pytest.fixture
+def options(fake_command: tuple[str, ...]) -> WorkerOptions:
+    return WorkerOptions(command=fake_command, timeout_s=60.0)
+
+
+def test_speech_comes_back_exactly(
+    options: WorkerOptions, fake_spec: Callable[..., str], fake: ModuleType, tmp_path: Path
+) -> None:
+    """Despite what libraries print on standard output."""
+    spec = fake_spec("model")
+    with Worker("model", spec, options) as worker:
+        answer = worker.ask("synthesize", text="grüße \u2028 you", seed=4, path=str(tmp_path / "a"))
+    expected = fake.load(spec).synthesize("grüße \u2028 you", seed=4)
+    assert audio_sha256(expected) == answer["audio"] == audio_sha256(read_wav(tmp_path / "a"))
+    assert expected.durations.tolist() == answer["durations"]
+
+
+def test_a_seed_that_python_refuses_is_not_passed_on(
+    options: WorkerOptions, fake_spec: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F5-TTS's own `infer` writes one of 63 bits into the environment of its process."""
+    monkeypatch.setenv("PYTHONHASHSEED", str(1 << 62))
+    with Worker("model", fake_spec("model"), options) as worker:
+        assert worker.ask("inspect")["peak_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("ways", "kind", "message"),
+    [
+        ({"fault": "kill"}, EvaluationError, r"'{spec}' was killed by signal 9 during 'speak'"),
+        ({"fault": "exit"}, EvaluationError, r"exit code 3 during 'speak'; it said: out of cheese"),
+        ({"fault": "raise"}, EvaluationError, r"'{spec}': ZeroDivisionError: by a fault"),
+        ({"fault": "text"}, TextError, r"'{spec}': cannot be spoken"),
+    ],
+    ids=["killed", "exits", "raises", "text"],
+)
+def test_a_failure_names_the_model_and_the_reason(
+    options: WorkerOptions,
+    fake_spec: Callable[..., str],
+    ways: dict[str, Any],
+    kind: type[Exception],
+    message: str,
+) -> None:
+    """One line, whatever the worker died of."""
+    spec = fake_spec("broken", **ways)
+    with Worker("model", spec, options) as worker:
+        worker.ask("open_runtime", threads=1, modules=[])
+        with pytest.raises(kind, match=message.replace("{spec}", re.escape(spec))) as found:
+            worker.ask("speak", text="hi")
+    assert "\n" not in str(found.value)
+
+
+def test_a_worker_survives_what_one_request_raises(
+    options: WorkerOptions, fake_spec: Callable[..., str]
+) -> None:
+    """The next text is spoken."""
+    with Worker("model", fake_spec("m", fault="raise", on="bad"), options) as worker:
+        worker.ask("open_runtime", threads=1, modules=[])
+        with pytest.raises(EvaluationError, match="ZeroDivision"):
+            worker.ask("speak", text="bad")
+        assert worker.ask("speak", text="good")["audio_s"] > 0.0
+
+
+def test_a_dead_worker_stays_dead(options: WorkerOptions, fake_spec: Callable[..., str]) -> None:
+    """Asking again is an error too, not a hang."""
+    with Worker("model", fake_spec("m", fault="exit"), options) as worker:
+        worker.ask("open_runtime", threads=1, modules=[])
+        for _ in range(3):
+            with pytest.raises(EvaluationError, match="exit code 3"):
+                worker.ask("speak", text="hi")
+
+
+def test_a_worker_that_does_not_answer_is_stopped(
+    options: WorkerOptions, fake_spec: Callable[..., str]
+) -> None:
+    """A model that hangs does not hang the evaluation."""
+    with Worker("model", fake_spec("m", sleep=600), options) as worker:
+        worker.ask("open_runtime", threads=1, modules=[])
+        # Loading had its time; on a busy machine half a second would not do for that.
+        worker._timeout_s = 0.5
+        start = time.monotonic()
+        with pytest.raises(EvaluationError, match="did not answer 'speak' within"):
+            worker.ask("speak", text="hi")
+    assert time.monotonic() - start < 300
+
+
+def test_a_model_that_cannot_be_loaded_is_one_error(options: WorkerOptions) -> None:
+    """The reason is the library's own message."""
+    with pytest.raises(EvaluationError, match=r"model 'none\.json': no model"):
+        Worker("model", "none.json", options)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("/nonexistent/python",), "cannot start a worker for model 'x'"),
+        ((sys.executable, "-c", "import sys; sys.exit('no room')"), "exit code 1.*no room"),
+    ],
+)
+def test_a_worker_that_does_not_start(command: tuple[str, ...], message: str) -> None:
+    """A wrong program is an error, not a hang."""
+    with pytest.raises(EvaluationError, match=message):
+        Worker("model", "x", WorkerOptions(command=command))
+
+
+def test_threads_are_fixed_in_the_environment(
+    fake_command: tuple[str, ...], fake_spec: Callable[..., str]
+) -> None:
+    """The made-up model checks that its environment agrees with what it is asked for."""
+    options = WorkerOptions(command=fake_command, threads=3)
+    with Worker("model", fake_spec("m"), options) as worker:
+        assert worker.ask("open_runtime", threads=3, modules=[])["open_s"] >= 0.0
+
+
+def test_memory_is_that_of_the_worker(
+    options: WorkerOptions, fake_spec: Callable[..., str]
+) -> None:
+    """Bytes, not kibibytes: a Python with NumPy has tens of megabytes, and the peak is no less."""
+    with Worker("model", fake_spec("m"), options) as worker:
+        opened = worker.ask("open_runtime", threads=1, modules=["json", "no.such.module"])
+        found = worker.ask("inspect")
+    assert 10_000_000 < opened["idle_bytes"] <= found["peak_bytes"] < 2_000_000_000
+    assert "numpy" in found["modules"]

@@ -1,0 +1,246 @@
+"""A whole evaluation of made-up models, in their own processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from tts_compress.audio import read_wav
+from tts_compress.errors import EvaluationError, TTSCompressWarning
+from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite, check
+from tts_compress.evaluation.cost import Cost
+from tts_compress.evaluation.run import evaluate
+from tts_compress.report.evaluation import (
+    Evaluation,
+    Health,
+    Latency,
+    LatencyComparison,
+    LoadTime,
+    Memory,
+    Pair,
+    Rtf,
+)
+from tts_compress.report.judgement import cautions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import ModuleType
+
+T = TypeVar("T")
+
+_TIMINGS = {"latency", "rtf", "memory", "load"}
+
+
+def _without_timings(evaluation: Evaluation) -> dict[str, Any]:
+    return evaluation.model_dump(mode="json", exclude=_TIMINGS)
+
+
+def _same(value: T) -> Pair[T]:
+    return Pair(reference=value, candidate=value)
+
+
+@pytest.fixture
+def run(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., Evaluation]:
+    """Evaluate a made-up candidate that behaves as the keywords say; its cost is not measured."""
+    latency = Latency(p50_ms=2.0, p95_ms=3.0, min_ms=1.0)
+    cost = Cost(
+        latency=LatencyComparison(
+            reference=latency, candidate=latency, p50_ratio=1.0, threads=1, texts=3, runs=5
+        ),
+        rtf=_same(Rtf(p50=0.1, p95=0.2)),
+        memory=_same(Memory(peak_bytes=2, idle_bytes=1)),
+        load=_same(LoadTime(open_ms=1.0)),
+    )
+    monkeypatch.setattr("tts_compress.evaluation.run.measure_cost", lambda *_: cost)
+
+    def evaluate_candidate(output: Path | None = None, **ways: Any) -> Evaluation:
+        models = fake.load(fake_spec("reference")), fake.load(fake_spec("candidate", **ways))
+        return evaluate(*models, suite=small_suite, output=output, options=fast_options)
+
+    return evaluate_candidate
+
+
+def test_a_model_against_itself_differs_in_nothing(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+) -> None:
+    """Exactly zero, from the same file."""
+    model = fake.load(fake_spec("same"))
+    found = evaluate(model, model, suite=small_suite, options=fast_options)
+    # The made-up models do not say digits: one word of eleven is lost.
+    assert (found.wer.reference, found.wer.delta) == (1 / 11, 0.0)
+    assert found.wer.interval == found.cer.interval == (0.0, 0.0)
+    assert 0.0 == found.signal.log_mel_distance_db == found.signal.log_mel_distance.p95
+    assert (
+        found.signal.equal_length,
+        found.signal.same_timing,
+        found.signal.snr_db,
+    ) == (1.0, 1.0, None)
+    assert (found.duration.ratio, found.duration.kept, found.size.ratio) == (1.0, 1.0, 1.0)
+
+
+def test_the_document_says_what_was_measured(run: Callable[..., Evaluation]) -> None:
+    """A softer, otherwise equal candidate: words intact, spectrum 6 dB away."""
+    found = run(gain=10**-0.3)
+    assert (found.candidate.family, found.candidate.scheme) == ("fake", "fp32")
+    assert (found.suite.name, found.suite.texts, found.suite.seeds) == ("small", 3, (0, 1))
+    assert found.suite.recognizer == "tone reader 1"
+    assert 0.0 == found.wer.delta == found.cer.delta
+    assert 1.0 < found.signal.log_mel_distance_db < 6.5
+    assert 3.0 < (found.signal.snr_db or 0.0) < 9.0
+    rows = [(row.index, row.seed) for row in found.utterances]
+    assert rows == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+    assert found.utterances[-1].transcript == "we saw two birds"
+    assert found.utterances[-1].reference.hypothesis == "we saw birds"
+    assert found == Evaluation.from_json(found.to_json())
+
+
+def test_a_bad_candidate_is_found_bad_and_its_audio_is_kept(
+    run: Callable[..., Evaluation], tmp_path: Path
+) -> None:
+    """Half of the sounds are missing; the floors are of the reference alone."""
+    found = run(tmp_path / "out", skip=2)
+    assert found.wer.delta > 0.5
+    assert 0.0 == found.floors.other_seeds.delta == found.floors.recognizer.delta
+    assert found.floors.other_seeds_log_mel_distance_db > 0.0
+    assert pytest.approx(found.duration.ratio, abs=0.05) == 0.5
+    assert (found.duration.kept, found.signal.same_timing) == (0.0, 0.0)
+    assert found.signal.same_timing_log_mel_distance_db is None
+    names = [s.audio for row in found.utterances for s in (row.reference, row.candidate)]
+    assert len({*names}) == 12
+    for name in names:
+        assert name is not None
+        assert len(read_wav(tmp_path / "out" / name).samples) > 0
+
+
+def test_a_broken_candidate_fails_its_gates_whatever_its_words(
+    run: Callable[..., Evaluation],
+) -> None:
+    """And the document can still be written and read."""
+    found = run(gain=50.0, nan=5)
+    assert Health(silent=0, clipped=6, not_finite=6, empty=0) == found.health.candidate
+    assert Health(silent=0, clipped=0, not_finite=0, empty=0) == found.health.reference
+    for problem, passes in (("silent", True), ("clipped", False), ("not_finite", False)):
+        metric = f"health.candidate.{problem}"
+        gate = Gate(metric=metric, limit=0, direction="at-most", kind="absolute")
+        gates = Gates(version=1, name="health", summary="s", gate=(gate,))
+        assert passes is check(found, gates).passed
+        assert passes is check(json.loads(found.to_json()), gates).passed
+    assert found == Evaluation.from_json(found.to_json())
+
+
+def test_nothing_is_left_without_an_output(
+    run: Callable[..., Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temporary files are removed."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    found = run()
+    assert found.utterances[0].reference.audio is None
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_models_of_different_rates_are_refused(run: Callable[..., Evaluation]) -> None:
+    """Before anything is spoken."""
+    with pytest.raises(EvaluationError, match=r"at 16000 Hz and .* at 22050 Hz"):
+        run(rate=22_050)
+
+
+def test_a_model_in_memory_is_saved_for_its_worker_and_seeds_can_be_replaced(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The report still calls it what the user did."""
+    monkeypatch.setattr("tts_compress.models.load", fake.load)
+    spec = fake_spec("m", skip=2)
+    small = fake.FakeModel(spec, saved=False)
+    options = replace(fast_options, seeds=(9,))
+    found = evaluate(fake_spec("r"), small, suite=small_suite, options=options)
+    assert spec == found.candidate.spec
+    assert found.suite.seeds == (9,)
+    assert small_suite.sha256 != found.suite.sha256
+    assert found.wer.delta > 0.5
+
+
+def test_what_is_wrong_on_this_processor_is_warned_of_and_reported(
+    run: Callable[..., Evaluation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tts_compress.evaluation.run._hazards", lambda *_: ("it crawls",))
+    with pytest.warns(TTSCompressWarning, match="it crawls"):
+        found = run()
+    assert found.warnings == ("it crawls",)
+    assert "It crawls." in cautions(found)
+    assert found.environment["processor"]["integer_kernels"]
+
+
+def test_a_killed_run_goes_on_and_ends_the_same(
+    run: Callable[..., Evaluation],
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+    tmp_path: Path,
+) -> None:
+    """Killed without warning after a few texts; nothing that was finished is done again."""
+    expected = _without_timings(run(skip=2))
+    log = tmp_path / "log"
+    # The log's path and the delay are part of the model file, so both runs have them.
+    spec = fake_spec("candidate", skip=2, log=str(log), sleep=0.2)
+    (tmp_path / "suite.json").write_text(small_suite.model_dump_json(), encoding="utf-8")
+    code = f"""
+        import sys, importlib.util
+        spec = importlib.util.spec_from_file_location("fake", {fake.__file__!r})
+        fake = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(fake)
+        from tts_compress.evaluation import EvaluationOptions, Suite
+        from tts_compress.evaluation.run import evaluate
+        suite = Suite.model_validate_json(open({str(tmp_path / "suite.json")!r}).read())
+        models = fake.load({fake_spec("reference")!r}), fake.load({spec!r})
+        options = EvaluationOptions(jobs=1, worker=(sys.executable, {fake.__file__!r}))
+        evaluate(*models, suite=suite, output={str(tmp_path / "out")!r}, options=options)
+    """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
+    _wait_for(lambda: log.exists() and len(log.read_text().splitlines()) >= 3, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    models = fake.load(fake_spec("reference")), fake.load(spec)
+    found = evaluate(*models, suite=small_suite, output=tmp_path / "out", options=fast_options)
+    # Six lines; the one that was being spoken may be spoken twice.
+    assert 6 <= len(log.read_text().splitlines()) <= 7
+    resumed = _without_timings(found)
+    for document in (expected, resumed):
+        for row in document["utterances"]:
+            row["reference"]["audio"] = row["candidate"]["audio"] = None
+        # The two candidates' files differ in their names for the log.
+        document.pop("candidate"), document.pop("size")
+    assert expected == resumed
+
+
+def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

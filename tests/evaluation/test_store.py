@@ -1,0 +1,129 @@
+"""What is on disk is used only if it is whole and belongs here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tts_compress.audio import Audio, read_wav
+from tts_compress.evaluation.store import (
+    Heard,
+    Spoken,
+    Store,
+    audio_sha256,
+    fingerprint,
+    write_float_wav,
+)
+from tts_compress.models.base import ModelFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_MODEL = "a" * 64
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+@pytest.fixture
+def spoken(store: Store, chirp: Audio) -> Spoken:
+    """Return a piece of synthesis that is in the store."""
+    piece = Spoken(model=_MODEL, text="hi", seed=3, audio=audio_sha256(chirp), durations=(1, 2))
+    write_float_wav(store.wav_path(_MODEL, "hi", 3), chirp)
+    store.put_spoken(piece)
+    return piece
+
+
+def test_a_finished_piece_is_found(store: Store, spoken: Spoken) -> None:
+    """And only under its own model, text and seed."""
+    assert spoken == store.find_spoken(_MODEL, "hi", 3)
+    assert store.find_spoken("b" * 64, "hi", 3) is None
+    assert store.find_spoken(_MODEL, "ho", 3) is None
+    assert store.find_spoken(_MODEL, "hi", 4) is None
+
+
+def _cut_row(wav: Path) -> None:
+    row = wav.with_suffix(".json")
+    row.write_bytes(row.read_bytes()[:-20])
+
+
+def _cut_wav(wav: Path) -> None:
+    wav.write_bytes(wav.read_bytes()[:-100])
+
+
+def _flip_wav(wav: Path) -> None:
+    content = bytearray(wav.read_bytes())
+    content[-1000] ^= 1
+    wav.write_bytes(content)
+
+
+def _other_model(wav: Path) -> None:
+    row = wav.with_suffix(".json")
+    row.write_text(json.dumps(json.loads(row.read_text()) | {"model": "a" * 16 + "b" * 48}))
+
+
+def _binary_row(wav: Path) -> None:
+    wav.with_suffix(".json").write_bytes(b"\xff\xfe\x00")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [_cut_row, _cut_wav, _flip_wav, _other_model, _binary_row, lambda wav: wav.unlink()],
+    ids=["row cut", "wav cut", "bit flipped", "other model", "not text", "wav gone"],
+)
+def test_a_damaged_piece_counts_as_missing(
+    store: Store, spoken: Spoken, damage: Callable[[Path], None]
+) -> None:
+    """It will be spoken again."""
+    damage(store.wav_path(spoken.model, spoken.text, spoken.seed))
+    assert store.find_spoken(_MODEL, "hi", 3) is None
+
+
+def test_hypotheses_belong_to_a_recognizer_and_an_audio(store: Store) -> None:
+    """Another version of the recognizer has not heard it."""
+    heard = Heard(recognizer="ears 1", audio="c" * 64, hypothesis="hello")
+    store.put_heard(heard)
+    assert heard == store.find_heard("ears 1", "c" * 64)
+    assert store.find_heard("ears 2", "c" * 64) is None
+    assert store.find_heard("ears 1", "c" * 32 + "d" * 32) is None
+
+
+@pytest.mark.parametrize(
+    "samples", [[0.5, -1.5, 3.0], [np.nan, np.inf], []], ids=["loud", "broken", "empty"]
+)
+def test_exact_samples_survive_the_disk(tmp_path: Path, samples: list[float]) -> None:
+    """Neither clipping nor NaN is repaired on the way."""
+    audio = Audio(samples=np.array(samples, np.float32), sample_rate=22_050)
+    write_float_wav(tmp_path / "deep" / "a.wav", audio)
+    found = read_wav(tmp_path / "deep" / "a.wav")
+    np.testing.assert_array_equal(audio.samples, found.samples)
+    assert audio_sha256(audio) == audio_sha256(found)
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.wav"]
+
+
+def test_the_hash_of_audio_is_of_samples_and_rate(chirp: Audio) -> None:
+    """Another rate is another audio."""
+    assert audio_sha256(chirp) != audio_sha256(replace(chirp, sample_rate=8000))
+    assert audio_sha256(chirp) != audio_sha256(replace(chirp, samples=chirp.samples * 0.5))
+
+
+def test_a_voice_with_another_configuration_is_another_model(tmp_path: Path) -> None:
+    """The same weights speak at another speed; a neighbour's file changes nothing."""
+    model, settings = tmp_path / "voice[1].onnx", tmp_path / "voice[1].onnx.json"
+    model.write_bytes(b"weights")
+    alone = fingerprint(ModelFiles(weights=(model,)))
+    voice = ModelFiles(weights=(model,), settings=(settings,))
+    settings.write_text('{"length_scale": 1}')
+    configured = fingerprint(voice)
+    settings.write_text('{"length_scale": 2}')
+    slower = fingerprint(voice)
+    (tmp_path / "other.onnx").write_bytes(b"weights")
+    assert len({alone, configured, slower}) == 3
+    assert slower == fingerprint(voice)

@@ -1,0 +1,192 @@
+"""Watching a graph while it runs."""
+
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.errors import ModelError, QuantizationError
+from tts_compress.numerics.histogram import choose_range
+from tts_compress.onnx.quantize.collect import (
+    _PEAKS,
+    _STATISTICS,
+    _observed,
+    collect,
+    collect_peaks,
+)
+from tts_compress.recipes.recipe import Calibration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tts_compress.onnx.session import Feeds
+
+_OBSERVERS = ("minmax", "percentile", "entropy", "mse")
+
+
+@pytest.fixture
+def graph() -> onnx.ModelProto:
+    """`middle = sqrt(x)`, `y = 2 middle`, of any length."""
+    nodes = [
+        helper.make_node("Sqrt", ["x"], ["middle"]),
+        helper.make_node("Mul", ["middle", "two"], ["y"]),
+    ]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", "c", "t"]) for name in "xy"
+    ]
+    two = numpy_helper.from_array(np.array(2, np.float32), "two")
+    made = helper.make_graph(nodes, "g", values[:1], values[1:], [two])
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+
+
+def _calls(count: int, length: int = 50) -> Iterator[dict[str, Any]]:
+    for index in range(count):
+        generator = np.random.default_rng(index)
+        shape = (1, 4, generator.integers(1, length))
+        yield {"x": generator.uniform(0, 9, shape).astype(np.float32)}
+
+
+@pytest.mark.parametrize("observer", _OBSERVERS)
+def test_calls_of_any_length_make_a_range(graph: onnx.ModelProto, observer: Any) -> None:
+    seen = collect(graph, ["x", "middle", "y"], _calls(5))
+    for name, top in {"x": 9, "middle": 3, "y": 6}.items():
+        low, high = choose_range(seen[name], Calibration(observer=observer))
+        assert low == 0
+        assert 0.3 * top < high <= top
+
+
+def test_extremes_are_exact_and_small_tensors_are_seen_whole(graph: onnx.ModelProto) -> None:
+    seen = collect(graph, ["middle"], _calls(6))["middle"]
+    values = [np.sqrt(call["x"]) for call in _calls(6)]
+    assert seen.low == min(v.min() for v in values)
+    assert seen.high == max(v.max() for v in values)
+    assert seen.counts.sum() == sum(v.size for v in values)
+
+
+def test_sample_of_a_large_tensor_is_spread_over_it(graph: onnx.ModelProto) -> None:
+    """Every channel and every part of the time is in it about equally."""
+    ramp = np.linspace(0, 100, 400_000, dtype=np.float32).reshape(1, 4, -1)
+    seen = collect(graph, ["x"], [{"x": ramp}])["x"]
+    used = seen.counts[seen.counts.size // 2 :].reshape(64, -1).sum(axis=1)
+    inside = used[: int(100 / seen.span * 64)]
+    assert 5_000 < seen.counts.sum() < 40_000
+    assert inside.min() > 0.9 * inside.max() - 2
+
+
+def test_memory_does_not_grow_with_the_number_of_calls(graph: onnx.ModelProto) -> None:
+    """Forty times the calls; each activation kept would add 1.6 MB."""
+
+    def peak(count: int) -> int:
+        gc.collect()
+        tracemalloc.start()
+        calls: Iterator[Feeds] = ({"x": np.ones((1, 4, 100_000), np.float32)} for _ in range(count))
+        collect(graph, ["x", "middle", "y"], calls)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(1)
+    assert peak(80) < peak(2) + 2_000_000
+
+
+@pytest.mark.parametrize("statistics", [_STATISTICS, _PEAKS])
+def test_statistics_are_taken_before_the_next_tensor_but_one_is_made(
+    statistics: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Tensors that wait for their statistics until the graph has run fill a gigabyte."""
+    names = ["x", *(f"t{index}" for index in range(12))]
+    nodes = [helper.make_node("Sqrt", [source], [made], made) for source, made in pairwise(names)]
+    nodes.append(helper.make_node("Sqrt", [names[-1]], ["y"], "y"))
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", "c", "t"]) for name in "xy"
+    ]
+    chain = helper.make_graph(nodes, "g", values[:1], values[1:])
+    model = helper.make_model(chain, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    observed = _observed(model, names[1:], statistics)
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    session = onnxruntime.InferenceSession(
+        observed.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    session.run(None, {"x": np.ones((1, 2, 9), np.float32)})
+    events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    ran = [e["args"]["op_name"] for e in events if e["name"].endswith("_kernel_time")]
+    waiting, most = 0, 0
+    for operator in ran:
+        waiting += {"Sqrt": 1, "ReduceMax": -1}.get(operator, 0)
+        most = max(most, waiting)
+    assert ran.count("ReduceMax") == 12
+    assert most <= 2
+
+
+@pytest.mark.parametrize("place", [0, 1, 777, 199_999])
+@pytest.mark.parametrize("value", [-1.0, np.inf])
+def test_activations_that_are_not_finite_are_refused_by_name(
+    graph: onnx.ModelProto, place: int, value: float
+) -> None:
+    """The root of −1 is NaN; it has to be found wherever it is, sampled or not."""
+    values = np.ones(200_000, np.float32)
+    values[place] = value
+    with pytest.raises(QuantizationError, match=r"tensor 'middle'.*not finite"):
+        collect(graph, ["middle"], [{"x": values.reshape(1, 2, -1)}])
+
+
+@pytest.mark.parametrize("version", [15, 18])
+def test_peaks_are_per_channel_and_averaged_over_calls(
+    graph: onnx.ModelProto, version: int
+) -> None:
+    graph.opset_import[0].version = version
+    calls: list[dict[str, Any]] = [
+        {"x": np.array([[[1, 4, 9], [0, 0, 0]], [[1, 1, 25], [4, 0, 0]]], np.float32)},
+        {"x": np.array([[[1], [16]]], np.float32)},
+    ]
+    peaks = collect_peaks(graph, ["middle", "x"], calls)
+    assert peaks["middle"].tolist() == [(5 + 1) / 2, (2 + 4) / 2]
+    assert peaks["x"].tolist() == [(25 + 1) / 2, (4 + 16) / 2]
+
+
+def test_peaks_are_magnitudes(graph: onnx.ModelProto) -> None:
+    peaks = collect_peaks(graph, ["x"], [{"x": np.array([[[1, -3], [2, -1]]], np.float32)}])
+    assert peaks["x"].tolist() == [3, 2]
+
+
+def test_peaks_that_are_not_finite_are_refused(graph: onnx.ModelProto) -> None:
+    infinite = np.full((1, 2, 3), np.inf, np.float32)
+    with pytest.raises(QuantizationError, match=r"tensor 'middle'.*not finite"):
+        collect_peaks(graph, ["middle"], [{"x": infinite}])
+
+
+def test_peaks_want_calls(graph: onnx.ModelProto) -> None:
+    with pytest.raises(QuantizationError, match="is the calibration set empty"):
+        collect_peaks(graph, ["x"], [])
+
+
+def test_no_calls_are_an_error(graph: onnx.ModelProto) -> None:
+    with pytest.raises(QuantizationError, match="is the calibration set empty"):
+        collect(graph, ["x"], [])
+
+
+def test_no_tensors_need_no_run(graph: onnx.ModelProto) -> None:
+    assert collect(graph, [], _calls(1)) == {}
+
+
+def test_failing_graph_is_a_model_error(graph: onnx.ModelProto) -> None:
+    with pytest.raises(ModelError, match="cannot be run"):
+        collect(graph, ["x"], [{"x": np.ones(3, np.float32)}])
+
+
+def test_graph_is_not_changed(graph: onnx.ModelProto) -> None:
+    before = graph.SerializeToString()
+    collect(graph, ["x"], _calls(1))
+    assert graph.SerializeToString() == before

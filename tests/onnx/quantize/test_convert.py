@@ -1,0 +1,149 @@
+"""Converted graphs compute nearly the same, and hold exactly what was promised."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from tts_compress.conversion.conversion import Conversion
+from tts_compress.conversion.convert_graph import convert
+from tts_compress.errors import QuantizationError
+from tts_compress.numerics.histogram import choose_range
+from tts_compress.onnx.quantize.collect import collect
+from tts_compress.onnx.quantize.count import count_fused, count_operators
+from tts_compress.onnx.quantize.decisions import count_decisions
+from tts_compress.onnx.quantize.graph_editor import copy_model
+from tts_compress.onnx.quantize.static import observed_tensors
+from tts_compress.onnx.quantize.weight_only import store_weights
+from tts_compress.onnx.session import open_session
+from tts_compress.recipes.recipe import Calibration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tts_compress.onnx.quantize.decisions import Decision
+    from tts_compress.onnx.quantize.graph_editor import GraphEditor
+    from tts_compress.onnx.quantize.static import Range
+
+    Decided = Callable[..., tuple[onnx.ModelProto, list[Decision]]]
+    Snr = Callable[[Any, Any], float]
+
+_STATIC = {"activations": "static", "operators": ("Conv", "LeakyRelu", "Add")}
+_WAYS: dict[str, tuple[list[dict[str, Any]], float]] = {
+    # Least SNR in dB. A uniform 8-bit rounding of a bell-shaped tensor is near 40 dB and there are
+    # up to five in a row; half precision has 11 bits (66 dB), bfloat16 8 (50 dB).
+    "int8": ([{}], 35),
+    "dynamic": ([{"activations": "dynamic"}, {}], 30),
+    "static": ([_STATIC, {}], 28),
+    "float16 stored": ([{"weights": "float16"}], 60),
+    "float16": ([{"weights": "float16", "activations": "float16"}], 55),
+    "bfloat16": ([{"weights": "bfloat16"}], 42),
+}
+
+
+def _convert(graph: onnx.ModelProto, decisions: list[Decision], signal: Any) -> onnx.ModelProto:
+    wanted = observed_tensors(graph, decisions)
+    seen = collect(graph, wanted, [{"x": signal}, {"x": signal[:, :, :9]}])
+    ranges = {name: choose_range(seen[name], Calibration(observer="minmax")) for name in wanted}
+    return _finish(graph, decisions, ranges)
+
+
+def _finish(
+    graph: onnx.ModelProto, decisions: list[Decision], ranges: dict[str, Range]
+) -> onnx.ModelProto:
+    return convert(Conversion(graph=graph, decisions=tuple(decisions), ranges=ranges))
+
+
+def _run(model: onnx.ModelProto, signal: Any) -> Any:
+    return open_session(model, "test").run(None, {"x": signal})[0]
+
+
+@pytest.mark.parametrize("way", _WAYS)
+def test_output_stays_near_and_counts_are_as_promised(
+    decided: Decided, chain: onnx.ModelProto, signal: Any, snr_db: Snr, way: str
+) -> None:
+    rules, least = _WAYS[way]
+    graph, decisions = decided(*rules)
+    converted = _convert(graph, decisions, signal)
+    onnx.checker.check_model(converted, full_check=True)
+    assert count_operators(converted) == count_decisions(decisions)
+    assert len(converted.SerializeToString()) < 0.9 * len(chain.SerializeToString())
+    for length in (40, 7):
+        part = signal[:, :, :length]
+        assert snr_db(_run(chain, part), _run(converted, part)) > least
+
+
+@pytest.mark.parametrize("way", ["int8", "dynamic", "static", "float16"])
+def test_any_runtime_computes_the_same(
+    decided: Decided, signal: Any, snr_db: Snr, way: str
+) -> None:
+    """Against ONNX's own reference; one step of rounding may fall either way."""
+    graph, decisions = decided(*_WAYS[way][0])
+    converted = _convert(graph, decisions, signal)
+    portable = copy_model(converted)
+    portable.opset_import[0].version = 21  # the reference has no older form of these operators
+    (wanted,) = ReferenceEvaluator(portable).run(None, {"x": signal})
+    assert snr_db(wanted, _run(converted, signal)) > 38
+
+
+def test_static_convolutions_are_really_fused(decided: Decided, signal: Any) -> None:
+    graph, decisions = decided({"activations": "static", "operators": ("Conv",)}, {})
+    assert count_fused(_convert(graph, decisions, signal)) == 2
+
+
+def test_operator_that_gives_fp32_to_the_caller_is_left_to_the_next_rule(decided: Decided) -> None:
+    """The last product's result is not rounded, so it stays out of the integer pattern."""
+    _, decisions = decided({"activations": "static", "operators": ("Conv", "MatMul")}, {})
+    assert [d.activations for d in decisions if d.operator == "MatMul"] == ["none"]
+    assert {d.activations for d in decisions if d.operator == "Conv"} == {"static"}
+
+
+def test_operator_the_runtime_would_not_fuse_is_refused(
+    decided: Decided, signal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tts_compress.conversion.convert_graph.count_fused", lambda *_, **__: 1)
+    graph, decisions = decided({"activations": "static", "operators": ("Conv",)}, {})
+    with pytest.raises(QuantizationError, match=r"promises 2 integer operators.* runs only 1"):
+        _convert(graph, decisions, signal)
+
+
+def test_weight_that_was_not_converted_is_found(
+    decided: Decided, signal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sabotage(editor: GraphEditor, decisions: list[Decision]) -> None:
+        store_weights(editor, decisions)
+        node = next(node for node in editor.nodes if node.op_type == "Conv")
+        node.input[1] = "one.weight"
+
+    monkeypatch.setattr("tts_compress.conversion.convert_graph.store_weights", sabotage)
+    graph, decisions = decided({})
+    with pytest.raises(QuantizationError, match=r"'Conv float32/none': 1.*promises"):
+        _convert(graph, decisions, signal)
+
+
+def test_tensor_without_a_range_is_named(decided: Decided) -> None:
+    graph, decisions = decided(_STATIC)
+    with pytest.raises(QuantizationError, match="calibration saw no values of 'x'"):
+        _finish(graph, decisions, {})
+
+
+def test_weight_beyond_half_precision_is_refused(decided: Decided, chain: onnx.ModelProto) -> None:
+    weights = {t.name: t for t in chain.graph.initializer}
+    values = np.frombuffer(weights["one.weight"].raw_data, np.float32).copy()
+    values[0] = 1e5
+    weights["one.weight"].raw_data = values.tobytes()
+    for activations in ("float16", "none"):
+        graph, decisions = decided({"weights": "float16", "activations": activations})
+        with pytest.raises(QuantizationError, match="beyond float16"):
+            _finish(graph, decisions, {})
+
+
+def test_input_graph_is_not_changed(decided: Decided, signal: Any) -> None:
+    graph, decisions = decided(_STATIC, {})
+    before = graph.SerializeToString(deterministic=True)
+    _convert(graph, decisions, signal)
+    assert graph.SerializeToString(deterministic=True) == before

@@ -1,0 +1,181 @@
+"""Which rule decides about which operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from tts_compress.conversion.conversion import Conversion
+from tts_compress.conversion.convert_graph import convert
+from tts_compress.errors import QuantizationError
+from tts_compress.onnx.quantize.count import count_operators
+from tts_compress.onnx.quantize.decisions import count_decisions, decide
+from tts_compress.onnx.quantize.prepare import prepare
+from tts_compress.recipes.recipe import Calibration, Recipe, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Decided = Callable[..., tuple[onnx.ModelProto, list[Any]]]
+
+
+def _conversion(graph: onnx.ModelProto, decisions: list[Any]) -> Conversion:
+    return Conversion(graph=graph, decisions=tuple(decisions), ranges={})
+
+
+def test_first_rule_that_can_decides(decided: Decided) -> None:
+    _, decisions = decided(
+        {"match": "net.one"}, {"activations": "dynamic"}, {"match": "*", "weights": "float16"}
+    )
+    assert {d.module: (d.weights, d.activations) for d in decisions} == {
+        "net.one": ("int8", "none"),
+        "net.two": ("int8", "dynamic"),
+        "net.up": ("float16", "none"),  # no integer kernel transposes a convolution
+        "net.matrix": ("int8", "dynamic"),
+    }
+
+
+def test_excluded_modules_stay(decided: Decided) -> None:
+    _, decisions = decided({"exclude": ("net.two", "net.up")})
+    assert count_decisions(decisions) == Counter(
+        {
+            "Conv int8/none": 1,
+            "Conv float32/none": 1,
+            "ConvTranspose float32/none": 1,
+            "MatMul int8/none": 1,
+        }
+    )
+
+
+def test_operators_without_weights_are_decided_only_when_named(decided: Decided) -> None:
+    named = {"activations": "static", "operators": ("Conv", "LeakyRelu", "Add")}
+    _, decisions = decided(named, {})
+    assert [d.operator for d in decisions if d.weight is None] == ["LeakyRelu", "Add"]
+    _, decisions = decided({"activations": "static"}, {})
+    assert all(d.weight is not None for d in decisions)
+
+
+@pytest.mark.parametrize(
+    ("narrowest", "static"),
+    [
+        (16, ("net.one", "net.two", "net.up")),
+        (17, ("net.two",)),  # five taps make up for a channel
+        (27, ()),
+    ],
+)
+def test_what_is_slower_in_integers_stays_real(
+    chain: onnx.ModelProto,
+    narrowest: int,
+    static: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tts_compress.onnx.quantize.decisions._NARROWEST", narrowest)
+    chain.graph.node[4].attribute.append(helper.make_attribute("pads", [1, 1]))
+    rules = ({"match": "*", "weights": "int8", "activations": "static"}, {"match": "*"})
+    recipe = Recipe(
+        version=1,
+        family="piper",
+        scheme="int8",
+        summary="test",
+        format="qoperator",
+        calibration=Calibration(),
+        component=tuple(Rule(**{"weights": "int8", **rule}) for rule in rules),  # type: ignore[arg-type]
+    )
+    decisions = decide(prepare(chain), recipe)
+    assert {d.module for d in decisions if d.activations == "static"} == set(static)
+    assert {d.weights for d in decisions} == {"int8"}
+
+
+@pytest.mark.parametrize(("taps", "covered"), [(3, 4), (4, 3), (5, 2), (6, 1)])
+def test_kernels_with_few_taps_can_be_left_out(decided: Decided, taps: int, covered: int) -> None:
+    """A matrix has no taps to count."""
+    _, decisions = decided({"taps": taps})
+    assert sum(decision.weights == "int8" for decision in decisions) == covered
+
+
+def test_parameters_are_counted(decided: Decided) -> None:
+    _, decisions = decided({})
+    assert [d.parameters for d in decisions] == [16 * 8 * 3, 16 * 16 * 5, 16 * 8 * 4, 8 * 6]
+
+
+def test_recipe_that_compresses_nothing_is_refused(decided: Decided) -> None:
+    with pytest.raises(QuantizationError, match=r"no module matches 'decoder\.\*'.*net"):
+        decided({"match": "decoder.*"})
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong"),
+    [
+        ({"activations": "static", "operators": ("ConvTranspose",)}, "ConvTranspose"),
+        ({"activations": "dynamic", "operators": ("Gather", "Conv")}, "Gather"),
+        ({"operators": ("LSTM",)}, "LSTM"),
+    ],
+)
+def test_operators_a_technique_cannot_convert_are_refused(
+    decided: Decided, rule: dict[str, Any], wrong: str
+) -> None:
+    with pytest.raises(QuantizationError, match=f"names {wrong};.*it can convert .*Conv"):
+        decided(rule)
+
+
+def test_product_with_a_stack_of_matrices_is_left_alone(
+    decided: Decided, chain: onnx.ModelProto
+) -> None:
+    """A scale per output column does not fit the integer product of a whole stack."""
+    stack = numpy_helper.from_array(np.ones((1, 8, 6), np.float32), "matrix.weight")
+    weights = [t for t in chain.graph.initializer if t.name != "matrix.weight"]
+    del chain.graph.initializer[:]
+    chain.graph.initializer.extend([*weights, stack])
+    graph, decisions = decided({"activations": "dynamic"}, {})
+    assert {d.module: d.weights for d in decisions}["net.matrix"] == "float32"
+    assert count_decisions(decisions) == count_operators(convert(_conversion(graph, decisions)))
+
+
+def test_convolution_with_a_computed_bias_is_left_alone(
+    decided: Decided, chain: onnx.ModelProto
+) -> None:
+    """Its bias cannot be stored in the scale of the products."""
+    chain.graph.input.append(helper.make_tensor_value_info("shift", 1, [16]))
+    chain.graph.node[2].input[2] = "shift"
+    graph, decisions = decided({"activations": "dynamic", "operators": ("Conv",)}, {})
+    assert {d.module: d.weights for d in decisions}["net.two"] == "float32"
+    assert count_decisions(decisions) == count_operators(convert(_conversion(graph, decisions)))
+
+
+def test_small_table_is_left_alone(decided: Decided, chain: onnx.ModelProto) -> None:
+    """It is not worth an operator, and it is counted as what it is."""
+    table = numpy_helper.from_array(np.ones((4, 8), np.float32), "table")
+    chain.graph.initializer.append(table)
+    chain.graph.input.append(helper.make_tensor_value_info("ids", 7, ["b", "t"]))
+    chain.graph.node.append(helper.make_node("Gather", ["table", "ids"], ["z"], "/net/emb/Gather"))
+    chain.graph.output.append(helper.make_tensor_value_info("z", 1, ["b", "t", 8]))
+    graph, decisions = decided({"activations": "dynamic"}, {})
+    assert {d.module: d.weights for d in decisions}["net.emb"] == "float32"
+    assert count_decisions(decisions) == count_operators(convert(_conversion(graph, decisions)))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(match="*", weights="int4"),
+        Rule(match="*", weights="bfloat16", activations="bfloat16"),
+        Rule(match="*", weights="int8", algorithm="gptq"),
+    ],
+    ids=str,
+)
+def test_what_only_torch_has_is_refused(chain: onnx.ModelProto, rule: Rule) -> None:
+    recipe = Recipe(
+        version=1,
+        family="onnx",
+        scheme="int8-weight-only",
+        summary="",
+        component=(rule,),
+        calibration=Calibration() if rule.algorithm != "rtn" else None,
+    )
+    with pytest.raises(QuantizationError, match="for models that run in torch"):
+        decide(prepare(chain), recipe)

@@ -1,0 +1,106 @@
+"""Editing graphs keeps them valid."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.errors import QuantizationError
+from tts_compress.onnx.quantize.graph_editor import GraphEditor, copy_model, sort_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@pytest.fixture
+def model() -> onnx.ModelProto:
+    """`y = relu(x) + w`, with a constant nobody reads."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], "first"),
+        helper.make_node("Add", ["a", "w"], ["y"], "second"),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy")
+    tensors = [numpy_helper.from_array(np.ones(2, np.float32), n) for n in ("w", "unused")]
+    return helper.make_model(helper.make_graph(nodes, "g", [x], [y], tensors))
+
+
+def _is_ordered(nodes: Sequence[onnx.NodeProto]) -> bool:
+    made = {name for node in nodes for name in node.output}
+    seen: set[str] = set()
+    for node in nodes:
+        if any(name in made and name not in seen for name in node.input):
+            return False
+        seen |= set(node.output)
+    return True
+
+
+@given(
+    parents=st.lists(st.lists(st.integers(0, 30), max_size=3), min_size=1, max_size=30),
+    data=st.data(),
+)
+def test_any_shuffled_graph_is_put_in_order(parents: list[list[int]], data: st.DataObject) -> None:
+    nodes = [
+        helper.make_node("N", [f"t{p % i}" for p in needs] if i else [], [f"t{i}"])
+        for i, needs in enumerate(parents)
+    ]
+    ordered = sort_nodes(data.draw(st.permutations(nodes)))
+    assert _is_ordered(ordered)
+    assert sorted(n.output[0] for n in ordered) == sorted(n.output[0] for n in nodes)
+    assert sort_nodes(nodes) == nodes  # a valid order is kept
+
+
+def test_cycle_is_our_own_error() -> None:
+    nodes = [helper.make_node("N", ["b"], ["a"]), helper.make_node("N", ["a"], ["b"])]
+    with pytest.raises(QuantizationError, match="cycle"):
+        sort_nodes(nodes)
+
+
+def test_operator_put_between_two_others_runs(model: onnx.ModelProto) -> None:
+    editor = GraphEditor(copy_model(model))
+    editor.redirect("a", editor.add_node("Neg", ["a"], "minus"), lambda n: n.op_type == "Add")
+    finished = editor.finish()
+    onnx.checker.check_model(finished)
+    assert [node.op_type for node in finished.graph.node] == ["Relu", "Neg", "Add"]
+    assert [tensor.name for tensor in finished.graph.initializer] == ["w"]
+    assert [node.op_type for node in model.graph.node] == ["Relu", "Add"]
+
+
+def test_constants_are_added_once(model: onnx.ModelProto) -> None:
+    editor = GraphEditor(model)
+    editor.add_weight("new", np.ones(2, np.float32))
+    editor.add_weight("new", np.zeros(2, np.float32))
+    np.testing.assert_array_equal(editor.array("new"), [1, 1])
+    assert editor.is_output("y")
+    assert not editor.is_output("a")
+
+
+def test_constants_of_the_graph_are_not_taken_for_added_ones(model: onnx.ModelProto) -> None:
+    with pytest.raises(QuantizationError, match=r"has a constant named 'w'.*give it another"):
+        GraphEditor(model).add_weight("w", np.zeros(2, np.float32))
+
+
+def test_names_and_constants_of_branches_are_kept() -> None:
+    """A branch of an `If` reads tensors of the graph around it without naming them as inputs."""
+    branch = helper.make_graph(
+        [helper.make_node("Add", ["a", "w"], ["z"])],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+    )
+    nodes = [
+        helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch),
+        helper.make_node("Relu", ["x"], ["a"]),
+    ]
+    infos = [helper.make_tensor_value_info(n, t, []) for n, t in (("x", 1), ("c", 9))]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    weight = numpy_helper.from_array(np.ones(2, np.float32), "w")
+    graph = helper.make_graph(nodes, "g", infos, [output], [weight])
+    finished = GraphEditor(helper.make_model(graph)).finish().graph
+    assert [node.op_type for node in finished.node] == ["Relu", "If"]
+    assert [tensor.name for tensor in finished.initializer] == ["w"]

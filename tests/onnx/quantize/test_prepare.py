@@ -1,0 +1,71 @@
+"""Exported graphs are made fit for conversion."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from tts_compress.errors import QuantizationError
+from tts_compress.onnx.modules import module_of
+from tts_compress.onnx.quantize.prepare import prepare
+from tts_compress.onnx.session import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _modules(model: onnx.ModelProto) -> list[str]:
+    return [module_of(node, ()) for node in model.graph.node if node.op_type == "Conv"]
+
+
+def test_numbered_operators_get_their_modules_names(chain: onnx.ModelProto) -> None:
+    """A rewrite changes the parameters' names, from which alone they would be known."""
+    for tensor in chain.graph.initializer:
+        tensor.name = f"net.{tensor.name}"
+    for index, node in enumerate(chain.graph.node):
+        node.name = f"{node.op_type}_{index}"
+        for position, name in enumerate(node.input):
+            if name.endswith((".weight", ".bias")):
+                node.input[position] = f"net.{name}"
+    assert _modules(chain) == ["", ""]
+    assert _modules(prepare(chain)) == ["net.one", "net.two"]
+
+
+def test_weight_norm_and_constants_are_folded(
+    chain: onnx.ModelProto, signal: Any, snr_db: Callable[..., float]
+) -> None:
+    weight = next(t for t in chain.graph.initializer if t.name == "one.weight")
+    values = numpy_helper.to_array(weight)
+    norm = np.sqrt(np.square(values).sum(axis=(1, 2), keepdims=True))
+    weight.CopyFrom(numpy_helper.from_array(2 * values, "v"))
+    chain.graph.initializer.append(numpy_helper.from_array(norm, "g"))
+    folding = [
+        helper.make_node("ReduceL2", ["v"], ["n"], axes=[1, 2]),
+        helper.make_node("Div", ["v", "n"], ["direction"]),
+        helper.make_node("Mul", ["direction", "g"], ["one.weight"]),
+    ]
+    nodes = [*folding, *chain.graph.node]
+    del chain.graph.node[:]
+    chain.graph.node.extend(nodes)
+    prepared = prepare(chain)
+    assert {t.dims[0] for t in prepared.graph.initializer if len(t.dims) == 3} == {16}
+    assert not {"ReduceL2", "Div", "Mul"} & {node.op_type for node in prepared.graph.node}
+    both = [open_session(m, "test").run(None, {"x": signal})[0] for m in (chain, prepared)]
+    assert snr_db(*both) > 100
+
+
+def test_every_float_tensor_is_typed(chain: onnx.ModelProto) -> None:
+    prepared = prepare(chain)
+    known = {value.name for value in (*prepared.graph.value_info, *prepared.graph.output)}
+    assert {name for node in prepared.graph.node for name in node.output} <= known
+    assert [opset.domain for opset in prepared.opset_import] == [""]
+
+
+def test_graph_the_runtime_refuses_is_our_own_error(chain: onnx.ModelProto) -> None:
+    chain.graph.node[0].op_type = "Cornv"
+    with pytest.raises(QuantizationError, match="onnxruntime cannot read the graph"):
+        prepare(chain)

@@ -1,0 +1,34 @@
+"""Ranges become scales."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tts_compress.onnx.quantize.static import scale_and_zero
+
+_ends = st.floats(-1e30, 1e30)
+
+
+@given(ends=st.tuples(_ends, _ends).map(sorted))
+def test_range_is_covered_and_zero_is_exact(ends: list[float]) -> None:
+    low, high = ends
+    scale, zero = scale_and_zero((low, high))
+    first, last = 0, 255
+    assert first <= zero <= last
+    assert scale > 0
+    assert scale.dtype == np.float32
+    smallest = float(np.finfo(np.float32).tiny)
+    if max(high, 0) - min(low, 0) > 255 * smallest * 2:
+        # Rounding the zero point moves the ends by up to half a step.
+        slack = 0.51 * float(scale)
+        assert (first - zero) * float(scale) <= min(low, 0.0) + slack
+        assert (last - zero) * float(scale) >= max(high, 0.0) - slack
+
+
+def test_known_ranges() -> None:
+    assert scale_and_zero((-0.51, 2.04)) == (np.float32(0.01), 51)
+    assert scale_and_zero((0.5, 2.55)) == (np.float32(0.01), 0)
+    assert scale_and_zero((-2.55, -1.0)) == (np.float32(0.01), 255)
+    assert scale_and_zero((0.0, 0.0)) == (np.float32(1), 0)

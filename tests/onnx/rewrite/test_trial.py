@@ -1,0 +1,195 @@
+"""Attention and splines of a voice: replaced where equal, left alone where anything differs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.onnx.quantize.prepare import prepare
+from tts_compress.onnx.rewrite import (
+    Graph,
+    drop_masks,
+    simplify_attention,
+    simplify_splines,
+    single_utterance,
+)
+from tts_compress.onnx.rewrite.trial import Sketch, part_between, replace_if_equal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tts_compress.models.base import GraphModel
+
+
+@pytest.fixture(scope="module")
+def prepared(tiny: GraphModel) -> onnx.ModelProto:
+    """Return a tiny voice for one utterance, masks dropped: 2 layers of attention, 3 splines."""
+    graph = Graph(prepare(tiny.graph()))
+    single_utterance(graph)
+    drop_masks(graph)
+    graph.sweep()
+    return graph.finish()
+
+
+def _run(model: onnx.ModelProto, ids: int, tensors: list[str]) -> list[np.ndarray]:
+    """Return tensors of a voice that speaks so many ids; its noise is wide, for both tails."""
+    tapped = onnx.ModelProto()
+    tapped.CopyFrom(model)
+    known = {value.name for value in tapped.graph.output}
+    tapped.graph.output.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        for name in tensors
+        if name not in known
+    )
+    for node in tapped.graph.node:
+        if node.op_type == "RandomNormalLike":
+            node.attribute.append(helper.make_attribute("seed", 1.0))
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    content = tapped.SerializeToString()
+    session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    feeds = {
+        "input": np.random.default_rng(ids).integers(1, 100, (1, ids)),
+        "input_lengths": np.array([ids], np.int64),
+        "scales": np.array([0, 1, 3], np.float32),
+    }
+    return [np.asarray(value) for value in session.run(tensors, feeds)]
+
+
+@pytest.mark.parametrize("ids", [1, 4, 5, 7, 31])
+def test_attention_is_equal_at_every_length(prepared: onnx.ModelProto, ids: int) -> None:
+    """Shorter than the window of nine, as long, longer."""
+    graph = Graph(prepared)
+    assert simplify_attention(graph) == 2
+    assert not simplify_attention(graph)  # there is nothing left to be done
+    after = graph.finish()
+    assert len(after.graph.node) < len(prepared.graph.node) - 2 * 50
+    duration = next(n.input[0] for n in after.graph.node if n.op_type == "Ceil")
+    (expected,), (found,) = (_run(model, ids, [duration]) for model in (prepared, after))
+    assert np.abs(expected - found).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("ids", [1, 7, 31])
+def test_splines_are_equal_on_and_beyond_the_interval(prepared: onnx.ModelProto, ids: int) -> None:
+    graph = Graph(prepared)
+    assert simplify_splines(graph) == 3
+    after = graph.finish()
+    assert not {"ScatterND", "NonZero", "GatherND"} & {n.op_type for n in after.graph.node}
+    duration = next(n.input[0] for n in after.graph.node if n.op_type == "Ceil")
+    (expected,), (found,) = (_run(model, ids, [duration]) for model in (prepared, after))
+    assert np.abs(expected - found).max() <= 1e-5 * np.abs(expected).max()
+
+
+def _changed(
+    model: onnx.ModelProto, change: Callable[[onnx.NodeProto, dict[str, Any]], bool]
+) -> onnx.ModelProto:
+    """Return a copy in which the first node that a change accepts has been changed."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    constants = {t.name: numpy_helper.to_array(t) for t in copy.graph.initializer}
+    assert any(change(node, constants) for node in copy.graph.node)
+    del copy.graph.initializer[:]
+    tensors = (numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items())
+    copy.graph.initializer.extend(tensors)
+    return copy
+
+
+def _replace_constant(
+    node: onnx.NodeProto, position: int, value: np.ndarray, constants: dict[str, Any]
+) -> bool:
+    name = f"{node.output[0]}.changed"
+    constants[name] = value
+    node.input[position] = name
+    return True
+
+
+def _other_axis(node: onnx.NodeProto, _: dict[str, Any]) -> bool:
+    if node.op_type != "Softmax" or "attn" not in node.output[0]:
+        return False
+    del node.attribute[:]
+    node.attribute.append(helper.make_attribute("axis", 2))
+    return True
+
+
+def _other_scale(node: onnx.NodeProto, constants: dict[str, Any]) -> bool:
+    scalar = node.op_type == "Div" and constants.get(node.input[1], np.zeros(2)).size == 1
+    if not scalar or "attn" not in node.output[0]:
+        return False
+    return _replace_constant(node, 1, np.array(3.0, np.float32), constants)
+
+
+@pytest.mark.parametrize("change", [_other_axis, _other_scale])
+def test_other_attention_stays(
+    prepared: onnx.ModelProto, change: Callable[[onnx.NodeProto, dict[str, Any]], bool]
+) -> None:
+    assert simplify_attention(Graph(_changed(prepared, change))) == 1
+
+
+def _other_slope(node: onnx.NodeProto, constants: dict[str, Any]) -> bool:
+    if node.op_type != "Add" or "Softplus" not in node.input[0]:
+        return False
+    return _replace_constant(node, 1, np.array(2e-3, np.float32), constants)
+
+
+def _closed_interval(node: onnx.NodeProto, constants: dict[str, Any]) -> bool:
+    if node.op_type != "LessOrEqual":
+        return False
+    return _replace_constant(node, 1, np.array(4.0, np.float32), constants)
+
+
+@pytest.mark.parametrize("change", [_other_slope, _closed_interval])
+def test_other_splines_stay(
+    prepared: onnx.ModelProto, change: Callable[[onnx.NodeProto, dict[str, Any]], bool]
+) -> None:
+    assert simplify_splines(Graph(_changed(prepared, change))) == 2
+
+
+def test_nothing_is_done_for_several_utterances(tiny: GraphModel) -> None:
+    graph = Graph(prepare(tiny.graph()))
+    assert simplify_attention(graph) == 0
+    assert simplify_splines(graph) == 0
+
+
+def _sum(model: onnx.ModelProto, bias: float) -> bool:
+    graph = Graph(model)
+    part = part_between(graph, ["x"], "y")
+    assert part is not None
+    sketch = Sketch(graph, "y")
+    result = sketch.add("Add", ["x", sketch.real(bias)])
+    x = np.ones((1, 4, 3), np.float32)
+    return replace_if_equal(graph, part, sketch, result, [{"x": x}])
+
+
+@pytest.mark.parametrize(("bias", "replaced"), [(0.5, True), (0.6, False)])
+def test_only_what_agrees_is_replaced(
+    build: Callable[..., onnx.ModelProto], bias: float, replaced: bool
+) -> None:
+    half = {"half": np.array(0.5, np.float32)}
+    nodes = [
+        helper.make_node("Add", ["x", "half"], ["y"]),
+        helper.make_node("Relu", ["y"], ["z"]),
+    ]
+    model = build(nodes, {}, half)
+    model.graph.output[0].name = "z"
+    assert _sum(model, bias) is replaced
+
+
+def test_a_part_that_reads_anything_else_is_none(build: Callable[..., onnx.ModelProto]) -> None:
+    nodes = [
+        helper.make_node("Cast", ["lengths"], ["l"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["x", "l"], ["y"]),
+    ]
+    assert part_between(Graph(build(nodes, {})), ["x"], "y") is None
+
+
+def test_a_part_with_noise_is_none(build: Callable[..., onnx.ModelProto]) -> None:
+    nodes = [
+        helper.make_node("RandomNormalLike", ["x"], ["n"]),
+        helper.make_node("Add", ["x", "n"], ["y"]),
+    ]
+    assert part_between(Graph(build(nodes, {})), ["x"], "y") is None

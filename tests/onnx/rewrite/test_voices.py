@@ -1,0 +1,99 @@
+"""Whole voices: rewritten they sound the same to rounding, in every configuration Piper ships."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from tts_compress.models import load
+from tts_compress.models.base import GraphModel
+from tts_compress.onnx.quantize.prepare import prepare
+from tts_compress.onnx.rewrite import rewrite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import onnx
+
+_FULL = {
+    "inter_channels": 192,
+    "hidden_channels": 192,
+    "filter_channels": 768,
+    "n_layers": 6,
+    "upsample_initial_channel": 256,
+}
+_CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "x-low": {
+        **_FULL,
+        "inter_channels": 96,
+        "hidden_channels": 96,
+        "filter_channels": 384,
+    },
+    "medium": _FULL,
+    "high": {
+        **_FULL,
+        "resblock": "1",
+        "resblock_kernel_sizes": (3, 7, 11),
+        "resblock_dilation_sizes": ((1, 3, 5),) * 3,
+        "upsample_rates": (8, 8, 2, 2),
+        "upsample_kernel_sizes": (16, 16, 4, 4),
+        "upsample_initial_channel": 512,
+    },
+}
+
+
+def _speak(model: onnx.ModelProto, ids: int) -> np.ndarray:
+    """Return the samples without noise: what is random cannot be compared."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    content = model.SerializeToString()
+    session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    feeds = {
+        "input": np.random.default_rng(ids).integers(1, 100, (1, ids)),
+        "input_lengths": np.array([ids], np.int64),
+        "scales": np.array([0, 1, 0], np.float32),
+    }
+    return np.asarray(session.run(None, feeds)[0])
+
+
+def _check(model: onnx.ModelProto, layers: int) -> None:
+    prepared = prepare(model)
+    rewritten, counts = rewrite(prepared)
+    assert counts["split_convolutions"] == 28  # 16 layers' gates, 12 of their outputs
+    assert counts["merge_pointwise"] == 4
+    assert counts["fold_padding"] == 2 * layers
+    assert counts["drop_neutral"] == 24
+    assert counts["simplify_attention"] == layers
+    assert counts["simplify_splines"] == 3
+    assert counts["fuse_normalization"] == 2 * layers + 24  # 4 stacks of 3 layers with 2 each
+    for ids in (1, 7, 31):
+        expected, found = _speak(prepared, ids), _speak(rewritten, ids)
+        assert expected.shape == found.shape
+        assert np.abs(expected - found).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_a_tiny_voice(tiny: GraphModel) -> None:
+    _check(tiny.graph(), layers=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _CONFIGURATIONS)
+def test_every_configuration(
+    name: str,
+    tmp_path: Path,
+    make_checkpoint: Callable[..., dict[str, Any]],
+    voice_config: dict[str, Any],
+) -> None:
+    import json
+
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "voice.ckpt"
+    torch.save(make_checkpoint(**_CONFIGURATIONS[name]), path)
+    path.with_name("voice.ckpt.json").write_text(json.dumps(voice_config), encoding="utf-8")
+    voice = load(path)
+    assert isinstance(voice, GraphModel)
+    _check(voice.graph(), layers=6)

@@ -1,0 +1,65 @@
+"""Finding the module an operator came from, and its weight."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
+
+_NAMES = {"dec.ups.0.weight", "dec.ups.0.bias", "enc_p.norm.gamma", "dec.w_g", "onnx::Conv_12"}
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "module"),
+    [
+        ("/dec/resblocks.0/convs.1/Conv", ["x"], "dec.resblocks.0.convs.1"),
+        ("/enc_p/Add_3", ["x"], "enc_p"),
+        ("Conv_12", ["x", "onnx::Conv_12", "dec.ups.0.bias"], "dec.ups.0"),
+        ("Mul_1", ["x", "enc_p.norm.gamma"], "enc_p.norm"),
+        ("Conv_12", ["x", "onnx::Conv_12"], ""),
+        ("Conv_12", ["x", "missing.weight"], ""),
+        ("", ["x"], ""),
+        ("/Ceil", ["x"], ""),
+    ],
+)
+def test_module_of_an_operator(name: str, inputs: list[str], module: str) -> None:
+    node = helper.make_node("Any", inputs, ["y"], name)
+    assert module_of(node, _NAMES) == module
+
+
+@pytest.fixture
+def graph() -> onnx.GraphProto:
+    """A plain, a stored-small and a missing weight."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["wide"]),
+        helper.make_node("Conv", ["a", "wide"], ["b"]),
+        helper.make_node("MatMul", ["a", "b"], ["c"]),
+        helper.make_node("Gather", ["vector", "c"], ["d"]),
+        helper.make_node("Relu", ["d"], ["e"]),
+    ]
+    shapes = {"w": (2, 3), "q": (4, 5), "vector": (7,)}
+    initializers = [numpy_helper.from_array(np.zeros(v, np.int8), k) for k, v in shapes.items()]
+    return helper.make_graph(nodes, "g", [], [], initializers)
+
+
+def test_weights_are_found_plain_and_behind_what_widens_them(graph: onnx.GraphProto) -> None:
+    finder = WeightFinder(graph)
+    found = [finder.find(node) for node in graph.node]
+    assert [tensor.name if tensor else None for tensor in found] == [
+        "w",
+        None,
+        "q",
+        None,
+        None,
+        None,
+    ]
+    assert not finder.is_widened(graph.node[0])
+    assert finder.is_widened(graph.node[2])
+
+
+def test_names_of_constants(graph: onnx.GraphProto) -> None:
+    assert initializer_names(graph) == {"w", "q", "vector"}

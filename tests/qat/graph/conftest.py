@@ -1,0 +1,103 @@
+"""Graphs to train, and what onnxruntime makes of parts of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.onnx.quantize.graph_editor import copy_model, tensors_read
+from tts_compress.onnx.session import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@pytest.fixture(scope="session")
+def run_part() -> Callable[..., list[Any]]:
+    """Return what computes tensors of a graph in onnxruntime from other tensors of it."""
+
+    def run(model: onnx.ModelProto, feeds: dict[str, Any], outputs: Sequence[str]) -> list[Any]:
+        part = copy_model(model)
+        wanted, nodes = set(outputs), []
+        for node in reversed(model.graph.node):
+            if wanted.intersection(node.output) and not feeds.keys() & set(node.output):
+                wanted |= tensors_read(node)
+                nodes.append(node)
+        del part.graph.node[:], part.graph.input[:], part.graph.output[:], part.graph.value_info[:]
+        part.graph.node.extend(reversed(nodes))
+        for name, value in feeds.items():
+            kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+            part.graph.input.append(helper.make_tensor_value_info(name, kind, value.shape))
+        part.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs)
+        session = open_session(part, "a part", threads=1)
+        return list(session.run(list(outputs), feeds))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def vocoder() -> onnx.ModelProto:
+    """Return a graph (B, 8, T) with everything that a region on codes can hold."""
+    generator = np.random.default_rng(0)
+    shapes = {
+        "pre": (32, 8, 7),
+        "up": (32, 16, 8),
+        "one": (16, 16, 3),
+        "two": (16, 16, 3),
+        "wide": (16, 16, 1),
+        "gate": (16, 16, 3),
+        "value": (16, 16, 3),
+        "joined": (16, 48, 1),
+        "post": (1, 16, 7),
+    }
+    constants = [numpy_helper.from_array(np.array(3, np.float32), "three")]
+    for name, shape in shapes.items():
+        weight = generator.normal(scale=0.15, size=shape).astype(np.float32)
+        bias = generator.normal(scale=0.1, size=16 if name == "up" else shape[0])
+        constants.append(numpy_helper.from_array(weight, f"net.{name}.weight"))
+        constants.append(numpy_helper.from_array(bias.astype(np.float32), f"net.{name}.bias"))
+
+    def conv(name: str, source: str, **attributes: Any) -> onnx.NodeProto:
+        inputs = [source, f"net.{name}.weight", f"net.{name}.bias"]
+        kind = "ConvTranspose" if name == "up" else "Conv"
+        return helper.make_node(kind, inputs, [name], f"/net/{name}/{kind}", **attributes)
+
+    def node(kind: str, inputs: list[str], made: str, **attributes: Any) -> onnx.NodeProto:
+        return helper.make_node(kind, inputs, [made], f"/net/{made}/{kind}", **attributes)
+
+    nodes = [
+        conv("pre", "x", pads=[3, 3]),
+        node("LeakyRelu", ["pre"], "pre.a", alpha=0.1),
+        conv("up", "pre.a", strides=[4], pads=[2, 2]),
+        node("LeakyRelu", ["up"], "up.a", alpha=0.1),
+        conv("one", "up.a", pads=[1, 1]),
+        node("Add", ["one", "up"], "sum"),
+        node("LeakyRelu", ["sum"], "sum.a", alpha=0.1),
+        conv("two", "sum.a", pads=[2, 2], dilations=[2]),
+        node("Add", ["two", "sum"], "total"),
+        node("Div", ["total", "three"], "mean"),
+        node("LeakyRelu", ["mean"], "mean.a"),
+        conv("wide", "mean.a"),
+        node("Relu", ["wide"], "wide.a"),
+        conv("gate", "wide.a", pads=[1, 1]),
+        conv("value", "wide.a", pads=[1, 1]),
+        node("Sigmoid", ["gate"], "gate.a"),
+        node("Tanh", ["value"], "value.a"),
+        node("Mul", ["gate.a", "value.a"], "gated"),
+        node("Concat", ["gated", "sum", "up"], "parts", axis=1),
+        conv("joined", "parts"),
+        node("Tanh", ["joined"], "joined.a"),
+        conv("post", "joined.a", pads=[3, 3]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8, "time"])],
+        [helper.make_tensor_value_info("post", TensorProto.FLOAT, ["batch", 1, "samples"])],
+        constants,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

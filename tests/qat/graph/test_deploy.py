@@ -1,0 +1,159 @@
+"""What was learned reaches the artifact, by the same builder and with the same operators."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tts_compress.artifact import TrainingRecord, read_manifest  # noqa: E402
+from tts_compress.conversion.calibration import open_calibration  # noqa: E402
+from tts_compress.conversion.conversion import Conversion, prepare_conversion  # noqa: E402
+from tts_compress.conversion.convert_graph import convert  # noqa: E402
+from tts_compress.errors import QuantizationError  # noqa: E402
+from tts_compress.progress import Silent  # noqa: E402
+from tts_compress.qat.fake_quantize import ActivationFakeQuantize  # noqa: E402
+from tts_compress.qat.graph.borders import find_borders  # noqa: E402
+from tts_compress.qat.graph.deploy import deploy, learned_conversion  # noqa: E402
+from tts_compress.qat.graph.part import cut_graph  # noqa: E402
+from tts_compress.qat.graph.recording import record_tensors  # noqa: E402
+from tts_compress.qat.graph.rounded import rounded_network  # noqa: E402
+from tts_compress.recipes.recipe import Recipe, find_recipe  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import onnx
+
+    from tts_compress.conversion.calibration import CalibrationData
+    from tts_compress.models.base import GraphModel
+    from tts_compress.qat.graph.network import GraphNetwork
+
+    Prepared = tuple[Recipe, CalibrationData, Conversion]
+
+_TRAINING = TrainingRecord(steps=3, seed=5, before={"flow": 2.0}, after={"flow": 1.0})
+
+
+@pytest.fixture(scope="module")
+def prepared(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Prepared:
+    """Return the tiny voice, prepared for `int8-qat`."""
+    recipe = find_recipe("piper", "int8-qat", quick_recipe("int8-qat"))
+    # Of so small a voice everything is narrower than what recipe and target compute in integers.
+    rules = tuple(rule.model_copy(update={"channels": 1}) for rule in recipe.component)
+    recipe = recipe.model_copy(update={"component": rules})
+    assert recipe.calibration is not None
+    data = open_calibration(tiny, recipe.calibration, None, seed=0)
+    return recipe, data, prepare_conversion(tiny, recipe, data, progress=Silent())
+
+
+@pytest.fixture
+def student(prepared: Prepared) -> GraphNetwork:
+    """Return flow and decoder, as post-training quantization rounds them."""
+    recipe, _, conversion = prepared
+    borders = find_borders(conversion.graph)
+    part = cut_graph(conversion.graph, borders.inputs, (borders.latent, borders.audio))
+    assert recipe.calibration is not None
+    return rounded_network(conversion, part, calibration=recipe.calibration)
+
+
+def _change(student: GraphNetwork) -> None:
+    """Do what training does, at random."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in student.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.add_(0.1 * parameter.abs().mean() * noise)
+    for module in student.modules():
+        if isinstance(module, ActivationFakeQuantize):
+            low, high = module.limits()
+            module.set_limits((0.95 * low, 0.9 * high))
+
+
+def _operators(model: onnx.ModelProto) -> Counter[tuple[str, tuple[Any, ...]]]:
+    """Return how often each operator stands in a graph, with constants of which shapes."""
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    return Counter(
+        (node.op_type, tuple(shapes.get(name) for name in node.input)) for node in model.graph.node
+    )
+
+
+def test_student_that_learned_nothing_gives_the_post_training_graph(
+    prepared: Prepared, student: GraphNetwork
+) -> None:
+    _, _, conversion = prepared
+    before, after = convert(conversion), convert(learned_conversion(conversion, student))
+    assert [n.SerializeToString() for n in before.graph.node] == [
+        n.SerializeToString() for n in after.graph.node
+    ]
+    pairs = zip(before.graph.initializer, after.graph.initializer, strict=True)
+    assert [one.name for one, other in pairs if one != other] == []
+
+
+def test_finished_graph_answers_as_the_student(
+    prepared: Prepared,
+    student: GraphNetwork,
+    run_part: Callable[..., list[Any]],
+    snr_db: Callable[[Any, Any], float],
+) -> None:
+    _, data, conversion = prepared
+    borders = find_borders(conversion.graph)
+    (call,) = record_tensors(conversion.graph, [borders.prior], [next(iter(data.calls()))])
+    _change(student)
+    finished = convert(learned_conversion(conversion, student))
+    (audio,) = run_part(finished, call, [borders.audio])
+    (before,) = run_part(convert(conversion), call, [borders.audio])
+    with torch.no_grad():
+        _, found = student(torch.from_numpy(call[borders.prior]))
+    assert snr_db(audio, found.numpy()) > 40
+    assert snr_db(audio, before) < 25
+
+
+def test_operators_and_shapes_are_those_of_post_training_quantization(
+    prepared: Prepared, student: GraphNetwork
+) -> None:
+    _, _, conversion = prepared
+    _change(student)
+    finished = convert(learned_conversion(conversion, student))
+    assert _operators(finished) == _operators(convert(conversion))
+
+
+def test_prepared_graph_is_not_changed(prepared: Prepared, student: GraphNetwork) -> None:
+    _, _, conversion = prepared
+    before, ranges = conversion.graph.SerializeToString(), dict(conversion.ranges)
+    _change(student)
+    learned = learned_conversion(conversion, student)
+    assert learned.ranges != ranges
+    assert conversion.graph.SerializeToString() == before
+    assert conversion.ranges == ranges
+
+
+def test_values_that_are_not_finite_are_refused(prepared: Prepared, student: GraphNetwork) -> None:
+    _, _, conversion = prepared
+    module = next(m for m in student.modules() if isinstance(m, ActivationFakeQuantize))
+    limits = module.limits()
+    module.high.fill_(np.inf)
+    with pytest.raises(QuantizationError, match=r"left the range of '.*' at .*lower learning rate"):
+        learned_conversion(conversion, student)
+    module.set_limits(limits)
+    with torch.no_grad():
+        next(student.parameters()).fill_(np.nan)
+    with pytest.raises(QuantizationError, match="with values that are not finite; train with"):
+        learned_conversion(conversion, student)
+
+
+def test_artifact_tells_how_it_learned(
+    prepared: Prepared, student: GraphNetwork, tiny: GraphModel, tmp_path: Path
+) -> None:
+    recipe, data, conversion = prepared
+    small = deploy(tiny, recipe, conversion, student, training=_TRAINING, calibration=data.record)
+    manifest = read_manifest(small.save(tmp_path / "small"))
+    assert manifest.training == _TRAINING
+    assert manifest.scheme == "int8-qat"
+    assert manifest.seed == 5
+    assert manifest.source.spec == tiny.spec
+    assert manifest.calibration == data.record

@@ -1,0 +1,128 @@
+"""A bare graph learns from arrays that it is called with."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+torch = pytest.importorskip("torch")
+
+from tts_compress.artifact import TrainingRecord  # noqa: E402
+from tts_compress.conversion.calibration import open_calibration  # noqa: E402
+from tts_compress.models import open_model  # noqa: E402
+from tts_compress.models.base import OnnxGraph  # noqa: E402
+from tts_compress.onnx.session import open_session  # noqa: E402
+from tts_compress.progress import Silent  # noqa: E402
+from tts_compress.qat.graph.task import (  # noqa: E402
+    GraphTask,
+    GraphTaskSettings,
+    open_graph_task,
+)
+from tts_compress.recipes.recipe import find_recipe  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_LENGTHS = (90, 150, 40)
+
+
+def _signal(length: int) -> Any:
+    return np.random.default_rng(length).normal(size=(1, 8, length)).astype(np.float32)
+
+
+@pytest.fixture
+def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., GraphTask]:
+    """Return what opens a graph, called with noise of several lengths, for training."""
+
+    def make(graph: onnx.ModelProto = vocoder, **settings: Any) -> GraphTask:
+        path = tmp_path / "vocoder.onnx"
+        onnx.save(graph, path)
+        feeds = {f"{i}/x": _signal(length) for i, length in enumerate(_LENGTHS)}
+        np.savez(tmp_path / "feeds.npz", **feeds)
+        model = open_model(f"onnx:{path}")
+        assert isinstance(model, OnnxGraph)
+        recipe = find_recipe("onnx", "int8-qat")
+        rules = tuple(rule.model_copy(update={"inner": False}) for rule in recipe.component)
+        assert recipe.calibration is not None
+        # Ranges that cut off so much leave something to learn.
+        tight = recipe.calibration.model_copy(update={"percentile": 97.0})
+        recipe = recipe.model_copy(update={"component": rules, "calibration": tight})
+        data = open_calibration(model, tight, tmp_path / "feeds.npz", seed=0)
+        chosen = GraphTaskSettings(**settings)
+        return open_graph_task(model, recipe, data, progress=Silent(), settings=chosen)
+
+    return make
+
+
+def _total(task: GraphTask, student: Any) -> float:
+    with torch.no_grad():
+        return sum(
+            float(sum(task.loss(student(*e.inputs), e).values())) for e in task.held_out_examples()
+        )
+
+
+def test_output_that_is_no_waveform_is_compared_by_its_square(
+    make_task: Callable[..., GraphTask],
+) -> None:
+    """Four values per frame are no sound yet; a difference counts in deviations of the output."""
+    task = make_task()
+    (example, *_) = task.train_examples()
+    (target,) = example.targets
+    terms = task.loss((target + target.std(),), example)
+    assert set(terms) == {"post"}
+    assert float(terms["post"]) == pytest.approx(1, rel=0.1)
+
+
+def test_long_calls_are_cut_and_short_ones_stay_whole(make_task: Callable[..., GraphTask]) -> None:
+    task = make_task(frames=32)
+    assert 5 < task.cut.reach < 20
+    lengths = {e.inputs[0].shape[-1] for e in task.train_examples()}
+    assert lengths == {task.cut.window}
+    assert [e.inputs[0].shape[-1] for e in task.held_out_examples()] == [40]
+
+
+def test_outputs_that_do_not_follow_in_time_keep_calls_whole(
+    make_task: Callable[..., GraphTask], vocoder: onnx.ModelProto
+) -> None:
+    graph = onnx.ModelProto()
+    graph.CopyFrom(vocoder)
+    graph.graph.node.append(helper.make_node("ReduceMean", ["post"], ["average"], axes=[2]))
+    graph.graph.output[0].CopyFrom(helper.make_tensor_value_info("average", 1, None))
+    task = make_task(graph)
+    assert {e.inputs[0].shape[-1] for e in task.train_examples()} == {90, 150}
+
+
+def test_training_brings_the_artifact_nearer_to_the_original(
+    make_task: Callable[..., GraphTask],
+    snr_db: Callable[[Any, Any], float],
+    tmp_path: Path,
+) -> None:
+    task = make_task(frames=32, learned_ranges=True)
+    student = copy.deepcopy(task.student)
+    named = dict(student.named_parameters())
+    ranges = [p for name, p in named.items() if name.endswith("log_stretch")]
+    weights = [p for name, p in named.items() if not name.endswith("log_stretch")]
+    optimizer = torch.optim.Adam(
+        [{"params": weights, "lr": 1e-4}, {"params": ranges, "lr": 1e-2}],
+    )
+    for step in range(60):
+        example = task.train_examples()[step % len(task.train_examples())]
+        optimizer.zero_grad()
+        sum(task.loss(student(*example.inputs), example).values()).backward()  # type: ignore[union-attr]
+        optimizer.step()
+    assert _total(task, student) < 0.8 * _total(task, task.student)
+    training = TrainingRecord(steps=60, seed=0, before={}, after={})
+    signal = _signal(_LENGTHS[-1])  # the one that is held out
+    answers = []
+    for name, learned in (("before", task.student), ("after", student)):
+        folder = task.deploy(learned, training).save(tmp_path / name)
+        session = open_session(folder / "vocoder.onnx", name, threads=1)
+        answers.append(session.run(None, {"x": signal})[0])
+    original = open_session(task.model.graph(), "original", 1).run(None, {"x": signal})[0]
+    assert snr_db(original, answers[1]) > snr_db(original, answers[0]) + 1

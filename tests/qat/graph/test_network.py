@@ -1,0 +1,207 @@
+"""Parts of graphs in torch: equal to onnxruntime, and cut where they are said to be."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+torch = pytest.importorskip("torch")
+
+from tts_compress.errors import QuantizationError  # noqa: E402
+from tts_compress.models import load  # noqa: E402
+from tts_compress.models.base import GraphModel  # noqa: E402
+from tts_compress.onnx.noise import feed_noise  # noqa: E402
+from tts_compress.onnx.quantize.prepare import prepare, typed  # noqa: E402
+from tts_compress.onnx.rewrite import rewrite  # noqa: E402
+from tts_compress.qat.graph.borders import find_borders  # noqa: E402
+from tts_compress.qat.graph.network import GraphNetwork  # noqa: E402
+from tts_compress.qat.graph.part import cut_graph  # noqa: E402
+from tts_compress.qat.graph.recording import record_tensors  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_TEXT = "A quick test of the whole path."
+
+
+def _graph() -> onnx.ModelProto:
+    """Return y = conv(lrelu(conv(x) + s)) with a second reader of the first bias, and z = 2 s."""
+    generator = np.random.default_rng(0)
+    tensors = {
+        "one.weight": generator.normal(size=(4, 2, 3)),
+        "one.bias": generator.normal(size=4),
+        "two.weight": generator.normal(size=(1, 4, 5)),
+        "two": np.array(2.0),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "one.weight", "one.bias"], ["a"], "/one/Conv", pads=[1, 1]),
+        helper.make_node("Add", ["a", "s"], ["b"], "/Add"),
+        helper.make_node("LeakyRelu", ["b"], ["c"], "/LeakyRelu"),
+        helper.make_node("Conv", ["c", "two.weight"], ["y"], "/two/Conv", pads=[2, 2]),
+        helper.make_node("Mul", ["s", "two"], ["z"], "/Mul"),
+        helper.make_node("Unsqueeze", ["one.bias", "axis"], ["w"], "/Unsqueeze"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 2, "t"]),
+            helper.make_tensor_value_info("s", TensorProto.FLOAT, ["b", 4, 1]),
+        ],
+        [helper.make_empty_tensor_value_info(name) for name in ("y", "z", "w")],
+        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in tensors.items()]
+        + [numpy_helper.from_array(np.array([0]), "axis")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _values(*shape: int) -> Any:
+    return np.random.default_rng(7).normal(size=shape).astype(np.float32)
+
+
+def test_whole_graph_computes_the_same(run_part: Callable[..., list[Any]]) -> None:
+    feeds = {"x": _values(2, 2, 9), "s": _values(2, 4, 1)}
+    expected = run_part(_graph(), feeds, ["y", "z", "w"])
+    network = GraphNetwork(cut_graph(_graph()))
+    made = network(*(torch.from_numpy(feeds[name]) for name in network.inputs))
+    for found, wanted in zip(made, expected, strict=True):
+        np.testing.assert_allclose(found.detach().numpy(), wanted, atol=1e-5)
+
+
+def test_part_holds_what_its_outputs_need_and_nothing_more() -> None:
+    part = cut_graph(_graph(), ["b"], ["y"])
+    assert [node.op_type for node in part.nodes] == ["LeakyRelu", "Conv"]
+    assert {tensor.name for tensor in part.constants} == {"two.weight"}
+    assert part.inputs == ("b",)
+
+
+def test_learned_constants_are_those_that_nobody_else_reads() -> None:
+    network = GraphNetwork(cut_graph(_graph(), None, ["y"]))
+    assert set(network.constants()) == {"one.weight", "two.weight"}
+    assert set(GraphNetwork(cut_graph(_graph())).constants()) == {
+        *("one.weight", "one.bias", "two.weight")
+    }
+    assert len(list(network.parameters())) == 2
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "problem"),
+    [
+        (["x"], ["y"], "also hangs on its inputs s;"),
+        (["b"], ["nowhere"], "nothing in the graph makes nowhere"),
+        (["b", "x"], ["y"], "do not hang on x;"),
+    ],
+)
+def test_cut_that_cannot_be_is_refused(inputs: list[str], outputs: list[str], problem: str) -> None:
+    with pytest.raises(QuantizationError, match=problem):
+        cut_graph(_graph(), inputs, outputs)
+
+
+def test_number_of_values_is_checked() -> None:
+    with pytest.raises(QuantizationError, match="given 1 tensors; it takes 2: x, s"):
+        GraphNetwork(cut_graph(_graph(), None, ["y"]))(torch.zeros(1, 2, 4))
+
+
+def test_gradients_reach_inputs_and_parameters() -> None:
+    network = GraphNetwork(cut_graph(_graph(), None, ["y"]))
+    x = torch.from_numpy(_values(1, 2, 9)).requires_grad_()
+    (made,) = network(x, torch.zeros(1, 4, 1))
+    made.square().sum().backward()
+    assert x.grad is not None
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
+
+
+def test_copy_shares_nothing_and_state_goes_from_one_to_another() -> None:
+    network = GraphNetwork(cut_graph(_graph(), None, ["y"]))
+    other = copy.deepcopy(network)
+    x, s = torch.from_numpy(_values(1, 2, 9)), torch.zeros(1, 4, 1)
+    with torch.no_grad():
+        before = network(x, s)[0]
+        for parameter in other.parameters():
+            parameter.mul_(2)
+        assert torch.equal(network(x, s)[0], before)
+        assert not torch.allclose(other(x, s)[0], before)
+        other.load_state_dict(network.state_dict())
+        assert torch.equal(other(x, s)[0], before)
+
+
+def _voice_part(model: GraphModel, *, rewritten: bool) -> tuple[Any, Any, onnx.ModelProto]:
+    graph = prepare(model.graph())
+    if rewritten:
+        graph = typed(rewrite(graph)[0])
+    borders = find_borders(graph)
+    return cut_graph(graph, borders.inputs, (borders.latent, borders.audio)), borders, graph
+
+
+@pytest.mark.parametrize("rewritten", [True, False], ids=["rewritten", "as exported"])
+@pytest.mark.parametrize("spec", ["demo", "tiny"])
+def test_voice_from_prior_to_audio_computes_the_same(
+    demo: Path, tiny_path: Path, spec: str, rewritten: bool
+) -> None:
+    voice = load({"demo": demo, "tiny": tiny_path}[spec])
+    assert isinstance(voice, GraphModel)
+    part, borders, graph = _voice_part(voice, rewritten=rewritten)
+    tensors = [*borders.inputs, borders.latent, borders.audio]
+    (call,) = record_tensors(graph, tensors, list(voice.calibration_calls([_TEXT], seed=3))[:1])
+    network = GraphNetwork(part)
+    with torch.no_grad():
+        made = network(*(torch.from_numpy(call[name]) for name in borders.inputs))
+    assert call[borders.audio].std() > 1e-3
+    for found, name in zip(made, (borders.latent, borders.audio), strict=True):
+        np.testing.assert_allclose(found.numpy(), call[name], atol=1e-4)
+
+
+def test_everything_a_text_needs_computes_the_same(tiny: GraphModel) -> None:
+    """Encoder, splines and durations included, from phonemes to audio."""
+    graph = feed_noise(prepare(tiny.graph()))
+    (feeds, *_) = tiny.calibration_calls([_TEXT], seed=3)
+    (call,) = record_tensors(tiny.graph(), ["output"], [feeds])
+    network = GraphNetwork(cut_graph(graph))
+    with torch.no_grad():
+        (audio,) = network(*(torch.from_numpy(np.array(feeds[n])) for n in network.inputs))
+    np.testing.assert_allclose(audio.numpy(), call["output"], atol=1e-4)
+
+
+def test_several_utterances_at_once_are_each_as_alone(demo: Path) -> None:
+    voice = load(demo)
+    assert isinstance(voice, GraphModel)
+    part, borders, graph = _voice_part(voice, rewritten=True)
+    assert borders.inputs == (borders.prior,)
+    calls = list(voice.calibration_calls([_TEXT], seed=3))[:1]
+    (call,) = record_tensors(graph, [borders.prior], calls)
+    prior = torch.from_numpy(call[borders.prior])
+    x = torch.cat([prior[..., start : start + 20] for start in (0, 20, 40)])
+    network = GraphNetwork(part)
+    with torch.no_grad():
+        together = network(x)
+        for i in range(3):
+            for found, alone in zip(together, network(x[i : i + 1]), strict=True):
+                assert torch.allclose(found[i : i + 1], alone, atol=1e-5)
+
+
+def test_voice_of_several_speakers_is_told_which(
+    make_checkpoint: Callable[..., dict[str, Any]], voice_config: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "choir.ckpt"
+    torch.save(make_checkpoint(num_speakers=3, gin_channels=8), path)
+    config = voice_config | {"num_speakers": 3, "speaker_id_map": {"a": 0, "b": 1, "c": 2}}
+    path.with_name("choir.ckpt.json").write_text(json.dumps(config), encoding="utf-8")
+    voice = load(path)
+    assert isinstance(voice, GraphModel)
+    part, borders, graph = _voice_part(voice, rewritten=True)
+    assert borders.inputs == (borders.prior, "sid")
+    (call,) = voice.calibration_calls([_TEXT], seed=3)
+    network = GraphNetwork(part)
+    for speaker in (0, 2):
+        feeds = call | {"sid": np.array([speaker], np.int64)}
+        (seen,) = record_tensors(graph, [borders.prior, borders.audio], [feeds])
+        with torch.no_grad():
+            _, audio = network(torch.from_numpy(seen[borders.prior]), torch.tensor([speaker]))
+        np.testing.assert_allclose(audio.numpy(), seen[borders.audio], atol=1e-4)

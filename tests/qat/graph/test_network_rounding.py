@@ -1,0 +1,169 @@
+"""What is trained rounds as what is deployed: the graph in torch against the integer graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+torch = pytest.importorskip("torch")
+
+from tts_compress.conversion.conversion import Conversion  # noqa: E402
+from tts_compress.conversion.convert_graph import convert  # noqa: E402
+from tts_compress.errors import QuantizationError  # noqa: E402
+from tts_compress.numerics.histogram import choose_range  # noqa: E402
+from tts_compress.onnx import integer  # noqa: E402
+from tts_compress.onnx.quantize import static  # noqa: E402
+from tts_compress.onnx.quantize.collect import collect  # noqa: E402
+from tts_compress.onnx.quantize.decisions import decide, static_outputs  # noqa: E402
+from tts_compress.onnx.quantize.prepare import prepare  # noqa: E402
+from tts_compress.onnx.session import open_session  # noqa: E402
+from tts_compress.qat.graph.code_plan import plan_codes  # noqa: E402
+from tts_compress.qat.graph.part import cut_graph  # noqa: E402
+from tts_compress.qat.graph.quantizers import _slope_codes  # noqa: E402
+from tts_compress.qat.graph.rounded import rounded_network  # noqa: E402
+from tts_compress.recipes.recipe import Calibration, Recipe, Rule  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tts_compress.recipes.recipe import Format
+
+    Snr = Callable[[Any, Any], float]
+
+_CALIBRATION = Calibration(observer="minmax")
+
+
+def _signal(length: int) -> Any:
+    return np.random.default_rng(length).normal(size=(2, 8, length)).astype(np.float32)
+
+
+def _conversion(
+    graph: onnx.ModelProto,
+    rules: list[dict[str, Any]],
+    form: Format,
+) -> Conversion:
+    graph = prepare(graph)
+    is_static = any(rule.get("activations") == "static" for rule in rules)
+    recipe = Recipe(
+        version=1,
+        family="onnx",
+        scheme="int8",
+        summary="test",
+        format=form,
+        calibration=_CALIBRATION if is_static else None,
+        component=tuple(Rule(**{"match": "*", "weights": "int8", **rule}) for rule in rules),
+    )
+    decisions = decide(graph, recipe)
+    if form == "qoperator":
+        wanted = integer.observed_tensors(graph, static_outputs(decisions))
+    else:
+        wanted = static.observed_tensors(graph, decisions)
+    seen = collect(graph, wanted, [{"x": _signal(64)}])
+    ranges = {name: choose_range(seen[name], _CALIBRATION) for name in wanted}
+    return Conversion(graph=graph, decisions=tuple(decisions), ranges=ranges, form=form)
+
+
+def _answers(conversion: Conversion, signal: Any) -> tuple[Any, Any, Any]:
+    """Return what the original, the finished graph and the network in torch answer."""
+    sessions = (open_session(model, "x", 1) for model in (conversion.graph, convert(conversion)))
+    real, finished = (session.run(None, {"x": signal})[0] for session in sessions)
+    network = rounded_network(conversion, cut_graph(conversion.graph), calibration=_CALIBRATION)
+    with torch.no_grad():
+        (trained,) = network(torch.from_numpy(signal))
+    return real, finished, trained.numpy()
+
+
+_STATIC: dict[str, Any] = {"activations": "static"}
+_PAIRS = {"activations": "static", "operators": ("Conv", "LeakyRelu", "Add", "Relu")}
+
+
+@pytest.mark.parametrize("length", [33, 64])
+@pytest.mark.parametrize(
+    ("rules", "form"),
+    [
+        ([_STATIC, {}], "qoperator"),
+        ([{**_STATIC, "match": "net.*", "exclude": ("net.one", "net.post")}, {}], "qoperator"),
+        ([_PAIRS, {}], "qdq"),
+        ([{"activations": "dynamic"}, {}], "qdq"),
+        ([{}], "qdq"),
+        ([{"weights": "float16"}, {}], "qdq"),
+    ],
+    ids=str,
+)
+def test_torch_rounds_as_the_finished_graph(
+    rules: list[dict[str, Any]],
+    form: Format,
+    length: int,
+    vocoder: onnx.ModelProto,
+    snr_db: Snr,
+) -> None:
+    if rules[0].get("weights") == "float16":
+        rules = [{"match": "net.one", "weights": "float16"}, {}]
+    conversion = _conversion(vocoder, rules, form)
+    real, finished, trained = _answers(conversion, _signal(length))
+    rounding = snr_db(real, finished)
+    assert rounding < 60  # there is rounding to agree about
+    assert snr_db(finished, trained) > max(40, rounding + 15)
+
+
+def test_part_that_begins_at_a_sum_is_rounded_behind_it(vocoder: onnx.ModelProto) -> None:
+    conversion = _conversion(vocoder, [_STATIC], "qoperator")
+    part = cut_graph(conversion.graph, ["mean"], ["wide.a"])
+    network = rounded_network(conversion, part, calibration=_CALIBRATION)
+    values = torch.from_numpy(_signal(16)).repeat(1, 2, 1)
+    with torch.no_grad():
+        (codes,) = network(values)
+    assert len(codes.unique()) <= 256
+
+
+def test_every_observed_range_is_trained(vocoder: onnx.ModelProto) -> None:
+    conversion = _conversion(vocoder, [_STATIC], "qoperator")
+    shares = plan_codes(conversion).shares.values()
+    assert {share.tensor for group in shares for share in group} >= {
+        *("x", "pre", "up", "sum", "two", "total", "wide.a", "gate", "value", "gated", "parts")
+    }
+
+
+@pytest.mark.parametrize("zero", [0, 3, 77, 127, 128, 140, 200, 255])
+@pytest.mark.parametrize(("slope", "step"), [(0.1, 0.02), (0.1, 0.0371), (0.01, 1.7), (0.2, 3e-4)])
+def test_slopes_are_rounded_as_the_runtime_does(zero: int, slope: float, step: float) -> None:
+    """For every code; half of them lie just between two others."""
+    codes = np.arange(256, dtype=np.uint8)[None]
+    constants: dict[str, Any] = {
+        "step": np.array(step, np.float32),
+        "small": np.array(float(np.float32(step)) * slope, np.float32),
+        "zero": np.array(zero, np.uint8),
+    }
+    add = ["x", "small", "zero", "zero", "step", "zero", "step", "zero"]
+    graph = helper.make_graph(
+        [
+            helper.make_node("QLinearAdd", add, ["low"], domain="com.microsoft"),
+            helper.make_node("Max", ["x", "low"], ["y"]),
+        ],
+        "slope",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 256])],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 15), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    (expected,) = open_session(model, "slope").run(None, {"x": codes})
+    found = _slope_codes(float(np.float32(step)), zero, slope)
+    np.testing.assert_array_equal(found.numpy(), expected[0])
+
+
+def test_part_without_integers_is_refused(vocoder: onnx.ModelProto) -> None:
+    conversion = _conversion(vocoder, [{"match": "net.post"}], "qdq")
+    part = cut_graph(conversion.graph, None, ["joined"])
+    with pytest.raises(QuantizationError, match="no weight of the part that is trained is rounded"):
+        rounded_network(conversion, part, calibration=_CALIBRATION)
+
+
+def test_half_precision_arithmetic_is_refused(vocoder: onnx.ModelProto) -> None:
+    conversion = _conversion(vocoder, [{"weights": "float16", "activations": "float16"}], "qdq")
+    with pytest.raises(QuantizationError, match=r"module 'net\.pre' computes in float16"):
+        rounded_network(conversion, cut_graph(conversion.graph), calibration=_CALIBRATION)

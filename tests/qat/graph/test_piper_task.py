@@ -1,0 +1,184 @@
+"""A Piper voice learns from itself: what it is given, what it is asked for, what comes out."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tts_compress.artifact import TrainingRecord  # noqa: E402
+from tts_compress.compression import compress  # noqa: E402
+from tts_compress.conversion.calibration import open_calibration  # noqa: E402
+from tts_compress.errors import QuantizationError  # noqa: E402
+from tts_compress.models import load  # noqa: E402
+from tts_compress.models.base import GraphModel  # noqa: E402
+from tts_compress.progress import Silent  # noqa: E402
+from tts_compress.qat.fake_quantize import disable_fake_quant  # noqa: E402
+from tts_compress.qat.graph.task import (  # noqa: E402
+    GraphTask,
+    GraphTaskSettings,
+    open_graph_task,
+)
+from tts_compress.qat.task import Example, Task  # noqa: E402
+from tts_compress.recipes.recipe import Recipe, find_recipe  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from torch import nn
+
+_TEXT = "A quick test."
+
+
+@pytest.fixture(scope="module")
+def recipe(quick_recipe: Callable[[str], Path]) -> Recipe:
+    """Return the recipe of `int8-qat`, on three texts and for narrow layers, too."""
+    found = find_recipe("piper", "int8-qat", quick_recipe("int8-qat"))
+    rules = tuple(rule.model_copy(update={"channels": 1}) for rule in found.component)
+    assert found.calibration is not None
+    # Ranges that cut off so much leave something to learn.
+    tight = found.calibration.model_copy(update={"percentile": 99.0})
+    return found.model_copy(update={"component": rules, "calibration": tight})
+
+
+@pytest.fixture(scope="module")
+def make_task(recipe: Recipe) -> Callable[..., GraphTask]:
+    """Return what opens a voice for training."""
+
+    def make(voice: Any, seed: int = 0, **settings: Any) -> GraphTask:
+        assert isinstance(voice, GraphModel)
+        assert recipe.calibration is not None
+        data = open_calibration(voice, recipe.calibration, None, seed=seed)
+        chosen = GraphTaskSettings(**{"frames": 16, **settings})
+        return open_graph_task(voice, recipe, data, progress=Silent(), settings=chosen)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def task(make_task: Callable[..., GraphTask], tiny: GraphModel) -> GraphTask:
+    """Return the tiny voice as a task."""
+    return make_task(tiny)
+
+
+def _loss(task: GraphTask, student: nn.Module, examples: Sequence[Example]) -> dict[str, float]:
+    totals: dict[str, float] = {}
+    with torch.no_grad():
+        for example in examples:
+            for name, term in task.loss(student(*example.inputs), example).items():
+                totals[name] = totals.get(name, 0.0) + float(term) / len(examples)
+    return totals
+
+
+def test_it_is_a_task(task: GraphTask) -> None:
+    assert isinstance(task, Task)
+    assert set(_loss(task, task.student, task.held_out_examples()[:1])) == {
+        *("flow", "decoder", "decoder log-mel")
+    }
+
+
+def test_segments_are_of_one_length_and_cover_every_frame(task: GraphTask) -> None:
+    segments = task.train_examples()
+    assert {tuple(e.inputs[0].shape[1:]) for e in segments} == {(16, task.cut.window)}
+    assert {e.targets[1].shape[-1] for e in segments} == {task.cut.window * 256}
+    total = sum(call.inputs[0].shape[-1] for call in segments._calls)  # type: ignore[attr-defined]
+    spoken = total - 2 * task.cut.reach * len(segments._calls)  # type: ignore[attr-defined]
+    assert len(segments) * task.cut.frames >= spoken
+
+
+def test_segments_have_all_the_context_that_is_heard(task: GraphTask) -> None:
+    """Without rounding a segment's core is what the whole call answered there."""
+    student = copy.deepcopy(task.student)
+    disable_fake_quant(student)
+    rounded = _loss(task, task.student, task.train_examples())
+    for name, value in _loss(task, student, task.train_examples()).items():
+        assert value < rounded[name] / 20, name
+
+
+def test_what_is_held_out_is_not_trained_on(task: GraphTask) -> None:
+    learned = [e.inputs[0] for e in task.train_examples()]
+    for example in task.held_out_examples():
+        assert not any(torch.equal(example.inputs[0], other) for other in learned)
+
+
+def test_same_seed_gives_the_same_examples(
+    make_task: Callable[..., GraphTask], task: GraphTask, tiny: GraphModel
+) -> None:
+    again, other = make_task(tiny), make_task(tiny, seed=1)
+    for one, two in zip(task.train_examples(), again.train_examples(), strict=True):
+        assert all(map(torch.equal, one.inputs + one.targets, two.inputs + two.targets))
+    first = other.train_examples()[0]
+    assert not torch.equal(first.inputs[0], task.train_examples()[0].inputs[0])
+
+
+def test_flow_counts_in_deviations_of_the_prior(task: GraphTask) -> None:
+    example = task.train_examples()[0]
+    latent, audio, deviation = example.targets
+    for factor in (1.0, 3.0):
+        outputs = (latent + factor * deviation.clamp_min(1e-3), audio)
+        terms = task.loss(outputs, example)
+        assert float(terms["flow"]) == pytest.approx(factor**2, rel=1e-3)
+        assert float(terms["decoder"]) == 0
+
+
+def test_one_call_is_too_few(tiny: GraphModel, recipe: Recipe) -> None:
+    assert recipe.calibration is not None
+    single = recipe.calibration.model_copy(update={"utterances": 1})
+    short = recipe.model_copy(update={"calibration": single})
+    data = open_calibration(tiny, single, None, seed=0)
+    with pytest.raises(QuantizationError, match=r"one call is not enough.*give two or more"):
+        open_graph_task(tiny, short, data, progress=Silent())
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(QuantizationError, match="frames is 0; give 1 or more"):
+        GraphTaskSettings(frames=0)
+
+
+def _train(task: GraphTask, steps: int) -> nn.Module:
+    student = copy.deepcopy(task.student)
+    named = dict(student.named_parameters())
+    ranges = [p for name, p in named.items() if name.endswith("log_stretch")]
+    weights = [p for name, p in named.items() if not name.endswith("log_stretch")]
+    # A range is worth many weights, and is far from where it should be here.
+    groups = [{"params": weights, "lr": 3e-5}, {"params": ranges, "lr": 1e-2}]
+    optimizer = torch.optim.Adam(groups)
+    examples = task.train_examples()
+    for step in range(steps):
+        example = examples[step % len(examples)]
+        optimizer.zero_grad()
+        sum(task.loss(student(*example.inputs), example).values()).backward()  # type: ignore[union-attr]
+        optimizer.step()
+    return student
+
+
+def test_trained_voice_is_nearer_to_its_teacher_and_plays(
+    task: GraphTask, tiny: GraphModel, recipe: Recipe, tmp_path: Path
+) -> None:
+    before = _loss(task, task.student, task.held_out_examples())
+    student = _train(task, 20)
+    after = _loss(task, student, task.held_out_examples())
+    assert sum(after.values()) < 0.9 * sum(before.values())
+    training = TrainingRecord(steps=20, seed=0, before=before, after=after)
+    folder = task.deploy(student, training).save(tmp_path / "trained")  # type: ignore[arg-type]
+    trained = load(folder)
+    spoken = trained.open_runtime(threads=1).speak(_TEXT).samples
+    assert np.isfinite(spoken).all()
+    assert spoken.std() > 0.01
+    plain = compress(tiny, "int8", recipe=recipe.model_copy(update={"scheme": "int8"}))
+    for seed in (0, 1):
+        expected = plain.synthesize(_TEXT, seed=seed).durations
+        np.testing.assert_array_equal(trained.synthesize(_TEXT, seed=seed).durations, expected)
+
+
+def test_checkpoint_trains_as_its_export(
+    make_task: Callable[..., GraphTask], task: GraphTask, tiny_checkpoint: Path
+) -> None:
+    other = make_task(load(tiny_checkpoint))
+    first, same = task.train_examples()[0], other.train_examples()[0]
+    assert all(map(torch.equal, first.inputs + first.targets, same.inputs + same.targets))

@@ -1,0 +1,215 @@
+"""What was trained as if compressed is compressed: the same codes, the same sound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tts_compress import find_recipe
+from tts_compress.errors import QuantizationError
+from tts_compress.qat.convert import convert_qat
+from tts_compress.qat.fake_quantize import (
+    FakeQuantize,
+    disable_observer,
+    enable_observer,
+)
+from tts_compress.qat.layer import FakeQuantizedLayer
+from tts_compress.qat.prepare import PreparedModule, QATOptions, prepare_qat
+from tts_compress.qat.stubs import Bordered
+from tts_compress.torch.layers.base import CompressedLayer
+from tts_compress.torch.layers.build import layer_state
+from tts_compress.torch.layers.module_file import load_module, save_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SCHEMES = ["int8-static", "int8-dynamic", "int8-weight-only", "int4-weight-only"]
+LEARNED = QATOptions(learn_ranges=True, learn_weight_scales=True)
+
+
+def _mel(seed: int = 0, frames: int = 20) -> Tensor:
+    return torch.randn(2, 64, frames, generator=torch.Generator().manual_seed(seed))
+
+
+def _trained(
+    module: nn.Module, scheme: str, options: QATOptions | None = None, steps: int = 3
+) -> PreparedModule:
+    """Return a student after some steps towards its teacher."""
+    student = prepare_qat(module, find_recipe("module", scheme), options=options)
+    optimizer = torch.optim.Adam(student.parameters(), lr=3e-5)
+    for step in range(steps):
+        with torch.no_grad():
+            meant = module(_mel(step))
+        optimizer.zero_grad()
+        (student(_mel(step)) - meant).square().mean().backward()
+        optimizer.step()
+    disable_observer(student)
+    return student
+
+
+@pytest.mark.parametrize("options", [QATOptions(), LEARNED], ids=["followed", "learned"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_vocoder_in_integers_agrees_with_what_was_trained(
+    make_generator: Callable[..., nn.Module],
+    snr_db: Callable[[Any, Any], float],
+    scheme: str,
+    options: QATOptions,
+) -> None:
+    student = _trained(make_generator(bands=64, channels=64), scheme, options)
+    done = convert_qat(student)
+    with torch.inference_mode():
+        assert snr_db(student(_mel(9)).numpy(), done.root(_mel(9)).numpy()) >= 40
+        assert done.root(_mel(9, frames=31)).shape == (2, 1, 31 * 8)
+    assert not any(isinstance(m, FakeQuantize | FakeQuantizedLayer) for m in done.root.modules())
+    records = {record.module: record for record in done.layers}
+    assert records["ups.0"].weights == ("int4" if "int4" in scheme else "int8")
+    assert sum(done.counts.values()) == len(records) == 1 + 2 + 2 * 3 * 6 + 1
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_follows_the_peak_is_what_quantizing_the_trained_weights_gives(
+    make_generator: Callable[..., nn.Module], scheme: str
+) -> None:
+    student = _trained(make_generator(bands=64), scheme)
+    done = convert_qat(student)
+    checked = 0
+    for name, layer in student.module.named_modules():
+        if not isinstance(layer, FakeQuantizedLayer):
+            continue
+        plain = _plain(layer)
+        limits = getattr(layer.activation_fake_quant, "limits", lambda: None)()
+        expected = layer_state(plain, layer.decision, group=layer.decision.group, limits=limits)
+        made = done.root.get_submodule(name)
+        assert isinstance(made, CompressedLayer)
+        state = made.state()
+        assert state.keys() == expected.keys()
+        assert all(torch.equal(state[key], expected[key]) for key in state), name
+        checked += 1
+    assert checked == len([d for d in student.decisions if d.weights != "float32"])
+
+
+def _plain(layer: FakeQuantizedLayer) -> nn.Module:
+    """Return the layer in FP32 that has the trained weights."""
+    shape = layer.geometry
+    kind = {"Conv1d": nn.Conv1d, "ConvTranspose1d": nn.ConvTranspose1d}[shape.operator]
+    up = shape.operator == "ConvTranspose1d"
+    inputs, outputs = shape.shape[:2] if up else shape.shape[1::-1]
+    taps, window = shape.shape[2], (shape.stride, shape.padding)
+    plain: nn.Module = kind(inputs, outputs, taps, *window)
+    plain.weight, plain.bias = layer.weight, layer.bias  # type: ignore[assignment]
+    return plain
+
+
+def test_nothing_is_shared_with_what_trains_on() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv1d(64, 64, 3), nn.GroupNorm(4, 64), nn.Conv1d(64, 8, 3))
+    student = _trained(module, "int8-static")
+    enable_observer(student)
+    done = convert_qat(student)
+    with torch.no_grad():
+        expected, before = done.root(_mel()), student(_mel())
+        assert all(part.observer_enabled for part in _quantizers(student)), "it observes still"
+        for tensor in student.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.mul_(1.5)
+        assert torch.equal(done.root(_mel()), expected)
+        assert not torch.equal(student(_mel()), before)
+    assert not any(p.requires_grad for p in done.root.parameters())
+
+
+def _quantizers(root: nn.Module) -> list[FakeQuantize]:
+    return [module for module in root.modules() if isinstance(module, FakeQuantize)]
+
+
+@pytest.mark.parametrize("loud", [1.0, 1e-2, 1e-3, 1e-4])
+@pytest.mark.parametrize("kind", ["linear", "convolution", "one tap"])
+def test_faint_inputs_round_as_the_kernels_round_them(
+    snr_db: Callable[[Any, Any], float], kind: str, loud: float
+) -> None:
+    """Those of linear layers have a least step, which leaves few codes to faint inputs."""
+    torch.manual_seed(0)
+    taps = 1 if kind == "one tap" else 3
+    layer = nn.Linear(20, 8) if kind == "linear" else nn.Conv1d(64, 8, taps)
+    student = prepare_qat(layer, find_recipe("module", "int8-dynamic"))
+    done = convert_qat(student)
+    with torch.inference_mode():
+        x = _mel() * loud
+        assert layer.bias is not None
+        bias = layer.bias if kind == "linear" else layer.bias[:, None]
+        assert snr_db((student(x) - bias).numpy(), (done.root(x) - bias).numpy()) >= 40
+
+
+def test_borders_go(
+    make_generator: Callable[..., nn.Module], snr_db: Callable[[Any, Any], float]
+) -> None:
+    inner = ["resblocks.0", "resblocks.0.convs1.2", "conv_pre"]
+    recipe = find_recipe("module", "int8-dynamic")
+    student = prepare_qat(make_generator(bands=64), recipe, components=inner)
+    done = convert_qat(student)
+    assert not any(isinstance(module, Bordered) for module in done.root.modules())
+    with torch.inference_mode():
+        assert snr_db(student(_mel()).numpy(), done.root(_mel()).numpy()) >= 40
+    assert isinstance(student.get_submodule("conv_pre"), Bordered), "the student is as it was"
+
+
+def test_it_is_saved_and_loaded(make_generator: Callable[..., nn.Module], tmp_path: Path) -> None:
+    student = _trained(make_generator(bands=64), "int8-static", LEARNED)
+    done = convert_qat(student)
+    save_module(done.root, tmp_path / "vocoder.safetensors")
+    again = load_module(make_generator(bands=64), tmp_path / "vocoder.safetensors")
+    with torch.inference_mode():
+        assert torch.equal(again(_mel()), done.root(_mel()))
+
+
+def test_weights_that_only_a_file_rounds_are_rounded_at_last() -> None:
+    torch.manual_seed(0)
+    shipped = find_recipe("module", "int8-dynamic")
+    first = shipped.component[0].model_copy(update={"match": "1"})
+    rest = first.model_copy(update={"match": "*", "weights": "float16", "activations": "none"})
+    recipe = shipped.model_copy(update={"component": (first, rest)})
+    student = prepare_qat(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), recipe)
+    done = convert_qat(student)
+    kept = student.get_parameter("0.weight")
+    assert torch.equal(done.root.get_parameter("0.weight"), kept.half().float())
+    assert not torch.equal(kept, kept.half().float())
+    assert done.counts == {"Linear float16/none": 1, "Linear int8/dynamic": 1}
+
+
+def test_ranges_that_were_never_observed_are_an_error(
+    make_generator: Callable[..., nn.Module],
+) -> None:
+    student = prepare_qat(make_generator(bands=64), find_recipe("module", "int8-static"))
+    with pytest.raises(QuantizationError, match="never observed"):
+        convert_qat(student)
+    student(_mel())  # still observing: what was seen until now counts
+    assert convert_qat(student).counts
+
+
+@pytest.mark.parametrize("part", ["conv_pre.weight", "conv_pre.bias"])
+def test_what_is_not_finite_is_never_converted(
+    make_generator: Callable[..., nn.Module], part: str
+) -> None:
+    student = _trained(make_generator(bands=64), "int8-static")
+    with torch.no_grad():
+        dict(student.module.named_parameters())[part].view(-1)[0] = torch.inf
+    with pytest.raises(QuantizationError, match=f"'{part}' is not finite: training went wrong"):
+        convert_qat(student)
+
+
+def test_training_brings_it_nearer(
+    make_generator: Callable[..., nn.Module], snr_db: Callable[[Any, Any], float]
+) -> None:
+    """Four bits on inputs that were not trained on: 60 steps gain more than 1 dB."""
+    teacher = make_generator(bands=64, channels=64)
+    with torch.inference_mode():
+        expected = teacher(_mel(99))
+    found = []
+    for steps in (0, 60):
+        small = convert_qat(_trained(teacher, "int4-weight-only", steps=steps)).root
+        with torch.inference_mode():
+            found.append(snr_db(expected.numpy(), small(_mel(99)).numpy()))
+    assert found[1] > found[0] + 1

@@ -1,0 +1,232 @@
+"""Activations in training round as integer layers do, in ranges that calibration would choose."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tts_compress.errors import QuantizationError
+from tts_compress.onnx.quantize.static import scale_and_zero
+from tts_compress.qat.fake_quantize import (
+    ActivationFakeQuantize,
+    DynamicFakeQuantize,
+    disable_fake_quant,
+    disable_observer,
+    enable_fake_quant,
+    enable_observer,
+)
+from tts_compress.qat.observers import HistogramObserver, MovingAverageObserver
+from tts_compress.recipes.recipe import Calibration
+from tts_compress.torch.layers.integer import activation_codes
+from tts_compress.torch.observe import observe_ranges
+
+
+def _values(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) + 0.4
+
+
+def _fixed(low: float, high: float, *, learned: bool = False) -> nn.Module:
+    """Return a frozen fake quantizer."""
+    fake = ActivationFakeQuantize(MovingAverageObserver(), learned=learned)
+    fake.observer.observe(torch.tensor([low, high]))
+    disable_observer(fake)
+    return fake
+
+
+RANGES = [(-1.1, 2.3), (0.0, 1.7), (-0.9, 0.0), (0.3, 2.0)]
+
+
+@pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
+@pytest.mark.parametrize("signed", [False, True], ids=["uint8", "int8"])
+@pytest.mark.parametrize("limits", RANGES)
+def test_forward_equals_torchs(limits: tuple[float, float], signed: bool, learned: bool) -> None:
+    x = _values(3, 5, 40)
+    scale, zero = activation_codes(*limits)
+    first = -128 if signed else 0
+    last = first + 255
+    expected = torch.fake_quantize_per_tensor_affine(x, scale, zero + first, first, last)
+    found = _fixed(*limits, learned=learned)(x)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
+def test_gradients_are_those_of_clipping(learned: bool) -> None:
+    """By finite differences of the clipping that is left of it when rounding is the identity."""
+    fake = _fixed(-1.0, 1.5, learned=learned).double()
+    x = _values(2, 3, 50).requires_grad_()
+    slope = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    (fake(x) * slope).sum().backward()
+    low, high = fake.limits()  # type: ignore[operator]
+    step = (high - low) / 255
+    point, nudge = x.detach().double(), 1e-6
+    differences = ((point + nudge).clamp(low, high) - (point - nudge).clamp(low, high)) / 2 / nudge
+    # Within half a step of an end, values round to the end's own code, and count as inside.
+    near = ((point - low).abs() < step) | ((point - high).abs() < step)
+    assert near.float().mean() < 0.05
+    assert 0.1 < (differences == 0).float().mean() < 0.5
+    assert x.grad is not None
+    expected = slope * differences.float()
+    torch.testing.assert_close(x.grad[~near], expected[~near], rtol=1e-6, atol=1e-6)
+
+
+def test_learned_ranges_get_the_gradients_of_the_paper() -> None:
+    """An end gets all that is beyond it, and of what is inside each code's share of rounding."""
+    fake = _fixed(-1.0, 1.5, learned=True)
+    assert isinstance(fake, ActivationFakeQuantize)
+    assert fake.log_stretch is not None
+    x = _values(2, 3, 50)
+    slope = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    (fake(x) * slope).sum().backward()
+    low, high = fake.limits()
+    scale = (high - low) / 255
+    # d/d(scale) of Esser et al. is round(v/s) − v/s; a step in either end moves the scale by 1/255.
+    inside = (x >= low) & (x <= high)
+    steps = x / scale
+    shares = (steps.round() - steps) / 255 * inside
+    to_high = (slope * (shares + (x > high))).sum()
+    to_low = (slope * (-shares + (x < low))).sum()
+    factor = (3 * 50 * 255) ** -0.5
+    expected = torch.stack([to_low * -1.0, to_high * 1.5]) * factor  # by the ends' logarithms
+    torch.testing.assert_close(fake.log_stretch.grad, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_a_range_that_clips_too_much_learns_to_be_wider() -> None:
+    fake = _fixed(-0.2, 0.2, learned=True)
+    assert isinstance(fake, ActivationFakeQuantize)
+    x = _values(4, 200)
+    optimizer = torch.optim.Adam(fake.parameters(), lr=0.05)
+    errors = []
+    for _ in range(60):
+        error = (fake(x) - x).square().mean()
+        optimizer.zero_grad()
+        error.backward()
+        optimizer.step()
+        errors.append(float(error.detach()))
+    assert errors[-1] < errors[0] / 100
+    assert fake.limits()[1] > 1.5
+
+
+@pytest.mark.parametrize("observer", ["minmax", "percentile", "entropy", "mse"])
+def test_ranges_are_those_of_post_training_calibration(observer: str) -> None:
+    settings = Calibration(observer=observer, percentile=99.0)  # type: ignore[arg-type]
+    batches = [_values(2, 8, 30, seed=seed) * (seed + 1) for seed in range(3)]
+    plain = nn.Sequential(nn.Conv1d(8, 4, 3))
+
+    def run(root: nn.Module) -> None:
+        for batch in batches:
+            root(batch)
+
+    (expected,) = observe_ranges(plain, ["0"], run, settings).values()
+    fake = ActivationFakeQuantize(HistogramObserver(settings))
+    run(fake)
+    assert (float(fake.low), float(fake.high)) == expected
+    disable_observer(fake)
+    scale, zero = activation_codes(*fake.limits())
+    assert zero == activation_codes(*expected)[1]
+    assert scale == pytest.approx(activation_codes(*expected)[0], rel=1e-12)
+    single, code = scale_and_zero(fake.limits())
+    assert code == scale_and_zero(expected)[1]
+    assert single == pytest.approx(scale_and_zero(expected)[0])
+
+
+def test_a_moving_average_forgets() -> None:
+    watched = MovingAverageObserver(0.5)
+    assert watched.range() is None
+    watched.observe(torch.tensor([-4.0, 8.0]))
+    assert watched.range() == (-4, 8)
+    watched.observe(torch.tensor([-2.0, 4.0]))
+    assert watched.range() == (-3, 6)
+    watched.observe(torch.tensor([15.0, 16.0]))
+    assert watched.range() == (0, 11), "zero is always inside"
+
+
+def test_switches() -> None:
+    fake = ActivationFakeQuantize(HistogramObserver(Calibration(observer="minmax")))
+    tree = nn.Sequential(nn.Sequential(fake), nn.ReLU())
+    x = _values(2, 30)
+    disable_fake_quant(tree)
+    assert fake(x) is x, "observing changes nothing"
+    enable_fake_quant(tree)
+    assert not torch.equal(fake(x), x)
+    disable_observer(tree)
+    frozen = fake.limits()
+    fake(x * 10)
+    assert fake.limits() == frozen
+    enable_observer(tree)
+    fake(x * 10)
+    assert fake.limits()[1] == pytest.approx(float(x.max()) * 10, rel=0.01)
+
+
+def test_ranges_that_saw_nothing_cannot_be_frozen() -> None:
+    tree = nn.ModuleDict({"seen": _observing(), "unseen": _observing()})
+    tree["seen"](_values(2, 3))
+    tree["unseen"](torch.empty(2, 0))
+    with pytest.raises(QuantizationError, match=r"1 ranges were never observed.*'unseen'"):
+        disable_observer(tree)
+    tree["seen"](_values(2, 3) * 5)
+    assert tree["seen"].limits()[1] > 5  # type: ignore[operator]  # it still observes
+
+
+def _observing() -> ActivationFakeQuantize:
+    return ActivationFakeQuantize(HistogramObserver(Calibration()))
+
+
+@pytest.mark.parametrize(
+    "observer", [HistogramObserver(Calibration()), MovingAverageObserver()], ids=["counts", "ends"]
+)
+def test_values_that_are_not_finite_are_an_error(observer: nn.Module) -> None:
+    fake = ActivationFakeQuantize(observer)  # type: ignore[arg-type]
+    with pytest.raises(QuantizationError, match="not finite"):
+        fake(torch.tensor([0.0, torch.inf]))
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_what_was_seen_is_copied_and_saved(learned: bool) -> None:
+    """An observation that is interrupted goes on as if it had not been."""
+    fake = ActivationFakeQuantize(HistogramObserver(Calibration(percentile=95)), learned=learned)
+    fake(_values(2, 300))
+    other = ActivationFakeQuantize(HistogramObserver(Calibration(percentile=95)), learned=learned)
+    other.load_state_dict(fake.state_dict())
+    for same in (other, copy.deepcopy(fake)):
+        fake_too = copy.deepcopy(fake)
+        for one in (same, fake_too):
+            one(_values(2, 300, seed=1) * 3)
+            disable_observer(one)
+        assert same.limits() == fake_too.limits()
+        assert not same.observer_enabled
+
+
+def test_dynamic_ranges_are_those_of_the_very_tensor() -> None:
+    fake = DynamicFakeQuantize()
+    for factor in (1.0, 100.0):
+        x = (_values(2, 3, 40) * factor).requires_grad_()
+        scale, zero = activation_codes(*(float(end) for end in x.detach().aminmax()))
+        found = fake(x)
+        torch.testing.assert_close(
+            found, torch.fake_quantize_per_tensor_affine(x.detach(), scale, zero, 0, 255)
+        )
+        found.sum().backward()
+        assert x.grad is not None
+        assert (x.grad == 1).all(), "nothing is clipped"
+    assert fake(torch.empty(0, 4)).shape == (0, 4)
+
+
+def test_dynamic_ranges_may_have_a_least_step() -> None:
+    fake, x = DynamicFakeQuantize(0.5), torch.tensor([-0.4, 0.2, 0.3, 20.0])
+    assert fake(x).tolist() == [-0.5, 0, 0.5, 20]
+    assert torch.equal(fake(torch.zeros(3)), torch.zeros(3))
+    exact = torch.tensor([0.0, 255.0, 100.0])
+    assert torch.equal(fake(exact), exact), "a range that is wide enough is as it was"
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_half_precision_stays_what_it_is(learned: bool) -> None:
+    x = _values(2, 30).bfloat16().requires_grad_()
+    found = _fixed(-1.0, 1.5, learned=learned)(x)
+    assert found.dtype == torch.bfloat16
+    found.float().sum().backward()
+    assert x.grad is not None
+    assert x.grad.dtype == torch.bfloat16

@@ -1,0 +1,160 @@
+"""What any module is trained on: the teacher's answers, split once and for all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tts_compress import find_recipe
+from tts_compress.errors import ModelError, RecipeError
+from tts_compress.models.distillation import Objective
+from tts_compress.models.distillation_losses import kl_divergence, waveform_loss
+from tts_compress.qat.fake_quantize import disable_fake_quant
+from tts_compress.qat.module_task import ModuleTask
+from tts_compress.qat.prepare import prepare_qat
+from tts_compress.qat.task import Task
+
+
+class Speech(nn.Module):
+    """An encoder and a decoder that answer in a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Conv1d(8, 16, 3, padding=1)
+        self.decoder = nn.ConvTranspose1d(16, 1, 8, stride=4, padding=2)
+
+    def forward(self, mel: Tensor, *, loud: float = 1.0, turns: int = 1) -> dict[str, Any]:
+        """Return samples `[batch, 1, 4 * frames]` and their number."""
+        for _ in range(turns):
+            hidden = torch.relu(self.encoder(mel))
+        return {"audio": torch.tanh(self.decoder(hidden)) * loud, "length": mel.shape[-1] * 4}
+
+
+def _mels(count: int = 8) -> list[Tensor]:
+    source = torch.Generator().manual_seed(0)
+    return [torch.randn(1, 8, 12 + i, generator=source) for i in range(count)]
+
+
+def _objective(module: str = "", loss: Any = "mse", **changes: Any) -> Objective:
+    return Objective(component="", module=module, loss=loss, **changes)
+
+
+def _task(batches: Any = None, teacher: nn.Module | None = None, **options: Any) -> ModuleTask:
+    torch.manual_seed(0)
+    teacher = teacher or Speech()
+    student = prepare_qat(teacher, find_recipe("module", "int8-dynamic"))
+    return ModuleTask(teacher, student, _mels() if batches is None else batches, **options)
+
+
+def test_it_is_a_task() -> None:
+    assert isinstance(_task(), Task)
+
+
+def test_targets_are_the_teachers_answers() -> None:
+    task = _task()
+    torch.manual_seed(0)
+    teacher = Speech()
+    for example in (*task.train_examples(), *task.held_out_examples()):
+        (mel,), (audio,) = example.inputs, example.targets
+        assert torch.equal(audio, teacher(mel)["audio"])
+        assert not audio.requires_grad
+
+
+def test_batches_are_split_by_the_seed() -> None:
+    def lengths(examples: Any) -> list[int]:
+        return [example.inputs[0].shape[-1] for example in examples]
+
+    task = _task(held_out=0.25)
+    train, held_out = lengths(task.train_examples()), lengths(task.held_out_examples())
+    assert len(held_out) == 2
+    assert sorted(train + held_out) == list(range(12, 20))
+    assert lengths(_task(held_out=0.25).held_out_examples()) == held_out
+    splits = {tuple(lengths(_task(seed=s).held_out_examples())) for s in range(9)}
+    assert len(splits) > 1
+    assert len(_task(_mels(2), held_out=0.9).train_examples()) == 1
+    assert len(_task(_mels(2), held_out=0.0).held_out_examples()) == 1
+
+
+def test_the_student_answers_with_tensors_and_its_loss_vanishes_unrounded() -> None:
+    task = _task(objectives=[_objective(), _objective("encoder"), _objective(loss="waveform")])
+    example = task.held_out_examples()[0]
+    outputs = task.student(*example.inputs)
+    assert [tuple(o.shape) for o in outputs] == [tuple(t.shape) for t in example.targets]
+    terms = task.loss(outputs, example)
+    assert set(terms) == {"output/mse", "encoder/mse", "output/waveform"}
+    assert all(term > 0 for term in terms.values())
+    disable_fake_quant(task.student)
+    assert sum(task.loss(task.student(*example.inputs), example).values()) < 1e-8
+
+
+def test_squared_differences_are_in_units_of_the_teachers_variance() -> None:
+    """A decoder that answers ten times as loud has the same loss."""
+    losses = []
+    for loud in (1.0, 10.0):
+        task = _task([{"mel": mel, "loud": loud} for mel in _mels()])
+        example = task.train_examples()[0]
+        outputs = (example.targets[0] + 0.1 * loud,)
+        losses.append(float(task.loss(outputs, example)["output/mse"]))
+    audio = torch.cat([e.targets[0].flatten() for e in _task().train_examples()])
+    assert losses[0] == pytest.approx(0.01 / float(audio.var(correction=0)), rel=1e-4)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+@pytest.mark.parametrize(("loss", "function"), [("waveform", waveform_loss), ("kl", kl_divergence)])
+def test_other_losses_are_as_they_are(loss: str, function: Any) -> None:
+    task = _task(objectives=[_objective(loss=loss)])
+    example = task.train_examples()[0]
+    outputs = task.student(*example.inputs)
+    found = task.loss(outputs, example)[f"output/{loss}"]
+    torch.testing.assert_close(found, function(outputs[0], example.targets[0]))
+
+
+def test_gradients_reach_every_weight() -> None:
+    task = _task(objectives=[_objective("encoder")])
+    example = task.train_examples()[0]
+    terms = task.loss(task.student(*example.inputs), example)
+    torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+    reached = {n for n, p in task.student.named_parameters() if p.grad is not None}
+    assert reached == {"module.module.encoder.weight", "module.module.encoder.bias"}
+
+
+def test_batches_are_tensors_tuples_or_dictionaries() -> None:
+    expected = _task().train_examples()
+    for batches in ([(mel,) for mel in _mels()], [{"mel": mel} for mel in _mels()]):
+        for found, meant in zip(_task(batches).train_examples(), expected, strict=True):
+            assert torch.equal(found.targets[0], meant.targets[0])
+
+
+def test_batches_that_cannot_be_learnt_from_are_refused() -> None:
+    with pytest.raises(RecipeError, match="1 batches to learn from"):
+        _task(_mels(1))
+    with pytest.raises(RecipeError, match="holds no tensor"):
+        _task([{"loud": 1.0}, {"loud": 1.0}])
+    mels = _mels(2)
+    with pytest.raises(RecipeError, match="batch 1 and batch 0 differ"):
+        _task([{"mel": mels[0], "loud": 1.0}, {"mel": mels[1], "loud": 2.0}])
+
+
+def test_objectives_that_cannot_be_heard_are_refused() -> None:
+    with pytest.raises(ModelError, match="no part 'flow'"):
+        _task(objectives=[_objective("flow")])
+    with pytest.raises(ModelError, match=r"'encoder\.infer' cannot be heard"):
+        _task(objectives=[_objective("encoder", method="infer")])
+    with pytest.raises(ModelError, match="returned 1 floating-point tensors"):
+        _task(objectives=[_objective(outputs=(1,))])
+    twice = [{"mel": mel, "turns": 2} for mel in _mels(2)]
+    with pytest.raises(ModelError, match="'encoder' was called 2 times"):
+        _task(twice, objectives=[_objective("encoder")])
+
+
+def test_a_teacher_that_draws_noise_of_its_own_is_refused() -> None:
+    class Noisy(Speech):
+        def forward(self, mel: Tensor, **options: Any) -> dict[str, Any]:
+            """Return audio that is never the same."""
+            return super().forward(mel + torch.randn_like(mel), **options)
+
+    with pytest.raises(ModelError, match="answers otherwise to the same inputs"):
+        _task(teacher=Noisy())

@@ -1,0 +1,261 @@
+"""What `prepare_qat` makes of a module, what it leaves alone, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parametrizations, weight_norm
+
+from tts_compress import compress, find_recipe
+from tts_compress.errors import ModelError, QuantizationError, RecipeError
+from tts_compress.qat.fake_quantize import (
+    DynamicFakeQuantize,
+    WeightFakeQuantize,
+    disable_fake_quant,
+    disable_observer,
+    enable_fake_quant,
+)
+from tts_compress.qat.layer import FakeQuantizedLayer
+from tts_compress.qat.observers import HistogramObserver, MovingAverageObserver
+from tts_compress.qat.prepare import QATOptions, prepare_qat
+from tts_compress.qat.stubs import Bordered
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+
+
+class Speech(nn.Module):
+    """A small synthesizer with every kind of layer, and weight norm in both forms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(40, 64)
+        self.attention = nn.MultiheadAttention(64, 4, dropout=0.5, batch_first=True)
+        self.norm = nn.LayerNorm(64)
+        self.conv = weight_norm(nn.Conv1d(64, 64, 5, padding=2, padding_mode="reflect"))
+        self.up = parametrizations.weight_norm(nn.ConvTranspose1d(64, 32, 8, 4, padding=2))
+        self.post = nn.Sequential(nn.Conv1d(32, 8, 7, padding=3), nn.ReLU(), nn.Conv1d(8, 1, 1))
+        self.hop = 4
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return audio, `[batch, 1, 4 * symbols]`."""
+        x = self.embed(ids)
+        x = self.norm(x + self.attention(x, x, x, need_weights=False)[0]).transpose(1, 2)
+        return torch.tanh(self.post(torch.relu(self.up(self.conv(x)))))
+
+
+IDS = torch.randint(0, 40, (2, 30), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def module() -> Speech:
+    """Return a seeded network."""
+    torch.manual_seed(0)
+    return Speech().eval()
+
+
+def _recipe(scheme: str = "int8-static") -> Any:
+    return find_recipe("module", scheme)
+
+
+def _layers(root: nn.Module) -> list[FakeQuantizedLayer]:
+    return [m for m in root.modules() if isinstance(m, FakeQuantizedLayer)]
+
+
+def test_every_layer_is_swapped_as_the_recipe_says(module: Speech) -> None:
+    student = prepare_qat(module, _recipe())
+    kinds = Counter(layer.geometry.operator for layer in _layers(student))
+    assert kinds == {"Linear": 4, "Conv1d": 3, "ConvTranspose1d": 1}
+    assert [d.weights for d in student.decisions if d.operator == "Embedding"] == ["float32"]
+    four = prepare_qat(module, _recipe("int4-weight-only"))
+    assert Counter(layer.weight_fake_quant.form.group for layer in _layers(four)) == {
+        64: 6,
+        None: 3,
+    }
+    assert all(layer.activation_fake_quant is None for layer in _layers(four))
+    dynamic = prepare_qat(module, _recipe("int8-dynamic"))
+    quantizers = {type(layer.activation_fake_quant) for layer in _layers(dynamic)}
+    assert quantizers == {DynamicFakeQuantize}
+
+
+def test_without_rounding_it_is_the_original(module: Speech) -> None:
+    expected = module(IDS)  # leaves computed weights, which torch cannot copy
+    student = prepare_qat(module, _recipe())
+    disable_fake_quant(student)
+    torch.testing.assert_close(student(IDS), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scheme", ["int8-static", "int8-dynamic", "int8-weight-only"])
+def test_with_rounding_it_is_what_compressing_gives(module: Speech, scheme: str) -> None:
+    """Before any training: the same codes, the same ranges."""
+    student = prepare_qat(module, _recipe(scheme))
+    with torch.no_grad():
+        disable_fake_quant(student)
+        student(IDS)
+        disable_observer(student)
+        enable_fake_quant(student)
+        small = compress(module, scheme, calibration=[IDS] if scheme == "int8-static" else None)
+        torch.testing.assert_close(student(IDS), small(IDS), rtol=1e-3, atol=1e-4)
+
+
+def test_every_parameter_is_its_own_and_learns(module: Speech) -> None:
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    module.requires_grad_(requires_grad=False)
+    student = prepare_qat(module, _recipe())
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    student(IDS).square().sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in student.parameters())
+    optimizer.step()
+    assert all(torch.equal(before[k], v) for k, v in module.state_dict().items())
+    assert isinstance(module.conv, nn.Conv1d)
+    assert all(p.grad is None for p in module.parameters())
+
+
+def test_what_is_tied_stays_tied() -> None:
+    net = nn.Sequential(nn.Embedding(64, 64), nn.Linear(64, 64, bias=False))
+    net[1].weight = net[0].weight
+    student = prepare_qat(net, _recipe("int8-weight-only"))
+    first, second = _layers(student)
+    assert first.weight is second.weight
+    assert first.weight is not net[0].weight
+
+
+def test_options_choose_what_is_learned(module: Speech) -> None:
+    plain = prepare_qat(module, _recipe())
+    assert not [name for name, _ in plain.named_parameters() if "log_stretch" in name]
+    assert any(isinstance(part, HistogramObserver) for part in plain.modules())
+    options = QATOptions(
+        observer="moving-average", momentum=0.1, learn_ranges=True, learn_weight_scales=True
+    )
+    student = prepare_qat(module, _recipe(), options=options)
+    assert sum("log_stretch" in name for name, _ in student.named_parameters()) == 2 * 8
+    watched = [part for part in student.modules() if isinstance(part, MovingAverageObserver)]
+    assert {part.momentum for part in watched} == {0.1}
+    student(IDS).square().sum().backward()
+    assert all(p.grad is not None for p in student.parameters())
+
+
+def test_borders_hand_over_real_numbers_in_single_precision(module: Speech) -> None:
+    student = prepare_qat(module, _recipe("int8-dynamic"), components=["post", "post.2"])
+    assert isinstance(student.module.post, Bordered)
+    assert isinstance(student.get_submodule("post.module.2"), Bordered)
+    assert student.hop == 4
+    assert student.post.module[1] is student.get_submodule("post.module.1")
+    with pytest.raises(AttributeError, match="pitch"):
+        _ = student.pitch
+    with torch.autocast("cpu", torch.bfloat16):
+        assert student(IDS).dtype == torch.float32
+    with pytest.raises(ModelError, match=r"no component 'decoder'; there are: embed, attention"):
+        prepare_qat(module, _recipe(), components=["decoder"])
+    with pytest.raises(ModelError, match="'parts' is a ModuleList, which is never called"):
+        prepare_qat(
+            nn.ModuleDict({"parts": nn.ModuleList([module])}), _recipe(), components=["parts"]
+        )
+
+
+def test_it_stays_in_evaluation(module: Speech) -> None:
+    """A training loop calls `train`; dropout would be noise that the teacher never had."""
+    student = prepare_qat(module.train(), _recipe())
+    assert module.training
+    assert not any(part.training for part in student.train().modules())
+    assert torch.equal(student(IDS), student(IDS))
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_copies_and_states_go_on_alike(module: Speech, learned: bool) -> None:
+    options = QATOptions(learn_ranges=learned, learn_weight_scales=learned)
+    student = prepare_qat(module, _recipe(), options=options)
+    student(IDS).square().sum().backward()
+    torch.optim.SGD(student.parameters(), lr=0.1).step()
+    other = prepare_qat(module, _recipe(), options=options)
+    other.load_state_dict(student.state_dict())
+    for same in (other, copy.deepcopy(student)):
+        assert torch.equal(same(IDS), student(IDS))
+        assert torch.equal(same(IDS.flip(0)), student(IDS.flip(0))), "observing goes on alike"
+
+
+def test_mixed_precision_trains(module: Speech) -> None:
+    student = prepare_qat(module, _recipe())
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = student(IDS).square().mean()
+    loss.backward()
+    for parameter in student.parameters():
+        assert parameter.dtype == torch.float32
+        assert parameter.grad is not None
+        assert torch.isfinite(parameter.grad).all()
+
+
+def test_several_processes_train_it(module: Speech, tmp_path: Path) -> None:
+    """Every parameter takes part in every step, and buffers are sent around."""
+    options = QATOptions(learn_ranges=True, learn_weight_scales=True)
+    alone = prepare_qat(module, _recipe(), options=options)
+    student = copy.deepcopy(alone)
+    distributed.init_process_group("gloo", f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        together = DistributedDataParallel(student, gradient_as_bucket_view=True)
+        for _ in range(2):
+            for model in (together, alone):
+                model(IDS).square().mean().backward()
+    finally:
+        distributed.destroy_process_group()
+    for ours, theirs in zip(alone.parameters(), student.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    assert torch.equal(alone(IDS), student(IDS))
+
+
+def test_damage_is_told_by_layer(module: Speech) -> None:
+    student = prepare_qat(module, _recipe())
+    with torch.no_grad():
+        student.get_parameter("conv.weight")[0, 0, 0] = torch.nan
+    with pytest.raises(QuantizationError, match=r"'conv': a weight is not finite"):
+        student(IDS)
+
+
+def test_a_rule_that_fits_nothing_is_refused_with_reasons(module: Speech) -> None:
+    shipped = _recipe()
+    rule = shipped.component[0].model_copy(update={"match": "decoder.*"})
+    recipe = shipped.model_copy(update={"component": (rule,)})
+    with pytest.raises(QuantizationError, match=r"would change nothing.*\n- 'embed'"):
+        prepare_qat(module, recipe)
+
+
+@pytest.mark.parametrize(("scheme", "told"), [("fp16", "not to float16"), ("fp8", "not to float8")])
+def test_what_is_not_trained_for_is_refused(module: Speech, scheme: str, told: str) -> None:
+    with pytest.raises(QuantizationError, match=told):
+        prepare_qat(module, _recipe(scheme))
+
+
+def test_weights_that_are_only_stored_small_are_not_enough(module: Speech) -> None:
+    shipped = _recipe()
+    rule = shipped.component[0].model_copy(update={"weights": "float16", "activations": "none"})
+    recipe = shipped.model_copy(update={"component": (rule,)})
+    with pytest.raises(QuantizationError, match="nothing to train"):
+        prepare_qat(module, recipe)
+
+
+def test_modules_that_cannot_be_trained_are_refused(module: Speech) -> None:
+    with pytest.raises(QuantizationError, match="already compressed"):
+        prepare_qat(compress(module, "int8"), _recipe())
+    with pytest.raises(QuantizationError, match="already prepared"):
+        prepare_qat(prepare_qat(module, _recipe()), _recipe())
+    with pytest.raises(QuantizationError, match=r"'0' is torch.float16.*module.float\(\)"):
+        prepare_qat(nn.Sequential(nn.Linear(64, 64)).half(), _recipe())
+    with pytest.raises(QuantizationError, match="meta device"):
+        prepare_qat(nn.Sequential(nn.Linear(64, 64, device="meta")), _recipe())
+    with pytest.raises(RecipeError, match="real_sums"):
+        prepare_qat(module, _recipe().model_copy(update={"real_sums": True}))
+
+
+def test_a_layer_alone_is_a_module() -> None:
+    student = prepare_qat(nn.Linear(64, 8), _recipe())
+    assert student(torch.randn(2, 64)).shape == (2, 8)
+    assert isinstance(student.module, FakeQuantizedLayer)
+    assert isinstance(student.module.weight_fake_quant, WeightFakeQuantize)

@@ -1,0 +1,132 @@
+"""Recipes: what goes with what, which rule decides."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tts_compress.errors import RecipeError, SchemeError
+from tts_compress.recipes.recipe import (
+    Calibration,
+    Recipe,
+    Rule,
+    find_recipe,
+    read_calibration_set,
+    schemes_of,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_RECIPE = """
+version = 1
+family = "{family}"
+scheme = "{scheme}"
+summary = "mine"
+{calibration}
+[[component]]
+match = "*"
+weights = "{weights}"
+activations = "{activations}"
+"""
+
+_rules = st.builds(
+    Rule,
+    match=st.text(max_size=8),
+    exclude=st.lists(st.text(max_size=8), max_size=2).map(tuple),
+    operators=st.lists(st.sampled_from(["Conv", "MatMul"]), max_size=2).map(tuple),
+    weights=st.just("int8"),
+    activations=st.sampled_from(["none", "dynamic"]),
+)
+
+
+def _write(folder: Path, **changes: str) -> str:
+    values = {"family": "piper", "scheme": "int8", "calibration": "", "weights": "int8"}
+    path = folder / "mine.toml"
+    path.write_text(_RECIPE.format(**{**values, "activations": "none", **changes}), "utf-8")
+    return str(path)
+
+
+def test_own_recipe_takes_the_place_of_the_shipped_one(tmp_path: Path) -> None:
+    assert find_recipe("piper", "int8", _write(tmp_path)).summary == "mine"
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"family": "f5-tts"}, "family 'f5-tts', not 'piper'"),
+        ({"scheme": "fp16"}, "scheme 'fp16', not 'int8'"),
+        ({"weights": "int9"}, "weights"),
+        ({"activations": "fp8"}, "activations"),
+        ({"activations": "static"}, r"needs a \[calibration\] table"),
+        ({"calibration": "[calibration]"}, "no rule has static activations"),
+        ({"calibration": 'format = "qoperator"'}, "'qoperator' is a form of static activations"),
+        ({"weights": "float16", "activations": "static"}, "accepted: none, float16"),
+        ({"weights": "float32", "activations": "dynamic"}, "accepted: none"),
+        ({"calibration": "[calibration]\nutterances = 0"}, "utterances"),
+        ({"calibration": "[calibration]\npercentile = 100.1"}, "percentile"),
+        ({"calibration": "[calibration]\npercentile = nan"}, "percentile"),
+        ({"calibration": '[calibration]\nobserver = "guess"'}, "observer"),
+        ({"calibration": "[calibration]\nsets = 1"}, "sets"),
+    ],
+)
+def test_wrong_recipe_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        find_recipe("piper", "int8", _write(tmp_path, **changes))
+
+
+def test_recipe_changed_in_a_program_is_checked() -> None:
+    shipped = find_recipe("piper", "int8")
+    changed = shipped.model_copy(update={"format": "qdq"})
+    assert find_recipe("piper", "int8", changed) == changed != shipped
+    for wrong in ({"format": "onnx"}, {"format": 5}, {"format": object()}, {"calibration": None}):
+        with pytest.raises(RecipeError, match="not a valid recipe: "):
+            find_recipe("piper", "int8", shipped.model_copy(update=wrong))
+    with pytest.raises(RecipeError, match="'piper-int8' is for scheme 'int8', not 'fp16'"):
+        find_recipe("piper", "fp16", shipped)
+
+
+def test_unknown_scheme_and_family_are_scheme_errors() -> None:
+    with pytest.raises(SchemeError, match="unknown scheme 'int5'"):
+        find_recipe("piper", "int5")
+    with pytest.raises(SchemeError, match="no scheme 'int8' for family 'flute'; available: none"):
+        find_recipe("flute", "int8")
+    assert schemes_of("flute") == []
+
+
+def test_calibration_set_that_is_no_set_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="CalibrationSet"):
+        read_calibration_set(_write(tmp_path))
+
+
+@given(rules=st.lists(_rules, min_size=1, max_size=3), summary=st.text(max_size=10))
+def test_recipe_survives_the_manifest(rules: list[Rule], summary: str) -> None:
+    recipe = Recipe(
+        version=1, family="piper", scheme="int8", summary=summary, component=tuple(rules)
+    )
+    stored: dict[str, Any] = json.loads(json.dumps(recipe.model_dump(mode="json")))
+    assert Recipe.model_validate_json(json.dumps(stored)) == recipe
+
+
+def test_rule_covers_by_pattern_and_operator() -> None:
+    rule = Rule(match="dec.*", operators=("Conv",), exclude=("dec.conv_*",), weights="int8")
+    assert rule.covers("dec.ups.0", "Conv")
+    assert not rule.covers("dec.ups.0", "MatMul")
+    assert not rule.covers("decoder.ups.0", "Conv")
+    assert rule.excludes("dec.conv_post")
+    assert not rule.excludes("dec.ups.0")
+
+
+def test_rule_without_operators_covers_all() -> None:
+    assert Rule(match="*").covers("anything", "Whatever")
+
+
+def test_tables_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Calibration().utterances = 3

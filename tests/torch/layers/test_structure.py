@@ -1,0 +1,181 @@
+"""Copies that share weights, and modules rewritten without changing what they compute."""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, weight_norm
+
+from tts_compress.torch.layers.attention import OpenAttention, open_attention
+from tts_compress.torch.layers.snake import Snake, replace_snakes
+from tts_compress.torch.layers.structure import fold_weight_norm, prepare, replace_module, share
+
+
+class Local(nn.Module):
+    """Has what cannot be copied: a lock of its thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.local = threading.local()
+        self.linear = nn.Linear(3, 3)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+@pytest.mark.parametrize("norm", [weight_norm, parametrizations.weight_norm], ids=["old", "new"])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: nn.Conv1d(4, 6, 3),
+        lambda: nn.ConvTranspose1d(4, 6, 3),
+        lambda: nn.Linear(7, 6),
+    ],
+    ids=["conv", "transposed", "linear"],
+)
+def test_folding_a_copy_changes_neither_output_nor_original(norm, layer) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    torch.manual_seed(0)
+    original = nn.Sequential(norm(layer()), nn.ReLU())
+    x = torch.randn(2, 4, 7)
+    expected = original(x)  # leaves a computed weight that is part of a graph of gradients
+    names = set(original.state_dict())
+    folded = share(original)
+    assert fold_weight_norm(folded) == 1
+    torch.testing.assert_close(folded(x), expected)
+    assert type(folded[0]) in {nn.Conv1d, nn.ConvTranspose1d, nn.Linear}
+    assert set(folded.state_dict()) == {"0.weight", "0.bias"}
+    # Torch's own way of removing it takes a property from a class that both share.
+    torch.testing.assert_close(original(x), expected)
+    assert set(original.state_dict()) == names
+    again = share(original)
+    assert fold_weight_norm(again) == 1
+
+
+def test_another_parametrization_stays() -> None:
+    layer = parametrizations.orthogonal(nn.Linear(4, 4))
+    assert fold_weight_norm(nn.Sequential(layer)) == 0
+
+
+def test_a_copy_shares_weights_and_nothing_else() -> None:
+    original = Local()
+    with pytest.raises(TypeError):
+        copy.deepcopy(original)
+    copied = share(original)
+    assert copied.linear.weight is original.linear.weight
+    replace_module(copied, "linear", nn.Identity())
+    assert isinstance(original.linear, nn.Linear)
+
+
+def test_a_module_under_two_names_stays_one() -> None:
+    """T5 has its table as `shared` and as `encoder.embed_tokens`, and looks up in the second."""
+    inner = nn.Linear(2, 2)
+    copied = share(nn.ModuleDict({"a": inner, "b": nn.Sequential(inner)}))
+    assert copied["a"] is copied.get_submodule("b.0")
+    other = nn.Identity()
+    replace_module(copied, "a", other)
+    assert copied["a"] is other
+    assert copied.get_submodule("b.0") is other
+
+
+ATTENTION = {
+    "plain": {},
+    "batch first": {"batch_first": True},
+    "no bias": {"bias": False},
+    "other widths": {"kdim": 12, "vdim": 20},
+}
+
+
+@pytest.mark.parametrize("options", ATTENTION.values(), ids=ATTENTION)
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("masks", ["none", "padding", "causal", "both", "per head"])
+def test_open_attention_equals_torchs(
+    options: dict[str, bool], need_weights: bool, masks: str
+) -> None:
+    torch.manual_seed(0)
+    closed = nn.MultiheadAttention(16, 4, **options).eval()
+    root = nn.ModuleDict({"attention": closed})
+    assert open_attention(share(root)) == 1
+    found = OpenAttention(closed)
+    query, key = torch.randn(5, 3, 16), torch.randn(7, 3, closed.kdim or 16)
+    value = torch.randn(7, 3, closed.vdim or 16)
+    if closed.batch_first:
+        query, key, value = (t.transpose(0, 1) for t in (query, key, value))
+    padding = torch.zeros(3, 7, dtype=torch.bool)
+    padding[1, 5:] = True
+    causal = torch.ones(5, 7, dtype=torch.bool).triu(3)
+    per_head = torch.randn(12, 5, 7)
+    given = {
+        "key_padding_mask": padding if masks in {"padding", "both"} else None,
+        "attn_mask": {"causal": causal, "both": causal, "per head": per_head}.get(masks),
+        "need_weights": need_weights,
+    }
+    expected = closed(query, key, value, **given)
+    got = found(query, key, value, **given)
+    torch.testing.assert_close(got[0], expected[0])
+    if need_weights:
+        torch.testing.assert_close(got[1], expected[1])
+        weights = closed(query, key, value, average_attn_weights=False, **given)[1]
+        ours = found(query, key, value, average_attn_weights=False, **given)[1]
+        torch.testing.assert_close(ours, weights)
+    else:
+        assert got[1] is None
+
+
+def test_open_attention_without_a_batch() -> None:
+    torch.manual_seed(0)
+    closed = nn.MultiheadAttention(16, 4).eval()
+    x, mask = torch.randn(5, 16), torch.ones(5, 5, dtype=torch.bool).triu(1)
+    expected = closed(x, x, x, attn_mask=mask)
+    got = OpenAttention(closed)(x, x, x, attn_mask=mask)
+    torch.testing.assert_close(got[0], expected[0])
+    torch.testing.assert_close(got[1], expected[1])
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_an_encoder_layer_calls_what_replaced_its_attention(batch_first: bool) -> None:
+    """Its fast path would read the weights and call nothing."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=batch_first)
+    encoder = nn.TransformerEncoder(layer, 2).eval()
+    x = torch.randn(3, 5, 16)
+    with torch.inference_mode():
+        expected = encoder(x)
+        opened = prepare(share(encoder))
+        torch.testing.assert_close(opened(x), expected)
+        calls: list[int] = []
+        for module in opened.modules():
+            if isinstance(module, OpenAttention):
+                module.q_proj.register_forward_hook(lambda *_: calls.append(1))
+        opened(x)
+    assert len(calls) == 2
+
+
+def test_attention_with_learned_keys_stays_closed() -> None:
+    root = nn.ModuleList([nn.MultiheadAttention(8, 2, add_bias_kv=True)])
+    assert open_attention(root) == 0
+    with pytest.raises(ValueError, match="add_bias_kv"):
+        OpenAttention(nn.MultiheadAttention(8, 2, add_zero_attn=True))
+
+
+@pytest.mark.parametrize("shape", [(1, 6, 40), (2, 6, 70_000), (3, 5, 7)])
+@pytest.mark.parametrize("last", [True, False], ids=["channels last", "time last"])
+def test_snake_in_blocks_equals_the_formula(shape: tuple[int, ...], last: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    x = x.transpose(1, 2).contiguous().transpose(1, 2) if last else x
+    snake = Snake(nn.Parameter(torch.rand(1, shape[1], 1) + 0.1))
+    expected = x.double() + torch.sin(snake.alpha.double() * x.double()) ** 2 / snake.alpha.double()
+    with torch.inference_mode():
+        found = snake(x)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(snake(x), found, rtol=1e-5, atol=1e-5)  # with gradients
+
+
+def test_snakes_of_known_packages_are_replaced_and_only_those() -> None:
+    class Snake1d(nn.Module):
+        pass
+
+    root = nn.ModuleList([Snake1d()])
+    assert replace_snakes(root) == 0

@@ -1,0 +1,359 @@
+"""Modules on a GPU: what is handed to torchao, what it computes, and what is refused.
+
+No GPU is needed: modules on the CPU pretend to lie on one, and torchao's layers run there, too.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+
+from tts_compress import compress, find_recipe
+from tts_compress.errors import (
+    ArtifactError,
+    MissingExtraError,
+    QuantizationError,
+    TTSCompressWarning,
+)
+from tts_compress.progress import Silent
+from tts_compress.recipes.recipe import Calibration, Recipe, Rule
+from tts_compress.torch import gpu
+from tts_compress.torch.gpu import convert_on_gpu, runs_on_gpu
+from tts_compress.torch.layers.base import Geometry
+from tts_compress.torch.layers.checkpoint import restore_root, write_root
+from tts_compress.torch.layers.codes import round_channels
+from tts_compress.torch.layers.integer import Int8Linear
+from tts_compress.torch.torchao_layer import TorchaoLinear, float8_linear, int8_linear
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_KEPT = "ignore:.*keep FP32 on a GPU:tts_compress.errors.TTSCompressWarning"
+X = torch.randn(3, 40, 64, generator=torch.Generator().manual_seed(0))
+
+
+class Net(nn.Module):
+    """Linear layers, one whose outputs are no multiple of 8, and a convolution between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, 96)
+        self.conv = nn.Conv1d(96, 96, 3, padding=1)
+        self.norm = nn.LayerNorm(96)
+        self.attention = nn.MultiheadAttention(96, 4, batch_first=True)
+        self.last = nn.Linear(96, 10, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return `[batch, time, 10]`."""
+        x = torch.relu(self.conv(self.first(x).transpose(1, 2))).transpose(1, 2)
+        x = self.norm(x + self.attention(x, x, x, need_weights=False)[0])
+        found: torch.Tensor = self.last(x)
+        return found
+
+
+@pytest.fixture
+def net() -> Net:
+    """Return a seeded network."""
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+@pytest.fixture
+def torchao() -> Any:
+    """Return torchao's module of techniques."""
+    return pytest.importorskip("torchao.quantization", reason="the extra 'gpu' is not installed")
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every module seem to lie on a GPU of the Hopper generation."""
+    _lie_on(monkeypatch, "cuda:0", capability=(9, 0))
+
+
+@pytest.fixture
+def float8(torchao: Any, on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let torchao multiply 8-bit floats on the CPU, where it would refuse."""
+    del torchao, on_gpu
+    api = sys.modules["torchao.quantization.quant_api"]
+    monkeypatch.setattr(api, "_check_hardware_support", lambda _: None)
+
+
+def _lie_on(
+    monkeypatch: pytest.MonkeyPatch, *devices: str, capability: tuple[int, int] = (9, 0)
+) -> None:
+    monkeypatch.setattr(gpu, "_devices", lambda _: {torch.device(name) for name in devices})
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+
+
+def _snr(reference: torch.Tensor, candidate: torch.Tensor) -> float:
+    error = (reference - candidate).double().square().mean().clamp_min(1e-30)
+    return float(10 * torch.log10(reference.double().square().mean() / error))
+
+
+def _torchao_names(module: nn.Module) -> set[str]:
+    return {name for name, part in module.named_modules() if isinstance(part, TorchaoLinear)}
+
+
+def _rules(*rules: Rule, calibration: Calibration | None = None) -> Recipe:
+    recipe = find_recipe("module", "int8")
+    return recipe.model_copy(update={"component": rules, "calibration": calibration})
+
+
+_INNER = {"first", "attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.out_proj"}
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int8-dynamic"])
+def test_linear_layers_are_handed_over_and_the_rest_is_told(
+    net: Net, torchao: Any, on_gpu: None, scheme: str
+) -> None:
+    del torchao, on_gpu
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    told = "2 layers keep FP32 on a GPU, such as 'conv': there is no Conv1d in integers on a GPU"
+    with torch.inference_mode():
+        expected = net(X)
+        with pytest.warns(TTSCompressWarning, match=told):
+            small: Any = compress(net, scheme)
+        found = small(X)
+        assert torch.equal(net(X), expected), "the original changed"
+    assert _torchao_names(small) == _INNER
+    assert all(small.get_submodule(n).activations == "dynamic" for n in _INNER)
+    assert small.conv.weight is net.conv.weight
+    assert small.last.weight is net.last.weight
+    assert isinstance(net.first, nn.Linear)
+    assert 30 < _snr(expected, found) < 60
+    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+
+
+@pytest.mark.filterwarnings(_KEPT)
+def test_codes_are_those_of_a_cpu_and_a_cpu_reads_them(
+    net: Net, torchao: Any, on_gpu: None, tmp_path: Path
+) -> None:
+    del torchao, on_gpu
+    done = convert_on_gpu(net, find_recipe("module", "int8"), None, progress=Silent())
+    codes, scales = round_channels(net.first.weight.detach(), 0, multiplied=True)
+    state = done.root.get_submodule("first").state()  # type: ignore[operator]
+    assert torch.equal(state["weight"], codes)
+    assert torch.equal(state["weight_scale"], scales)
+    assert torch.equal(state["bias"], net.first.bias)
+    write_root(done.root, tmp_path / "w", done.layers)
+    restored: Any = restore_root(Net().eval(), done.layers, tmp_path / "w")
+    assert isinstance(restored.first, Int8Linear)
+    with torch.inference_mode():
+        assert _snr(done.root(X), restored(X)) > 30
+
+
+@pytest.mark.filterwarnings(_KEPT)
+def test_what_is_only_stored_small_is_as_on_a_cpu(net: Net, torchao: Any, on_gpu: None) -> None:
+    del torchao, on_gpu
+    whole = Rule(match="conv", weights="bfloat16", activations="bfloat16")
+    eight = Rule(match="*", operators=("Linear",), weights="int8", activations="dynamic")
+    done = convert_on_gpu(net, _rules(whole, eight), None, progress=Silent())
+    assert done.counts == {
+        "Conv1d bfloat16/bfloat16": 1,
+        "Linear float32/none": 1,
+        "Linear int8/dynamic": 5,
+    }
+    assert {r.module: r.weights for r in done.layers} == {
+        "first": "int8",
+        "conv": "bfloat16",
+        **dict.fromkeys(_INNER - {"first"}, "int8"),
+        "last": "float32",
+    }
+    # A rule that objects leaves a layer to the next one, which only stores it in FP16.
+    narrow = eight.model_copy(update={"channels": 64})
+    done = convert_on_gpu(
+        net, _rules(narrow, Rule(match="*", weights="float16")), None, progress=Silent()
+    )
+    last: Any = done.root.get_submodule("last")
+    assert torch.equal(last.weight, net.last.weight.half().float())
+    assert {r.module: r.weights for r in done.layers}["conv"] == "float16"
+    assert _torchao_names(done.root) == _INNER
+
+
+@pytest.mark.parametrize("scheme", ["fp16", "bf16", "int8-weight-only", "int4-weight-only"])
+def test_other_schemes_are_the_same_everywhere(net: Net, on_gpu: None, scheme: str) -> None:
+    del on_gpu
+    assert not runs_on_gpu(net, find_recipe("module", scheme))
+
+
+def test_codes_that_calibration_chose_are_used(torchao: Any, on_gpu: None) -> None:
+    del torchao, on_gpu
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 32)
+    rule = Rule(match="*", weights="int8", activations="dynamic", algorithm="gptq")
+    recipe = _rules(rule, calibration=Calibration())
+    mixed = X @ torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    small: Any = compress(layer, "int8", recipe=recipe, calibration=[mixed])
+    rounded = round_channels(layer.weight.detach(), 0, multiplied=True)[0]
+    assert 0 < (small.state()["weight"] != rounded).float().mean() < 0.5
+
+
+@pytest.mark.usefixtures("torchao")
+@pytest.mark.parametrize("shape", [(64,), (1, 64), (0, 64), (2, 1, 64), (5, 9, 64)])
+def test_products_have_rows_enough_for_a_gpu(shape: tuple[int, ...]) -> None:
+    layer = nn.Linear(64, 24)
+    codes, scales = round_channels(layer.weight.detach(), 0, multiplied=True)
+    state = {"weight": codes, "weight_scale": scales, "bias": layer.bias.detach()}
+    small = int8_linear(Geometry.of(layer), state)
+    rows: list[int] = []
+    small.inner.register_forward_pre_hook(lambda _, inputs: rows.append(inputs[0].shape[0]))
+    x = torch.randn(shape)
+    with torch.inference_mode():
+        found, expected = small(x), layer(x)
+    assert found.shape == expected.shape
+    assert rows[0] > 16
+    assert not x.numel() or _snr(expected, found) > 35
+
+
+@pytest.mark.usefixtures("torchao")
+def test_a_layer_is_one_graph_for_a_compiler() -> None:
+    layer = nn.Linear(64, 24)
+    codes, scales = round_channels(layer.weight.detach(), 0, multiplied=True)
+    small = int8_linear(Geometry.of(layer), {"weight": codes, "weight_scale": scales})
+    graphs: list[Any] = []
+
+    def keep(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(small, backend=keep, fullgraph=True)
+    with torch.inference_mode():
+        assert torch.equal(compiled(X), small(X))
+    assert len(graphs) == 1
+
+
+@pytest.mark.usefixtures("torchao", "on_gpu")
+def test_nothing_of_the_process_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = pytest.importorskip("torch._inductor.config")
+    monkeypatch.setattr(config, "coordinate_descent_tuning", False)
+
+    def settings() -> tuple[Any, ...]:
+        tuning = (config.coordinate_descent_tuning, config.force_fuse_int_mm_with_mul)
+        return (*tuning, torch.get_float32_matmul_precision(), torch.get_rng_state().tolist())
+
+    layer = nn.Linear(64, 24)
+    compress(layer, "int8-weight-only")  # everything is imported
+    before = settings()
+    compress(layer, "int8")
+    assert settings() == before
+
+
+@pytest.mark.usefixtures("float8")
+@pytest.mark.parametrize(("capability", "scales"), [((8, 9), 1), ((9, 0), 96), ((12, 0), 1)])
+def test_8_bit_floats(
+    net: Net, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], scales: int
+) -> None:
+    _lie_on(monkeypatch, "cuda:0", capability=capability)
+    small: Any = compress(net, "fp8")
+    assert _torchao_names(small) == _INNER  # 10 outputs are no multiple of 16
+    assert small.first.inner.weight.scale.numel() == scales
+    assert small.first.inner.weight.qdata.dtype == torch.float8_e4m3fn
+    assert small.first.weight.dtype == torch.int8, "T5 would convert what goes in"
+    with torch.inference_mode():
+        expected, found = net(X), small(X)
+    assert found.dtype == torch.float32
+    assert 20 < _snr(expected, found) < 40
+
+
+@pytest.mark.usefixtures("float8")
+@pytest.mark.parametrize("by_row", [True, False])
+def test_rows_of_zeros_stay_finite_in_8_bit_floats(by_row: bool) -> None:
+    layer = nn.Linear(32, 16)
+    with torch.no_grad():
+        layer.weight[3] = 0
+        layer.bias.fill_(1.0)
+    state = {"weight": layer.weight.detach(), "bias": layer.bias.detach()}
+    small = float8_linear(Geometry.of(layer), state, by_row=by_row)
+    x = torch.randn(40, 32)
+    x[7] = 0
+    with torch.inference_mode():
+        found = small(x)
+        assert torch.equal(small(torch.zeros(2, 32)), torch.ones(2, 16))
+    assert torch.equal(found[:, 3], torch.ones(40))
+    assert torch.equal(found[7], torch.ones(16))
+    assert _snr(layer(x).detach(), found) > 20
+
+
+@pytest.mark.usefixtures("float8")
+def test_8_bit_floats_are_not_saved(net: Net, tmp_path: Path) -> None:
+    done = convert_on_gpu(net, find_recipe("module", "fp8"), None, progress=Silent())
+    assert done.counts["Linear float8/float8"] == 5
+    with pytest.raises(ArtifactError, match=r"cannot be saved; .* or take 'int8'"):
+        write_root(done.root, tmp_path / "w", done.layers)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("float8")
+def test_a_weight_that_is_not_finite_is_named(net: Net) -> None:
+    with torch.no_grad():
+        net.first.weight[0, 0] = float("inf")
+    for scheme in ("fp8", "int8"):
+        with pytest.raises(QuantizationError, match="'first': a weight is not finite"):
+            compress(nn.ModuleDict({"first": net.first}), scheme)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "devices", "capability", "message"),
+    [
+        ("fp8", ("cpu",), (9, 0), "capability 8.9 .* lies on cpu: move it .* take 'int8'"),
+        ("fp8", ("cpu", "cuda:0"), (9, 0), "lies on cpu"),
+        ("fp8", ("meta",), (9, 0), "lies on meta"),
+        ("fp8", ("cuda:1",), (8, 6), r"8\.9 .*; cuda:1 has 8\.6: take 'int8' or 'fp16'"),
+        ("int8", ("cpu", "cuda:0"), (9, 0), "lies on cpu, cuda:0; move all of it"),
+        ("int8-static", ("cuda:0",), (9, 0), "'int8-static' .* on a GPU take 'int8-dynamic'"),
+    ],
+)
+def test_what_there_is_no_arithmetic_for_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    scheme: str,
+    devices: tuple[str, ...],
+    capability: tuple[int, int],
+    message: str,
+) -> None:
+    _lie_on(monkeypatch, *devices, capability=capability)
+    calibration = [X] if scheme == "int8-static" else None
+    with pytest.raises(QuantizationError, match=message):
+        compress(nn.Linear(64, 64), scheme, calibration=calibration)
+
+
+def test_8_bit_floats_on_this_cpu_and_on_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(QuantizationError, match=r"'fp8'.* lies on cpu"):
+        compress(nn.Linear(64, 64), "fp8")
+    _lie_on(monkeypatch, "cuda:0")
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    with pytest.raises(QuantizationError, match="ROCm; take 'bf16'"):
+        compress(nn.Linear(64, 64), "fp8")
+
+
+@pytest.mark.usefixtures("on_gpu")
+@pytest.mark.parametrize("scheme", ["int8", "fp8"])
+def test_torchao_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    monkeypatch.setitem(sys.modules, "torchao", None)
+    with pytest.raises(MissingExtraError, match=r"'torchao' is not installed.*compress\[gpu\]"):
+        compress(nn.Linear(64, 64), scheme)
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_what_would_change_nothing_is_refused_with_reasons() -> None:
+    parts = {"conv": nn.Conv1d(8, 8, 3), "odd": nn.Linear(12, 8)}
+    with pytest.raises(QuantizationError) as caught:
+        compress(nn.ModuleDict(parts), "int8")
+    assert str(caught.value).splitlines() == [
+        "the recipe would change nothing in this module on a GPU:",
+        "- 'conv' (Conv1d): there is no Conv1d in integers on a GPU",
+        "- 'odd' (Linear): its 12 inputs and 8 outputs are not both multiples of 8",
+    ]
+    many = nn.ModuleList(nn.Conv1d(8, 8, 3) for _ in range(20))
+    with pytest.raises(QuantizationError, match="and 8 more"):
+        compress(many, "int8")
+
+
+@pytest.mark.usefixtures("torchao", "on_gpu")
+def test_a_compressed_module_is_refused() -> None:
+    with pytest.raises(QuantizationError, match="already compressed"):
+        compress(compress(nn.Linear(64, 64), "int8"), "int8")

@@ -1,1 +1,0 @@
-"""Observation of real activations: streaming, in constant memory."""

@@ -1,0 +1,1 @@
+"""What calibration, conversion and manifests of graphs and modules share."""

@@ -1,0 +1,212 @@
+"""The program that runs one model or one recognizer in a process of its own.
+
+It is started as `python -m tts_compress.evaluation.worker model SPEC` or `… recognizer NAME`, reads
+one JSON request a line from standard input and answers each with one JSON line: `{"ok": …}` or
+`{"error": {"kind": …, "message": …}}`. The first line it writes says that it is ready. It ends
+when its input does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+from tts_compress.audio import read_wav
+from tts_compress.errors import TTSCompressError
+from tts_compress.evaluation.recorded import read_tokens, write_scores, write_tokens
+from tts_compress.evaluation.store import audio_sha256, write_float_wav
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tts_compress.evaluation.recognizers import Recognizer
+    from tts_compress.evaluation.torch_runtime import RuntimeSwitch
+    from tts_compress.models.base import Runtime, TTSModel
+    from tts_compress.models.language_model import LanguageModel
+
+__all__ = ["main"]
+
+Answer: TypeAlias = dict[str, Any]
+
+
+class _ModelHost:
+    """Answers for a model."""
+
+    def __init__(self, spec: str) -> None:
+        from tts_compress.models import load
+
+        self._model: TTSModel = load(spec)
+        self._runtime: Runtime | None = None
+        self._variant: RuntimeSwitch | None = None
+
+    def prompt(self, audio: str | None, text: str | None, description: str | None) -> Answer:
+        """Speak by a prompt from now on."""
+        from tts_compress.models.base import Prompt, Prompted
+
+        assert isinstance(self._model, Prompted), "only such models are given one"
+        recording = None if audio is None else Path(audio)
+        self._model = self._model.with_prompt(
+            Prompt(audio=recording, text=text, description=description)
+        )
+        return {}
+
+    def synthesize(self, text: str, seed: int, path: str) -> Answer:
+        """Speak with fed noise into a WAV file of exact samples."""
+        audio = self._model.synthesize(text, seed=seed)
+        write_float_wav(Path(path), audio)
+        return {
+            "audio": audio_sha256(audio),
+            "durations": None if audio.durations is None else audio.durations.tolist(),
+        }
+
+    def open_runtime(self, threads: int, modules: list[str]) -> Answer:
+        """Open the system's own runtime, after the imports that a first use would trigger."""
+        for name in modules:
+            _import_if_possible(name)
+        idle = _resident_bytes()
+        start = perf_counter()
+        self._runtime = self._model.open_runtime(threads=threads)
+        return {"open_s": perf_counter() - start, "idle_bytes": idle}
+
+    def speak(self, text: str) -> Answer:
+        """Speak in the system's own runtime, timed."""
+        assert self._runtime is not None, "open_runtime comes first"
+        start = perf_counter()
+        audio = self._runtime.speak(text)
+        return {"seconds": perf_counter() - start, "audio_s": audio.duration_s}
+
+    def choose_runtime(self, name: str | None) -> Answer:
+        """Run the opened runtime in another way from now on; None is its own."""
+        from tts_compress.evaluation.torch_runtime import RuntimeSwitch
+
+        if self._variant is None:
+            self._variant = RuntimeSwitch(self._model)
+        self._variant.choose(name)
+        return {}
+
+    def compiled_graphs(self) -> Answer:
+        """Return how many pieces of the model were compiled so far."""
+        from tts_compress.evaluation.torch_runtime import compiled_graphs
+
+        return {"graphs": compiled_graphs()}
+
+    def say(self, text: str, seed: int, path: str) -> Answer:
+        """Write the tokens that a language model says into a file."""
+        write_tokens(Path(path), self._language_model().generate_tokens(text, seed=seed))
+        return {}
+
+    def read(self, text: str, tokens: str, path: str) -> Answer:
+        """Write the scores that a language model gives the tokens in a file into another."""
+        write_scores(Path(path), self._language_model().logits(text, read_tokens(Path(tokens))))
+        return {}
+
+    def inspect(self) -> Answer:
+        """Return the peak memory so far, and every module that is imported."""
+        return {"peak_bytes": _peak_bytes(), "modules": list(sys.modules)}
+
+    def _language_model(self) -> LanguageModel:
+        from tts_compress.models.language_model import LanguageModel
+
+        assert isinstance(self._model, LanguageModel), "only such models are asked"
+        return self._model
+
+
+class _RecognizerHost:
+    """Answers for a recognizer."""
+
+    def __init__(self, name: str) -> None:
+        from tts_compress.evaluation.recognizers import open_recognizer
+
+        self._recognizer: Recognizer = open_recognizer(name)
+
+    def describe(self) -> Answer:
+        """Return what the report calls the recognizer."""
+        return {"description": self._recognizer.description}
+
+    def transcribe(self, path: str) -> Answer:
+        """Return what is heard in a WAV file."""
+        return {"hypothesis": self._recognizer.transcribe(read_wav(Path(path)))}
+
+
+_HOSTS: Mapping[str, Callable[[str], object]] = {"model": _ModelHost, "recognizer": _RecognizerHost}
+
+
+def main(arguments: list[str]) -> None:
+    """Serve requests until standard input ends.
+
+    Args:
+        arguments: `model SPEC` or `recognizer NAME`.
+    """
+    answers = _private_stdout()
+    kind, name = arguments
+    host: object | None = None
+    try:
+        host = _HOSTS[kind](name)
+        _reply(answers, {"ok": {}})
+    except Exception as error:
+        _reply(answers, _describe(error))
+        return
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            _reply(answers, {"ok": getattr(host, request.pop("do"))(**request)})
+        except Exception as error:
+            _reply(answers, _describe(error))
+
+
+def _private_stdout() -> IO[str]:
+    """Return standard output for answers alone; what libraries print goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def _reply(answers: IO[str], answer: Answer) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+def _describe(error: Exception) -> Answer:
+    known = isinstance(error, TTSCompressError)
+    message = str(error) if known else f"{type(error).__name__}: {error}"
+    return {"error": {"kind": type(error).__name__ if known else "unknown", "message": message}}
+
+
+def _import_if_possible(name: str) -> None:
+    """Import a module another process had; some exist only as a by-product of others."""
+    with suppress(Exception):  # memory is measured without it then
+        importlib.import_module(name)
+
+
+def _resident_bytes() -> int:
+    """Return the resident memory of this process now; its peak where /proc is missing."""
+    return _status_bytes("VmRSS") or _peak_bytes()
+
+
+def _peak_bytes() -> int:
+    """Return the largest resident memory of this process so far."""
+    import resource  # not on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Bytes on macOS, kibibytes elsewhere.
+    return _status_bytes("VmHWM") or (peak if sys.platform == "darwin" else peak * 1024)
+
+
+def _status_bytes(field: str) -> int:
+    """Return a field of Linux's own account of this process; 0 where there is none."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    values = [line.split()[1] for line in lines if line.startswith(f"{field}:")]
+    return int(values[0]) * 1024 if values else 0
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

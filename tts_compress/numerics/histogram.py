@@ -1,0 +1,166 @@
+"""A histogram of a stream of values in constant memory, and ranges made of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tts_compress.errors import QuantizationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tts_compress.recipes.recipe import Calibration
+
+__all__ = ["Histogram", "Range", "choose_range"]
+
+Range: TypeAlias = tuple[float, float]
+_Counts: TypeAlias = npt.NDArray[np.float64]
+
+_BINS = 4_096
+_LEVELS = 256
+_FRACTIONS = np.linspace(1.0, 0.4, 61)
+"""Shares of the full range that the searching observers try, widest first."""
+
+
+class Histogram:
+    """Counts of values in bins that are symmetric around zero and widen as needed.
+
+    When a value lies outside, neighbouring bins are merged and the span doubles, so no value is
+    ever dropped and no earlier one has to be seen again.
+    """
+
+    def __init__(self) -> None:
+        self.counts: _Counts = np.zeros(_BINS)
+        self.span = 0.0
+        """The bins cover `[-span, span]`; 0 while only zeros were seen."""
+
+        self.low = np.inf
+        self.high = -np.inf
+        self._zeros = 0
+
+    def add(self, values: npt.NDArray[np.float32], low: float, high: float) -> None:
+        """Add values.
+
+        Args:
+            values: A sample of a tensor, any shape.
+            low: The whole tensor's smallest value.
+            high: The whole tensor's largest value.
+
+        Raises:
+            QuantizationError: A value is not finite.
+        """
+        if not (np.isfinite(low) and np.isfinite(high) and np.isfinite(values).all()):
+            raise QuantizationError("calibration met values that are not finite")
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        largest = max(abs(low), abs(high))
+        if largest == 0 and self.span == 0:
+            self._zeros += values.size
+            return
+        if self.span == 0:
+            # A power of two, so that histograms of the same values are equal in any order.
+            self.span = float(2.0 ** np.ceil(np.log2(largest)))
+        while largest > self.span:
+            self._widen()
+        # In float64, because bins of very small or large values have no edges in float32.
+        wide = values.astype(np.float64)
+        counts, _ = np.histogram(wide, bins=_BINS, range=(-self.span, self.span))
+        self.counts += counts
+        self.counts[_BINS // 2] += self._zeros
+        self._zeros = 0
+
+    @property
+    def centers(self) -> _Counts:
+        """The middle of each bin, shape `[bins]`."""
+        width = 2 * self.span / _BINS
+        centers: _Counts = (np.arange(_BINS, dtype=np.float64) + 0.5) * width - self.span
+        return centers
+
+    def _widen(self) -> None:
+        merged = self.counts.reshape(-1, 2).sum(axis=1)
+        self.counts = np.zeros(_BINS)
+        quarter = _BINS // 4
+        self.counts[quarter : 3 * quarter] = merged
+        self.span *= 2
+
+
+def choose_range(histogram: Histogram, calibration: Calibration) -> Range:
+    """Return the range that an observer makes of what was seen; it always holds zero.
+
+    Raises:
+        QuantizationError: Nothing was seen.
+    """
+    if histogram.low > histogram.high:
+        raise QuantizationError("calibration saw no values; is the calibration set empty?")
+    full = (min(histogram.low, 0.0), max(histogram.high, 0.0))
+    if histogram.span == 0 or calibration.observer == "minmax":
+        return full
+    if calibration.observer == "percentile":
+        return _percentile(histogram, full, calibration.percentile)
+    cost = _squared_error if calibration.observer == "mse" else _divergence
+    return _search(histogram, full, cost)
+
+
+def _percentile(histogram: Histogram, full: Range, percentile: float) -> Range:
+    """Cut the same share of values off each tail."""
+    tail = (1 - percentile / 100) * histogram.counts.sum()
+    edges = np.linspace(-histogram.span, histogram.span, _BINS + 1)
+    cumulative = np.cumsum(histogram.counts)
+    low = edges[int(np.searchsorted(cumulative, tail, side="right"))]
+    from_above = np.cumsum(histogram.counts[::-1])
+    high = edges[_BINS - int(np.searchsorted(from_above, tail, side="right"))]
+    return max(full[0], min(float(low), 0.0)), min(full[1], max(float(high), 0.0))
+
+
+def _search(
+    histogram: Histogram, full: Range, cost: Callable[[_Counts, _Counts, Range], float]
+) -> Range:
+    """Return the shrunk range of least cost, each side on its own while the other is held."""
+    used = histogram.counts > 0
+    centers, counts = histogram.centers[used], histogram.counts[used]
+    low, high = full
+    high = min(
+        (full[1] * fraction for fraction in _FRACTIONS),
+        key=lambda candidate: cost(centers, counts, (low, candidate)),
+    )
+    low = min(
+        (full[0] * fraction for fraction in _FRACTIONS),
+        key=lambda candidate: cost(centers, counts, (candidate, high)),
+    )
+    return float(low), float(high)
+
+
+def _step(limits: Range) -> float:
+    return max((limits[1] - limits[0]) / (_LEVELS - 1), float(np.finfo(np.float32).tiny))
+
+
+def _squared_error(centers: _Counts, counts: _Counts, limits: Range) -> float:
+    """Return the summed squared rounding and clipping error."""
+    step = _step(limits)
+    rounded = np.rint((np.clip(centers, *limits) - limits[0]) / step) * step + limits[0]
+    return float(np.sum(counts * (centers - rounded) ** 2))
+
+
+def _divergence(centers: _Counts, counts: _Counts, limits: Range) -> float:
+    """Return the Kullback-Leibler divergence of the values from their rounded distribution.
+
+    After Migacz, "8-bit Inference with TensorRT" (2017): the clipped mass is added to the edges
+    of the reference only, so that clipping costs; each level's mass is spread over its bins.
+    """
+    step = _step(limits)
+    levels = np.rint((np.clip(centers, *limits) - limits[0]) / step).astype(int)
+    inside = (centers >= limits[0]) & (centers <= limits[1])
+    mass = np.bincount(levels[inside], counts[inside], _LEVELS)
+    bins = np.bincount(levels[inside], minlength=_LEVELS)
+    spread = (mass / np.maximum(bins, 1))[levels] * inside
+    if not inside.any():
+        return float("inf")
+    reference = np.where(inside, counts, 0.0)
+    places = np.flatnonzero(inside)
+    reference[places[0]] += counts[centers < limits[0]].sum()
+    reference[places[-1]] += counts[centers > limits[1]].sum()
+    share, rounded = reference / reference.sum(), spread / max(spread.sum(), 1e-300)
+    seen = share > 0
+    return float(np.sum(share[seen] * np.log(share[seen] / np.maximum(rounded[seen], 1e-12))))

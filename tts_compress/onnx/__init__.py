@@ -1,0 +1,1 @@
+"""ONNX graphs: editing, running, rewriting and quantizing them."""

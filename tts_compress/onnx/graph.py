@@ -1,0 +1,248 @@
+"""A graph one can edit: who makes a tensor, who reads it, what is constant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from tts_compress.onnx.quantize.graph_editor import sort_nodes, tensors_read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "Array",
+    "Graph",
+    "copy_attributes",
+    "integer",
+    "integers",
+    "is_automatic",
+    "real",
+    "text",
+]
+
+Array: TypeAlias = NDArray[Any]
+
+
+def integer(node: onnx.NodeProto, name: str, default: int) -> int:
+    """Return an integer attribute, or the default where it is not written."""
+    return cast("int", _attribute(node, name, default))
+
+
+def integers(node: onnx.NodeProto, name: str, default: Sequence[int] = ()) -> tuple[int, ...]:
+    """Return an attribute that lists integers, or the default where it is not written."""
+    return tuple(cast("Sequence[int]", _attribute(node, name, default)))
+
+
+def real(node: onnx.NodeProto, name: str, default: float) -> float:
+    """Return a floating-point attribute, or the default where it is not written."""
+    return cast("float", _attribute(node, name, default))
+
+
+def text(node: onnx.NodeProto, name: str, default: str) -> str:
+    """Return a text attribute, or the default where it is not written."""
+    return cast("bytes", _attribute(node, name, default.encode())).decode()
+
+
+def copy_attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    """Return a node's attributes as arguments for another one like it."""
+    return {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
+
+
+def is_automatic(node: onnx.NodeProto) -> bool:
+    """Return whether a convolution leaves its padding to the runtime."""
+    return _attribute(node, "auto_pad", b"NOTSET") != b"NOTSET"
+
+
+def _attribute(node: onnx.NodeProto, name: str, default: object) -> object:
+    for entry in node.attribute:
+        if entry.name == name:
+            return helper.get_attribute_value(entry)
+    return default
+
+
+class Graph:
+    """A private copy of a model, indexed by tensor name.
+
+    Nodes may be added in any order: `finish` sorts them and drops what nobody reads.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = onnx.ModelProto()
+        self.model.CopyFrom(model)
+        self.nodes: list[onnx.NodeProto] = list(self.model.graph.node)
+        self.outputs = [output.name for output in self.model.graph.output]
+        self.inputs = {value.name: value for value in self.model.graph.input}
+        self._initializers = {i.name: i for i in self.model.graph.initializer}
+        self._constants: dict[str, Array] = {}
+        self._removed: set[int] = set()
+        self._producer: dict[str, onnx.NodeProto] = {}
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in self.nodes:
+            self._index(node)
+        self._taken = {*self._initializers, *self.inputs, *self._producer}
+
+    def producer(self, tensor: str) -> onnx.NodeProto | None:
+        """Return the node that makes a tensor; None for inputs and initializers."""
+        return self._producer.get(tensor)
+
+    def readers(self, tensor: str) -> list[onnx.NodeProto]:
+        """Return the nodes that read a tensor, each once."""
+        return list(self._readers.get(tensor, ()))
+
+    def only_reader(self, tensor: str) -> onnx.NodeProto | None:
+        """Return the single node that reads a tensor; None where it has more, or is an output."""
+        readers = self.readers(tensor)
+        return readers[0] if len(readers) == 1 and tensor not in self.outputs else None
+
+    def constant(self, tensor: str) -> Array | None:
+        """Return the value of an initializer or of a `Constant` node; None if it is neither."""
+        if tensor in self._constants:
+            return self._constants[tensor]
+        found: Array | None = None
+        node = self._producer.get(tensor)
+        if tensor in self._initializers:
+            found = numpy_helper.to_array(self._initializers[tensor])
+        elif node is not None and node.op_type == "Constant" and node.attribute[0].name == "value":
+            found = numpy_helper.to_array(node.attribute[0].t)
+        elif node is not None and node.op_type == "Identity":
+            found = self.constant(node.input[0])
+        if found is not None:
+            self._constants[tensor] = found
+        return found
+
+    def scalar(self, tensor: str) -> float | None:
+        """Return the value of a constant with one element; None if it is anything else."""
+        value = self.constant(tensor)
+        return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
+
+    def add_constant(self, name: str, value: Array) -> str:
+        """Store an initializer and return its name, made unique."""
+        name = self.fresh(name)
+        self._store(name, value)
+        return name
+
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        name: str = "",
+        **attrs: Any,
+    ) -> str:
+        """Append a node and return its first output; `domain` is an attribute among the others."""
+        node = helper.make_node(op, list(inputs), list(outputs), name or outputs[0], **attrs)
+        self.nodes.append(node)
+        self._index(node)
+        self._taken.update(outputs)
+        return outputs[0]
+
+    def adopt(self, nodes: Iterable[onnx.NodeProto], constants: Mapping[str, Array]) -> None:
+        """Take in nodes and constants whose names `fresh` has reserved."""
+        for name, value in constants.items():
+            self._store(name, value)
+        for node in nodes:
+            self.nodes.append(node)
+            self._index(node)
+
+    def remove(self, node: onnx.NodeProto) -> None:
+        """Take a node out; its outputs must be made by somebody else before `finish`."""
+        self._removed.add(id(node))
+        for tensor in node.output:
+            if self._producer.get(tensor) is node:
+                del self._producer[tensor]
+        for tensor in set(node.input):
+            self._readers[tensor] = [r for r in self._readers[tensor] if r is not node]
+
+    def redirect(self, old: str, new: str) -> None:
+        """Let every reader of a tensor read another one instead.
+
+        A graph output keeps its name: the maker of `new` must then be told to write `old`.
+        """
+        for node in self.readers(old):
+            for position, tensor in enumerate(node.input):
+                if tensor == old:
+                    node.input[position] = new
+            others = self._readers.setdefault(new, [])
+            if all(other is not node for other in others):
+                others.append(node)
+        self._readers[old] = []
+
+    def replace_input(self, node: onnx.NodeProto, position: int, tensor: str) -> None:
+        """Let one node read another tensor at one place."""
+        old = node.input[position]
+        node.input[position] = tensor
+        if old not in node.input:
+            self._readers[old] = [reader for reader in self._readers[old] if reader is not node]
+        readers = self._readers.setdefault(tensor, [])
+        if all(reader is not node for reader in readers):
+            readers.append(node)
+
+    def fresh(self, name: str) -> str:
+        """Return a tensor name nobody uses yet, and reserve it."""
+        unique, number = name, 1
+        while unique in self._taken:
+            number += 1
+            unique = f"{name}_{number}"
+        self._taken.add(unique)
+        return unique
+
+    def require_opset(self, domain: str, version: int) -> None:
+        """Declare that the graph uses an operator domain."""
+        for opset in self.model.opset_import:
+            if opset.domain == domain:
+                opset.version = max(opset.version, version)
+                return
+        self.model.opset_import.append(helper.make_opsetid(domain, version))
+
+    def opset(self) -> int:
+        """Return the version of the standard operators."""
+        return next((o.version for o in self.model.opset_import if o.domain in {"", "ai.onnx"}), 1)
+
+    def sweep(self) -> None:
+        """Take out what no graph output depends on, so that it no longer counts as a reader."""
+        present = [node for node in self.nodes if id(node) not in self._removed]
+        live = {id(node) for node in self._live(present)}
+        for node in present:
+            if id(node) not in live:
+                self.remove(node)
+        self.nodes = [node for node in present if id(node) in live]
+        self._removed.clear()  # nobody holds them any more: their ids may be given again
+
+    def finish(self) -> onnx.ModelProto:
+        """Return the model: nodes sorted, unread nodes and initializers dropped."""
+        live = self._live([n for n in self.nodes if id(n) not in self._removed])
+        ordered = sort_nodes(live)
+        read = {tensor for node in ordered for tensor in tensors_read(node)}
+        graph = self.model.graph
+        del graph.node[:], graph.initializer[:], graph.value_info[:]
+        graph.node.extend(ordered)
+        kept = (i for n, i in self._initializers.items() if n in read or n in self.outputs)
+        graph.initializer.extend(kept)
+        return self.model
+
+    def _store(self, name: str, value: Array) -> None:
+        flat = np.ascontiguousarray(value).reshape(value.shape)
+        self._initializers[name] = numpy_helper.from_array(flat, name)
+
+    def _index(self, node: onnx.NodeProto) -> None:
+        for tensor in node.output:
+            self._producer[tensor] = node
+        for tensor in dict.fromkeys(node.input):
+            self._readers.setdefault(tensor, []).append(node)
+
+    def _live(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
+        """Return the nodes that some graph output depends on, in the given order."""
+        nodes = list(nodes)
+        makers = {tensor: node for node in nodes for tensor in node.output if tensor}
+        wanted, seen = [*self.outputs], set[int]()
+        while wanted:
+            node = makers.get(wanted.pop())
+            if node is not None and id(node) not in seen:
+                seen.add(id(node))
+                wanted.extend(tensors_read(node))
+        return [node for node in nodes if id(node) in seen]

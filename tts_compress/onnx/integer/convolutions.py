@@ -1,0 +1,152 @@
+"""Convolutions on codes, channels last: no layout change stands between two of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts_compress.numerics.weights import round_weight
+from tts_compress.onnx.graph import integer, integers, is_automatic
+from tts_compress.onnx.integer.affine import quantize_bias
+from tts_compress.onnx.integer.emitter import CONTRIB, Coded
+from tts_compress.onnx.rewrite.upsample import cut_samples, phase_convolution
+
+if TYPE_CHECKING:
+    import onnx
+
+    from tts_compress.onnx.graph import Array, Graph
+    from tts_compress.onnx.integer.affine import Affine
+    from tts_compress.onnx.integer.emitter import Emitter
+
+__all__ = ["convolve", "is_convolution", "spare_columns", "upsample"]
+
+
+_FEWEST, _UNIT = 16, 4
+"""onnxruntime's symmetric convolution wants at least 16 output channels, in multiples of four."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """The numbers of one convolution along time."""
+
+    name: str
+    weight: Array
+    """Shape (C_out, C_in, K)."""
+
+    bias: Array
+    """Shape (C_out,)."""
+
+    pads: tuple[int, int]
+    dilation: int = 1
+    stride: int = 1
+
+
+def is_convolution(graph: Graph, node: onnx.NodeProto) -> bool:
+    """Return whether a node is a convolution along time that has an integer form here."""
+    weight = graph.constant(node.input[1]) if len(node.input) > 1 else None
+    if weight is None or weight.ndim != 3 or weight.dtype != np.float32:
+        return False
+    if len(node.input) > 2 and graph.constant(node.input[2]) is None:
+        return False
+    if node.op_type == "ConvTranspose":
+        return phase_convolution(node, weight) is not None
+    return node.op_type == "Conv" and not is_automatic(node) and integer(node, "group", 1) == 1
+
+
+def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
+    """Emit a Conv on the codes of its input."""
+    weight = _constant(emitter, node, 1)
+    begin, end = integers(node, "pads", [0, 0])
+    kernel = Kernel(
+        name=node.output[0],
+        weight=weight,
+        bias=_bias(emitter, node, weight.shape[0]),
+        pads=(begin, end),
+        dilation=integers(node, "dilations", [1])[0],
+        stride=integers(node, "strides", [1])[0],
+    )
+    source = emitter.codes(node.input[0])
+    spare = spare_channels(len(weight))
+    kernel = replace(kernel, weight=_rows(weight, spare), bias=_rows(kernel.bias, spare))
+    made = _emit(emitter, source, kernel, out)
+    emitter.define(node.output[0], Coded(made, out, spare))
+
+
+def upsample(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
+    """Emit a ConvTranspose as a convolution into phases, which channels last are samples."""
+    weight = _constant(emitter, node, 1)
+    phases = phase_convolution(node, weight)
+    assert phases is not None
+    graph, stem, channels = emitter.graph, node.output[0], weight.shape[1]
+    spare, (columns, taps) = spare_channels(channels), phases.weight.shape[1:]
+    wide = [_rows(p, spare) for p in phases.weight.reshape(-1, channels, columns, taps)]
+    bias = _rows(_bias(emitter, node, channels), spare)
+    kernel = Kernel(
+        name=f"{stem}.phases",
+        weight=np.concatenate(wide),
+        bias=np.tile(bias, phases.stride),
+        pads=(phases.pad, phases.pad),
+    )
+    source = emitter.codes(node.input[0])
+    frames = _emit(emitter, source, kernel, out)  # (B, T + pad, s·C)
+    shape = graph.add_constant(f"{stem}.samples_shape", np.array([0, -1, channels + spare]))
+    samples = graph.add("Reshape", [frames, shape], [graph.fresh(f"{stem}.samples")])
+    made = graph.fresh(f"{stem}.codes")
+    cut_samples(graph, samples, made, phases, axis=1)
+    emitter.define(stem, Coded(made, out, spare))
+
+
+def _emit(emitter: Emitter, source: Coded, kernel: Kernel, out: Affine) -> str:
+    graph = emitter.graph
+    columns = spare_columns(kernel.weight, source.spare)
+    codes, scales = round_weight(columns, 0, multiplied=True)
+    weights = [
+        graph.add_constant(f"{kernel.name}.weight", codes),
+        graph.add_constant(f"{kernel.name}.weight_scale", scales),
+        graph.add_constant(f"{kernel.name}.weight_zero", np.zeros(len(codes), np.int8)),
+    ]
+    # The accumulator counts in units of input scale times weight scale.
+    bias = quantize_bias(kernel.bias, source.code.scale * scales.astype(np.float64))
+    bias_name = graph.add_constant(f"{kernel.name}.bias", bias)
+    into = emitter.names(source.code)
+    return graph.add(
+        "QLinearConv",
+        [source.tensor, *into, *weights, *emitter.names(out), bias_name],
+        [graph.fresh(f"{kernel.name}.codes")],
+        emitter.weighted_name("QLinearConv"),
+        domain=CONTRIB,
+        channels_last=1,
+        kernel_shape=[kernel.weight.shape[2]],
+        pads=list(kernel.pads),
+        dilations=[kernel.dilation],
+        strides=[kernel.stride],
+    )
+
+
+def spare_channels(channels: int) -> int:
+    """Return how many channels of zeros a result gets: fast kernels make sixteen, then fours."""
+    return max(_FEWEST - channels, -channels % _UNIT)
+
+
+def spare_columns(weight: Array, spare: int) -> Array:
+    """Return a weight (C_out, C_in, K) that ignores spare input channels."""
+    return np.pad(weight, ((0, 0), (0, spare), (0, 0)))
+
+
+def _rows(values: Array, spare: int) -> Array:
+    """Return values with zeros behind the first axis."""
+    return np.pad(values, [(0, spare), *[(0, 0)] * (values.ndim - 1)])
+
+
+def _constant(emitter: Emitter, node: onnx.NodeProto, position: int) -> Array:
+    found = emitter.graph.constant(node.input[position])
+    assert found is not None
+    return found
+
+
+def _bias(emitter: Emitter, node: onnx.NodeProto, channels: int) -> Array:
+    if len(node.input) > 2:
+        return _constant(emitter, node, 2)
+    return np.zeros(channels, np.float32)

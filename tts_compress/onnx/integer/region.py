@@ -1,0 +1,188 @@
+"""Which part of a graph computes on codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tts_compress.errors import QuantizationError
+from tts_compress.onnx.graph import Graph, integer
+from tts_compress.onnx.integer.convolutions import is_convolution
+from tts_compress.onnx.integer.multiples import find_multiples
+from tts_compress.onnx.integer.projection import samples_at_once
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import onnx
+
+
+__all__ = ["Region", "find_region", "observed_tensors", "positive_factor"]
+
+_INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
+"""Done on codes only on the way to a convolution on codes: they round noticeably."""
+
+_OWN_CODES = frozenset({"LeakyRelu", "Tanh", "Sigmoid"})
+"""Their codes follow from those of their input, or from the function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A sum, perhaps times a positive factor, that only a LeakyRelu reads."""
+
+    left: str
+    right: str
+    factor: float
+    made: str
+    """The sum before the factor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """Nodes that compute on codes, in graph order."""
+
+    nodes: tuple[onnx.NodeProto, ...]
+    real: Mapping[str, int]
+    """Outputs of its convolutions that are made as real numbers at once, and how many samples
+    together."""
+
+    clipped: frozenset[str]
+    """Outputs of its convolutions that only a Relu reads: never below zero in any code."""
+
+    sums: Mapping[str, Sum]
+    """What each LeakyRelu that reads such a sum reads, by its own output."""
+
+    skipped: frozenset[str]
+    """Outputs that exist neither as codes nor as real numbers: the inner parts of `sums`."""
+
+
+def find_region(graph: Graph, convolutions: frozenset[str]) -> Region:
+    """Return the convolutions with the given outputs, and what follows from them.
+
+    Raises:
+        QuantizationError: A planned convolution is not there or has no integer form.
+    """
+    nodes = _grow(graph, _planned(graph, convolutions))
+    inside = {id(node) for node in nodes}
+    real: dict[str, int] = {}
+    clipped = set()
+    multiples = find_multiples(graph)
+    for node in nodes:
+        made = node.output[0]
+        readers = graph.readers(made)
+        coded = [reader for reader in readers if id(reader) in inside]
+        if node.op_type == "Conv" and not coded:
+            together = samples_at_once(graph, node, multiples.get(node.input[0], 1))
+            real |= {made: together} if together else {}
+        only = graph.only_reader(made)
+        if node.op_type == "Conv" and coded and only is not None and only.op_type == "Relu":
+            clipped.add(made)
+    sums, skipped = _sums(graph, nodes)
+    return Region(
+        nodes=tuple(nodes),
+        real=real,
+        clipped=frozenset(clipped),
+        sums=sums,
+        skipped=frozenset(skipped),
+    )
+
+
+def observed_tensors(model: onnx.ModelProto, convolutions: frozenset[str]) -> list[str]:
+    """Return the tensors whose ranges `emit_integer` asks for, in graph order.
+
+    Raises:
+        QuantizationError: A planned convolution is not there or has no integer form.
+    """
+    graph = Graph(model)
+    region = find_region(graph, convolutions)
+    made = {tensor for node in region.nodes for tensor in node.output}
+    wanted: dict[str, None] = {}
+    for node in region.nodes:
+        wanted.update(dict.fromkeys(t for t in _data(graph, node) if t not in made))
+        free = node.op_type in _OWN_CODES or positive_factor(graph, node) is not None
+        if not free and node.output[0] not in region.clipped.union(region.real):
+            wanted[node.output[0]] = None
+    return list(wanted)
+
+
+def positive_factor(graph: Graph, node: onnx.NodeProto) -> float | None:
+    """Return the positive number a Mul or Div multiplies by, or None where it does otherwise."""
+    if node.op_type not in {"Mul", "Div"}:
+        return None
+    value = graph.scalar(node.input[1])
+    if value is None and node.op_type == "Mul":
+        value = graph.scalar(node.input[0])
+    if value is None or value <= 0:
+        return None
+    return 1 / value if node.op_type == "Div" else value
+
+
+def _planned(graph: Graph, convolutions: frozenset[str]) -> set[int]:
+    planned = [n for n in graph.nodes if n.output and n.output[0] in convolutions]
+    missing = convolutions - {node.output[0] for node in planned}
+    unfit = [node.output[0] for node in planned if not is_convolution(graph, node)]
+    if missing or unfit:
+        raise QuantizationError(
+            f"no integer form: tensors that no operator makes {sorted(missing)}, tensors not made "
+            f"by a convolution along time with constant weights {unfit}; take them out of the plan"
+        )
+    return {id(node) for node in planned}
+
+
+def _grow(graph: Graph, planned: set[int]) -> list[onnx.NodeProto]:
+    """Return the planned nodes and those between them, in graph order."""
+    made: set[str] = set()
+    nodes = []
+    for node in graph.nodes:
+        if id(node) in planned or _follows(graph, node, made):
+            made.update(node.output)
+            nodes.append(node)
+    kept: list[onnx.NodeProto] = []
+    wanted: set[str] = set()
+    for node in reversed(nodes):
+        inner = node.op_type in _INNER and positive_factor(graph, node) is None
+        if id(node) in planned or not inner or node.output[0] in wanted:
+            kept.append(node)
+            wanted.update(node.input)
+    return kept[::-1]
+
+
+def _sums(graph: Graph, nodes: list[onnx.NodeProto]) -> tuple[dict[str, Sum], set[str]]:
+    inside = {node.output[0]: node for node in nodes}
+    sums: dict[str, Sum] = {}
+    skipped: set[str] = set()
+    for node in nodes:
+        source = inside.get(node.input[0]) if node.op_type == "LeakyRelu" else None
+        between: list[str] = []
+        factor = 1.0
+        while source is not None and graph.only_reader(source.output[0]) is not None:
+            between.append(source.output[0])
+            step = positive_factor(graph, source)
+            if step is None:
+                break
+            factor *= step
+            source = inside.get(next(t for t in source.input if graph.constant(t) is None))
+        if source is not None and source.op_type == "Add" and source.output[0] in between:
+            left, right = source.input
+            sums[node.output[0]] = Sum(left, right, factor, source.output[0])
+            skipped.update(between)
+    return sums, skipped
+
+
+def _follows(graph: Graph, node: onnx.NodeProto, made: set[str]) -> bool:
+    """Return whether a node has an integer form and all its data are codes already."""
+    data = _data(graph, node)
+    if not data or not made.issuperset(data):
+        return False
+    if positive_factor(graph, node) is not None:
+        return True
+    if node.op_type in {"LeakyRelu", "Relu", "Tanh", "Sigmoid"}:
+        return True
+    if node.op_type == "Concat":
+        return integer(node, "axis", 0) == 1 and len(data) == len(node.input)
+    return node.op_type in {"Add", "Mul"} and len(data) == 2
+
+
+def _data(graph: Graph, node: onnx.NodeProto) -> list[str]:
+    """Return a node's inputs that are not constants."""
+    return [tensor for tensor in node.input if tensor and graph.constant(tensor) is None]

@@ -1,0 +1,210 @@
+"""Monotonic rational-quadratic splines, without selecting and writing back by index.
+
+A duration predictor's flow bends each number by a spline within an interval and leaves it as it is
+beyond. Exported, the numbers inside are picked by their indices, and ends of the spline are set by
+index, too: some 270 tiny operators. Here the spline of the nearest number inside is worked out for
+all of them, and one selection takes the numbers beyond as they are.
+
+Method: Durkan et al. 2019, "Neural Spline Flows", equations 6 to 8 (the inverse).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from onnx import TensorProto
+
+from tts_compress.onnx.rewrite.masks import is_single
+from tts_compress.onnx.rewrite.trial import (
+    Sketch,
+    part_between,
+    region_since,
+    replace_if_equal,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import onnx
+
+    from tts_compress.onnx.graph import Array, Graph
+    from tts_compress.onnx.rewrite.trial import Part
+
+__all__ = ["simplify_splines"]
+
+_LEAST = 1e-3
+"""Of a bin's width and height, as parts of the whole, and of a slope: as VITS has them."""
+
+_LENGTHS = (1, 2, 37, 400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spline:
+    """The inverse of one spline flow."""
+
+    source: str
+    """What is bent, (1, 1, T)."""
+
+    parameters: str
+    """Unscaled widths and heights of K bins, and K - 1 slopes, (1, 3·K - 1, T)."""
+
+    others: tuple[str, ...]
+    """Tensors (1, 1, T) of which only the shape is read."""
+
+    bins: int
+    bound: float
+    """The interval is -bound .. bound."""
+
+    divisor: float
+    """Of widths and heights."""
+
+
+def simplify_splines(graph: Graph) -> int:
+    """Rewrite spline flows; return how many there were.
+
+    Wanted: one utterance (see `single_utterance`), linear tails, and, on trial, the same result.
+    """
+    done, gone = 0, set[int]()
+    writers = [n for n in graph.nodes if n.op_type == "ScatterND" and is_single(graph)]
+    # Backwards: what writes the results comes last, and is all that is looked for.
+    for node in reversed(writers):
+        found = None if id(node) in gone else _guess(graph, node)
+        part = None if found is None else _part(graph, node.output[0], found)
+        if found is not None and part is not None and _replace(graph, part, found):
+            gone.update(id(inner) for inner in part.nodes)
+            done += 1
+    return done
+
+
+def _guess(graph: Graph, last: onnx.NodeProto) -> Spline | None:
+    """Return what the node that writes the results back may belong to."""
+    nodes, sources = region_since(graph, last.output[0], ("Conv", "Split"))
+    convolutions = [node for node in sources if node.op_type == "Conv"]
+    splits = [node for node in sources if node.op_type == "Split"]
+    compared = [node for node in nodes if node.op_type in {"LessOrEqual", "GreaterOrEqual"}]
+    bounds = {abs(v) for n in compared if (v := graph.scalar(n.input[1])) is not None}
+    halves = {n.input[0] for n in compared if graph.scalar(n.input[1]) is not None}
+    if len(convolutions) != 1 or len(splits) != 1 or len(bounds) != 1 or len(halves) != 1:
+        return None
+    weight = graph.constant(convolutions[0].input[1])
+    if weight is None or len(weight) % 3 != 2:
+        return None
+    parameters, (source,) = convolutions[0].output[0], halves
+    divisors = {
+        value
+        for node in nodes
+        if node.op_type == "Div" and (value := graph.scalar(node.input[1])) is not None
+    }
+    if len(divisors) != 1 or source not in splits[0].output:
+        return None
+    return Spline(
+        source=source,
+        parameters=parameters,
+        others=tuple(tensor for tensor in splits[0].output if tensor != source),
+        bins=(len(weight) + 1) // 3,
+        bound=bounds.pop(),
+        divisor=divisors.pop(),
+    )
+
+
+def _part(graph: Graph, output: str, found: Spline) -> Part | None:
+    inputs = (found.source, found.parameters, *found.others)
+    return None if output in graph.outputs else part_between(graph, inputs, output)
+
+
+def _replace(graph: Graph, part: Part, found: Spline) -> bool:
+    sketch = Sketch(graph, part.output)
+    return replace_if_equal(graph, part, sketch, _draw(sketch, found), _trials(found))
+
+
+def _trials(found: Spline) -> list[Mapping[str, Array]]:
+    """Return numbers on either side of both bounds and on them, for splines of all kinds."""
+    generator = np.random.default_rng(0)
+    trials: list[Mapping[str, Array]] = []
+    for length in _LENGTHS:
+        source = generator.normal(scale=found.bound, size=(1, 1, length))
+        source[..., 1:3] = np.array([-found.bound, found.bound])[: source[..., 1:3].shape[-1]]
+        parameters = generator.normal(size=(1, 3 * found.bins - 1, length))
+        parameters[:, : 2 * found.bins] *= found.divisor
+        values = {found.source: source, found.parameters: parameters}
+        values |= dict.fromkeys(found.others, np.ones((1, 1, length)))
+        trials.append({name: value.astype(np.float32) for name, value in values.items()})
+    return trials
+
+
+def _draw(sketch: Sketch, found: Spline) -> str:
+    """Draw the inverse for every number, moved into the interval, and the choice between."""
+    # The last bin has no upper end.
+    top = float(np.nextafter(np.float32(found.bound), np.float32(0)))
+    ends = [sketch.real(value) for value in (-found.bound, top)]
+    inside = sketch.add("Clip", [found.source, *ends])
+    bent = _invert(sketch, inside, *_pick(sketch, found, inside))
+    return sketch.add("Where", [sketch.add("Equal", [inside, found.source]), bent, found.source])
+
+
+def _pick(sketch: Sketch, found: Spline, inside: str) -> tuple[list[str], list[str]]:
+    """Return x, y and slope of the knots on the left and on the right, each (1, 1, T)."""
+    knots = _knots(sketch, found)  # (1, 3, K + 1, T)
+    one, two, last = (sketch.integers(value) for value in (1, 2, np.iinfo(np.int64).max))
+    left = sketch.add("Slice", [knots, sketch.integers(0), sketch.integers(-1), two])
+    right = sketch.add("Slice", [knots, one, last, two])
+    low = sketch.add("Slice", [left, one, two, one])
+    high = sketch.add("Slice", [right, one, two, one])  # (1, 1, K, T)
+    above = sketch.add("GreaterOrEqual", [inside, low])
+    below = sketch.add("Less", [inside, high])
+    within = sketch.add("Cast", [sketch.add("And", [above, below])], to=TensorProto.FLOAT)
+    sides = []
+    for side in (left, right):
+        picked = sketch.add("ReduceSum", [sketch.add("Mul", [side, within]), two], keepdims=0)
+        sides.append(sketch.split(picked, 1, 1, 1))
+    return sides[0], sides[1]
+
+
+def _knots(sketch: Sketch, found: Spline) -> str:
+    """Return x, y and slope of every knot, (1, 3, K + 1, T)."""
+    bins, bound = found.bins, found.bound
+    sizes, slopes = sketch.split(found.parameters, 2 * bins, bins - 1)
+    apart = sketch.add("Reshape", [sizes, sketch.integers(1, 2, bins, -1)])
+    shares = sketch.add("Softmax", [_with(sketch, "Div", apart, found.divisor)], axis=2)
+    shares = _with(sketch, "Mul", shares, 1 - _LEAST * bins)
+    ends = sketch.add("CumSum", [_with(sketch, "Add", shares, _LEAST), sketch.integers(2)])
+    ends = _with(sketch, "Add", _with(sketch, "Mul", ends, 2 * bound), -bound)
+    bounds = [sketch.integers(value) for value in (0, -1, 2)]
+    places = sketch.add("Slice", [ends, *bounds])  # the last is the upper bound itself
+    places = _pad(sketch, places, (1, 0), -bound)
+    places = _pad(sketch, places, (0, 1), bound)
+    slopes = sketch.add("Reshape", [slopes, sketch.integers(1, 1, bins - 1, -1)])
+    slopes = _pad(sketch, slopes, (1, 1), float(np.log(np.exp(1 - _LEAST) - 1)))
+    slopes = _with(sketch, "Add", sketch.add("Softplus", [slopes]), _LEAST)
+    return sketch.add("Concat", [places, slopes], axis=1)
+
+
+def _invert(sketch: Sketch, y: str, left: list[str], right: list[str]) -> str:
+    """Return x of a y between two knots, by the root of a quadratic equation."""
+    (x0, y0, d0), (x1, y1, d1) = left, right
+    width, height = sketch.add("Sub", [x1, x0]), sketch.add("Sub", [y1, y0])
+    chord = sketch.add("Div", [height, width])
+    rise = sketch.add("Sub", [y, y0])
+    bend = sketch.add("Sub", [sketch.add("Add", [d0, d1]), _with(sketch, "Mul", chord, 2.0)])
+    bent = sketch.add("Mul", [rise, bend])
+    start = sketch.add("Mul", [height, sketch.add("Sub", [chord, d0])])
+    a = sketch.add("Add", [bent, start])
+    b = sketch.add("Sub", [sketch.add("Mul", [height, d0]), bent])
+    c = sketch.add("Mul", [sketch.add("Neg", [chord]), rise])
+    product = sketch.add("Mul", [_with(sketch, "Mul", a, 4.0), c])
+    under = sketch.add("Sub", [sketch.add("Mul", [b, b]), product])
+    below = sketch.add("Sub", [sketch.add("Neg", [b]), sketch.add("Sqrt", [under])])
+    root = sketch.add("Div", [_with(sketch, "Mul", c, 2.0), below])
+    return sketch.add("Add", [sketch.add("Mul", [root, width]), x0])
+
+
+def _with(sketch: Sketch, op: str, tensor: str, value: float) -> str:
+    return sketch.add(op, [tensor, sketch.real(value)])
+
+
+def _pad(sketch: Sketch, tensor: str, knots: tuple[int, int], value: float) -> str:
+    """Put knots of one value before and behind those of (1, N, K, T)."""
+    pads = sketch.integers(0, 0, knots[0], 0, 0, 0, knots[1], 0)
+    return sketch.add("Pad", [tensor, pads, sketch.real(value)])

@@ -1,0 +1,81 @@
+"""Opening ONNX graphs in onnxruntime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import onnxruntime
+
+from tts_compress.errors import ModelError
+from tts_compress.upstream_errors import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import numpy as np
+    import numpy.typing as npt
+    import onnx
+
+__all__ = ["Feeds", "input_names", "open_session", "run_session"]
+
+Feeds = dict[str, "npt.NDArray[np.generic]"]
+"""Real inputs of an ONNX graph, by name."""
+
+
+def open_session(
+    model: onnx.ModelProto | Path,
+    spec: str,
+    threads: int | None = None,
+    *,
+    profile: Path | None = None,
+) -> onnxruntime.InferenceSession:
+    """Open a graph on the CPU.
+
+    Args:
+        model: The graph, or its file.
+        spec: How the user named the model, for the error message.
+        threads: Threads within an operator; None leaves it to the runtime.
+        profile: Where the runtime's account of its operators goes: what file names begin with.
+
+    Raises:
+        ModelError: The runtime refuses the graph.
+    """
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors only; warnings are for graph authors
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile)
+    source = str(model) if not hasattr(model, "SerializeToString") else model.SerializeToString()
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    # onnxruntime's exceptions share no base class but this one.
+    except Exception as error:
+        raise ModelError(f"onnxruntime cannot open '{spec}': {first_line(error)}") from error
+
+
+def input_names(session: onnxruntime.InferenceSession) -> list[str]:
+    """Return the names of a session's inputs."""
+    return [value.name for value in session.get_inputs()]
+
+
+def run_session(
+    session: onnxruntime.InferenceSession,
+    feeds: Feeds,
+    spec: str,
+    outputs: Sequence[str] | None = None,
+) -> list[Any]:
+    """Run a graph and return the named outputs; all of them where none are named.
+
+    Raises:
+        ModelError: An operator of the graph failed on these inputs.
+    """
+    try:
+        results: list[Any] = session.run(outputs, feeds)
+    # onnxruntime's exceptions share no base class but this one.
+    except Exception as error:
+        raise ModelError(f"'{spec}' cannot be run: {first_line(error)}") from error
+    return results

@@ -1,0 +1,96 @@
+"""A layer that trains as if its weights, and what it is given, were integers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F  # noqa: N812  its usual name
+from torch import Tensor, nn
+
+from tts_compress.errors import QuantizationError
+from tts_compress.qat.fake_quantize import ActivationFakeQuantize, WeightFakeQuantize
+from tts_compress.torch.layers.attributes import layer_attributes
+from tts_compress.torch.layers.base import Geometry
+from tts_compress.torch.layers.build import build_layer
+from tts_compress.torch.layers.codes import pack_nibbles
+from tts_compress.torch.layers.integer import activation_codes
+from tts_compress.torch.layers.operators import apply_operator
+
+if TYPE_CHECKING:
+    from tts_compress.qat.fake_quantize import DynamicFakeQuantize
+    from tts_compress.torch.decisions import Decision
+    from tts_compress.torch.layers.base import CompressedLayer
+
+__all__ = ["FakeQuantizedLayer"]
+
+
+class FakeQuantizedLayer(nn.Module):
+    """Stands in the place of a linear layer, a convolution or an embedding.
+
+    Only what goes in is rounded: the integer layers that this one becomes answer in FP32.
+
+    Args:
+        module: The layer in FP32, whose parameters it takes over.
+        decision: What it becomes.
+        weight_fake_quant: Rounds its weight.
+        activation_fake_quant: Rounds its input; None where arithmetic stays FP32.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        decision: Decision,
+        weight_fake_quant: WeightFakeQuantize,
+        activation_fake_quant: ActivationFakeQuantize | DynamicFakeQuantize | None,
+    ) -> None:
+        super().__init__()
+        self.geometry = Geometry.of(module)
+        vars(self).update(layer_attributes(self.geometry))
+        self.decision = decision
+        self.weight: nn.Parameter = module.weight  # type: ignore[assignment]
+        self.bias: nn.Parameter | None = getattr(module, "bias", None)
+        self.weight_fake_quant = weight_fake_quant
+        self.activation_fake_quant = activation_fake_quant
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return what the layer it stands for returns; `inputs` are indices for an embedding.
+
+        Raises:
+            QuantizationError: A weight, or a value that is observed, is not finite.
+        """
+        try:
+            weight = self.weight_fake_quant(self.weight)
+            if self.activation_fake_quant is not None:
+                inputs = self.activation_fake_quant(inputs)
+        except QuantizationError as error:
+            raise QuantizationError(f"'{self.decision.module}': {error}") from error
+        if self.geometry.operator == "Embedding":
+            return F.embedding(inputs, weight)
+        return apply_operator(self.geometry, inputs, weight, self.bias)
+
+    @torch.no_grad()
+    def build(self) -> CompressedLayer:
+        """Return the compressed layer of what was learnt.
+
+        Raises:
+            QuantizationError: A weight is not finite.
+        """
+        try:
+            codes, scales = self.weight_fake_quant.codes(self.weight)
+        except QuantizationError as error:
+            raise QuantizationError(f"'{self.decision.module}': {error}") from error
+        is_packed = self.decision.weights == "int4"
+        state = {"weight": pack_nibbles(codes) if is_packed else codes, "weight_scale": scales}
+        if self.bias is not None:
+            state["bias"] = self.bias.detach().clone()
+        if isinstance(self.activation_fake_quant, ActivationFakeQuantize):
+            scale, zero_point = activation_codes(*self.activation_fake_quant.limits())
+            state["input_scale"] = torch.tensor(scale, dtype=torch.float64)
+            state["input_zero_point"] = torch.tensor(zero_point, dtype=torch.int32)
+        return build_layer(self.geometry, self.decision, state)
+
+    def extra_repr(self) -> str:
+        """Return what printing the module shows."""
+        shape = "×".join(map(str, self.geometry.shape))
+        return f"{shape}, weights={self.decision.weights}, activations={self.decision.activations}"

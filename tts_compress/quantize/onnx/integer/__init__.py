@@ -1,6 +1,0 @@
-"""Integer arithmetic that really runs: fused operators, channels last."""
-
-from tts_compress.quantize.onnx.integer.emit import emit_integer
-from tts_compress.quantize.onnx.integer.region import observed_tensors
-
-__all__ = ["emit_integer", "observed_tensors"]

@@ -1,0 +1,1 @@
+"""Schemes and recipes: the data of `calib/`, read and validated."""

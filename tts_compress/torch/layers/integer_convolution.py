@@ -1,0 +1,186 @@
+"""Convolutions that multiply integers; see `integer.py`."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  its usual name
+from torch import Tensor
+
+from tts_compress.torch.layers.integer import IntegerLayer, activation_codes
+from tts_compress.torch.layers.layout import plain_view
+from tts_compress.torch.layers.operators import outer_padding, pad
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
+    from tts_compress.torch.layers.base import Geometry
+
+__all__ = ["Int8Conv1d", "Int8ConvTranspose1d", "transposed_phases"]
+
+
+class Int8Conv1d(IntegerLayer):
+    """A convolution on `[batch, inputs, time]` or `[inputs, time]`.
+
+    The kernel is onednn's, because it answers in FP32. `torch.ops.quantized.conv1d_dynamic` looks
+    like one that does, but rounds its output to the codes of its *input*, and clips it to their
+    range.
+    """
+
+    def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
+        super().__init__(geometry, state)
+        _, self._inner = outer_padding(geometry)
+        self.scales: Tensor
+        self.bias: Tensor | None
+        self.zeros: Tensor
+        self.register_buffer("scales", state["weight_scale"])
+        self.register_buffer("bias", state.get("bias"))
+        self.register_buffer("zeros", torch.zeros(len(self.scales), dtype=torch.int64))
+        # The layout depends on neither scale nor zero point of the input.
+        self._packed = torch.ops.onednn.qconv_prepack(
+            state["weight"], self.scales, 1.0, 0, *self._window, self._inner.groups, None
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return `[batch, outputs, time]` in the type of the inputs.
+
+        Raises:
+            ValueError: An input is not finite.
+        """
+        values, _ = pad(self.geometry, inputs.float())
+        plain = plain_view(values)
+        scale, zero_point = self._codes_of(plain)
+        rounded = torch.quantize_per_tensor(plain, scale, zero_point, torch.quint8)
+        codes = _as_bytes(rounded)
+        codes = codes if plain is values else codes.transpose(-1, -2)
+        outputs: Tensor = torch.ops.onednn.qconv1d_pointwise(
+            codes.unsqueeze(0) if codes.dim() == 2 else codes,
+            scale,
+            zero_point,
+            self._packed,
+            self.scales,
+            self.zeros,
+            self.bias,
+            *self._window,
+            self._inner.groups,
+            *_PLAIN_FP32_OUTPUT,
+        )
+        return outputs.reshape(*values.shape[:-2], *outputs.shape[-2:]).to(inputs.dtype)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy that shares the packed weight: torch cannot copy it, nothing changes it."""
+        memo[id(self._packed)] = self._packed
+        copied = self.__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return copied
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors that a file keeps."""
+        codes = self._packed.to_dense().reshape(self.geometry.shape)
+        return self.named(codes, self.scales, self.bias)
+
+    @property
+    def _window(self) -> tuple[list[int], list[int], list[int]]:
+        inner = self._inner
+        return [inner.stride], [inner.padding], [inner.dilation]
+
+    def _codes_of(self, values: Tensor) -> tuple[float, int]:
+        if self.input_scale is not None:
+            return self.input_scale, self.input_zero_point
+        low, high = (float(limit) for limit in torch.aminmax(values))
+        if not math.isfinite(high - low):
+            raise ValueError("an input of an integer convolution is not finite")
+        return activation_codes(low, high)
+
+
+def _as_bytes(rounded: Tensor) -> Tensor:
+    """Return the codes of a quantized tensor without a copy, which `int_repr` makes."""
+    codes = torch.empty(0, dtype=torch.uint8)
+    return codes.set_(rounded.untyped_storage(), 0, rounded.shape, rounded.stride())
+
+
+_PLAIN_FP32_OUTPUT: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "")
+"""The kernel's last arguments: scale, zero point and type of its output, and nothing fused."""
+
+
+class Int8ConvTranspose1d(IntegerLayer):
+    """A transposed convolution on `[batch, inputs, time]` or `[inputs, time]`, undilated.
+
+    No integer kernel transposes; but each of the `stride` phases of the output is a plain
+    convolution of the input, so it is one with `outputs × stride` channels, which are then
+    interleaved. Its weight in a file has that shape, with a scale for each channel and phase.
+    """
+
+    def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
+        super().__init__(geometry, state)
+        taps = state["weight"].shape[-1]
+        plain = replace(
+            geometry,
+            operator="Conv1d",
+            shape=tuple(state["weight"].shape),
+            stride=1,
+            padding=taps - 1,
+            output_padding=0,
+        )
+        inner = dict(state)
+        if "bias" in state:
+            inner["bias"] = _repeat(state["bias"], geometry)
+        self.phases = Int8Conv1d(plain, inner)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return `[batch, outputs, time]` in the type of the inputs."""
+        shape = self.geometry
+        phases = self.phases(inputs)
+        outputs = phases.shape[-2] // shape.stride
+        if shape.groups == 1:
+            # With channels last the phases of a frame lie behind each other: time goes on.
+            frames = phases.transpose(-1, -2)
+            woven = frames.reshape(*frames.shape[:-2], -1, outputs).transpose(-1, -2)
+        else:
+            woven = phases.reshape(*phases.shape[:-2], outputs, shape.stride, -1)
+            woven = woven.transpose(-1, -2).flatten(-2)
+        length = (inputs.shape[-1] - 1) * shape.stride - 2 * shape.padding + shape.shape[2]
+        cropped: Tensor = woven[..., shape.padding : shape.padding + length + shape.output_padding]
+        return cropped
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors that a file keeps."""
+        state = self.phases.state()
+        if "bias" in state:
+            outputs, stride = len(state["bias"]) // self.geometry.stride, self.geometry.stride
+            first = slice(None, None, stride) if self.geometry.groups > 1 else slice(outputs)
+            state["bias"] = state["bias"][first].clone()
+        return state
+
+
+def transposed_phases(weight: Tensor, geometry: Geometry) -> Tensor:
+    """Return the weight of the plain convolution that computes every phase of a transposed one.
+
+    Args:
+        weight: FP32, `[inputs, outputs / groups, taps]`.
+        geometry: Of the transposed convolution.
+
+    Returns:
+        `[outputs * stride, inputs / groups, ceil((taps + output padding) / stride)]`.
+    """
+    stride, groups = geometry.stride, geometry.groups
+    reach = -(-(weight.shape[2] + geometry.output_padding) // stride)
+    padded = F.pad(weight, (0, reach * stride - weight.shape[2]))
+    # [groups, inputs / groups, outputs / groups, reach, stride], the latest input first.
+    parts = padded.reshape(groups, -1, weight.shape[1], reach, stride).flip(3)
+    # Phase by phase, where groups, whose channels have to stay together, allow it.
+    order = (0, 4, 2, 1, 3) if groups == 1 else (0, 2, 4, 1, 3)
+    return parts.permute(*order).reshape(-1, weight.shape[0] // groups, reach)
+
+
+def _repeat(bias: Tensor, geometry: Geometry) -> Tensor:
+    """Return a bias for every phase, in the order of `transposed_phases`."""
+    if geometry.groups == 1:
+        return bias.repeat(geometry.stride)
+    return bias.repeat_interleave(geometry.stride)

@@ -1,0 +1,177 @@
+"""How the inputs of linear layers vary together, observed in bounded memory.
+
+What rounding a weight costs at a layer's output depends on its inputs only through the matrix of
+their second moments, Σ x xᵀ. It has inputs² entries however long the calibration is, but there is
+one per layer: with more layers than memory holds, calibration runs again for those that are left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import torch
+
+from tts_compress.errors import QuantizationError
+from tts_compress.torch.observe import watching
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor, nn
+
+__all__ = ["BUDGET_BYTES", "observe_moments"]
+
+BUDGET_BYTES = 512 * 2**20
+"""What the moments of one pass may take."""
+
+_WAITING = 256
+"""Rows that wait until they are multiplied: layers that speak step by step get one at a time."""
+
+
+def observe_moments(
+    root: nn.Module,
+    names: Sequence[str],
+    run: Callable[[nn.Module], None],
+    *,
+    budget_bytes: int = BUDGET_BYTES,
+) -> Iterator[tuple[tuple[str, ...], Tensor]]:
+    """Yield the second moments of the inputs of linear layers, with the layers they belong to.
+
+    Layers that see the same input in every call, as the projections of attention do, share them.
+    The module must stay as it is until the last are yielded.
+
+    Args:
+        root: The module; hooks are put on it and removed again.
+        names: Dotted names of linear layers.
+        run: Calls the module with calibration data, the same in every pass.
+        budget_bytes: What the moments of one pass may take; those of one layer always fit.
+
+    Yields:
+        Names, and Σ x xᵀ over all rows x of their input: FP32, `[inputs, inputs]`.
+
+    Raises:
+        QuantizationError: A layer was never run, or met values that are not finite.
+    """
+    left, alone = list(names), frozenset[str]()
+    while left:
+        step = _Pass(alone, budget_bytes)
+        with watching(root, left, step.look):
+            run(root)
+        if idle := [name for name in left if not step.calls[name]]:
+            raise QuantizationError(
+                f"calibration never ran {len(idle)} layers, such as '{idle[0]}'; "
+                "give calibration data that reaches them, or exclude them in the recipe"
+            )
+        strays = step.strays()
+        done: set[str] = set()
+        for members, moments in step.finish():
+            yield members, moments
+            done.update(members)
+        alone |= strays
+        left = [name for name in left if name not in done]
+
+
+class _Moments:
+    """A running Σ x xᵀ."""
+
+    def __init__(self, inputs: int, device: torch.device) -> None:
+        self._sum = torch.zeros(inputs, inputs, device=device)
+        self._rows = torch.empty(_WAITING, inputs, device=device)
+        self._waiting = 0
+
+    @staticmethod
+    def size_bytes(inputs: int) -> int:
+        """Return what one takes."""
+        return 4 * inputs * (inputs + _WAITING)
+
+    def add(self, rows: Tensor) -> None:
+        """Take rows `[rows, inputs]`, FP32."""
+        if self._waiting + len(rows) > _WAITING:
+            self._multiply(self._rows[: self._waiting])
+            self._waiting = 0
+        if len(rows) > _WAITING:
+            self._multiply(rows)
+        else:
+            self._rows[self._waiting : self._waiting + len(rows)] = rows
+            self._waiting += len(rows)
+
+    def total(self) -> Tensor:
+        """Return the sum over every row so far."""
+        self._multiply(self._rows[: self._waiting])
+        self._waiting = 0
+        return self._sum
+
+    def _multiply(self, rows: Tensor) -> None:
+        self._sum.addmm_(rows.t(), rows)
+
+
+class _Pass:
+    """One run of the calibration data, with moments for as many layers as memory allows.
+
+    Args:
+        alone: Layers that share with no other.
+        budget_bytes: What all moments may take.
+    """
+
+    def __init__(self, alone: frozenset[str], budget_bytes: int) -> None:
+        self.calls: Counter[str] = Counter()
+        self._alone, self._left_bytes = alone, budget_bytes
+        self._moments: dict[str, _Moments] = {}  # by the first layer that saw the input
+        self._leaders: dict[str, str | None] = {}  # None where memory was short
+        self._strays: set[str] = set()
+        self._last: tuple[str, Tensor] | None = None
+
+    @torch.inference_mode(mode=False)  # a sum that began in it could not go on outside
+    @torch.no_grad()
+    def look(self, name: str, values: Tensor) -> None:
+        """Take the input of a layer that is about to run."""
+        rows = values.reshape(-1, values.shape[-1]).float()
+        self.calls[name] += 1
+        if name not in self._leaders:
+            self._leaders[name] = self._admit(name, rows)
+        leader = self._leaders[name]
+        if leader == name:
+            self._moments[name].add(rows)
+            # A copy: what is computed in place would change with the original.
+            self._last = None if name in self._alone else (name, rows.clone())
+        elif leader and not (self._same(rows) == leader and self._in_step(name, leader)):
+            self._strays.add(name)
+
+    def strays(self) -> set[str]:
+        """Return the layers that began like another, but went on to see other inputs."""
+        pairs = [(name, leader) for name, leader in self._leaders.items() if leader]
+        return self._strays | {name for name, leader in pairs if not self._in_step(name, leader)}
+
+    def finish(self) -> Iterator[tuple[tuple[str, ...], Tensor]]:
+        """Yield the moments, one after another out of memory."""
+        strays, self._last = self.strays(), None
+        for leader in list(self._moments):
+            pairs = self._leaders.items()
+            members = tuple(name for name, first in pairs if first == leader and name not in strays)
+            total = self._moments.pop(leader).total()
+            if not torch.isfinite(total).all():
+                raise QuantizationError(
+                    f"the input of '{leader}' is not finite or too large; the calibration data or "
+                    "the checkpoint is damaged"
+                )
+            yield members, total
+
+    def _admit(self, name: str, rows: Tensor) -> str | None:
+        if name not in self._alone and (leader := self._same(rows)):
+            return leader
+        needed = _Moments.size_bytes(rows.shape[1])
+        if self._moments and needed > self._left_bytes:
+            return None
+        self._left_bytes -= needed
+        self._moments[name] = _Moments(rows.shape[1], rows.device)
+        return name
+
+    def _same(self, rows: Tensor) -> str | None:
+        """Return the layer whose input just before was the same."""
+        if self._last is None or not torch.equal(self._last[1], rows):
+            return None
+        return self._last[0]
+
+    def _in_step(self, name: str, leader: str) -> bool:
+        return self.calls[name] == self.calls[leader]
