@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.processors
 
 _PARTS = {
-    "kernels": ("tests/numerics/test_kernels.py", "tests/quantize/onnx/test_worst_case.py"),
+    "kernels": ("tests/numerics/test_kernels.py", "tests/onnx/quantize/test_worst_case.py"),
     "onnx": (
-        "tests/quantize/onnx/integer",
-        "tests/quantize/onnx/test_convert.py",
-        "tests/quantize/onnx/test_static.py",
-        "tests/quantize/onnx/test_sums.py",
+        "tests/onnx/integer",
+        "tests/onnx/quantize/test_convert.py",
+        "tests/onnx/quantize/test_static.py",
+        "tests/onnx/quantize/test_float_residuals.py",
     ),
-    "torch": ("tests/layers", "tests/quantize/torch/test_compress_module.py"),
+    "torch": ("tests/torch/layers", "tests/compression/test_compress_module.py"),
     "qat": (
-        "tests/quantize/qat/test_fake_quantize_activations.py",
-        "tests/quantize/qat/test_fake_quantize_weights.py",
-        "tests/quantize/qat/graph/test_network_rounding.py",
+        "tests/qat/test_fake_quantize_activations.py",
+        "tests/qat/test_fake_quantize_weights.py",
+        "tests/qat/graph/test_network_rounding.py",
     ),
 }
 

@@ -1,7 +1,7 @@
 """Where a converted graph holds codes, told of the FP32 graph it is made from.
 
 Training rounds in torch what the finished graph rounds in integers, at the very same tensors. This
-follows, step by step, what `quantize.onnx.integer.emit` and `quantize.onnx.static` write.
+follows, step by step, what `onnx.integer.emit` and `onnx.quantize.static` write.
 """
 
 from __future__ import annotations
