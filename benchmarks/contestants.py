@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import tts_compress
 from benchmarks.results import MakingCost
 from tts_compress.artifact import sha256_of, write_text_atomically
+from tts_compress.config import data_file
 from tts_compress.environment import describe_processor
-from tts_compress.paths import data_file
 
 if TYPE_CHECKING:
     from tts_compress.progress import Progress

@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.sentences import FRAMES_PER_ID, Durations
+from tts_compress.config import demo_voice
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
-from tts_compress.paths import demo_voice
 
 __all__ = ["VOICES", "available_voices", "open_voice"]
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from tts_compress.compression import compress
+from tts_compress.config import data_file, demo_voice
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
-from tts_compress.paths import data_file, demo_voice
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,10 +7,10 @@ from itertools import product
 
 import pytest
 
+from tts_compress.config import data_names
 from tts_compress.evaluation.gates import read_gates
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.families import FAMILIES
-from tts_compress.paths import data_names
 from tts_compress.recipes.recipe import find_recipe, read_calibration_set, schemes_of
 from tts_compress.recipes.schemes import SCHEMES
 

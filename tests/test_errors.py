@@ -35,3 +35,15 @@ def test_missing_packages_that_bring_too_much_are_installed_without_what_they_as
     assert message.endswith(
         "pip install 'tts-compress[f5]' && pip install --no-deps f5-tts vocos encodec"
     )
+
+
+def test_message_of_another_package_is_one_line() -> None:
+    error = RuntimeError("\n the shapes differ:\n  [1] and\t[2]\n")
+    assert errors.reason(error) == "the shapes differ: [1] and [2]"
+    assert errors.first_line(error) == "the shapes differ:"
+    assert len(errors.reason(RuntimeError("long " * 1000))) == 300
+
+
+def test_error_without_message_is_quoted_by_its_type() -> None:
+    for quote in (errors.reason, errors.first_line):
+        assert quote(KeyError()) == "KeyError()"

@@ -19,11 +19,9 @@ PACKAGE = ROOT / "tts_compress"
 
 LAYERS = [
     "errors",
-    "upstream_errors",
     "audio",
     "progress",
     "families",
-    "paths",
     "config",
     "environment",
     "recipes",

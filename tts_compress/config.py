@@ -1,19 +1,31 @@
-"""Strict reading of the project's TOML files: known keys, right types, a version in every file."""
+"""The project's data files: where they are, and strict reading of TOML.
+
+In TOML files every key is known, every value has the right type, and every file has a version.
+"""
 
 from __future__ import annotations
 
 import json
 import tomllib
-from typing import TYPE_CHECKING, Literal, TypeVar
+from pathlib import Path
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tts_compress.errors import RecipeError
 
-if TYPE_CHECKING:
-    from pathlib import Path
+__all__ = [
+    "Card",
+    "Config",
+    "ConfigFile",
+    "data_file",
+    "data_names",
+    "demo_voice",
+    "describe_problems",
+    "read_config",
+]
 
-__all__ = ["Card", "Config", "ConfigFile", "describe_problems", "read_config"]
+_PACKAGE = Path(__file__).parent
 
 
 class Config(BaseModel):
@@ -68,3 +80,50 @@ def describe_problems(error: ValidationError) -> str:
         f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']}"
         for problem in error.errors()
     )
+
+
+def _data_root(kind: str) -> Path:
+    """Return `calib` or `eval`: inside the installed package, else beside it in a checkout."""
+    packaged = _PACKAGE / f"_{kind}"
+    return packaged if packaged.is_dir() else _PACKAGE.parent / kind
+
+
+def data_file(kind: str, name: str) -> Path:
+    """Return the shipped TOML file `name` of a folder such as `calib/recipes` or `eval/gates`.
+
+    A `name` that is itself a path to an existing file is returned as it is, so every place that
+    takes a shipped name also takes a user's own file.
+
+    Raises:
+        RecipeError: Neither exists; the message lists the shipped names.
+    """
+    if name.endswith(".toml"):
+        if _is_file(own := Path(name)):
+            return own
+        raise RecipeError(f"no file '{name}'; give an existing .toml file or a shipped name")
+    root, folder = kind.split("/")
+    shipped = _data_root(root) / folder / f"{name}.toml"
+    if _is_file(shipped) and shipped.parent.name == folder:
+        return shipped
+    known = ", ".join(data_names(kind)) or "none"
+    raise RecipeError(
+        f"no {folder} named {name!r}; shipped: {known}; or give a path to a .toml file"
+    )
+
+
+def data_names(kind: str) -> list[str]:
+    """Return the sorted names of the shipped TOML files in a folder such as `eval/suites`."""
+    root, folder = kind.split("/")
+    return sorted(path.stem for path in (_data_root(root) / folder).glob("*.toml"))
+
+
+def demo_voice() -> Path:
+    """Return the embedded demo voice's ONNX file."""
+    return _PACKAGE / "voices" / "demo.onnx"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name too long to be one, a folder nobody may look into
+        return False

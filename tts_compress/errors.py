@@ -1,16 +1,17 @@
-"""The errors a caller can meet, as one tree.
+"""The errors that a caller can catch, as one tree.
 
 TTSCompressError
-├── ModelError          a model that cannot be found, read, or is not what it claims to be
+├── ModelError          a model that cannot be found or read, or is not what it claims to be
 ├── RecipeError         a recipe, calibration set, suite or gate file that is wrong
-├── SchemeError         a scheme nobody knows, or one the model's family does not support
+├── SchemeError         a scheme that does not exist, or that the model's family does not support
 ├── QuantizationError   a conversion that could not do what its recipe promises
 ├── ArtifactError       an output that cannot be written, or a saved result that was altered
 ├── TextError           a text that cannot be spoken
 ├── EvaluationError     an evaluation that cannot go on
 └── MissingExtraError   an optional dependency that is not installed
 
-A message says what was wrong (with the value), what is accepted, and what to do.
+A message says what was wrong (with the value), what is accepted, and what to do. Errors of other
+packages are quoted by `first_line` or `reason`: their messages may have many lines, or none.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ __all__ = [
     "TTSCompressError",
     "TTSCompressWarning",
     "TextError",
+    "first_line",
+    "reason",
 ]
 
 
@@ -87,3 +90,17 @@ class MissingExtraError(TTSCompressError):
 
 class TTSCompressWarning(UserWarning):
     """Something a user should know that does not stop the work."""
+
+
+def reason(error: BaseException) -> str:
+    """Return an error's message in one line of at most 300 characters."""
+    return " ".join(_message(error).split())[:300]
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, without the advice that may follow it."""
+    return _message(error).splitlines()[0]
+
+
+def _message(error: BaseException) -> str:
+    return str(error).strip() or repr(error)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
+from tts_compress.config import data_names
 from tts_compress.errors import RecipeError
 from tts_compress.evaluation import Gate, Gates, check, read_gates
-from tts_compress.paths import data_names
 from tts_compress.report.evaluation import Evaluation, Health
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from tts_compress.config import Config, ConfigFile, read_config
-from tts_compress.paths import data_file
+from tts_compress.config import Config, ConfigFile, data_file, read_config
 from tts_compress.report import wording
 from tts_compress.report.evaluation import Evaluation
 from tts_compress.report.judgement import MISHEARD_AT_MOST

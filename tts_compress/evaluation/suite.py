@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
-from tts_compress.config import Card, Config, ConfigFile, read_config
+from tts_compress.config import Card, Config, ConfigFile, data_file, read_config
 from tts_compress.errors import RecipeError
 from tts_compress.evaluation.normalize import NORMALIZERS, find_normalizer
 from tts_compress.evaluation.prompt import SuitePrompt  # noqa: TC001  pydantic reads annotations
 from tts_compress.evaluation.recognizers import RECOGNIZERS
-from tts_compress.paths import data_file
 
 if TYPE_CHECKING:
     from pathlib import Path

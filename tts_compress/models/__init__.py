@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tts_compress.artifact import MANIFEST_NAME, read_manifest
+from tts_compress.config import demo_voice
 from tts_compress.errors import ModelError
 from tts_compress.families import FAMILIES, MODEL_SPECS, TORCH_FAMILIES
-from tts_compress.paths import demo_voice
 
 if TYPE_CHECKING:
     from tts_compress.artifact import Manifest

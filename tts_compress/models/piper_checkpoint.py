@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.errors import MissingExtraError, ModelError, first_line
 from tts_compress.models.finite import check_finite
 from tts_compress.models.graph_file import GraphFile
 from tts_compress.models.piper import PiperModel
-from tts_compress.upstream_errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, reason
 from tts_compress.models.packages import import_package
-from tts_compress.upstream_errors import reason
 
 if TYPE_CHECKING:
     from pathlib import Path

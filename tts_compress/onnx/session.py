@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnxruntime
 
-from tts_compress.errors import ModelError
-from tts_compress.upstream_errors import first_line
+from tts_compress.errors import ModelError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 
-from tts_compress.config import Card, Config, ConfigFile, describe_problems, read_config
+from tts_compress.config import (
+    Card,
+    Config,
+    ConfigFile,
+    data_file,
+    data_names,
+    describe_problems,
+    read_config,
+)
 from tts_compress.errors import RecipeError, SchemeError
-from tts_compress.paths import data_file, data_names
 from tts_compress.recipes.schemes import SCHEMES, find_scheme
 
 if TYPE_CHECKING:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.errors import MissingExtraError, ModelError, first_line
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.f5.package import EXTRA, official
 from tts_compress.models.recording import REFERENCE_TEXT, find_prompt
 from tts_compress.models.saved import WEIGHTS
-from tts_compress.upstream_errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

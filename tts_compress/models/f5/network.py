@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.errors import MissingExtraError, ModelError, reason
 from tts_compress.models.f5.config import check_vocoder_config
 from tts_compress.models.f5.package import SAMPLE_RATE, official, quiet
 from tts_compress.models.finite import check_finite
-from tts_compress.upstream_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, reason
 from tts_compress.models.finite import check_finite
 from tts_compress.models.gpt_sovits.decoder import official_name
 from tts_compress.models.gpt_sovits.network import build_skeleton, fill, leave_out_unheard
@@ -13,7 +13,6 @@ from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 from tts_compress.models.packages import import_package
 from tts_compress.models.settings_file import read_json
 from tts_compress.torch.layers.structure import fold_weight_norm
-from tts_compress.upstream_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

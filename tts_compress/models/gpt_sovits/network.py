@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.errors import MissingExtraError, ModelError, reason
 from tts_compress.models.gpt_sovits.decoder import open_decoder
 from tts_compress.models.gpt_sovits.residual import open_residuals
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 from tts_compress.models.packages import import_package
-from tts_compress.upstream_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tts_compress.audio import Audio
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, reason
 from tts_compress.models.texts import check_text
-from tts_compress.upstream_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

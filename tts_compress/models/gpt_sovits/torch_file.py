@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import ArtifactError, MissingExtraError, ModelError
+from tts_compress.errors import ArtifactError, MissingExtraError, ModelError, first_line
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
-from tts_compress.upstream_errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

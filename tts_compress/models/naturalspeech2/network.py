@@ -7,9 +7,8 @@ import copy
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, reason
 from tts_compress.models.naturalspeech2.weights import fill, read_weights
-from tts_compress.upstream_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

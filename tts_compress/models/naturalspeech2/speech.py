@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tts_compress.audio import Audio
-from tts_compress.errors import ModelError, TextError
+from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.models.texts import check_text
-from tts_compress.upstream_errors import reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.errors import MissingExtraError, ModelError, first_line
 from tts_compress.models.finite import check_finite
 from tts_compress.models.naturalspeech2.upstream import AMPHION
-from tts_compress.upstream_errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,12 +6,11 @@ import json
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, first_line
 from tts_compress.models.finite import check_finite
 from tts_compress.models.packages import import_package
 from tts_compress.models.parler.package import EXTRA, load_packages, quiet
 from tts_compress.models.parler.source import CONFIG, GENERATION
-from tts_compress.upstream_errors import first_line
 
 if TYPE_CHECKING:
     from pathlib import Path

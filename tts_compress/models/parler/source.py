@@ -7,13 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, first_line
 from tts_compress.models.base import ModelFiles
 from tts_compress.models.packages import import_package
 from tts_compress.models.parler.package import EXTRA
 from tts_compress.models.saved import WEIGHTS
 from tts_compress.models.settings_file import read_json
-from tts_compress.upstream_errors import first_line
 
 __all__ = ["CONFIG", "DESCRIPTION", "GENERATION", "ParlerSource"]
 

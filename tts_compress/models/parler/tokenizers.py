@@ -8,9 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, first_line
 from tts_compress.models.parler.package import load_packages, quiet
-from tts_compress.upstream_errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
