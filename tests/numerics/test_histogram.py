@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import Histogram, choose_range
+from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     Values: TypeAlias = npt.NDArray[np.float32]
 
-_Observer: TypeAlias = Literal["minmax", "percentile", "entropy", "mse"]
-_OBSERVERS: tuple[_Observer, ...] = ("minmax", "percentile", "entropy", "mse")
 _streams = st.lists(
     arrays(np.float32, st.integers(1, 40), elements=st.floats(width=32, allow_nan=False)),
     min_size=1,
@@ -58,9 +57,9 @@ def test_order_of_a_stream_does_not_matter(parts: list[Values]) -> None:
 
 
 @settings(deadline=None)
-@given(parts=_streams, observer=st.sampled_from(_OBSERVERS))
+@given(parts=_streams, observer=st.sampled_from(Observer))
 def test_range_holds_zero_and_lies_within_what_was_seen(
-    parts: list[Values], observer: _Observer
+    parts: list[Values], observer: Observer
 ) -> None:
     low, high = choose_range(_observe(*parts), Calibration(observer=observer))
     values = np.concatenate(parts)
@@ -76,7 +75,9 @@ def test_percentile_agrees_with_numpy(percentile: float, skew: float) -> None:
     spread = np.exp(skew * generator.normal(size=size))
     values = (generator.normal(size=size) * spread).astype(np.float32)
     histogram = _observe(*np.array_split(values, 7))
-    low, high = choose_range(histogram, Calibration(observer="percentile", percentile=percentile))
+    low, high = choose_range(
+        histogram, Calibration(observer=Observer.PERCENTILE, percentile=percentile)
+    )
     width = 2 * histogram.span / histogram.counts.size
     tail, one = 1 - percentile / 100, 1.5 / size
     wanted = np.quantile(values, np.clip([tail - one, tail + one], 0, 1))
@@ -88,7 +89,7 @@ def test_percentile_agrees_with_numpy(percentile: float, skew: float) -> None:
 def test_minmax_is_exact_also_when_only_a_sample_is_given() -> None:
     histogram = Histogram()
     histogram.add(np.zeros(3, np.float32), -7.25, 2.5)
-    assert choose_range(histogram, Calibration(observer="minmax")) == (-7.25, 2.5)
+    assert choose_range(histogram, Calibration(observer=Observer.MINMAX)) == (-7.25, 2.5)
 
 
 def _error(values: Values, limits: tuple[float, float]) -> float:
@@ -97,32 +98,32 @@ def _error(values: Values, limits: tuple[float, float]) -> float:
     return float(np.square(values - rounded, dtype=np.float64).mean())
 
 
-@pytest.mark.parametrize("observer", ["mse", "entropy"])
-def test_search_cuts_outliers_off(observer: _Observer) -> None:
+@pytest.mark.parametrize("observer", [Observer.MSE, Observer.ENTROPY])
+def test_search_cuts_outliers_off(observer: Observer) -> None:
     values = np.random.default_rng(2).normal(size=100_000).astype(np.float32)
     values[:2] = [40, -40]
     found = choose_range(_observe(values), Calibration(observer=observer))
     assert found[1] < 40
-    if observer == "mse":
+    if observer == Observer.MSE:
         assert _error(values, found) < _error(values, (-40, 40))
 
 
 def test_mse_is_near_the_best_symmetric_range_by_brute_force() -> None:
     values = np.random.default_rng(3).laplace(size=100_000).astype(np.float32)
-    found = choose_range(_observe(values), Calibration(observer="mse"))
+    found = choose_range(_observe(values), Calibration(observer=Observer.MSE))
     limit = float(np.abs(values).max())
     best = min(_error(values, (-limit * f, limit * f)) for f in np.linspace(0.3, 1, 50))
     # The search takes one side after the other and stops at 0.4 of the full range.
     assert _error(values, found) <= 1.1 * best
 
 
-@pytest.mark.parametrize("observer", _OBSERVERS)
-def test_only_zeros_make_an_empty_range(observer: _Observer) -> None:
+@pytest.mark.parametrize("observer", Observer)
+def test_only_zeros_make_an_empty_range(observer: Observer) -> None:
     assert choose_range(_observe(np.zeros(5, np.float32)), Calibration(observer=observer)) == (0, 0)
 
 
-@pytest.mark.parametrize("observer", _OBSERVERS)
-def test_nothing_seen_is_an_error(observer: _Observer) -> None:
+@pytest.mark.parametrize("observer", Observer)
+def test_nothing_seen_is_an_error(observer: Observer) -> None:
     with pytest.raises(QuantizationError, match="calibration saw no values"):
         choose_range(Histogram(), Calibration(observer=observer))
 

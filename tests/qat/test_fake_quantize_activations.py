@@ -19,6 +19,7 @@ from tts_compress.qat.fake_quantize import (
     enable_observer,
 )
 from tts_compress.qat.observers import HistogramObserver, MovingAverageObserver
+from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
 from tts_compress.torch.layers.integer import activation_codes
 from tts_compress.torch.observe import observe_ranges
@@ -144,7 +145,7 @@ def test_a_moving_average_forgets() -> None:
 
 
 def test_switches() -> None:
-    fake = ActivationFakeQuantize(HistogramObserver(Calibration(observer="minmax")))
+    fake = ActivationFakeQuantize(HistogramObserver(Calibration(observer=Observer.MINMAX)))
     tree = nn.Sequential(nn.Sequential(fake), nn.ReLU())
     x = _values(2, 30)
     disable_fake_quant(tree)

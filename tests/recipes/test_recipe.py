@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tts_compress.errors import RecipeError, SchemeError
+from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.recipe import (
     Calibration,
     Recipe,
@@ -115,7 +116,7 @@ def test_recipe_survives_the_manifest(rules: list[Rule], summary: str) -> None:
 
 
 def test_rule_covers_by_pattern_and_operator() -> None:
-    rule = Rule(match="dec.*", operators=("Conv",), exclude=("dec.conv_*",), weights="int8")
+    rule = Rule(match="dec.*", operators=("Conv",), exclude=("dec.conv_*",), weights=Weights.INT8)
     assert rule.covers("dec.ups.0", "Conv")
     assert not rule.covers("dec.ups.0", "MatMul")
     assert not rule.covers("decoder.ups.0", "Conv")

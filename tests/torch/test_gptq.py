@@ -12,6 +12,7 @@ from tts_compress.compression import compress
 from tts_compress.conversion.compress_torch import compress_torch
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.numerics.neighbours import PAIR_LIMIT, neighbour_sums
+from tts_compress.recipes.formats import Algorithm
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule, read_calibration_set
 from tts_compress.torch.gptq import gptq
 from tts_compress.torch.layers.codes import group_scales, round_channels, round_groups
@@ -368,7 +369,7 @@ def test_a_damaged_weight_is_an_error_before_calibration() -> None:
 @pytest.mark.parametrize("weights", ["float32", "float16", "bfloat16"])
 def test_there_is_no_choice_of_codes_without_codes(weights: Any) -> None:
     with pytest.raises(ValueError, match=f"'gptq' does not go with weights '{weights}'"):
-        Rule(match="*", weights=weights, algorithm="gptq")
+        Rule(match="*", weights=weights, algorithm=Algorithm.GPTQ)
 
 
 def test_an_algorithm_that_observes_needs_calibration() -> None:

@@ -20,6 +20,7 @@ from tts_compress.errors import (
     TTSCompressWarning,
 )
 from tts_compress.progress import Silent
+from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule
 from tts_compress.torch import gpu
 from tts_compress.torch.gpu import convert_on_gpu, runs_on_gpu
@@ -149,8 +150,10 @@ def test_codes_are_those_of_a_cpu_and_a_cpu_reads_them(
 @pytest.mark.filterwarnings(_KEPT)
 def test_what_is_only_stored_small_is_as_on_a_cpu(net: Net, torchao: Any, on_gpu: None) -> None:
     del torchao, on_gpu
-    whole = Rule(match="conv", weights="bfloat16", activations="bfloat16")
-    eight = Rule(match="*", operators=("Linear",), weights="int8", activations="dynamic")
+    whole = Rule(match="conv", weights=Weights.BFLOAT16, activations=Activations.BFLOAT16)
+    eight = Rule(
+        match="*", operators=("Linear",), weights=Weights.INT8, activations=Activations.DYNAMIC
+    )
     done = convert_on_gpu(net, _rules(whole, eight), None, progress=Silent())
     assert done.counts == {
         "Conv1d bfloat16/bfloat16": 1,
@@ -166,7 +169,7 @@ def test_what_is_only_stored_small_is_as_on_a_cpu(net: Net, torchao: Any, on_gpu
     # A rule that objects leaves a layer to the next one, which only stores it in FP16.
     narrow = eight.model_copy(update={"channels": 64})
     done = convert_on_gpu(
-        net, _rules(narrow, Rule(match="*", weights="float16")), None, progress=Silent()
+        net, _rules(narrow, Rule(match="*", weights=Weights.FLOAT16)), None, progress=Silent()
     )
     last: Any = done.root.get_submodule("last")
     assert torch.equal(last.weight, net.last.weight.half().float())
@@ -184,7 +187,9 @@ def test_codes_that_calibration_chose_are_used(torchao: Any, on_gpu: None) -> No
     del torchao, on_gpu
     torch.manual_seed(0)
     layer = nn.Linear(64, 32)
-    rule = Rule(match="*", weights="int8", activations="dynamic", algorithm="gptq")
+    rule = Rule(
+        match="*", weights=Weights.INT8, activations=Activations.DYNAMIC, algorithm=Algorithm.GPTQ
+    )
     recipe = _rules(rule, calibration=Calibration())
     mixed = X @ torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
     small: Any = compress(layer, "int8", recipe=recipe, calibration=[mixed])

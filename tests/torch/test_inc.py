@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import tts_compress
 from tts_compress.compression import compress
 from tts_compress.errors import MissingExtraError
+from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule
 from tts_compress.torch.inc import inc_codes
 from tts_compress.torch.layers.codes import group_scales, pack_nibbles, round_groups
@@ -171,7 +172,9 @@ def test_a_recipe_names_it(package: Any, algorithm: Any) -> None:
     first = nn.Linear(96, 40)
     first.weight.data.copy_(weight)
     net = nn.Sequential(first, nn.ReLU(), nn.Linear(40, 8)).eval()
-    rule = Rule(match="0", operators=("Linear",), weights="int4", group=_GROUP, algorithm=algorithm)
+    rule = Rule(
+        match="0", operators=("Linear",), weights=Weights.INT4, group=_GROUP, algorithm=algorithm
+    )
     observes = algorithm == "inc-gptq"
     recipe = Recipe(
         version=1,

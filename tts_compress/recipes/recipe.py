@@ -17,58 +17,42 @@ from tts_compress.config import (
     read_config,
 )
 from tts_compress.errors import RecipeError, SchemeError
+from tts_compress.recipes.formats import Activations, Algorithm, Observer, Weights
 from tts_compress.recipes.schemes import SCHEMES, find_scheme
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
-    "Activations",
-    "Algorithm",
     "Calibration",
     "CalibrationSet",
     "Format",
     "Recipe",
     "Rule",
-    "Weights",
     "find_recipe",
     "read_calibration_set",
     "schemes_of",
 ]
-
-Weights: TypeAlias = Literal["float32", "float16", "bfloat16", "float8", "int8", "int4"]
-"""How weights are stored; `int8` is symmetric with one scale per output channel, `int4`, only in
-torch, with one per group of inputs; `float8`, for linear layers on a GPU, is e4m3 with scales."""
-
-Activations: TypeAlias = Literal["none", "float16", "bfloat16", "float8", "dynamic", "static"]
-"""What arithmetic runs on: `none` is FP32 whatever the weights are stored as, `float16` and
-`bfloat16` are 16-bit floats, `float8` are 8-bit floats with scales found at run time, `dynamic` and
-`static` are 8-bit integers with ranges found at run time or before."""
-
-Algorithm: TypeAlias = Literal["rtn", "gptq", "inc-rtn", "inc-gptq"]
-"""`rtn` rounds each weight to nearest; `gptq` rounds one input after another and lets the later
-ones make up for the error on calibration data; `inc-rtn` and `inc-gptq` are the same by Intel
-Neural Compressor."""
 
 Format: TypeAlias = Literal["qdq", "qoperator"]
 """How an ONNX graph says `static`: `qdq` puts quantize-dequantize pairs around standard operators,
 which every runtime reads; `qoperator` uses onnxruntime's own integer operators with nothing between
 them, which is faster there and runs nowhere else."""
 
-_ARITHMETIC: dict[Weights, tuple[Activations, ...]] = {
-    "float32": ("none",),
-    "float16": ("none", "float16"),
-    "bfloat16": ("none", "bfloat16"),
-    "float8": ("float8",),
-    "int4": ("none",),
-    "int8": ("none", "dynamic", "static"),
+_ARITHMETIC = {
+    Weights.FLOAT32: (Activations.NONE,),
+    Weights.FLOAT16: (Activations.NONE, Activations.FLOAT16),
+    Weights.BFLOAT16: (Activations.NONE, Activations.BFLOAT16),
+    Weights.FLOAT8: (Activations.FLOAT8,),
+    Weights.INT4: (Activations.NONE,),
+    Weights.INT8: (Activations.NONE, Activations.DYNAMIC, Activations.STATIC),
 }
 
 _WEIGHTS_OF: dict[Algorithm, tuple[Weights, ...]] = {
-    "rtn": (),  # goes with all
-    "gptq": ("int4", "int8"),
-    "inc-rtn": ("int4",),
-    "inc-gptq": ("int4",),
+    Algorithm.RTN: (),  # goes with all
+    Algorithm.GPTQ: (Weights.INT4, Weights.INT8),
+    Algorithm.INC_RTN: (Weights.INT4,),
+    Algorithm.INC_GPTQ: (Weights.INT4,),
 }
 
 
@@ -79,7 +63,7 @@ class Calibration(Config):
     """A shipped calibration set or the path of a TOML file; bare graphs have none, because they
     are called with the arrays of a file."""
 
-    observer: Literal["minmax", "percentile", "entropy", "mse"] = "percentile"
+    observer: Observer = Field(default=Observer.PERCENTILE, strict=False)
     percentile: float = Field(default=99.99, gt=50, le=100)
     """Share of the observed magnitudes a range covers, in percent; only for `percentile`."""
 
@@ -98,8 +82,8 @@ class Rule(Config):
     match: str
     """An `fnmatch` pattern on module names such as `dec.resblocks.0.convs.1`."""
 
-    weights: Weights = "float32"
-    activations: Activations = "none"
+    weights: Weights = Field(default=Weights.FLOAT32, strict=False)
+    activations: Activations = Field(default=Activations.NONE, strict=False)
     exclude: tuple[str, ...] = ()
     """Patterns of modules left in FP32 although `match` covers them."""
 
@@ -119,7 +103,7 @@ class Rule(Config):
     group: int = Field(default=64, ge=16)
     """Inputs that share a scale, where weights have four bits; of a convolution inputs × taps."""
 
-    algorithm: Algorithm = "rtn"
+    algorithm: Algorithm = Field(default=Algorithm.RTN, strict=False)
     """How the codes of linear layers are chosen: in four bits, and `gptq` also in `int8`. Other
     layers are rounded to nearest."""
 
@@ -167,7 +151,7 @@ class Recipe(ConfigFile):
 
     @model_validator(mode="after")
     def _calibrated_when_needed(self) -> Recipe:
-        static = any(rule.activations == "static" for rule in self.component)
+        static = any(rule.activations == Activations.STATIC for rule in self.component)
         observed = static or any(rule.algorithm.endswith("gptq") for rule in self.component)
         if observed and self.calibration is None:
             raise ValueError(

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from tts_compress.artifact import LayerRecord
     from tts_compress.numerics.histogram import Range
     from tts_compress.progress import Progress
-    from tts_compress.recipes.recipe import Recipe, Weights
+    from tts_compress.recipes.formats import Weights
+    from tts_compress.recipes.recipe import Recipe
 
     Run = Callable[[nn.Module], None]
 

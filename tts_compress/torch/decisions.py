@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tts_compress.artifact import LayerRecord
+from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.torch.layers.base import CompressedLayer, Geometry, operator_of
 from tts_compress.torch.layers.build import is_layer
 
@@ -16,17 +17,17 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from tts_compress.recipes.recipe import Activations, Recipe, Rule, Weights
+    from tts_compress.recipes.recipe import Recipe, Rule
 
 __all__ = ["Decision", "count_decisions", "count_layers", "decide", "describe_untouched"]
 
 _ARITHMETIC: dict[Activations, tuple[str, ...]] = {
-    "none": ("Linear", "Conv1d", "ConvTranspose1d", "Embedding"),
-    "float16": ("Linear", "Conv1d", "ConvTranspose1d"),
-    "bfloat16": ("Linear", "Conv1d", "ConvTranspose1d"),
-    "float8": ("Linear",),
-    "dynamic": ("Linear", "Conv1d", "ConvTranspose1d"),
-    "static": ("Linear", "Conv1d", "ConvTranspose1d"),
+    Activations.NONE: ("Linear", "Conv1d", "ConvTranspose1d", "Embedding"),
+    Activations.FLOAT16: ("Linear", "Conv1d", "ConvTranspose1d"),
+    Activations.BFLOAT16: ("Linear", "Conv1d", "ConvTranspose1d"),
+    Activations.FLOAT8: ("Linear",),
+    Activations.DYNAMIC: ("Linear", "Conv1d", "ConvTranspose1d"),
+    Activations.STATIC: ("Linear", "Conv1d", "ConvTranspose1d"),
 }
 """Operators there are layers for, by what their arithmetic runs on."""
 
@@ -47,7 +48,7 @@ class Decision:
     group: int = 64
     """Inputs that share a scale, for four bits."""
 
-    algorithm: str = "rtn"
+    algorithm: Algorithm = Algorithm.RTN
     """How four-bit codes are chosen."""
 
     reason: str = ""
@@ -92,11 +93,11 @@ def _decide(name: str, geometry: Geometry, recipe: Recipe) -> Decision:
     return Decision(
         module=name,
         operator=geometry.operator,
-        weights=rule.weights if rule else "float32",
-        activations=rule.activations if rule else "none",
+        weights=rule.weights if rule else Weights.FLOAT32,
+        activations=rule.activations if rule else Activations.NONE,
         parameters=parameters,
         group=rule.group if rule else 64,
-        algorithm=rule.algorithm if rule else "rtn",
+        algorithm=rule.algorithm if rule else Algorithm.RTN,
         reason=reason,
     )
 
@@ -109,7 +110,7 @@ def _choose(name: str, geometry: Geometry, recipe: Recipe) -> tuple[Rule | None,
             continue
         if rule.excludes(name):
             return None, "the recipe excludes it"
-        if rule.weights == "float32":
+        if rule.weights == Weights.FLOAT32:
             return None, "the recipe keeps it in FP32"
         objection = _objection(geometry, rule)
         if not objection:
@@ -130,14 +131,14 @@ def _objection(geometry: Geometry, rule: Rule) -> str:
 
 
 def _impossible(geometry: Geometry, rule: Rule) -> str:
-    integers = rule.activations in {"dynamic", "static"}
-    if rule.weights == "int4":
+    integers = rule.activations in {Activations.DYNAMIC, Activations.STATIC}
+    if rule.weights == Weights.INT4:
         if geometry.operator == "Embedding":
             return "four bits are for linear layers and convolutions"
         inputs = math.prod(geometry.shape) // geometry.shape[geometry.channel_axis]
         if inputs % rule.group:
             return f"its {inputs} inputs are no multiple of the group of {rule.group}"
-    if rule.weights == "float8" and any(extent % 16 for extent in geometry.shape):
+    if rule.weights == Weights.FLOAT8 and any(extent % 16 for extent in geometry.shape):
         return "its inputs and outputs are not both multiples of 16"
     if geometry.operator == "ConvTranspose1d" and integers and geometry.dilation > 1:
         return "no integer kernel computes a dilated transposed convolution"

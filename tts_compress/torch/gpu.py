@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tts_compress.errors import QuantizationError, TTSCompressWarning
+from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Rule
 from tts_compress.torch.convert import Converted, convert, finish
 from tts_compress.torch.decisions import decide
@@ -165,7 +166,7 @@ def _fit(decision: Decision, root: nn.Module) -> Decision:
             )
     if not reason:
         return decision
-    return replace(decision, weights="float32", activations="none", reason=reason)
+    return replace(decision, weights=Weights.FLOAT32, activations=Activations.NONE, reason=reason)
 
 
 def _refuse_if_idle(decisions: Sequence[Decision]) -> None:

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
 from tts_compress.errors import ArtifactError, MissingExtraError, QuantizationError
+from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import CompressedLayer
 
 if TYPE_CHECKING:
@@ -48,10 +49,10 @@ class TorchaoLinear(CompressedLayer):
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor], config: Any) -> None:
         codes, bias = state["weight"], state.get("bias")
         if codes.dtype == torch.int8:
-            super().__init__(geometry, "int8", "dynamic")
+            super().__init__(geometry, Weights.INT8, Activations.DYNAMIC)
             kind = torch.float32
         else:
-            super().__init__(geometry, "float8", "float8")
+            super().__init__(geometry, Weights.FLOAT8, Activations.FLOAT8)
             kind = torch.bfloat16  # the only type that scales per row go with
         outputs, inputs = geometry.shape
         # Without memory at first: making it would draw random numbers.

@@ -20,6 +20,7 @@ from tts_compress.onnx.quantize.graph_editor import copy_model
 from tts_compress.onnx.quantize.static import observed_tensors
 from tts_compress.onnx.quantize.weight_only import store_weights
 from tts_compress.onnx.session import open_session
+from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ _WAYS: dict[str, tuple[list[dict[str, Any]], float]] = {
 def _convert(graph: onnx.ModelProto, decisions: list[Decision], signal: Any) -> onnx.ModelProto:
     wanted = observed_tensors(graph, decisions)
     seen = collect(graph, wanted, [{"x": signal}, {"x": signal[:, :, :9]}])
-    ranges = {name: choose_range(seen[name], Calibration(observer="minmax")) for name in wanted}
+    ranges = {
+        name: choose_range(seen[name], Calibration(observer=Observer.MINMAX)) for name in wanted
+    }
     return _finish(graph, decisions, ranges)
 
 

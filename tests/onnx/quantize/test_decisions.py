@@ -16,6 +16,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.onnx.quantize.count import count_operators
 from tts_compress.onnx.quantize.decisions import count_decisions, decide
 from tts_compress.onnx.quantize.prepare import prepare
+from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule
 
 if TYPE_CHECKING:
@@ -162,9 +163,9 @@ def test_small_table_is_left_alone(decided: Decided, chain: onnx.ModelProto) -> 
 @pytest.mark.parametrize(
     "rule",
     [
-        Rule(match="*", weights="int4"),
-        Rule(match="*", weights="bfloat16", activations="bfloat16"),
-        Rule(match="*", weights="int8", algorithm="gptq"),
+        Rule(match="*", weights=Weights.INT4),
+        Rule(match="*", weights=Weights.BFLOAT16, activations=Activations.BFLOAT16),
+        Rule(match="*", weights=Weights.INT8, algorithm=Algorithm.GPTQ),
     ],
     ids=str,
 )

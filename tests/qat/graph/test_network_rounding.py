@@ -25,6 +25,7 @@ from tts_compress.qat.graph.code_plan import plan_codes  # noqa: E402
 from tts_compress.qat.graph.part import cut_graph  # noqa: E402
 from tts_compress.qat.graph.quantizers import _slope_codes  # noqa: E402
 from tts_compress.qat.graph.rounded import rounded_network  # noqa: E402
+from tts_compress.recipes.formats import Observer  # noqa: E402
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule  # noqa: E402
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     Snr = Callable[[Any, Any], float]
 
-_CALIBRATION = Calibration(observer="minmax")
+_CALIBRATION = Calibration(observer=Observer.MINMAX)
 
 
 def _signal(length: int) -> Any:

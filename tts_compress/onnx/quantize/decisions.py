@@ -13,12 +13,13 @@ from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.integer.convolutions import is_convolution
 from tts_compress.onnx.modules import initializer_names, module_of
+from tts_compress.recipes.formats import Activations, Algorithm, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tts_compress.onnx.graph import Array
-    from tts_compress.recipes.recipe import Activations, Format, Recipe, Rule, Weights
+    from tts_compress.recipes.recipe import Format, Recipe, Rule
 
 __all__ = ["Decision", "count_decisions", "decide", "static_outputs"]
 
@@ -28,10 +29,10 @@ _CHANNEL_AXIS = {"Conv": 0, "ConvTranspose": 1, "MatMul": 1, "Gather": 0}
 """The axis of output channels (of rows, for a table that is looked up) in the weight tensor."""
 
 _SUPPORTED: dict[Activations, tuple[str, ...]] = {
-    "none": ("Conv", "ConvTranspose", "MatMul", "Gather"),
-    "float16": ("Conv", "ConvTranspose", "MatMul"),
-    "dynamic": ("Conv", "MatMul"),
-    "static": ("Conv", "MatMul"),
+    Activations.NONE: ("Conv", "ConvTranspose", "MatMul", "Gather"),
+    Activations.FLOAT16: ("Conv", "ConvTranspose", "MatMul"),
+    Activations.DYNAMIC: ("Conv", "MatMul"),
+    Activations.STATIC: ("Conv", "MatMul"),
 }
 """Operators each kind of arithmetic has kernels for."""
 
@@ -102,7 +103,7 @@ def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
         if (node.op_type not in _ELEMENTWISE or node.output[0] in floats)
         and (decision := _decide_one(node, recipe, tensors, possible)) is not None
     ]
-    if all(decision.weights == "float32" for decision in decisions):
+    if all(decision.weights == Weights.FLOAT32 for decision in decisions):
         patterns = ", ".join(repr(rule.match) for rule in recipe.component)
         modules = sorted({decision.module.split(".")[0] or "unnamed" for decision in decisions})
         raise QuantizationError(
@@ -114,7 +115,7 @@ def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
 
 def static_outputs(decisions: Iterable[Decision]) -> frozenset[str]:
     """Return the outputs of the operators that compute in calibrated integers."""
-    return frozenset(d.output for d in decisions if d.activations == "static")
+    return frozenset(d.output for d in decisions if d.activations == Activations.STATIC)
 
 
 def count_decisions(decisions: Sequence[Decision]) -> Counter[str]:
@@ -149,8 +150,8 @@ def _decide_one(
         output=node.output[0],
         operator=node.op_type,
         module=module,
-        weights=rule.weights if rule else "float32",
-        activations=rule.activations if rule else "none",
+        weights=rule.weights if rule else Weights.FLOAT32,
+        activations=rule.activations if rule else Activations.NONE,
         weight=weight,
         axis=_CHANNEL_AXIS.get(node.op_type, 0),
         parameters=int(np.prod(tensors[weight].dims)) if weight else 0,
@@ -200,7 +201,7 @@ class _Possible:
         small = values is not None and not _is_large(rule, values)
         if small or node.op_type not in _possible_operators(rule, self._form):
             return False
-        if rule.activations != "static":
+        if rule.activations != Activations.STATIC:
             return True
         if self._form == "qoperator":
             return is_convolution(self._graph, node) and _pays(node, values)
@@ -229,12 +230,18 @@ def _is_large(rule: Rule, weight: Array) -> bool:
 
 
 def _possible_operators(rule: Rule, form: Format) -> tuple[str, ...]:
-    if rule.activations == "static" and form == "qoperator":
+    if rule.activations == Activations.STATIC and form == "qoperator":
         return _SUPPORTED_FUSED
     return _SUPPORTED[rule.activations]
 
 
-_TORCH_ONLY = {"int4", "float8", "gptq", "inc-rtn", "inc-gptq"}
+_TORCH_ONLY = {
+    Weights.INT4,
+    Weights.FLOAT8,
+    Algorithm.GPTQ,
+    Algorithm.INC_RTN,
+    Algorithm.INC_GPTQ,
+}
 
 
 def _check_operators(rule: Rule, form: Format) -> None:
@@ -254,7 +261,7 @@ def _check_operators(rule: Rule, form: Format) -> None:
             "torch; an ONNX graph takes float16, bfloat16 and int8 weights, rounded to nearest"
         )
     possible = _possible_operators(rule, form)
-    if rule.activations == "static" and form == "qdq":
+    if rule.activations == Activations.STATIC and form == "qdq":
         possible += _ELEMENTWISE
     wrong = [operator for operator in rule.operators if operator not in possible]
     if wrong:

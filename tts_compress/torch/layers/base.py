@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tts_compress.torch.layers.attributes import layer_attributes
 
 if TYPE_CHECKING:
-    from tts_compress.recipes.recipe import Activations, Weights
+    from tts_compress.recipes.formats import Activations, Weights
 
 __all__ = ["CompressedLayer", "Geometry", "operator_of"]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from tts_compress.recipes.recipe import Activations, Weights
+    from tts_compress.recipes.formats import Activations, Weights
 
 __all__ = ["Arithmetic", "build_layer", "is_layer", "layer_state"]
 

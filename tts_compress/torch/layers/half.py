@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import CompressedLayer
 from tts_compress.torch.layers.operators import apply_operator
 
@@ -33,8 +34,7 @@ class HalfLayer(CompressedLayer):
     """
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor], kind: str) -> None:
-        name: Literal["float16", "bfloat16"] = "float16" if kind == "float16" else "bfloat16"
-        super().__init__(geometry, name, name)
+        super().__init__(geometry, Weights(kind), Activations(kind))
         self.values: Tensor
         self.bias: Tensor | None
         bias = state.get("bias")

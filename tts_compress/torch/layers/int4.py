@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor
 
+from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import CompressedLayer
 from tts_compress.torch.layers.codes import pack_nibbles, unpack_nibbles
 
@@ -40,7 +41,7 @@ class Int4Linear(CompressedLayer):
     """
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
-        super().__init__(geometry, "int4", "none")
+        super().__init__(geometry, Weights.INT4, Activations.NONE)
         self.codes: Tensor
         self.scales: Tensor
         self.bias: Tensor | None

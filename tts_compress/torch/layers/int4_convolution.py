@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import CompressedLayer
 from tts_compress.torch.layers.codes import from_rows, unpack_nibbles
 from tts_compress.torch.layers.operators import apply_operator
@@ -30,7 +31,7 @@ class Int4Convolution(CompressedLayer):
     """
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
-        super().__init__(geometry, "int4", "none")
+        super().__init__(geometry, Weights.INT4, Activations.NONE)
         self.codes: Tensor
         self.scales: Tensor
         self.bias: Tensor | None

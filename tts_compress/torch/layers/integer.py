@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tts_compress.errors import ModelError
+from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import CompressedLayer, Geometry
 from tts_compress.torch.layers.packing import pack_linear, unpack_linear
 
@@ -45,7 +46,9 @@ class IntegerLayer(CompressedLayer):
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         static = "input_scale" in state
-        super().__init__(geometry, "int8", "static" if static else "dynamic")
+        super().__init__(
+            geometry, Weights.INT8, Activations.STATIC if static else Activations.DYNAMIC
+        )
         self.input_scale = float(state["input_scale"]) if static else None
         self.input_zero_point = int(state["input_zero_point"]) if static else 0
 

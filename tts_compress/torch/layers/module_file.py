@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load_module", "save_module"]
 
-_KEY = "tts_compress.torch.layers"
+_KEY = "tts_compress.layers"  # of the file format, whatever this package is called
 
 
 def save_module(module: nn.Module, path: Path | str, *, force: bool = False) -> Path:

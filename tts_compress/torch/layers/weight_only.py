@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor
 
+from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import CompressedLayer
 from tts_compress.torch.layers.operators import apply_operator
 
@@ -32,7 +33,7 @@ class Int8WeightOnly(CompressedLayer):
     """
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
-        super().__init__(geometry, "int8", "none")
+        super().__init__(geometry, Weights.INT8, Activations.NONE)
         self.codes: Tensor
         self.scales: Tensor
         self.bias: Tensor | None

@@ -1,0 +1,72 @@
+"""The words of recipes for number formats and methods: TOML and manifests hold their values."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["Activations", "Algorithm", "Observer", "Weights"]
+
+
+class _Word(StrEnum):
+    """A string with a fixed set of values; messages quote it as they quote strings."""
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class Weights(_Word):
+    """How weights are stored."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT8 = "float8"
+    """e4m3 with scales, for linear layers on a GPU."""
+
+    INT8 = "int8"
+    """Symmetric, one scale per output channel."""
+
+    INT4 = "int4"
+    """Symmetric, one scale per group of inputs; only in torch."""
+
+
+class Activations(_Word):
+    """What arithmetic runs on."""
+
+    NONE = "none"
+    """FP32, whatever the weights are stored as."""
+
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT8 = "float8"
+    """8-bit floats with scales found at run time."""
+
+    DYNAMIC = "dynamic"
+    """8-bit integers with ranges found at run time."""
+
+    STATIC = "static"
+    """8-bit integers with ranges from calibration."""
+
+
+class Algorithm(_Word):
+    """How the codes of a weight are chosen."""
+
+    RTN = "rtn"
+    """Each weight is rounded to nearest."""
+
+    GPTQ = "gptq"
+    """One input is rounded after another; the later ones make up for the error on calibration
+    data."""
+
+    INC_RTN = "inc-rtn"
+    INC_GPTQ = "inc-gptq"
+    """The same two by Intel Neural Compressor."""
+
+
+class Observer(_Word):
+    """How a range is made of the activations that calibration saw."""
+
+    MINMAX = "minmax"
+    PERCENTILE = "percentile"
+    ENTROPY = "entropy"
+    MSE = "mse"
