@@ -16,7 +16,7 @@ from benchmarks.timing import Plan
 from benchmarks.voices import VOICES, available_voices
 from tts_compress.artifact import write_text_atomically
 from tts_compress.errors import TTSCompressError
-from tts_compress.recipes.recipe import schemes_of
+from tts_compress.recipes.family import schemes_of
 from tts_compress.terminal import progress_bars, show, show_json
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ def _key(kind: str, name: str, voice: Path) -> str:
     made_by = [Path(__file__).with_name("peers.py")]
     if kind == "scheme":
         digest.update(repr(describe_processor().features).encode())
-        made_by = [data_file("calib/recipes", f"piper-{name}"), data_file("calib/sets", "en")]
+        made_by = [data_file("calib/recipes", "piper"), data_file("calib/sets", "en")]
         for layer in ("calibrate", "models", "quantize"):
             made_by += sorted((library / layer).rglob("*.py"))
     for file in made_by:

@@ -144,9 +144,9 @@ def quick_recipe(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
     folder = tmp_path_factory.mktemp("recipes")
 
     def write(scheme: str) -> Path:
-        text = data_file("calib/recipes", f"piper-{scheme}").read_text(encoding="utf-8")
+        text = data_file("calib/recipes", "piper").read_text(encoding="utf-8")
         path = folder / f"{scheme}.toml"
-        path.write_text(text.replace("utterances = 64", "utterances = 3"), encoding="utf-8")
+        path.write_text(text.replace("[calibration]", "[calibration]\nutterances = 3"), "utf-8")
         return path
 
     return write

@@ -102,7 +102,7 @@ def test_missing_own_file_is_named() -> None:
         data_file("calib/sets", "missing.toml")
 
 
-@pytest.mark.parametrize("name", ["../recipes/piper-int8", "/etc/passwd", "..", "", "\0"])
+@pytest.mark.parametrize("name", ["../recipes/piper", "/etc/passwd", "..", "", "\0"])
 def test_name_does_not_leave_its_folder(name: str) -> None:
     with pytest.raises(RecipeError):
         data_file("calib/sets", name)

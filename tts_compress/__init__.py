@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tts_compress.errors import TTSCompressError
     from tts_compress.evaluation import EvaluationOptions, check, evaluate, read_gates
     from tts_compress.models import load
-    from tts_compress.recipes.recipe import Recipe, find_recipe
+    from tts_compress.recipes.family import find_recipe
+    from tts_compress.recipes.recipe import Recipe
     from tts_compress.recipes.schemes import SCHEMES
     from tts_compress.report.evaluation import Evaluation
     from tts_compress.torch.layers.module_file import load_module, save_module
@@ -48,7 +49,7 @@ _HOMES = {
     "check": "tts_compress.evaluation",
     "compress": "tts_compress.compression",
     "evaluate": "tts_compress.evaluation",
-    "find_recipe": "tts_compress.recipes.recipe",
+    "find_recipe": "tts_compress.recipes.family",
     "load": "tts_compress.models",
     "load_module": "tts_compress.torch.layers.module_file",
     "read_gates": "tts_compress.evaluation",

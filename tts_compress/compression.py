@@ -11,7 +11,7 @@ from tts_compress.errors import SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.progress import Progress, Silent
-from tts_compress.recipes.recipe import find_recipe
+from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.schemes import find_scheme
 
 if TYPE_CHECKING:

@@ -22,7 +22,9 @@ __all__ = [
     "data_names",
     "demo_voice",
     "describe_problems",
+    "parse_config",
     "read_config",
+    "read_table",
 ]
 
 _PACKAGE = Path(__file__).parent
@@ -60,18 +62,33 @@ def read_config(path: Path, kind: type[_File]) -> _File:
         RecipeError: The file is missing, is not TOML, or breaks the schema; the message names
             every wrong key at once.
     """
+    return parse_config(read_table(path), kind, f"'{path}'")
+
+
+def read_table(path: Path) -> str:
+    """Return a TOML file as JSON: in strict mode only a JSON array makes a tuple.
+
+    Raises:
+        RecipeError: The file is missing, is not TOML, or holds a date, which JSON lacks.
+    """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-        # Read as JSON, because strict mode takes a tuple field from a JSON array only. A date,
-        # which JSON does not know, is a TypeError; no file of ours holds one.
-        text = json.dumps(table)
+        return json.dumps(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise RecipeError(f"cannot read '{path}': {error}") from error
+
+
+def parse_config(text: str, kind: type[_File], name: str) -> _File:
+    """Return a JSON table as `kind`.
+
+    Raises:
+        RecipeError: It breaks the schema; the message names every wrong key at once.
+    """
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
         problems = describe_problems(error)
-        raise RecipeError(f"'{path}' is not a valid {kind.__name__}: {problems}") from error
+        label = kind.__name__.removeprefix("_")
+        raise RecipeError(f"{name} is not a valid {label}: {problems}") from error
 
 
 def describe_problems(error: ValidationError) -> str:

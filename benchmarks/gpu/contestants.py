@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from tts_compress.progress import Silent
-from tts_compress.recipes.recipe import find_recipe
+from tts_compress.recipes.family import find_recipe
 from tts_compress.torch.convert import convert
 from tts_compress.torch.gpu import convert_on_gpu, runs_on_gpu
 from tts_compress.torch.layers.structure import share

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tts_compress.progress import Silent
-from tts_compress.recipes.recipe import find_recipe
+from tts_compress.recipes.family import find_recipe
 from tts_compress.torch.convert import Converted, convert
 from tts_compress.torch.layers.structure import share
 

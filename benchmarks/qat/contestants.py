@@ -15,7 +15,7 @@ from tts_compress.models.base import OnnxGraph
 from tts_compress.models.distillation import Objective
 from tts_compress.onnx.session import open_session
 from tts_compress.qat.compress import Workplace, train_graph, train_module
-from tts_compress.recipes.recipe import find_recipe
+from tts_compress.recipes.family import find_recipe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,9 +111,16 @@ def _plain(scheme: str) -> Recipe:
     """
     recipe = find_recipe("onnx", scheme)
     assert recipe.calibration is not None
-    rule = recipe.component[0].model_copy(update={"inner": False, "channels": 1, "taps": 1})
+    rule = recipe.component[0].model_copy(
+        update={"skip_graph_inputs": False, "min_channels": 1, "min_kernel": 1}
+    )
     observed = recipe.calibration.model_copy(update={"observer": "minmax", "equalize": False})
-    changes = {"component": (rule,), "calibration": observed, "real_sums": False, "format": "qdq"}
+    changes = {
+        "component": (rule,),
+        "calibration": observed,
+        "float_residuals": False,
+        "format": "qdq",
+    }
     return recipe.model_copy(update=changes)
 
 

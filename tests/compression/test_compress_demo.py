@@ -10,7 +10,7 @@ import pytest
 from tts_compress.compression import compress
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
-from tts_compress.recipes.recipe import schemes_of
+from tts_compress.recipes.family import schemes_of
 from tts_compress.recipes.schemes import find_scheme
 
 if TYPE_CHECKING:

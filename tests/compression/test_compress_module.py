@@ -225,7 +225,7 @@ def test_bad_input_is_a_clear_error(attempt: Any, error: type[Exception], messag
         attempt()
 
 
-@pytest.mark.parametrize("change", [{"real_sums": True}, {"format": "qoperator"}])
+@pytest.mark.parametrize("change", [{"float_residuals": True}, {"format": "qoperator"}])
 def test_what_is_a_matter_of_graphs_is_refused(change: dict[str, Any]) -> None:
     recipe = find_recipe("module", "int8-static").model_copy(update=change)
     with pytest.raises(RecipeError, match="a matter of ONNX graphs"):

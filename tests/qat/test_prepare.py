@@ -250,8 +250,8 @@ def test_modules_that_cannot_be_trained_are_refused(module: Speech) -> None:
         prepare_qat(nn.Sequential(nn.Linear(64, 64)).half(), _recipe())
     with pytest.raises(QuantizationError, match="meta device"):
         prepare_qat(nn.Sequential(nn.Linear(64, 64, device="meta")), _recipe())
-    with pytest.raises(RecipeError, match="real_sums"):
-        prepare_qat(module, _recipe().model_copy(update={"real_sums": True}))
+    with pytest.raises(RecipeError, match="float_residuals"):
+        prepare_qat(module, _recipe().model_copy(update={"float_residuals": True}))
 
 
 def test_a_layer_alone_is_a_module() -> None:

@@ -10,15 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tts_compress.errors import RecipeError, SchemeError
+from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.recipe import (
-    Calibration,
-    Recipe,
-    Rule,
-    find_recipe,
-    read_calibration_set,
-    schemes_of,
-)
+from tts_compress.recipes.recipe import Calibration, Recipe, Rule, read_calibration_set
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -266,7 +266,9 @@ def _encoder() -> nn.Module:
 
 
 def _recipe(weights: Any = "int4", algorithm: Any = "gptq") -> Recipe:
-    rule = Rule(match="*", operators=("Linear",), weights=weights, group=32, algorithm=algorithm)
+    rule = Rule(
+        match="*", operators=("Linear",), weights=weights, group_size=32, algorithm=algorithm
+    )
     return Recipe(
         version=1,
         family="module",

@@ -167,7 +167,7 @@ def test_what_is_only_stored_small_is_as_on_a_cpu(net: Net, torchao: Any, on_gpu
         "last": "float32",
     }
     # A rule that objects leaves a layer to the next one, which only stores it in FP16.
-    narrow = eight.model_copy(update={"channels": 64})
+    narrow = eight.model_copy(update={"min_channels": 64})
     done = convert_on_gpu(
         net, _rules(narrow, Rule(match="*", weights=Weights.FLOAT16)), None, progress=Silent()
     )

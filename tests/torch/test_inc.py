@@ -173,7 +173,11 @@ def test_a_recipe_names_it(package: Any, algorithm: Any) -> None:
     first.weight.data.copy_(weight)
     net = nn.Sequential(first, nn.ReLU(), nn.Linear(40, 8)).eval()
     rule = Rule(
-        match="0", operators=("Linear",), weights=Weights.INT4, group=_GROUP, algorithm=algorithm
+        match="0",
+        operators=("Linear",),
+        weights=Weights.INT4,
+        group_size=_GROUP,
+        algorithm=algorithm,
     )
     observes = algorithm == "inc-gptq"
     recipe = Recipe(

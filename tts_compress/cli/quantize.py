@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     from tts_compress.compression import compress
     from tts_compress.conversion.calibration import is_feeds
     from tts_compress.models import open_model
-    from tts_compress.recipes.recipe import find_recipe
+    from tts_compress.recipes.family import find_recipe
     from tts_compress.terminal import human_bytes, progress_bars, show, show_json
 
     # Before minutes of work, not after them.

@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from tts_compress.families import FAMILIES
-    from tts_compress.recipes.recipe import schemes_of
+    from tts_compress.recipes.family import schemes_of
     from tts_compress.recipes.schemes import SCHEMES
     from tts_compress.terminal import show, show_json
 

@@ -157,9 +157,9 @@ def check_recipe(recipe: Recipe) -> None:
     """
     given = {
         f"format = {recipe.format!r}": recipe.format != "qdq",
-        "real_sums": recipe.real_sums,
+        "float_residuals": recipe.float_residuals,
         "equalize": recipe.calibration is not None and recipe.calibration.equalize,
-        "inner": any(rule.inner for rule in recipe.component),
+        "skip_graph_inputs": any(rule.skip_graph_inputs for rule in recipe.component),
     }
     if wrong := [name for name, is_given in given.items() if is_given]:
         raise RecipeError(

@@ -85,7 +85,7 @@ def prepare_conversion(
     ranges: dict[str, Range] = {}
     if recipe.calibration is not None:
         assert calibration is not None
-        if recipe.real_sums and recipe.format == "qoperator":
+        if recipe.float_residuals and recipe.format == "qoperator":
             graph = typed(make_sums_real(graph, static_outputs(decisions))[0])
         observed = _observed(graph, decisions, recipe.format)
         if recipe.calibration.equalize:

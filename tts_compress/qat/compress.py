@@ -20,7 +20,7 @@ from tts_compress.qat.module_task import ModuleTask
 from tts_compress.qat.prepare import QATOptions, prepare_qat
 from tts_compress.qat.train.loop import train
 from tts_compress.qat.train.options import TrainingOptions
-from tts_compress.recipes.recipe import find_recipe
+from tts_compress.recipes.family import find_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

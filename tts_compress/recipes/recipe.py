@@ -1,27 +1,15 @@
-"""How one scheme applies to the components of one family: the TOML files in `calib/recipes`."""
+"""A recipe: the rules by which one scheme applies to the components of one family."""
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from tts_compress.config import (
-    Card,
-    Config,
-    ConfigFile,
-    data_file,
-    data_names,
-    describe_problems,
-    read_config,
-)
-from tts_compress.errors import RecipeError, SchemeError
+from tts_compress.config import Card, Config, ConfigFile, data_file, read_config
 from tts_compress.recipes.formats import Activations, Algorithm, Observer, Weights
-from tts_compress.recipes.schemes import SCHEMES, find_scheme
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tts_compress.recipes.schemes import SCHEMES
 
 __all__ = [
     "Calibration",
@@ -29,9 +17,7 @@ __all__ = [
     "Format",
     "Recipe",
     "Rule",
-    "find_recipe",
     "read_calibration_set",
-    "schemes_of",
 ]
 
 Format: TypeAlias = Literal["qdq", "qoperator"]
@@ -57,7 +43,7 @@ _WEIGHTS_OF: dict[Algorithm, tuple[Weights, ...]] = {
 
 
 class Calibration(Config):
-    """What is observed, and how a range is made of it."""
+    """Inputs to observe activations on, and how their ranges are chosen."""
 
     set: str | None = None
     """A shipped calibration set or the path of a TOML file; bare graphs have none, because they
@@ -77,7 +63,7 @@ class Calibration(Config):
 
 
 class Rule(Config):
-    """What happens to the modules whose dotted name matches."""
+    """The format of the modules whose dotted name matches."""
 
     match: str
     """An `fnmatch` pattern on module names such as `dec.resblocks.0.convs.1`."""
@@ -87,21 +73,21 @@ class Rule(Config):
     exclude: tuple[str, ...] = ()
     """Patterns of modules left in FP32 although `match` covers them."""
 
-    inner: bool = False
+    skip_graph_inputs: bool = False
     """Leave out operators that read an input of the graph."""
 
-    channels: int = Field(default=1, ge=1)
+    min_channels: int = Field(default=1, ge=1)
     """Leave out weights with fewer channels than this on either side."""
 
-    taps: int = Field(default=1, ge=1)
-    """Leave out convolutions whose kernels have fewer taps than this along some axis."""
+    min_kernel: int = Field(default=1, ge=1)
+    """Leave out convolutions whose kernels are smaller than this along some axis."""
 
     operators: tuple[str, ...] = ()
     """Operator types the rule is about, ONNX's or torch's; empty means every type the technique
     supports."""
 
-    group: int = Field(default=64, ge=16)
-    """Inputs that share a scale, where weights have four bits; of a convolution inputs × taps."""
+    group_size: int = Field(default=64, ge=16)
+    """Inputs that share a scale, where weights have four bits; in a convolution inputs × kernel."""
 
     algorithm: Algorithm = Field(default=Algorithm.RTN, strict=False)
     """How the codes of linear layers are chosen: in four bits, and `gptq` also in `int8`. Other
@@ -141,9 +127,9 @@ class Recipe(ConfigFile):
     scheme: str
     summary: str
     format: Format = "qdq"
-    real_sums: bool = False
-    """Add up in FP32 what leaves the integers, and let convolutions that only such a sum reads
-    answer in FP32: less noise, a little slower. A matter of `qoperator`; the portable form rounds
+    float_residuals: bool = False
+    """Add residual streams that leave the integers in FP32, and let convolutions that only such a
+    sum reads output FP32: less noise, a little slower. For `qoperator`; the portable form rounds
     only around the operators that rules name."""
 
     calibration: Calibration | None = None
@@ -158,8 +144,8 @@ class Recipe(ConfigFile):
                 "a rule with static activations, or an algorithm that observes ('gptq', "
                 "'inc-gptq'), needs a [calibration] table"
             )
-        learned = any(scheme.trained for scheme in SCHEMES if scheme.name == self.scheme)
-        if not observed and not learned and self.calibration is not None:
+        trained = any(scheme.trained for scheme in SCHEMES if scheme.name == self.scheme)
+        if not observed and not trained and self.calibration is not None:
             raise ValueError(
                 "[calibration] is given, but no rule has static activations, or an algorithm that "
                 "observes ('gptq', 'inc-gptq'), and nothing is trained"
@@ -181,52 +167,6 @@ class CalibrationSet(ConfigFile):
 
     texts: tuple[str, ...] = Field(min_length=1)
     card: Card
-
-
-def find_recipe(family: str, scheme: str, recipe: Recipe | str | Path | None = None) -> Recipe:
-    """Return the recipe that applies a scheme to a family, or the user's own if one is given.
-
-    Args:
-        family: Of the model.
-        scheme: What to do to it.
-        recipe: A shipped name, a TOML file, or a recipe that was changed by `model_copy`, which
-            is checked here.
-
-    Raises:
-        SchemeError: The scheme is unknown or the family has no recipe for it.
-        RecipeError: The recipe is malformed or made for another family.
-    """
-    find_scheme(scheme)
-    if recipe is None:
-        if scheme not in schemes_of(family):
-            known = ", ".join(schemes_of(family)) or "none"
-            raise SchemeError(f"no scheme {scheme!r} for family {family!r}; available: {known}")
-        recipe = f"{family}-{scheme}"
-    if isinstance(recipe, Recipe):
-        found, name = _checked(recipe), f"{recipe.family}-{recipe.scheme}"
-    else:
-        found, name = read_config(data_file("calib/recipes", str(recipe)), Recipe), str(recipe)
-    if found.family != family:
-        raise RecipeError(f"recipe '{name}' is for family {found.family!r}, not {family!r}")
-    if found.scheme != scheme:
-        raise RecipeError(f"recipe '{name}' is for scheme {found.scheme!r}, not {scheme!r}")
-    return found
-
-
-def _checked(recipe: Recipe) -> Recipe:
-    """Return a recipe that was made in a program; `model_copy` takes any value unseen."""
-    try:
-        return Recipe.model_validate_json(recipe.model_dump_json(warnings=False))
-    except ValidationError as error:
-        raise RecipeError(f"not a valid recipe: {describe_problems(error)}") from error
-    except ValueError as error:  # a value that JSON does not know
-        raise RecipeError(f"not a valid recipe: {error}") from error
-
-
-def schemes_of(family: str) -> list[str]:
-    """Return the names of the schemes a family has a shipped recipe for, sorted."""
-    prefix = f"{family}-"
-    return [n.removeprefix(prefix) for n in data_names("calib/recipes") if n.startswith(prefix)]
 
 
 def read_calibration_set(name: str) -> CalibrationSet:

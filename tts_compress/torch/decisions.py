@@ -96,7 +96,7 @@ def _decide(name: str, geometry: Geometry, recipe: Recipe) -> Decision:
         weights=rule.weights if rule else Weights.FLOAT32,
         activations=rule.activations if rule else Activations.NONE,
         parameters=parameters,
-        group=rule.group if rule else 64,
+        group=rule.group_size if rule else 64,
         algorithm=rule.algorithm if rule else Algorithm.RTN,
         reason=reason,
     )
@@ -123,10 +123,10 @@ def _objection(geometry: Geometry, rule: Rule) -> str:
     """Return why a rule that covers a layer cannot decide about it; nothing if it can."""
     if geometry.operator not in _ARITHMETIC[rule.activations]:
         return f"there is no {geometry.operator} with {rule.activations} activations"
-    if geometry.operator != "Embedding" and min(geometry.shape[:2]) < rule.channels:
-        return f"it has fewer than {rule.channels} channels"
-    if len(geometry.shape) == 3 and geometry.shape[2] < rule.taps:
-        return f"it has fewer than {rule.taps} taps"
+    if geometry.operator != "Embedding" and min(geometry.shape[:2]) < rule.min_channels:
+        return f"it has fewer than {rule.min_channels} channels"
+    if len(geometry.shape) == 3 and geometry.shape[2] < rule.min_kernel:
+        return f"it has fewer than {rule.min_kernel} taps"
     return _impossible(geometry, rule)
 
 
@@ -136,8 +136,8 @@ def _impossible(geometry: Geometry, rule: Rule) -> str:
         if geometry.operator == "Embedding":
             return "four bits are for linear layers and convolutions"
         inputs = math.prod(geometry.shape) // geometry.shape[geometry.channel_axis]
-        if inputs % rule.group:
-            return f"its {inputs} inputs are no multiple of the group of {rule.group}"
+        if inputs % rule.group_size:
+            return f"its {inputs} inputs are no multiple of the group of {rule.group_size}"
     if rule.weights == Weights.FLOAT8 and any(extent % 16 for extent in geometry.shape):
         return "its inputs and outputs are not both multiples of 16"
     if geometry.operator == "ConvTranspose1d" and integers and geometry.dilation > 1:

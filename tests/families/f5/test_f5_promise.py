@@ -12,7 +12,7 @@ from tts_compress.compression import compress
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.models import load
 from tts_compress.models.f5 import F5Model
-from tts_compress.recipes.recipe import find_recipe
+from tts_compress.recipes.family import find_recipe
 
 if TYPE_CHECKING:
     from pathlib import Path

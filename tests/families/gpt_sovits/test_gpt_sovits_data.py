@@ -17,7 +17,7 @@ from tts_compress.models.gpt_sovits.speech import Segment
 from tts_compress.models.gpt_sovits.tokens import join_segments, score_tokens
 from tts_compress.models.language_model import Tokens
 from tts_compress.models.options import split_location
-from tts_compress.recipes.recipe import find_recipe, schemes_of
+from tts_compress.recipes.family import find_recipe, schemes_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from tts_compress.compression import compress
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.models import load
 from tts_compress.models.parler import ParlerModel
-from tts_compress.recipes.recipe import schemes_of
+from tts_compress.recipes.family import schemes_of
 
 if TYPE_CHECKING:
     from pathlib import Path

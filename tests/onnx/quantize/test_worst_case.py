@@ -26,7 +26,7 @@ from tts_compress.onnx.quantize.decisions import decide, static_outputs
 from tts_compress.onnx.quantize.prepare import prepare, typed
 from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.session import open_session
-from tts_compress.recipes.recipe import find_recipe
+from tts_compress.recipes.family import find_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

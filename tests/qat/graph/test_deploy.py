@@ -22,7 +22,7 @@ from tts_compress.qat.graph.deploy import deploy, learned_conversion  # noqa: E4
 from tts_compress.qat.graph.part import cut_graph  # noqa: E402
 from tts_compress.qat.graph.recording import record_tensors  # noqa: E402
 from tts_compress.qat.graph.rounded import rounded_network  # noqa: E402
-from tts_compress.recipes.recipe import Recipe, find_recipe  # noqa: E402
+from tts_compress.recipes.family import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tts_compress.conversion.calibration import CalibrationData
     from tts_compress.models.base import GraphModel
     from tts_compress.qat.graph.network import GraphNetwork
+    from tts_compress.recipes.recipe import Recipe
 
     Prepared = tuple[Recipe, CalibrationData, Conversion]
 
@@ -44,7 +45,7 @@ def prepared(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Prepared:
     """Return the tiny voice, prepared for `int8-qat`."""
     recipe = find_recipe("piper", "int8-qat", quick_recipe("int8-qat"))
     # Of so small a voice everything is narrower than what recipe and target compute in integers.
-    rules = tuple(rule.model_copy(update={"channels": 1}) for rule in recipe.component)
+    rules = tuple(rule.model_copy(update={"min_channels": 1}) for rule in recipe.component)
     recipe = recipe.model_copy(update={"component": rules})
     assert recipe.calibration is not None
     data = open_calibration(tiny, recipe.calibration, None, seed=0)

@@ -23,7 +23,7 @@ from tts_compress.qat.graph.task import (  # noqa: E402
     GraphTaskSettings,
     open_graph_task,
 )
-from tts_compress.recipes.recipe import find_recipe  # noqa: E402
+from tts_compress.recipes.family import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,9 @@ def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., GraphTa
         model = open_model(f"onnx:{path}")
         assert isinstance(model, OnnxGraph)
         recipe = find_recipe("onnx", "int8-qat")
-        rules = tuple(rule.model_copy(update={"inner": False}) for rule in recipe.component)
+        rules = tuple(
+            rule.model_copy(update={"skip_graph_inputs": False}) for rule in recipe.component
+        )
         assert recipe.calibration is not None
         # Ranges that cut off so much leave something to learn.
         tight = recipe.calibration.model_copy(update={"percentile": 97.0})

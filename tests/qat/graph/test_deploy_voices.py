@@ -26,13 +26,15 @@ from tts_compress.qat.graph.network import GraphNetwork  # noqa: E402
 from tts_compress.qat.graph.part import cut_graph  # noqa: E402
 from tts_compress.qat.graph.recording import record_tensors  # noqa: E402
 from tts_compress.qat.graph.rounded import rounded_network  # noqa: E402
-from tts_compress.recipes.recipe import Calibration, find_recipe  # noqa: E402
+from tts_compress.recipes.family import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     import onnx
+
+    from tts_compress.recipes.recipe import Calibration
 
     Snr = Callable[[Any, Any], float]
 

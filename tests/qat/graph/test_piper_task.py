@@ -24,13 +24,15 @@ from tts_compress.qat.graph.task import (  # noqa: E402
     open_graph_task,
 )
 from tts_compress.qat.task import Example, Task  # noqa: E402
-from tts_compress.recipes.recipe import Recipe, find_recipe  # noqa: E402
+from tts_compress.recipes.family import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from torch import nn
+
+    from tts_compress.recipes.recipe import Recipe
 
 _TEXT = "A quick test."
 
@@ -39,7 +41,7 @@ _TEXT = "A quick test."
 def recipe(quick_recipe: Callable[[str], Path]) -> Recipe:
     """Return the recipe of `int8-qat`, on three texts and for narrow layers, too."""
     found = find_recipe("piper", "int8-qat", quick_recipe("int8-qat"))
-    rules = tuple(rule.model_copy(update={"channels": 1}) for rule in found.component)
+    rules = tuple(rule.model_copy(update={"min_channels": 1}) for rule in found.component)
     assert found.calibration is not None
     # Ranges that cut off so much leave something to learn.
     tight = found.calibration.model_copy(update={"percentile": 99.0})

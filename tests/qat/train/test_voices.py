@@ -18,7 +18,7 @@ from tts_compress.models.base import GraphModel
 from tts_compress.qat.compress import Workplace, compress_trained
 from tts_compress.qat.train.options import TrainingOptions
 from tts_compress.qat.train.processes import require_packages
-from tts_compress.recipes.recipe import find_recipe
+from tts_compress.recipes.family import find_recipe
 from tts_compress.torch.layers.base import CompressedLayer
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -18,10 +19,13 @@ from torch.nn.utils import parametrizations
 
 from tts_compress.errors import ArtifactError
 from tts_compress.progress import Silent
-from tts_compress.recipes.recipe import Recipe, find_recipe
+from tts_compress.recipes.family import find_recipe
 from tts_compress.torch.convert import Converted, convert
 from tts_compress.torch.layers.checkpoint import restore_root, stored_bytes, write_root
 from tts_compress.torch.layers.tensors_file import TensorsFile
+
+if TYPE_CHECKING:
+    from tts_compress.recipes.recipe import Recipe
 
 safetensors = pytest.importorskip("safetensors.torch")
 

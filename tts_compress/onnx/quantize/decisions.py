@@ -193,7 +193,7 @@ class _Possible:
         self._inputs = {value.name for value in model.graph.input} - initializer_names(model.graph)
 
     def __call__(self, rule: Rule, node: onnx.NodeProto, weight: str | None) -> bool:
-        if rule.inner and self._inputs.intersection(node.input):
+        if rule.skip_graph_inputs and self._inputs.intersection(node.input):
             return False
         if weight is None:
             return node.op_type in rule.operators
@@ -225,8 +225,8 @@ def _pays(node: onnx.NodeProto, values: Array | None) -> bool:
 
 def _is_large(rule: Rule, weight: Array) -> bool:
     """Return whether a weight has the channels and taps a rule wants."""
-    kernel = min(weight.shape[2:], default=rule.taps)
-    return min(weight.shape[:2]) >= rule.channels and kernel >= rule.taps
+    kernel = min(weight.shape[2:], default=rule.min_kernel)
+    return min(weight.shape[:2]) >= rule.min_channels and kernel >= rule.min_kernel
 
 
 def _possible_operators(rule: Rule, form: Format) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from tts_compress.qat.family.lessons import find_lessons
 from tts_compress.qat.family.told import ToldOf
 from tts_compress.qat.prepare import QATOptions, prepare_qat
 from tts_compress.qat.train.loop import train
-from tts_compress.recipes.recipe import find_recipe
+from tts_compress.recipes.family import find_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,188 @@
+"""A family's file in `calib/recipes`: its components once, and a table for each scheme."""
+
+from __future__ import annotations
+
+import json
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, ValidationError
+
+from tts_compress.config import (
+    Config,
+    ConfigFile,
+    data_file,
+    data_names,
+    describe_problems,
+    parse_config,
+    read_table,
+)
+from tts_compress.errors import RecipeError, SchemeError
+from tts_compress.recipes.recipe import Recipe
+from tts_compress.recipes.schemes import find_scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+__all__ = ["find_recipe", "schemes_of"]
+
+
+class _Component(Config):
+    """Modules that schemes treat alike; of several that cover a module the first decides."""
+
+    match: str | tuple[str, ...]
+    """Patterns on dotted module names, as in a rule."""
+
+    operators: tuple[str, ...] = ()
+    skip_graph_inputs: bool = False
+    min_channels: int = 1
+    min_kernel: int = 1
+
+    def rules(self, given: str | Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the rules, one per pattern, that a format makes of the component.
+
+        Args:
+            given: "int8 dynamic": weights and, if not FP32, activations; or a table of such a
+                `format` and further keys of a rule.
+        """
+        extra = {"format": given} if isinstance(given, str) else dict(given)
+        weights, _, activations = str(extra.pop("format", "float32")).partition(" ")
+        named = {"weights": weights, "activations": activations or "none"}
+        patterns = (self.match,) if isinstance(self.match, str) else self.match
+        for pattern in patterns:
+            stated = self.model_dump(mode="json", exclude_defaults=True)
+            yield {**stated, "match": pattern, **named, **extra}
+
+
+class _Scheme(Config):
+    """One scheme of the family."""
+
+    summary: str
+    base: str | None = None
+    """The scheme to start from, such as `int8` for one that trains it; its keys hold where this
+    table has none of its own."""
+
+    format: str | None = None
+    float_residuals: bool | None = None
+    formats: dict[str, str | dict[str, Any]] | None = None
+    """Format of each component, by a pattern on its name, the first that matches; `skip` and no
+    pattern at all leave its modules to the components below."""
+
+    calibration: dict[str, Any] = Field(default_factory=dict)
+    """Keys that differ from the family's calibration."""
+
+
+class _FamilyFile(ConfigFile):
+    """All recipes of one family."""
+
+    family: str
+    calibration: dict[str, Any] = Field(default_factory=dict)
+    """For the schemes that calibrate or train."""
+
+    component: dict[str, _Component]
+    scheme: dict[str, _Scheme]
+
+    def resolve(self, name: str, path: Path) -> Recipe:
+        """Return the recipe of a scheme.
+
+        Raises:
+            SchemeError: The family has no such scheme.
+            RecipeError: Its table, or one it is based on, is malformed.
+        """
+        if name not in self.scheme:
+            known = ", ".join(sorted(self.scheme)) or "none"
+            raise SchemeError(f"no scheme {name!r} for family {self.family!r}; available: {known}")
+        table = self._inherited(name, path)
+        formats, calibration = table.pop("formats", {}), table.pop("calibration", {})
+        rules = [
+            rule for key, part in self.component.items() for rule in _rules(key, part, formats)
+        ]
+        trained = find_scheme(name).trained
+        if trained or any(_is_observed(rule) for rule in rules):
+            table["calibration"] = self.calibration | calibration
+        table |= {"version": 1, "family": self.family, "scheme": name, "component": rules}
+        return parse_config(json.dumps(table), Recipe, f"'{path}', scheme {name!r},")
+
+    def _inherited(self, name: str, path: Path) -> dict[str, Any]:
+        """Return the keys of a scheme and of the schemes it is based on."""
+        chain: list[str] = []
+        following: str | None = name
+        while following is not None:
+            if following not in self.scheme or following in chain:
+                raise RecipeError(
+                    f"'{path}': scheme {name!r} has no valid base {following!r}; "
+                    f"accepted: {', '.join(set(self.scheme) - {*chain, name}) or 'none'}"
+                )
+            chain.append(following)
+            following = self.scheme[following].base
+        table: dict[str, Any] = {"calibration": {}}
+        for each in reversed(chain):
+            own = self.scheme[each].model_dump(
+                mode="json", exclude={"base", "calibration"}, exclude_unset=True
+            )
+            table |= own
+            table["calibration"] |= self.scheme[each].calibration
+        return table
+
+
+def _rules(name: str, component: _Component, formats: Mapping[str, Any]) -> list[dict[str, Any]]:
+    given = next((given for key, given in formats.items() if fnmatchcase(name, key)), "skip")
+    return [] if given == "skip" else list(component.rules(given))
+
+
+def _is_observed(rule: Mapping[str, Any]) -> bool:
+    return rule["activations"] == "static" or str(rule.get("algorithm", "")).endswith("gptq")
+
+
+def find_recipe(family: str, scheme: str, recipe: Recipe | str | Path | None = None) -> Recipe:
+    """Return the recipe that applies a scheme to a family, or the user's own if one is given.
+
+    Args:
+        family: The model's family.
+        scheme: The scheme's name.
+        recipe: A TOML file of one recipe or of a family's recipes, or a recipe that was changed
+            by `model_copy`, which is checked here.
+
+    Raises:
+        SchemeError: The scheme is unknown or the family has no recipe for it.
+        RecipeError: The recipe is malformed or made for another family.
+    """
+    find_scheme(scheme)
+    if isinstance(recipe, Recipe):
+        found, name = _checked(recipe), f"{recipe.family}-{recipe.scheme}"
+    else:
+        if recipe is None and family not in data_names("calib/recipes"):
+            raise SchemeError(f"no scheme {scheme!r} for family {family!r}; available: none")
+        name = family if recipe is None else str(recipe)
+        found = _read(data_file("calib/recipes", name), scheme)
+    if found.family != family:
+        raise RecipeError(f"recipe '{name}' is for family {found.family!r}, not {family!r}")
+    if found.scheme != scheme:
+        raise RecipeError(f"recipe '{name}' is for scheme {found.scheme!r}, not {scheme!r}")
+    return found
+
+
+def _read(path: Path, scheme: str) -> Recipe:
+    text = read_table(path)
+    if isinstance(json.loads(text).get("scheme"), dict):
+        return parse_config(text, _FamilyFile, f"'{path}'").resolve(scheme, path)
+    return parse_config(text, Recipe, f"'{path}'")
+
+
+def _checked(recipe: Recipe) -> Recipe:
+    """Return a recipe that was made in a program; `model_copy` takes any value unseen."""
+    try:
+        return Recipe.model_validate_json(recipe.model_dump_json(warnings=False))
+    except ValidationError as error:
+        raise RecipeError(f"not a valid recipe: {describe_problems(error)}") from error
+    except ValueError as error:  # a value that JSON does not know
+        raise RecipeError(f"not a valid recipe: {error}") from error
+
+
+def schemes_of(family: str) -> list[str]:
+    """Return the names of the schemes a family has a shipped recipe for, sorted."""
+    if family not in data_names("calib/recipes"):
+        return []
+    path = data_file("calib/recipes", family)
+    return sorted(parse_config(read_table(path), _FamilyFile, f"'{path}'").scheme)
