@@ -95,7 +95,7 @@ def test_what_is_slower_in_integers_stays_real(
 @pytest.mark.parametrize(("taps", "covered"), [(3, 4), (4, 3), (5, 2), (6, 1)])
 def test_kernels_with_few_taps_can_be_left_out(decided: Decided, taps: int, covered: int) -> None:
     """A matrix has no taps to count."""
-    _, decisions = decided({"taps": taps})
+    _, decisions = decided({"min_kernel": taps})
     assert sum(decision.weights == "int8" for decision in decisions) == covered
 
 
