@@ -115,6 +115,7 @@ _CLONES = ("TTS_COMPRESS_GPT_SOVITS", "TTS_COMPRESS_AMPHION")
 def test_the_two_systems_refuse_each_others_process() -> None:
     program = """
 import json
+from tts_compress.errors import ModelError
 from tts_compress.models.checkout import find_checkout, known_upstreams
 
 first, second = known_upstreams()
