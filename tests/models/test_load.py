@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tts_compress.errors import ArtifactError, ModelError
-from tts_compress.families import FAMILIES, MODEL_SPECS, TORCH_FAMILIES
+from tts_compress.errors import ArtifactError, ModelError, TTSCompressWarning
+from tts_compress.families import Family, accepted_specs, families
 from tts_compress.models import load, open_model
 from tts_compress.models.base import GraphModel, TTSModel
 from tts_compress.models.checkout import known_upstreams
@@ -24,8 +24,6 @@ from tts_compress.models.checkout import known_upstreams
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from tts_compress.families import TorchFamily
 
 
 @pytest.fixture
@@ -38,7 +36,7 @@ def test_voice_is_loaded_by_path_text_and_family(tiny_path: Path) -> None:
     for spec in (tiny_path, str(tiny_path), f"piper:{tiny_path}"):
         voice = load(spec)
         assert voice.spec == str(spec)
-        assert voice.family in FAMILIES
+        assert voice.family in families()
         assert voice.sample_rate == 16000
         assert voice.manifest is None
         assert voice.files().weights[0] == tiny_path
@@ -157,8 +155,8 @@ def flute(monkeypatch: pytest.MonkeyPatch) -> None:
     package = ModuleType("flute")
     vars(package).update(open_flute=lambda *given: given)
     monkeypatch.setitem(sys.modules, "flute", package)
-    family = replace(TORCH_FAMILIES["f5-tts"], package="flute", opener="open_flute")
-    monkeypatch.setitem(TORCH_FAMILIES, "f5-tts", family)
+    family = replace(families()["f5-tts"], package="flute", opener="open_flute")
+    monkeypatch.setitem(families(), "f5-tts", family)
 
 
 @pytest.mark.usefixtures("flute")
@@ -177,11 +175,11 @@ def test_a_family_in_torch_is_opened_by_its_own_function(
         assert given[2].family == "f5-tts"
 
 
-@pytest.mark.parametrize("family", TORCH_FAMILIES.values(), ids=TORCH_FAMILIES)
-def test_what_the_list_of_families_names_is_there(family: TorchFamily) -> None:
+@pytest.mark.parametrize("family", families().values(), ids=families())
+def test_what_the_list_of_families_names_is_there(family: Family) -> None:
     package = import_module(family.package)
     assert callable(getattr(package, family.opener))
-    assert family.location in MODEL_SPECS
+    assert family.location in accepted_specs()
 
 
 def test_systems_that_run_from_a_clone_differ_in_all_that_tells_them_apart() -> None:
@@ -189,3 +187,52 @@ def test_systems_that_run_from_a_clone_differ_in_all_that_tells_them_apart() -> 
     assert [upstream.family for upstream in found] == ["gpt-sovits", "naturalspeech2"]
     for field in ("variable", "markers", "repository"):
         assert len({getattr(upstream, field) for upstream in found}) == len(found)
+
+
+def test_families_that_share_a_suffix_are_told_apart_by_the_file_beside(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, voice_copy: Path
+) -> None:
+    package = ModuleType("harp")
+    vars(package).update(open_harp=lambda *given: given)
+    monkeypatch.setitem(sys.modules, "harp", package)
+    harp = Family(
+        name="harp",
+        package="harp",
+        opener="open_harp",
+        location="a harp's .onnx",
+        suffixes=(".onnx",),
+        beside=".tokens",
+    )
+    monkeypatch.setitem(families(), "harp", harp)
+    for name in ("harp.onnx", "harp.onnx.tokens"):
+        (tmp_path / name).touch()
+    given: Any = open_model(tmp_path / "harp.onnx", bare=True)
+    assert given == (str(tmp_path / "harp.onnx"), str(tmp_path / "harp.onnx"), None)
+    assert open_model(voice_copy).family == "piper"
+    with pytest.raises(ModelError, match=r"a harp's \.onnx, an artifact's directory"):
+        load("voice.mp3")
+
+
+class _Point:
+    name = "harp"
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def load(self) -> Any:
+        if isinstance(self._found, Exception):
+            raise self._found
+        return self._found
+
+
+def test_families_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    harp = replace(families()["onnx"], name="harp")
+    other = replace(harp, name="piper")
+    points = [_Point(harp), _Point(other)]
+    monkeypatch.setattr("tts_compress.families.entry_points", lambda group: points if group else [])
+    found = families.__wrapped__()
+    assert found["harp"] is harp
+    assert found["piper"] is families()["piper"]
+    points.append(_Point(ImportError("no harps here")))
+    with pytest.warns(TTSCompressWarning, match="'harp' of another package .* no harps here"):
+        assert families.__wrapped__().keys() == found.keys()

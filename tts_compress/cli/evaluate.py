@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import GOOD, MODEL, add_checkout, add_json
+from tts_compress.cli.arguments import GOOD, add_checkout, add_json
 from tts_compress.errors import ArtifactError
+from tts_compress.families import model_specs
 
 if TYPE_CHECKING:
     import argparse
@@ -20,7 +21,7 @@ __all__ = ["add"]
 def add(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("evaluate", help="compare a compressed model with its reference")
-    parser.add_argument("reference", help=f"the FP32 model: {MODEL}")
+    parser.add_argument("reference", help=f"the FP32 model: {model_specs()}")
     parser.add_argument("candidate", help="the compressed one, likewise")
     parser.add_argument("--suite", default="en-quick", help="a suite's name or TOML (%(default)s)")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="for the report")

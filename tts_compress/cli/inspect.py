@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import ANY_MODEL, GOOD, add_checkout, add_json
-from tts_compress.cli.prompt import add_prompt, prompted
+from tts_compress.cli.arguments import GOOD, add_checkout, add_json, add_prompt, prompted
 from tts_compress.errors import TTSCompressError
+from tts_compress.families import accepted_specs
 
 if TYPE_CHECKING:
     from tts_compress.cli.arguments import Commands
@@ -20,7 +20,7 @@ __all__ = ["add"]
 def add(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("inspect", help="show a model's components and how it was made")
-    parser.add_argument("model", help=ANY_MODEL)
+    parser.add_argument("model", help=accepted_specs())
     parser.add_argument(
         "--time",
         action=argparse.BooleanOptionalAction,

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.cli.arguments import ANY_MODEL, GOOD, add_checkout, add_json
-from tts_compress.cli.prompt import add_prompt, prompted
+from tts_compress.cli.arguments import GOOD, add_checkout, add_json, add_prompt, prompted
 from tts_compress.errors import ArtifactError
+from tts_compress.families import accepted_specs
 
 if TYPE_CHECKING:
     from tts_compress.cli.arguments import Commands
@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "qat", help="compress a model by training it to answer as before (minutes to hours)"
     )
-    parser.add_argument("model", help=ANY_MODEL)
+    parser.add_argument("model", help=accepted_specs())
     parser.add_argument(
         "--scheme",
         default="int8-qat",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import ANY_MODEL, GOOD, add_checkout, add_json
-from tts_compress.cli.prompt import add_prompt, prompted
+from tts_compress.cli.arguments import GOOD, add_checkout, add_json, add_prompt, prompted
+from tts_compress.families import accepted_specs
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +19,7 @@ __all__ = ["add"]
 def add(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("quantize", help="compress a model and save the artifact")
-    parser.add_argument("model", help=ANY_MODEL)
+    parser.add_argument("model", help=accepted_specs())
     parser.add_argument("--scheme", default="int8", help="see `tts-compress schemes` (%(default)s)")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
     parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own")

@@ -22,12 +22,12 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from tts_compress.families import FAMILIES
+    from tts_compress.families import family_names
     from tts_compress.recipes.family import schemes_of
     from tts_compress.recipes.schemes import SCHEMES
     from tts_compress.terminal import show, show_json
 
-    families = {name: schemes_of(name) for name in FAMILIES}
+    families = {name: schemes_of(name) for name in family_names()}
     rows: list[dict[str, Any]] = [
         {
             "scheme": scheme.name,

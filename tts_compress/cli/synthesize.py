@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import GOOD, MODEL, add_checkout, add_json
-from tts_compress.cli.prompt import add_prompt, prompted
+from tts_compress.cli.arguments import GOOD, add_checkout, add_json, add_prompt, prompted
 from tts_compress.errors import ArtifactError
+from tts_compress.families import model_specs
 
 if TYPE_CHECKING:
     import argparse
@@ -20,7 +20,7 @@ __all__ = ["add"]
 def add(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("synthesize", help="speak a text into a WAV file")
-    parser.add_argument("model", help=MODEL)
+    parser.add_argument("model", help=model_specs())
     parser.add_argument("text")
     parser.add_argument("--output", type=Path, required=True, metavar="WAV")
     noise = parser.add_mutually_exclusive_group()

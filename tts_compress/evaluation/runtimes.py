@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tts_compress.errors import EvaluationError, TTSCompressError
 from tts_compress.evaluation.cost import as_timings, choose_texts, compare_timings, speed_ratio
-from tts_compress.families import TORCH_FAMILIES
+from tts_compress.families import torch_families
 from tts_compress.models.base import TorchModel
 from tts_compress.report.evaluation import Pair, RuntimeVariant
 
@@ -29,10 +29,11 @@ def check_runtimes(models: Sequence[TTSModel], runtimes: Sequence[str]) -> None:
         EvaluationError: A model is not run by torch.
     """
     for model in models if runtimes else ():
-        if model.family not in TORCH_FAMILIES or not isinstance(model, TorchModel):
+        known = torch_families()
+        if model.family not in known or not isinstance(model, TorchModel):
             raise EvaluationError(
                 f"'{model.spec}' is of family {model.family!r} and has no runtime "
-                f"{' or '.join(runtimes)}; only models of {', '.join(TORCH_FAMILIES)} run in torch"
+                f"{' or '.join(runtimes)}; only models of {', '.join(known)} run in torch"
             )
 
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tts_compress.errors import EvaluationError
-from tts_compress.families import TORCH_FAMILIES
+from tts_compress.families import families
 from tts_compress.models.base import TorchModel
 from tts_compress.models.language_model import LanguageModel
 from tts_compress.torch.layers.integer import IntegerLayer
@@ -36,12 +36,13 @@ class RuntimeSwitch:
     It works on the live modules, which the runtime shares: for a process of its own.
 
     Args:
-        model: A torch model of a family in `TORCH_FAMILIES`.
+        model: A torch model.
     """
 
     def __init__(self, model: TTSModel) -> None:
         assert isinstance(model, TorchModel), "checked before any process is started"
-        heavy = TORCH_FAMILIES[model.family].heavy
+        heavy = families()[model.family].heavy
+        assert heavy is not None, "a family in torch names it"
         self._blocks = find_blocks(model.root().get_submodule(heavy))
         # Language models count steps in a module: every count would be compiled for itself.
         self._keeps_count = isinstance(model, LanguageModel)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from tts_compress.errors import TextError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
@@ -28,6 +30,8 @@ __all__ = [
     "Runtime",
     "TTSModel",
     "TorchModel",
+    "check_encodable",
+    "check_text",
 ]
 
 UNLIKE_UPSTREAM = "unlike upstream's own script"
@@ -205,3 +209,26 @@ class GraphModel(OnnxGraph, TTSModel, Protocol):
 
     def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
         """Yield the inputs that the graph with fed noise gets for each text."""
+
+
+def check_encodable(text: str) -> None:
+    """Refuse a text that phonemizers and tokenizers written in C cannot take.
+
+    Raises:
+        TextError: The text holds null characters or halves of surrogate pairs.
+    """
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise TextError(
+            f"{text[:40]!r} holds null characters or halves of surrogate pairs; give plain text"
+        )
+
+
+def check_text(text: str) -> None:
+    """Refuse a text that has nothing to speak, or cannot be encoded.
+
+    Raises:
+        TextError: It has none, or cannot.
+    """
+    check_encodable(text)
+    if not any(character.isalnum() for character in text):
+        raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import MissingExtraError, ModelError
-from tts_compress.families import TORCH_FAMILIES
+from tts_compress.families import families
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,7 +177,7 @@ def known_upstreams() -> tuple[Upstream, ...]:
     """Return every system that runs from a clone."""
     return tuple(
         getattr(import_module(f"{family.package}.upstream"), family.upstream)
-        for family in TORCH_FAMILIES.values()
+        for family in families().values()
         if family.upstream is not None
     )
 

@@ -1,53 +1,67 @@
-"""Bare ONNX graphs: vocoders and other parts of a system, called with arrays instead of texts."""
+"""Models that are one ONNX graph: vocoders and other parts of a system, and the base of voices."""
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.models.base import ModelFiles
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import numpy_helper
+from onnx.external_data_helper import uses_external_data
+
+from tts_compress.artifact import MANIFEST_NAME, atomic_directory, with_files
+from tts_compress.errors import ModelError, first_line
+from tts_compress.models.base import Component, ModelFiles
 from tts_compress.models.feeds import graph_inputs
-from tts_compress.models.onnx_components import find_components
+from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import onnx
-
     from tts_compress.artifact import Manifest
-    from tts_compress.models.base import Component
-    from tts_compress.models.graph_file import GraphFile
 
-__all__ = ["FAMILY", "OnnxModel"]
+__all__ = ["OnnxModel", "artifact_graph", "open_graph", "read_graph"]
 
-FAMILY = "onnx"
+_FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
 
 
 class OnnxModel:
     """An ONNX graph of which nothing is known but its inputs and outputs.
 
+    Families whose models are one graph inherit from it.
+
     Args:
-        file: The `.onnx` file or the graph.
+        path: The `.onnx` file; of a graph in memory only the name it will have.
+        spec: What the user named the model by.
+        manifest: How it was compressed; None for an original.
+        held: The graph, where it is in memory only.
 
     Raises:
         ModelError: There is no such file.
     """
 
-    family = FAMILY
+    family = "onnx"
+    kind = "ONNX graph"
+    """What the file is, for errors."""
 
-    def __init__(self, file: GraphFile) -> None:
-        file.check("ONNX graph")
-        self._file = file
-
-    @property
-    def spec(self) -> str:
-        """What the user named the graph by."""
-        return self._file.spec
-
-    @property
-    def manifest(self) -> Manifest | None:
-        """How it was compressed; None for an original."""
-        return self._file.manifest
+    def __init__(
+        self,
+        path: Path,
+        *,
+        spec: str,
+        manifest: Manifest | None = None,
+        held: onnx.ModelProto | None = None,
+    ) -> None:
+        if held is None and not path.is_file():
+            raise ModelError(f"no file '{path}'; give an existing {self.kind} (.onnx)")
+        self.spec = spec
+        self.manifest = manifest
+        self._path = path
+        self._held = held
 
     def graph(self) -> onnx.ModelProto:
         """Return a copy of the graph.
@@ -55,18 +69,42 @@ class OnnxModel:
         Raises:
             ModelError: The file is not a readable ONNX file.
         """
-        return self._file.read()
+        if self._held is None:
+            return read_graph(self._path)
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self._held)
+        return copy
 
     def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> OnnxModel:
         """Return this model with another graph; nothing is written."""
-        return OnnxModel(self._file.holding(graph, manifest))
+        return OnnxModel(self._path, spec=self.spec, manifest=manifest, held=graph)
 
     def components(self) -> Mapping[str, Component]:
-        """Return the components that hold weights, in the order data flows.
+        """Return the components that hold weights, by name, in the order they first appear.
 
         A component is the first part of its modules' names; operators without one are `unnamed`.
         """
-        return find_components(self.graph().graph)
+        graph = self.graph().graph
+        weights = WeightFinder(graph)
+        initializers = initializer_names(graph)
+        operators: dict[str, Counter[str]] = {}
+        tensors: dict[str, dict[str, onnx.TensorProto]] = {}
+        for node in graph.node:
+            weight = weights.find(node)
+            if weight is not None:
+                name = module_of(node, initializers).split(".")[0] or "unnamed"
+                operators.setdefault(name, Counter())[node.op_type] += 1
+                tensors.setdefault(name, {})[weight.name] = weight
+        return {
+            name: Component(
+                name=name,
+                role="",
+                parameters=sum(int(np.prod(tensor.dims)) for tensor in held.values()),
+                size_bytes=sum(tensor.ByteSize() for tensor in held.values()),
+                operators=operators[name],
+            )
+            for name, held in tensors.items()
+        }
 
     def describe(self) -> Mapping[str, Any]:
         """Return what `inspect` shows beside the components."""
@@ -76,17 +114,95 @@ class OnnxModel:
         return {"inputs": inputs, "outputs": outputs}
 
     def files(self) -> ModelFiles:
-        """Return the `.onnx` file.
+        """Return the `.onnx` file, and the files beside it that decide how it is run.
 
         Raises:
             ModelError: The model was compressed in memory and not saved yet.
         """
-        return ModelFiles(weights=(self._file.location(),))
+        if self._held is not None:
+            raise ModelError(f"the compressed '{self.spec}' has no file yet; call save() first")
+        return ModelFiles(weights=(self._path,), settings=tuple(self._settings().values()))
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
-        """Write `<name>.onnx` and the manifest, all or nothing.
+        """Write `<name>.onnx`, the files beside it and the manifest, all or nothing.
 
         Raises:
             ArtifactError: The directory exists and `force` is not given, or cannot be written.
         """
-        return self._file.save(Path(directory), {}, force=force)
+        target = Path(directory)
+        with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
+            file = partial / self._path.name
+            if self._held is None and not _is_split(self._path):
+                shutil.copyfile(self._path, file)
+            else:
+                # Weights that lay in files of their own are in the one file afterwards.
+                file.write_bytes(self.graph().SerializeToString(deterministic=True))
+            for name, source in self._settings().items():
+                shutil.copyfile(source, partial / name)
+            if self.manifest is not None:
+                manifest = with_files(self.manifest, partial, file.name)
+                (partial / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
+        return target
+
+    def _settings(self) -> Mapping[str, Path]:
+        """Return the files without weights that belong to the graph, by their names beside it."""
+        return {}
+
+
+def open_graph(location: str, spec: str, manifest: Manifest | None) -> OnnxModel:
+    """Open a bare graph, or an artifact of one.
+
+    Raises:
+        ModelError: There is no such file.
+    """
+    return OnnxModel(artifact_graph(Path(location), manifest), spec=spec, manifest=manifest)
+
+
+def artifact_graph(path: Path, manifest: Manifest | None) -> Path:
+    """Return the one graph of an artifact's directory; any other path as it is.
+
+    Raises:
+        ModelError: The artifact has none, or several.
+    """
+    if manifest is None or not path.is_dir():
+        return path
+    graphs = [name for name in manifest.files if name.endswith(".onnx")]
+    if len(graphs) != 1:
+        raise ModelError(f"'{path}' is an artifact of family {manifest.family!r}; upgrade")
+    return path / graphs[0]
+
+
+def read_graph(path: Path) -> onnx.ModelProto:
+    """Read an untrusted ONNX file, weights included.
+
+    Raises:
+        ModelError: The file is missing, truncated or not ONNX, keeps weights outside its own
+            folder, or has weights that are not finite.
+    """
+    try:
+        model = onnx.load(path)
+    except FileNotFoundError as error:
+        raise ModelError(f"no file '{path}'") from error
+    except (DecodeError, OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"'{path}' is not a readable ONNX file: {first_line(error)}") from error
+    if not model.graph.node or not model.opset_import:
+        raise ModelError(f"'{path}' holds no ONNX graph; is it a voice's .onnx file?")
+    for tensor in model.graph.initializer:
+        if tensor.data_type not in _FLOATS:
+            continue
+        try:
+            values = numpy_helper.to_array(tensor)
+        except ValueError as error:
+            raise ModelError(f"'{path}': weight '{tensor.name}' is malformed: {error}") from error
+        if not np.isfinite(values).all():
+            raise ModelError(f"'{path}': weight '{tensor.name}' has values that are not finite")
+    return model
+
+
+def _is_split(path: Path) -> bool:
+    """Return whether an ONNX file keeps weights in other files."""
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except DecodeError:
+        return False  # not ONNX; copying loses nothing
+    return any(uses_external_data(tensor) for tensor in model.graph.initializer)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import helper
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tts_compress.audio import Audio
+from tts_compress.config import demo_voice, describe_problems
 from tts_compress.errors import MissingExtraError, ModelError, TextError
-from tts_compress.models.base import ModelFiles
-from tts_compress.models.onnx_components import find_components
-from tts_compress.models.piper_config import read_voice_config
-from tts_compress.models.texts import check_encodable
+from tts_compress.models.base import check_encodable
+from tts_compress.models.onnx_model import OnnxModel, artifact_graph
 from tts_compress.onnx.modules import initializer_names
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.session import input_names, open_session, run_session
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
     from tts_compress.artifact import Manifest
     from tts_compress.models.base import Component
-    from tts_compress.models.graph_file import GraphFile
     from tts_compress.onnx.session import Feeds
 
-__all__ = ["FAMILY", "PiperModel"]
+__all__ = ["MAX_SYMBOLS", "PiperModel", "open_piper"]
 
-FAMILY = "piper"
+MAX_SYMBOLS = 2_000
+"""Phoneme ids in one sentence, about two minutes of speech; attention's memory is quadratic."""
 
 _ROLES = {
     "enc_p": "text encoder",
@@ -44,45 +45,70 @@ _ROLES = {
 }
 _INPUTS = {"input", "input_lengths", "scales"}
 
-MAX_SYMBOLS = 2_000
-"""Phoneme ids in one sentence, about two minutes of speech; attention's memory is quadratic."""
+
+class _Table(BaseModel):
+    """A part of the file; what only other programs read is not looked at."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
 
 
-class PiperModel:
+class _Audio(_Table):
+    sample_rate: int = Field(ge=1_000, le=192_000)
+    quality: str = ""
+
+
+class _Espeak(_Table):
+    voice: str = Field(min_length=1)
+
+
+class _Inference(_Table):
+    noise_scale: float = Field(default=0.667, ge=0, allow_inf_nan=False)
+    length_scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    noise_w: float = Field(default=0.8, ge=0, allow_inf_nan=False)
+
+
+class _VoiceConfig(_Table):
+    audio: _Audio
+    espeak: _Espeak
+    inference: _Inference = _Inference()
+    num_symbols: int = Field(ge=1)
+    num_speakers: int = Field(ge=0)
+    default_speaker_id: int = Field(default=0, ge=0)
+    phoneme_id_map: dict[str, list[int]] = Field(min_length=1)
+    phoneme_type: str = "espeak"
+
+
+class PiperModel(OnnxModel):
     """A Piper voice, from its files or compressed in memory.
 
     Args:
-        file: The voice's `.onnx` file or graph.
+        path: The voice's `.onnx` file; of a voice in memory only the name it will have.
+        spec: What the user named the voice by.
+        manifest: How it was compressed; None for an original.
+        held: The graph, where it is in memory only.
         config: The voice's configuration; by default the file's name with `.json` behind it.
 
     Raises:
         ModelError: A file is missing, or the configuration is not one of a Piper voice.
     """
 
-    family = FAMILY
+    family = "piper"
+    kind = "Piper voice"
 
-    def __init__(self, file: GraphFile, *, config: Path | None = None) -> None:
-        file.check("Piper voice")
-        self._file = file
-        self._config_path = config or file.path.with_name(f"{file.path.name}.json")
-        self._config = read_voice_config(self._config_path)
+    def __init__(
+        self,
+        path: Path,
+        *,
+        spec: str,
+        manifest: Manifest | None = None,
+        held: onnx.ModelProto | None = None,
+        config: Path | None = None,
+    ) -> None:
+        super().__init__(path, spec=spec, manifest=manifest, held=held)
+        self._config_path = config or path.with_name(f"{path.name}.json")
+        self._config = _read_config(self._config_path)
         self._voice: PiperVoice | None = None
         self._session: onnxruntime.InferenceSession | None = None
-
-    @property
-    def spec(self) -> str:
-        """What the user named the voice by."""
-        return self._file.spec
-
-    @property
-    def manifest(self) -> Manifest | None:
-        """How it was compressed; None for an original."""
-        return self._file.manifest
-
-    @property
-    def name(self) -> str:
-        """The file's name without `.onnx`."""
-        return self._file.path.stem
 
     @property
     def sample_rate(self) -> int:
@@ -95,18 +121,20 @@ class PiperModel:
         Raises:
             ModelError: The file is not an ONNX file, or not one of a Piper voice.
         """
-        model = self._file.read()
-        if self._file.held is None:
-            _check_voice(self._file.path, model)
+        model = super().graph()
+        if self._held is None:
+            _check_voice(self._path, model)
         return model
 
     def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> PiperModel:
         """Return this voice with another graph; nothing is written."""
-        return PiperModel(self._file.holding(graph, manifest), config=self._config_path)
+        return PiperModel(
+            self._path, spec=self.spec, manifest=manifest, held=graph, config=self._config_path
+        )
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, in the order data flows."""
-        found = find_components(self.graph().graph)
+        found = super().components()
         return {
             name: replace(found[name], role=role) for name, role in _ROLES.items() if name in found
         }
@@ -149,24 +177,11 @@ class PiperModel:
 
     def open_runtime(self, *, threads: int) -> PiperRuntime:
         """Open the file in piper's own runtime; nothing else is read."""
-        return PiperRuntime(self._piper(open_session(self._file.location(), self.spec, threads)))
+        session = open_session(self.files().weights[0], self.spec, threads)
+        return PiperRuntime(self._piper(session))
 
-    def files(self) -> ModelFiles:
-        """Return the `.onnx` file and its configuration.
-
-        Raises:
-            ModelError: The voice was compressed in memory and not saved yet.
-        """
-        return ModelFiles(weights=(self._file.location(),), settings=(self._config_path,))
-
-    def save(self, directory: Path | str, *, force: bool = False) -> Path:
-        """Write `<name>.onnx`, `<name>.onnx.json` and the manifest, all or nothing.
-
-        Raises:
-            ArtifactError: The directory exists and `force` is not given, or cannot be written.
-        """
-        beside = {f"{self._file.path.name}.json": self._config_path}
-        return self._file.save(Path(directory), beside, force=force)
+    def _settings(self) -> Mapping[str, Path]:
+        return {f"{self._path.name}.json": self._config_path}
 
     def _feeds(self, names: list[str], text: str, seed: int | None) -> Iterator[Feeds]:
         """Yield what a graph with these inputs gets for each sentence of a text."""
@@ -223,7 +238,7 @@ class PiperModel:
 
 
 class PiperRuntime:
-    """Piper's own inference code; what its users hear, before it normalises loudness."""
+    """Piper's own inference code; with loudness as the voice gives it."""
 
     def __init__(self, voice: PiperVoice) -> None:
         self._voice = voice
@@ -243,6 +258,39 @@ class PiperRuntime:
         if not chunks:
             raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")
         return Audio(samples=np.concatenate(chunks), sample_rate=self._voice.config.sample_rate)
+
+
+def open_piper(location: str, spec: str, manifest: Manifest | None) -> PiperModel:
+    """Open the demo voice, a voice's `.onnx`, a training checkpoint, or an artifact.
+
+    Raises:
+        ModelError: A file is missing, or not one of Piper's.
+        MissingExtraError: An optional package is needed to read it.
+    """
+    path = demo_voice() if location == "demo" else artifact_graph(Path(location), manifest)
+    if path.suffix == ".ckpt":
+        from tts_compress.models.piper_checkpoint import load_checkpoint
+
+        return load_checkpoint(path, spec=spec)
+    return PiperModel(path, spec=spec, manifest=manifest)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """Return the content of the file beside a voice, checked before anything trusts it."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        _VoiceConfig.model_validate(config)
+    except FileNotFoundError as error:
+        raise ModelError(
+            f"no file '{path}'; a Piper voice is a .onnx file with its .onnx.json beside it; "
+            "of any other graph write 'onnx:' before the path"
+        ) from error
+    except ValidationError as error:
+        problems = describe_problems(error)
+        raise ModelError(f"'{path}' is not a Piper voice's configuration: {problems}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"cannot read '{path}': {error}") from error
+    return dict(config)
 
 
 def _check_voice(path: Path, model: onnx.ModelProto) -> None:

@@ -12,7 +12,6 @@ import onnx
 
 from tts_compress.errors import MissingExtraError, ModelError, first_line
 from tts_compress.models.finite import check_finite
-from tts_compress.models.graph_file import GraphFile
 from tts_compress.models.piper import PiperModel
 
 if TYPE_CHECKING:
@@ -98,8 +97,7 @@ def load_checkpoint(path: Path, *, spec: str) -> PiperModel:
     # Tracing runs the network, whose asserts and indexing can fail on weights nobody trained.
     except Exception as error:
         raise ModelError(f"'{path}' cannot be exported to ONNX: {first_line(error)}") from error
-    file = GraphFile(path=path.with_suffix(".onnx"), spec=spec, held=graph)
-    return PiperModel(file, config=config)
+    return PiperModel(path.with_suffix(".onnx"), spec=spec, held=graph, config=config)
 
 
 def _find_config(path: Path) -> Path:

@@ -10,9 +10,9 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError, reason
+from tts_compress.models.base import check_text
 from tts_compress.models.f5.package import HOP_LENGTH, SAMPLE_RATE, official, quiet
 from tts_compress.models.f5.reference import write_recording
-from tts_compress.models.texts import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

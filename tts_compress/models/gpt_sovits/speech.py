@@ -11,7 +11,7 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, reason
-from tts_compress.models.texts import check_text
+from tts_compress.models.base import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,9 +9,9 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
+from tts_compress.models.base import check_text
 from tts_compress.models.language_model import Tokens
 from tts_compress.models.parler.package import load_packages, quiet
-from tts_compress.models.texts import check_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -39,6 +39,9 @@ __all__ = ["GraphTask", "GraphTaskSettings", "Term", "open_graph_task"]
 _SAMPLE_RATE = 22_050
 """Hz; assumed of a bare graph, which tells none. Only the widths of mel bands hang on it."""
 
+_TRAINED_PARTS = {"piper": find_borders}
+"""Finds the part of a voice's graph that is trained, by family; of any other graph all is."""
+
 _SAMPLES_PER_FRAME = 16
 """From as many values per frame on an output of one channel is a waveform."""
 
@@ -177,13 +180,14 @@ def open_graph_task(
             "starts from calibrated ranges"
         )
     conversion = prepare_conversion(model, recipe, calibration, progress=progress)
-    if isinstance(model, GraphModel):
-        borders = find_borders(conversion.graph)
+    find = _TRAINED_PARTS.get(model.family)
+    rate = model.sample_rate if isinstance(model, GraphModel) else _SAMPLE_RATE
+    if find is not None:
+        borders = find(conversion.graph)
         part = cut_graph(conversion.graph, borders.inputs, (borders.latent, borders.audio))
         besides: tuple[str, ...] = (borders.deviation,)
-        rate = model.sample_rate
     else:
-        part, besides, rate = cut_graph(feed_noise(conversion.graph)), (), _SAMPLE_RATE
+        part, besides = cut_graph(feed_noise(conversion.graph)), ()
     calls = _calls(conversion, part, besides, calibration)
     if len(calls) < 2:
         raise QuantizationError(
