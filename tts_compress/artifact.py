@@ -26,6 +26,7 @@ __all__ = [
     "Source",
     "TrainingRecord",
     "atomic_directory",
+    "atomic_file",
     "check_replaceable",
     "read_manifest",
     "sha256_of",
@@ -209,20 +210,32 @@ def atomic_directory(target: Path, *, marker: str, force: bool = False) -> Itera
         shutil.rmtree(partial, ignore_errors=True)
 
 
+@contextmanager
+def atomic_file(target: Path) -> Iterator[Path]:
+    """Give a path to write to that becomes `target` when the block ends without error.
+
+    Raises:
+        ArtifactError: It cannot be written.
+    """
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        yield partial
+        partial.replace(target)
+    except OSError as error:
+        raise ArtifactError(f"cannot write '{target}': {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
 def write_text_atomically(path: Path, text: str) -> None:
     """Write a text file that is never seen half-written.
 
     Raises:
         ArtifactError: The file cannot be written.
     """
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
+    with atomic_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise ArtifactError(f"cannot write '{path}': {error.strerror or error}") from error
 
 
 def check_replaceable(target: Path, marker: str, *, force: bool) -> None:

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from tts_compress.export import F5GraphOptions, OnnxModule, export_f5  # noqa: E402
 from tts_compress.export.f5 import F5_GRAPHS  # noqa: E402
-from tts_compress.export.f5_settings import schedule  # noqa: E402
+from tts_compress.export.f5_step import schedule  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable

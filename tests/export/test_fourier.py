@@ -8,8 +8,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tts_compress.export.fourier import Fourier, InverseFourier  # noqa: E402
-from tts_compress.export.mel import FrameSettings, LogMel, htk_filters  # noqa: E402
+from tts_compress.export.fourier import (  # noqa: E402
+    Fourier,
+    FrameSettings,
+    InverseFourier,
+    LogMel,
+    htk_filters,
+)
 
 
 @pytest.mark.parametrize("size", [2, 6, 22, 64, 100, 1024])

@@ -1,7 +1,8 @@
-"""From a module to a file: names, free axes, errors."""
+"""From a module to a file: copies that share tensors, names, free axes, errors."""
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -11,9 +12,17 @@ from tts_compress.errors import ArtifactError, ModelError
 
 torch = pytest.importorskip("torch")
 
-from tts_compress.export.tracing import OPSET, Signature, trace, write_graph  # noqa: E402
+from tts_compress.export.tracing import (  # noqa: E402
+    OPSET,
+    Signature,
+    copy_shell,
+    replace_modules,
+    trace,
+    write_graph,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _SIGNATURE = Signature(inputs={"x": {0: "n"}}, outputs={"y": {0: "n"}})
@@ -47,3 +56,49 @@ def test_file_is_whole_or_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(ArtifactError, match="cannot write"):
         write_graph(graph, tmp_path / "nowhere" / "graph.onnx")
+
+
+_NORMS = {
+    "hook": torch.nn.utils.weight_norm,
+    "parametrization": torch.nn.utils.parametrizations.weight_norm,
+}
+
+
+def _network(norm: Callable[[Any], Any]) -> Any:
+    torch.manual_seed(0)
+    layers = [norm(torch.nn.Conv1d(2, 3, 3)), torch.nn.GELU(), norm(torch.nn.Conv1d(3, 2, 3))]
+    return torch.nn.Sequential(*layers, torch.nn.Conv1d(2, 2, 1))
+
+
+@pytest.mark.parametrize("norm", _NORMS)
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated")
+def test_weight_norm_is_folded_in_the_copy_only(norm: str) -> None:
+    """The removal that torch has takes the weight from the class, which both would lose."""
+    network = _network(_NORMS[norm])
+    inputs = torch.randn(1, 2, 9)
+    expected = network(inputs)  # with gradients, so that computed weights are no leaves
+    names = [name for name, _ in network.named_parameters()]
+    shell: Any = copy_shell(network)
+    assert [name for name, _ in shell[0].named_parameters()] in (
+        ["weight", "bias"],
+        ["bias", "weight"],
+    )
+    assert type(shell[0]) is torch.nn.Conv1d
+    assert torch.equal(shell(inputs), expected)
+    assert torch.equal(network(inputs), expected)
+    assert [name for name, _ in network.named_parameters()] == names
+    with torch.no_grad():
+        network[0].bias += 1
+    assert not torch.equal(network(inputs), expected)
+
+
+def test_tensors_are_shared_and_modes_are_not() -> None:
+    network = _network(lambda module: module).train()
+    network.kept = threading.local()  # which nothing can copy
+    shell: Any = copy_shell(network)
+    assert shell[3].weight is network[3].weight
+    assert not shell.training
+    assert network.training
+    replace_modules(shell, "GELU", lambda _: torch.nn.Identity())
+    assert type(shell[1]) is torch.nn.Identity
+    assert type(network[1]) is torch.nn.GELU

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tts_compress.export.dac import export_dac
     from tts_compress.export.f5 import export_f5
-    from tts_compress.export.f5_settings import F5GraphOptions
+    from tts_compress.export.f5_step import F5GraphOptions
     from tts_compress.export.families import export, record_feeds
-    from tts_compress.export.feeds import feeds_writer
-    from tts_compress.export.mel import FrameSettings
+    from tts_compress.export.fourier import FrameSettings
     from tts_compress.export.runtime import OnnxDac, OnnxModule, OnnxVocos
     from tts_compress.export.vocos import export_vocos
+    from tts_compress.models.feeds import feeds_writer
 
 __all__ = [
     "F5GraphOptions",
@@ -37,24 +37,24 @@ __all__ = [
 
 # Resolved on first use, so that the import does not cost torch.
 _HOMES = {
-    "F5GraphOptions": "f5_settings",
-    "FrameSettings": "mel",
-    "OnnxDac": "runtime",
-    "OnnxModule": "runtime",
-    "OnnxVocos": "runtime",
-    "export": "families",
-    "export_dac": "dac",
-    "export_f5": "f5",
-    "export_vocos": "vocos",
-    "feeds_writer": "feeds",
-    "record_feeds": "families",
+    "F5GraphOptions": "export.f5_step",
+    "FrameSettings": "export.fourier",
+    "OnnxDac": "export.runtime",
+    "OnnxModule": "export.runtime",
+    "OnnxVocos": "export.runtime",
+    "export": "export.families",
+    "export_dac": "export.dac",
+    "export_f5": "export.f5",
+    "export_vocos": "export.vocos",
+    "feeds_writer": "models.feeds",
+    "record_feeds": "export.families",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"tts_compress.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,18 +1,38 @@
-"""Decoders of the Descript audio codec, from codes to audio, as one graph."""
+"""Decoders of the Descript audio codec, and so of Parler-TTS, from codes to audio as one graph.
+
+The language model of Parler-TTS is not exported: it runs in torch, step by step with its cache, and
+has INT8 layers there.
+"""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from tts_compress.errors import ModelError
-from tts_compress.export.shells import copy_shell, replace_modules
-from tts_compress.export.tracing import Signature, trace, write_graph
+from tts_compress.export.tracing import (
+    Signature,
+    copy_shell,
+    observed,
+    replace_modules,
+    trace,
+    write_graph,
+)
+from tts_compress.models.feeds import feeds_writer
 
-__all__ = ["DacGraph", "export_dac"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tts_compress.models.base import TorchModel
+
+__all__ = ["DacGraph", "export_dac", "recording", "write_graphs"]
+
+_CODEC = "audio_encoder"
+"""The component's name in Parler-TTS, although what is exported of it decodes."""
 
 _EXAMPLE_FRAMES = 12
 
@@ -40,14 +60,14 @@ class Snake(nn.Module):
 
 
 class _Codebooks(nn.Module):
-    """The official quantizer's way back, as a module's call: that names what happens in it."""
+    """The official quantizer's way back as a module's call, which names its operators."""
 
     def __init__(self, official: Any) -> None:
         super().__init__()
         self.official = official
 
     def forward(self, codes: torch.Tensor) -> torch.Tensor:
-        """Return what is decoded (B, D, T) of codes (B, codebooks, T)."""
+        """Return the decoder's input (B, D, T) of codes (B, codebooks, T)."""
         found: torch.Tensor = self.official.from_codes(codes)[0]
         return found
 
@@ -102,3 +122,26 @@ def export_dac(dac: nn.Module, path: Path | str) -> Path:
         1, len(module.quantizer.official.quantizers), _EXAMPLE_FRAMES, dtype=torch.int64
     )
     return write_graph(trace(module, (example,), signature), Path(path))
+
+
+def write_graphs(model: TorchModel, directory: Path) -> tuple[list[Path], dict[str, Any]]:
+    """Write the decoder of a Parler-TTS model's codec; return it and the size of its codebooks."""
+    codec: Any = getattr(model.root(), _CODEC)
+    path = export_dac(codec, directory / f"{_CODEC}.onnx")
+    return [path], {"codebook_size": codec.config.codebook_size}
+
+
+@contextmanager
+def recording(model: TorchModel, directory: Path) -> Iterator[list[Path]]:
+    """Record the codes that the codec decodes while the block lasts."""
+    codec: Any = getattr(model.root(), _CODEC)
+    path = directory / f"{_CODEC}.npz"
+    with feeds_writer(path) as add:
+
+        def see(audio_codes: torch.Tensor, *_: Any, **__: Any) -> None:
+            # Parler-TTS' own wrapper takes one axis more.
+            codes = audio_codes[0] if audio_codes.ndim == 4 else audio_codes
+            add({"codes": codes.cpu().numpy()})
+
+        with observed(codec, "decode", see):
+            yield [path]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,16 +11,20 @@ import torch
 from torch import nn
 
 from tts_compress.errors import ArtifactError
-from tts_compress.export.f5_preprocess import Preprocess
-from tts_compress.export.f5_settings import F5GraphOptions
-from tts_compress.export.f5_step import Step
-from tts_compress.export.tracing import Signature, trace, write_graph
-from tts_compress.export.vocos import VocosGraph
+from tts_compress.export.f5_preprocess import Conditioning, Preprocess
+from tts_compress.export.f5_step import F5GraphOptions, Step, schedule
+from tts_compress.export.fourier import FrameSettings
+from tts_compress.export.tracing import Signature, observed, trace, write_graph
+from tts_compress.export.vocos import VocosGraph, export_vocos, transform_of
+from tts_compress.models.feeds import feeds_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["F5_GRAPHS", "Decode", "export_f5"]
+    from tts_compress.models.base import TorchModel
+    from tts_compress.onnx.session import Feeds
+
+__all__ = ["F5_GRAPHS", "Decode", "export_f5", "recording", "write_graphs"]
 
 F5_GRAPHS = ("preprocess.onnx", "transformer.onnx", "decode.onnx")
 """In the order they are run."""
@@ -45,6 +50,12 @@ _DECODE = Signature(
 )
 _EXAMPLE_SECONDS = 0.5
 _EXAMPLE_SYMBOLS = 11
+
+_VOCODER = "vocoder.onnx"
+"""The vocoder alone, for the official object; the third graph is it behind a cut."""
+
+_SEEN_STEPS = 4
+"""Steps of each part of a text that are recorded: neighbours hardly differ."""
 
 
 class Decode(nn.Module):
@@ -118,3 +129,112 @@ def export_f5(
 def _step_signature(step: Step) -> Signature:
     inputs = {k: v for k, v in _STEP.inputs.items() if step.guided or k != "cat_mel_text_drop"}
     return replace(_STEP, inputs=inputs)
+
+
+def write_graphs(model: TorchModel, directory: Path) -> tuple[list[Path], dict[str, Any]]:
+    """Write the three graphs and the vocoder alone; return them and their constants."""
+    root: Any = model.root()
+    options = _options(model, root)
+    graphs = export_f5(root.transformer, root.vocoder, directory, options)
+    graphs.append(export_vocos(root.vocoder, directory / _VOCODER))
+    return graphs, {
+        "nfe_step": options.nfe_step,
+        "cfg_strength": options.cfg_strength,
+        "sway_sampling_coef": options.sway_sampling_coef,
+        "hop_length": options.frames.hop_length,
+        "bands": options.frames.bands,
+    }
+
+
+@contextmanager
+def recording(model: TorchModel, directory: Path) -> Iterator[list[Path]]:
+    """Record calls of the transformer and the vocoder while the block lasts.
+
+    Calls of the first graph are not recorded: it holds a thousandth of the weights.
+    """
+    root: Any = model.root()
+    options = _options(model, root)
+    names = [name.replace(".onnx", ".npz") for name in (*F5_GRAPHS[1:], _VOCODER)]
+    files = [directory / name for name in names]
+    with ExitStack() as stack:
+        step, decode, vocoder = (stack.enter_context(feeds_writer(file)) for file in files)
+
+        def record_mel(features_input: torch.Tensor, **_: Any) -> None:
+            mel = features_input.numpy()
+            vocoder({"mel": mel})
+            decode({"denoised": mel.transpose(0, 2, 1), "ref_signal_len": _integers(0)})
+
+        record_step = _StepRecorder(root.transformer, options, step)
+        stack.enter_context(observed(root.transformer, "forward", record_step))
+        stack.enter_context(observed(root.vocoder, "decode", record_mel))
+        yield files
+
+
+class _StepRecorder:
+    """Turns calls of the official transformer into calls of the second graph.
+
+    Args:
+        transformer: The official one.
+        options: The steps it is called at.
+        add: Writes a call.
+    """
+
+    def __init__(
+        self, transformer: Any, options: F5GraphOptions, add: Callable[[Feeds], None]
+    ) -> None:
+        self._conditioning = Conditioning(transformer).eval()
+        self._guided = options.cfg_strength >= 1e-5
+        self._times = schedule(options)[:-1]
+        spread = torch.linspace(0, options.nfe_step - 1, min(_SEEN_STEPS, options.nfe_step))
+        self._seen = {int(step) for step in spread.round()}
+        self._add = add
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        x: torch.Tensor,
+        cond: torch.Tensor,
+        text: torch.Tensor,
+        time: torch.Tensor,
+        **_: Any,
+    ) -> None:
+        """Record a call.
+
+        Args:
+            x: Mel with noise (1, n, bands).
+            cond: The recording's mel, followed by zeros (1, n, bands).
+            text: Symbols (1, N).
+            time: Time of the step.
+        """
+        step = int((self._times - time.reshape(-1)[0]).abs().argmin())
+        if step not in self._seen:
+            return
+        length = torch.tensor(x.shape[1])
+        cosines, sines, said, unsaid = self._conditioning.conditions(cond, text, length)
+        feeds = {"noise": x, "rope_cos": cosines, "rope_sin": sines, "cat_mel_text": said}
+        if self._guided:
+            feeds["cat_mel_text_drop"] = unsaid
+        arrays: Feeds = {name: value.numpy() for name, value in feeds.items()}
+        self._add(arrays | {"time_step": _integers(step).astype("int32")})
+
+
+def _options(model: TorchModel, root: Any) -> F5GraphOptions:
+    """Return the constants of a model's graphs: its solver, and the sizes of its frames."""
+    solver: Any = getattr(model, "options", F5GraphOptions())
+    transform = transform_of(root.vocoder)
+    return F5GraphOptions(
+        nfe_step=solver.nfe_step,
+        cfg_strength=solver.cfg_strength,
+        sway_sampling_coef=solver.sway_sampling_coef,
+        frames=FrameSettings(
+            sample_rate=model.sample_rate,
+            n_fft=transform.n_fft,
+            hop_length=transform.hop_length,
+            win_length=transform.win_length,
+            bands=root.transformer.proj_out.out_features,
+        ),
+    )
+
+
+def _integers(value: int) -> Any:
+    return torch.tensor([value]).numpy()

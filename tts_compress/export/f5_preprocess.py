@@ -9,8 +9,8 @@ from torch import nn
 from torch.onnx.operators import shape_as_tensor
 
 from tts_compress.errors import ModelError
-from tts_compress.export.mel import FrameSettings, LogMel
-from tts_compress.export.shells import copy_shell
+from tts_compress.export.fourier import FrameSettings, LogMel
+from tts_compress.export.tracing import copy_shell
 
 __all__ = ["Conditioning", "Preprocess", "TextEncoder"]
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "SETTINGS_NAME", "export", "record_feeds"]
 
 FAMILIES = {
-    "f5-tts": "tts_compress.export.f5_family",
-    "parler-tts": "tts_compress.export.parler_family",
+    "f5-tts": "tts_compress.export.f5",
+    "parler-tts": "tts_compress.export.dac",
 }
 """Modules with `write_graphs` and `recording`."""
 

@@ -1,24 +1,36 @@
-"""From a torch module to a checked ONNX graph, and to a file that is never seen half-written."""
+"""From a torch module to a checked ONNX graph, and to a file."""
 
 from __future__ import annotations
 
-import os
 import warnings
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import torch
 
-from tts_compress.errors import ArtifactError, ModelError
+from tts_compress.artifact import atomic_file
+from tts_compress.errors import ArtifactError, ModelError, first_line
+from tts_compress.models.interception import intercepted
+from tts_compress.torch.layers.structure import fold_weight_norm, share
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["OPSET", "Signature", "trace", "write_graph"]
+    from torch import nn
+
+__all__ = [
+    "OPSET",
+    "Signature",
+    "copy_shell",
+    "observed",
+    "replace_modules",
+    "trace",
+    "write_graph",
+]
 
 OPSET = 17
 """The first with layer normalisation as one operator."""
@@ -26,7 +38,7 @@ OPSET = 17
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """What a graph takes and gives, in order, and which axes are free."""
+    """Inputs and outputs of a graph, in order, with their free axes."""
 
     inputs: Mapping[str, Mapping[int, str]]
     """For each input the names of its free axes, by position."""
@@ -39,12 +51,12 @@ def trace(
 ) -> onnx.ModelProto:
     """Return a module as an ONNX graph of opset 17.
 
-    The exporter is the one that follows a call: the newer one stops at lengths that depend on
-    data, and names operators so that their modules are lost.
+    The tracing exporter is used: the newer one stops at lengths that depend on data, and names
+    operators so that their modules are lost.
 
     Args:
-        module: What is called; in `eval` mode and FP32.
-        examples: A call to follow, one tensor for each input.
+        module: In `eval` mode and FP32.
+        examples: Inputs of the call that is traced, one tensor for each.
         signature: Names of inputs and outputs.
 
     Raises:
@@ -53,7 +65,7 @@ def trace(
     free = {**signature.inputs, **signature.outputs}
     with warnings.catch_warnings(), torch.no_grad(), TemporaryDirectory() as directory:
         file = Path(directory) / "graph.onnx"
-        warnings.simplefilter("ignore")  # of the tracer about lengths, and of deprecation
+        warnings.simplefilter("ignore")  # about lengths, and of deprecation
         try:
             torch.onnx.export(
                 module,
@@ -66,12 +78,29 @@ def trace(
                 dynamo=False,
             )
             onnx.checker.check_model(str(file))
-        # Whatever the module's own code raises while it is followed.
+        # The module's own code can raise anything while it is traced.
         except Exception as error:
-            reason = (str(error).strip() or repr(error)).splitlines()[0]
             kind = type(module).__name__
-            raise ModelError(f"{kind} cannot be exported to ONNX: {reason}") from error
+            raise ModelError(f"{kind} cannot be exported to ONNX: {first_line(error)}") from error
         return onnx.load(file)
+
+
+@contextmanager
+def observed(module: nn.Module, method: str, see: Callable[..., None]) -> Iterator[None]:
+    """Call `see` with the arguments of a module's method before each call in the block.
+
+    Args:
+        module: Left as it was.
+        method: Such as `forward` or `decode`.
+        see: Called with what the method is called with.
+    """
+
+    def call(official: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        see(*arguments, **keywords)
+        return official(*arguments, **keywords)
+
+    with intercepted(module, method, call):
+        yield
 
 
 def write_graph(model: onnx.ModelProto, path: Path) -> Path:
@@ -80,12 +109,34 @@ def write_graph(model: onnx.ModelProto, path: Path) -> Path:
     Raises:
         ArtifactError: The file cannot be written.
     """
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        partial.write_bytes(model.SerializeToString(deterministic=True))
-        partial.replace(path)
-    except (OSError, ValueError) as error:  # more than 2 GiB is a ValueError
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise ArtifactError(f"cannot write '{path}': {error}") from error
+    with atomic_file(path) as partial:
+        try:
+            partial.write_bytes(model.SerializeToString(deterministic=True))
+        except ValueError as error:  # more than 2 GiB
+            raise ArtifactError(f"cannot write '{path}': {error}") from error
     return path
+
+
+def copy_shell(module: nn.Module) -> nn.Module:
+    """Return a copy in `eval` mode with weight norm folded; all other tensors are shared.
+
+    Args:
+        module: Not changed.
+    """
+    shell = share(module).eval()
+    fold_weight_norm(shell)
+    return shell
+
+
+def replace_modules(shell: nn.Module, kind: str, make: Callable[[Any], nn.Module]) -> None:
+    """Replace every module whose class has a name, whichever package it is from.
+
+    Args:
+        shell: A copy; changed in place.
+        kind: The class's name.
+        make: Returns the replacement of a module.
+    """
+    for parent in list(shell.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child).__name__ == kind:
+                setattr(parent, name, make(child))

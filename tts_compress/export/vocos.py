@@ -10,13 +10,12 @@ from torch import nn
 
 from tts_compress.errors import ModelError
 from tts_compress.export.fourier import InverseFourier
-from tts_compress.export.shells import copy_shell
-from tts_compress.export.tracing import Signature, trace, write_graph
+from tts_compress.export.tracing import Signature, copy_shell, trace, write_graph
 
 __all__ = ["VocosGraph", "export_vocos", "transform_of"]
 
 _LOUDEST = 100.0
-"""What Vocos' own head limits magnitudes to."""
+"""Upper limit of magnitudes in Vocos' own head."""
 
 _EXAMPLE_FRAMES = 24
 

@@ -1,29 +1,38 @@
-"""Arrays that a bare graph is called with: what it wants, and files that hold them."""
+"""Arrays that a bare graph is called with: its inputs, and files that hold calls."""
 
 from __future__ import annotations
 
 import re
 import zipfile
 import zlib
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import helper
 
+from tts_compress.artifact import atomic_file
 from tts_compress.errors import ModelError, RecipeError
 from tts_compress.onnx.modules import initializer_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
     import numpy.typing as npt
     import onnx
 
     from tts_compress.onnx.session import Feeds
 
-__all__ = ["FEEDS_SUFFIX", "FeedsFile", "GraphInput", "graph_inputs", "open_feeds"]
+__all__ = [
+    "FEEDS_SUFFIX",
+    "FeedsFile",
+    "GraphInput",
+    "feeds_writer",
+    "graph_inputs",
+    "open_feeds",
+]
 
 FEEDS_SUFFIX = ".npz"
 
@@ -36,12 +45,12 @@ _UNREADABLE = (
     *(OSError, ValueError, EOFError, KeyError, MemoryError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
-"""What numpy and zipfile raise on files that nobody vouches for."""
+"""Raised by numpy and zipfile for damaged files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphInput:
-    """One tensor that a graph has to be given."""
+    """One input of a graph."""
 
     name: str
     dtype: np.dtype[Any]
@@ -84,7 +93,7 @@ class FeedsFile:
 
 
 def graph_inputs(model: onnx.ModelProto) -> dict[str, GraphInput]:
-    """Return what a graph has to be given, by name.
+    """Return the inputs of a graph, by name.
 
     Raises:
         ModelError: An input is no tensor.
@@ -113,11 +122,11 @@ def graph_inputs(model: onnx.ModelProto) -> dict[str, GraphInput]:
 
 
 def open_feeds(path: Path, expected: Mapping[str, GraphInput]) -> FeedsFile:
-    """Return a file's calls, every array of which was looked at.
+    """Open a file of calls and check every array.
 
     Args:
         path: An `.npz` whose arrays are named `<call>/<input>`, with calls counted from 0.
-        expected: What the graph has to be given, by name.
+        expected: The inputs of the graph, by name.
 
     Raises:
         RecipeError: The file cannot be read, holds pickled objects, or does not fit the graph.
@@ -146,8 +155,34 @@ def open_feeds(path: Path, expected: Mapping[str, GraphInput]) -> FeedsFile:
     return FeedsFile(path=path, calls=calls, inputs=tuple(expected))
 
 
+@contextmanager
+def feeds_writer(path: Path | str) -> Iterator[Callable[[Feeds], None]]:
+    """Give a function that adds a call to an `.npz`, whose arrays are named `<call>/<input>`.
+
+    Every call is written at once, so that as many can be recorded as the disk holds; the file
+    appears when the block ends without error.
+
+    Args:
+        path: The file to write.
+
+    Raises:
+        ArtifactError: It cannot be written.
+    """
+    count = 0
+    with atomic_file(Path(path)) as partial, zipfile.ZipFile(partial, "w") as archive:
+
+        def add(feeds: Feeds) -> None:
+            nonlocal count
+            for name, array in feeds.items():
+                with archive.open(f"{count}/{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+            count += 1
+
+        yield add
+
+
 def _check_names(keys: list[str], expected: Mapping[str, GraphInput]) -> tuple[int, list[str]]:
-    """Return how many calls there are, and what is wrong with the names."""
+    """Return the number of calls, and problems of the names."""
     found: dict[int, set[str]] = {}
     problems = []
     for key in keys:
