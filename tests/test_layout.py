@@ -30,7 +30,6 @@ LAYERS = [
     "onnx",
     "torch",
     "models",
-    "conversion",
     "qat",
     "compression",
     "export",

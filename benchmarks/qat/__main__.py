@@ -16,9 +16,9 @@ from benchmarks.qat.contestants import CONTESTANTS, Work, make, reference
 from benchmarks.qat.report import Found, write_report
 from benchmarks.turns import take_turns
 from tts_compress.errors import TTSCompressError
-from tts_compress.qat.compress import Workplace
 from tts_compress.qat.train.log import read_log
 from tts_compress.qat.train.options import TrainingOptions
+from tts_compress.qat.training import Workplace
 from tts_compress.terminal import progress_bars, show
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmarks.qat.generator import load_generator
-from tts_compress.compression import compress
+from tts_compress.compression import compress, compress_trained
 from tts_compress.models import open_model
 from tts_compress.models.base import OnnxGraph
 from tts_compress.models.distillation import Objective
 from tts_compress.onnx.session import open_session
-from tts_compress.qat.compress import Workplace, train_graph, train_module
+from tts_compress.qat.training import Workplace, train_module
 from tts_compress.recipes.family import find_recipe
 
 if TYPE_CHECKING:
@@ -94,13 +94,14 @@ def make(contestant: Contestant, work: Work, workplace: Workplace) -> Vocoder:
         small = compress(model, "int8", recipe=recipe, calibration=work.feeds)
         assert isinstance(small, OnnxGraph)
         return _runs(small.graph())
-    trained, _ = train_graph(
+    trained = compress_trained(
         model,
-        _plain("int8-qat") if contestant.name == "min-max-qat" else find_recipe("onnx", "int8-qat"),
-        work.feeds,
+        recipe=_plain("int8-qat") if contestant.name == "min-max-qat" else None,
+        calibration=work.feeds,
         options=work.options[8],
         workplace=workplace,
     )
+    assert isinstance(trained, OnnxGraph)
     return _runs(trained.graph())
 
 

@@ -93,7 +93,8 @@ def train_on(
     few_updates: TrainingOptions, write_texts: Callable[[Sequence[str]], str]
 ) -> Callable[..., Callable[..., Any]]:
     """Return what makes a function that trains a model on texts, in four bits by default."""
-    from tts_compress.qat.compress import Workplace, compress_trained
+    from tts_compress.compression import compress_trained
+    from tts_compress.qat.training import Workplace
 
     def make(model: Any, texts: Sequence[str], **changes: Any) -> Callable[..., Any]:
         written, options = write_texts(texts), replace(few_updates, **changes)

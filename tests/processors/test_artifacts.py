@@ -17,11 +17,10 @@ from tests.processors.stage import (
     least_db,
     speaking,
 )
-from tts_compress.compression import compress
+from tts_compress.compression import compress, compress_trained
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import feed_noise
-from tts_compress.qat.compress import compress_trained
 from tts_compress.qat.train.options import TrainingOptions
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.schemes import find_scheme

@@ -12,17 +12,21 @@ from torch import Tensor, nn
 
 from tts_compress import compress, find_recipe
 from tts_compress.audio import Audio
+from tts_compress.compression.calibration import read_texts
+from tts_compress.compression.manifest import describe
+from tts_compress.compression.modules import speaking
 from tts_compress.errors import ArtifactError, ModelError, QuantizationError, RecipeError
 from tts_compress.models.distillation import Objective
 from tts_compress.models.language_model import Tokens
 from tts_compress.progress import Silent
-from tts_compress.qat.compress import Workplace
 from tts_compress.qat.family.call_task import CallTask
 from tts_compress.qat.family.lessons import Lesson, find_lessons
 from tts_compress.qat.family.training import train_family
 from tts_compress.qat.prepare import prepare_qat
 from tts_compress.qat.train.log import read_log
 from tts_compress.qat.train.options import TrainingOptions
+from tts_compress.qat.training import Workplace
+from tts_compress.recipes.recipe import Calibration, Recipe
 from tts_compress.torch.layers.base import CompressedLayer
 
 if TYPE_CHECKING:
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tts_compress.models.base import Prompt
-    from tts_compress.recipes.recipe import Recipe
 
 _OPTIONS = TrainingOptions(
     steps=30, learning_rate=1e-3, warm_up=2, averaging=0.5, held_out_every=10, threads=1
@@ -262,10 +265,29 @@ def _codes(root: nn.Module, name: str) -> Tensor:
     return layer.state()["weight"]
 
 
+def _train(
+    model: Any,
+    recipe: Recipe,
+    texts: str,
+    options: TrainingOptions = _OPTIONS,
+    workplace: Workplace | None = None,
+) -> Any:
+    """Return the system around its trained components."""
+    workplace = workplace or Workplace()
+    found, _ = read_texts(Calibration(), texts, options.seed)
+    seeded = [(text, options.seed + number) for number, text in enumerate(found)]
+    speak = speaking(model, seeded, workplace.progress)
+    done, training = train_family(
+        model, recipe, seeded, speak, options=options, workplace=workplace
+    )
+    manifest = describe(model, recipe, done, calibration=None, training=training, seed=options.seed)
+    return model.with_root(done.root, manifest)
+
+
 def test_a_component_learns_and_no_other(texts: str) -> None:
     told, model, recipe = Told(), _system(_ESTIMATOR), _recipe("int4-weight-only")
     before = {name: value.clone() for name, value in model.root().state_dict().items()}
-    made = train_family(model, recipe, texts, options=_OPTIONS, workplace=Workplace(progress=told))
+    made = _train(model, recipe, texts, workplace=Workplace(progress=told))
     assert all(torch.equal(before[n], value) for n, value in model.root().state_dict().items())
     assert made.manifest is not None
     training = made.manifest.training
@@ -293,7 +315,7 @@ def test_a_training_with_other_options_begins_anew_if_it_is_told_to(
     def steps(count: int, **workplace: Any) -> list[int]:
         options = replace(_OPTIONS, steps=count)
         place = Workplace(folder=tmp_path / "training", **workplace)
-        train_family(model, recipe, texts, options=options, workplace=place)
+        _train(model, recipe, texts, options, place)
         log = read_log(tmp_path / "training" / "estimator")
         return [event["step"] for event in log if event["event"] == "update"]
 
@@ -306,9 +328,7 @@ def test_a_training_with_other_options_begins_anew_if_it_is_told_to(
 
 def test_ranges_are_observed_in_speech_also_where_nothing_learns(texts: str) -> None:
     told, model = Told(), _system(_ESTIMATOR)
-    made = train_family(
-        model, _recipe("int8-static"), texts, options=_OPTIONS, workplace=Workplace(progress=told)
-    )
+    made = _train(model, _recipe("int8-static"), texts, workplace=Workplace(progress=told))
     assert "calibrate" in told.stages
     assert "observe estimator" not in told.stages
     assert made.manifest is not None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.compression import compress
-from tts_compress.conversion.compress_torch import compress_torch
+from tts_compress.compression.modules import compress_system
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.numerics.neighbours import PAIR_LIMIT, neighbour_sums
 from tts_compress.recipes.formats import Algorithm
@@ -342,12 +342,16 @@ class _Speaker:
         return spoken
 
 
+def _compress(model: Any, recipe: Recipe, progress: _Told) -> Any:
+    return compress_system(model, recipe, None, seed=5, progress=progress, training=None)
+
+
 def test_a_model_is_calibrated_by_speaking() -> None:
     settings = Calibration(set="en", utterances=3)
     recipe, told = _recipe().model_copy(update={"calibration": settings}), _Told()
     speaker: Any = _Speaker(_encoder())
-    small: Any = compress_torch(speaker, recipe, None, seed=5, progress=told)
-    nearest: Any = compress_torch(speaker, _recipe(algorithm="rtn"), None, seed=5, progress=told)
+    small: Any = _compress(speaker, recipe, told)
+    nearest: Any = _compress(speaker, _recipe(algorithm="rtn"), told)
     assert small.manifest.recipe["component"][0]["algorithm"] == "gptq"
     assert small.manifest.counts == nearest.manifest.counts == {"Linear int4/none": 12}
     errors = []

@@ -80,8 +80,8 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from tts_compress.artifact import MANIFEST_NAME, check_replaceable, read_manifest
-    from tts_compress.conversion.calibration import is_feeds
+    from tts_compress.artifact import MANIFEST_NAME, Manifest, check_replaceable
+    from tts_compress.compression import compress_trained, is_feeds
     from tts_compress.models import open_model
     from tts_compress.models.base import Model
     from tts_compress.qat.train.processes import is_main_process, require_packages
@@ -90,9 +90,9 @@ def _run(options: argparse.Namespace) -> int:
     require_packages()
     import torch
 
-    from tts_compress.qat.compress import Workplace, compress_trained
     from tts_compress.qat.train.checkpoint import CHECKPOINT_NAME
     from tts_compress.qat.train.options import TrainingOptions
+    from tts_compress.qat.training import Workplace
 
     check_replaceable(options.output, MANIFEST_NAME, force=options.force)
     folder = options.output.with_name(f"{options.output.name}.training")
@@ -117,7 +117,7 @@ def _run(options: argparse.Namespace) -> int:
         return GOOD
     assert isinstance(small, Model), "what is named on a command line is no module"
     directory = small.save(options.output, force=options.force)
-    manifest = read_manifest(directory)
+    manifest = Manifest.from_json((directory / MANIFEST_NAME).read_text(encoding="utf-8"))
     assert manifest.training is not None
     before, after = (sum(t.values()) for t in (manifest.training.before, manifest.training.after))
     sizes = manifest.source.size_bytes, manifest.size_bytes

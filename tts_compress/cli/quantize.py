@@ -43,9 +43,8 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from tts_compress.artifact import MANIFEST_NAME, check_replaceable, read_manifest
-    from tts_compress.compression import compress
-    from tts_compress.conversion.calibration import is_feeds
+    from tts_compress.artifact import MANIFEST_NAME, Manifest, check_replaceable
+    from tts_compress.compression import compress, is_feeds
     from tts_compress.models import open_model
     from tts_compress.recipes.family import find_recipe
     from tts_compress.terminal import human_bytes, progress_bars, show, show_json
@@ -53,19 +52,21 @@ def _run(options: argparse.Namespace) -> int:
     # Before minutes of work, not after them.
     check_replaceable(options.output, MANIFEST_NAME, force=options.force)
     model = prompted(open_model(options.model, bare=is_feeds(options.calibration)), options)
-    recipe = find_recipe(model.family, options.scheme, options.recipe)
-    changes = {"format": options.format} if options.format is not None else {}
+    recipe = options.recipe
+    if options.format is not None:
+        found = find_recipe(model.family, options.scheme, recipe)
+        recipe = found.model_copy(update={"format": options.format})
     with progress_bars() as progress:
         small = compress(
             model,
             options.scheme,
-            recipe=recipe.model_copy(update=changes),
+            recipe=recipe,
             calibration=options.calibration,
             seed=options.seed,
             progress=progress,
         )
     directory = small.save(options.output, force=options.force)
-    manifest = read_manifest(directory)
+    manifest = Manifest.from_json((directory / MANIFEST_NAME).read_text(encoding="utf-8"))
     before, after = manifest.source.size_bytes, manifest.size_bytes
     if options.json:
         sizes = {"reference_bytes": before, "candidate_bytes": after}

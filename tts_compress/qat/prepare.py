@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
-from tts_compress.conversion.compress_torch import check_recipe
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.qat.fake_quantize import (
     ActivationFakeQuantize,
@@ -102,7 +101,6 @@ def prepare_qat(
         RecipeError: The recipe has what only ONNX graphs have.
         ModelError: There is no component of that name, or nothing calls it.
     """
-    check_recipe(recipe)
     if any(isinstance(module, FakeQuantize) for module in root.modules()):
         raise QuantizationError("the module is already prepared; prepare the original")
     copy = own_tensors(prepare(share(root)).eval(), trainable=True)

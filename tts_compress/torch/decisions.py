@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tts_compress.artifact import LayerRecord
+from tts_compress.errors import RecipeError
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.torch.layers.base import CompressedLayer, Geometry, operator_of
 from tts_compress.torch.layers.build import is_layer
@@ -76,13 +77,31 @@ def decide(root: nn.Module, recipe: Recipe) -> tuple[Decision, ...]:
     Args:
         root: A prepared module: weight norm folded, attention opened.
         recipe: The first rule that covers a layer, and can, decides.
+
+    Raises:
+        RecipeError: The recipe has settings that only ONNX graphs have.
     """
+    _refuse_graph_settings(recipe)
     decisions = []
     for name, module in root.named_modules():
         operator = operator_of(module)
         if operator is not None:
             decisions.append(_decide(name, Geometry.of(module), recipe))
     return tuple(decisions)
+
+
+def _refuse_graph_settings(recipe: Recipe) -> None:
+    given = {
+        f"format = {recipe.format!r}": recipe.format != "qdq",
+        "float_residuals": recipe.float_residuals,
+        "equalize": recipe.calibration is not None and recipe.calibration.equalize,
+        "skip_graph_inputs": any(rule.skip_graph_inputs for rule in recipe.component),
+    }
+    if wrong := [name for name, is_given in given.items() if is_given]:
+        raise RecipeError(
+            f"{', '.join(wrong)}: a matter of ONNX graphs, and this model runs in torch; "
+            "leave it out"
+        )
 
 
 def _decide(name: str, geometry: Geometry, recipe: Recipe) -> Decision:

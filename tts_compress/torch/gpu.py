@@ -185,7 +185,7 @@ def _tell_of_kept(kept: Sequence[Decision]) -> None:
         warnings.warn(
             f"{len(kept)} layers keep FP32 on a GPU, such as '{kept[0].module}': {kept[0].reason}",
             TTSCompressWarning,
-            stacklevel=7,  # who called `compress`
+            stacklevel=8,  # who called `compress`
         )
 
 

@@ -95,7 +95,7 @@ def test_static_ranges_are_observed_in_speech(train: Callable[..., Any]) -> None
 
 def test_a_recipe_that_rounds_nothing_is_refused(tiny_f5: F5Model, texts: str) -> None:
     pytest.importorskip("accelerate")
-    from tts_compress.qat.compress import compress_trained
+    from tts_compress.compression import compress_trained
 
     found = find_recipe("f5-tts", "int8-qat")
     rules = tuple(rule for rule in found.component if rule.weights == "float16")

@@ -9,14 +9,13 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from tts_compress.conversion.conversion import Conversion
-from tts_compress.conversion.convert_graph import convert
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import choose_range
+from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.quantize.collect import collect
+from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.quantize.count import count_fused, count_operators
 from tts_compress.onnx.quantize.decisions import count_decisions
-from tts_compress.onnx.quantize.graph_editor import copy_model
 from tts_compress.onnx.quantize.static import observed_tensors
 from tts_compress.onnx.quantize.weight_only import store_weights
 from tts_compress.onnx.session import open_session
@@ -26,9 +25,9 @@ from tts_compress.recipes.recipe import Calibration
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tts_compress.numerics.histogram import Range
     from tts_compress.onnx.quantize.decisions import Decision
     from tts_compress.onnx.quantize.graph_editor import GraphEditor
-    from tts_compress.onnx.quantize.static import Range
 
     Decided = Callable[..., tuple[onnx.ModelProto, list[Decision]]]
     Snr = Callable[[Any, Any], float]
@@ -108,7 +107,7 @@ def test_operator_that_gives_fp32_to_the_caller_is_left_to_the_next_rule(decided
 def test_operator_the_runtime_would_not_fuse_is_refused(
     decided: Decided, signal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tts_compress.conversion.convert_graph.count_fused", lambda *_, **__: 1)
+    monkeypatch.setattr("tts_compress.onnx.quantize.convert.count_fused", lambda *_, **__: 1)
     graph, decisions = decided({"activations": "static", "operators": ("Conv",)}, {})
     with pytest.raises(QuantizationError, match=r"promises 2 integer operators.* runs only 1"):
         _convert(graph, decisions, signal)
@@ -122,7 +121,7 @@ def test_weight_that_was_not_converted_is_found(
         node = next(node for node in editor.nodes if node.op_type == "Conv")
         node.input[1] = "one.weight"
 
-    monkeypatch.setattr("tts_compress.conversion.convert_graph.store_weights", sabotage)
+    monkeypatch.setattr("tts_compress.onnx.quantize.convert.store_weights", sabotage)
     graph, decisions = decided({})
     with pytest.raises(QuantizationError, match=r"'Conv float32/none': 1.*promises"):
         _convert(graph, decisions, signal)

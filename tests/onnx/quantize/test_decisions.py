@@ -10,9 +10,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tts_compress.conversion.conversion import Conversion
-from tts_compress.conversion.convert_graph import convert
 from tts_compress.errors import QuantizationError
+from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.quantize.count import count_operators
 from tts_compress.onnx.quantize.decisions import count_decisions, decide
 from tts_compress.onnx.quantize.prepare import prepare

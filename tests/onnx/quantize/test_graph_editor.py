@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.quantize.graph_editor import GraphEditor, copy_model, sort_nodes
+from tts_compress.onnx.graph import copy_model, sort_nodes
+from tts_compress.onnx.quantize.graph_editor import GraphEditor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

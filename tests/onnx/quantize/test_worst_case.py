@@ -15,13 +15,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.conversion.conversion import Conversion
-from tts_compress.conversion.convert_graph import convert
 from tts_compress.environment import describe_processor
 from tts_compress.models import load, open_model
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.numerics.weights import round_weight
 from tts_compress.onnx.integer import observed_tensors
+from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.quantize.decisions import decide, static_outputs
 from tts_compress.onnx.quantize.prepare import prepare, typed
 from tts_compress.onnx.rewrite import rewrite

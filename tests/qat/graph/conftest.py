@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.onnx.quantize.graph_editor import copy_model, tensors_read
+from tts_compress.onnx.graph import copy_model, tensors_read
 from tts_compress.onnx.session import open_session
 
 if TYPE_CHECKING:

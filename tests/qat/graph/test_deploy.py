@@ -11,14 +11,18 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tts_compress.artifact import TrainingRecord, read_manifest  # noqa: E402
-from tts_compress.conversion.calibration import open_calibration  # noqa: E402
-from tts_compress.conversion.conversion import Conversion, prepare_conversion  # noqa: E402
-from tts_compress.conversion.convert_graph import convert  # noqa: E402
+from tts_compress.compression.calibration import open_calibration  # noqa: E402
+from tts_compress.compression.manifest import describe  # noqa: E402
 from tts_compress.errors import QuantizationError  # noqa: E402
+from tts_compress.onnx.quantize.convert import (  # noqa: E402
+    Conversion,
+    convert,
+    prepare_conversion,
+)
 from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize  # noqa: E402
 from tts_compress.qat.graph.borders import find_borders  # noqa: E402
-from tts_compress.qat.graph.deploy import deploy, learned_conversion  # noqa: E402
+from tts_compress.qat.graph.deploy import learned_conversion  # noqa: E402
 from tts_compress.qat.graph.part import cut_graph  # noqa: E402
 from tts_compress.qat.graph.recording import record_tensors  # noqa: E402
 from tts_compress.qat.graph.rounded import rounded_network  # noqa: E402
@@ -30,12 +34,12 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from tts_compress.conversion.calibration import CalibrationData
     from tts_compress.models.base import GraphModel
+    from tts_compress.onnx.quantize.collect import Calls
     from tts_compress.qat.graph.network import GraphNetwork
     from tts_compress.recipes.recipe import Recipe
 
-    Prepared = tuple[Recipe, CalibrationData, Conversion]
+    Prepared = tuple[Recipe, Calls, Conversion]
 
 _TRAINING = TrainingRecord(steps=3, seed=5, before={"flow": 2.0}, after={"flow": 1.0})
 
@@ -48,8 +52,9 @@ def prepared(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Prepared:
     rules = tuple(rule.model_copy(update={"min_channels": 1}) for rule in recipe.component)
     recipe = recipe.model_copy(update={"component": rules})
     assert recipe.calibration is not None
-    data = open_calibration(tiny, recipe.calibration, None, seed=0)
-    return recipe, data, prepare_conversion(tiny, recipe, data, progress=Silent())
+    calls, _ = open_calibration(tiny, recipe.calibration, None, seed=0)
+    conversion = prepare_conversion(tiny.graph(), recipe, calls, batch_one=True, progress=Silent())
+    return recipe, calls, conversion
 
 
 @pytest.fixture
@@ -101,9 +106,9 @@ def test_finished_graph_answers_as_the_student(
     run_part: Callable[..., list[Any]],
     snr_db: Callable[[Any, Any], float],
 ) -> None:
-    _, data, conversion = prepared
+    _, calls, conversion = prepared
     borders = find_borders(conversion.graph)
-    (call,) = record_tensors(conversion.graph, [borders.prior], [next(iter(data.calls()))])
+    (call,) = record_tensors(conversion.graph, [borders.prior], [next(calls.feeds())])
     _change(student)
     finished = convert(learned_conversion(conversion, student))
     (audio,) = run_part(finished, call, [borders.audio])
@@ -150,11 +155,11 @@ def test_values_that_are_not_finite_are_refused(prepared: Prepared, student: Gra
 def test_artifact_tells_how_it_learned(
     prepared: Prepared, student: GraphNetwork, tiny: GraphModel, tmp_path: Path
 ) -> None:
-    recipe, data, conversion = prepared
-    small = deploy(tiny, recipe, conversion, student, training=_TRAINING, calibration=data.record)
-    manifest = read_manifest(small.save(tmp_path / "small"))
+    recipe, _, conversion = prepared
+    learned = learned_conversion(conversion, student)
+    record = describe(tiny, recipe, learned, calibration=None, training=_TRAINING, seed=5)
+    manifest = read_manifest(tiny.with_graph(convert(learned), record).save(tmp_path / "small"))
     assert manifest.training == _TRAINING
     assert manifest.scheme == "int8-qat"
     assert manifest.seed == 5
     assert manifest.source.spec == tiny.spec
-    assert manifest.calibration == data.record

@@ -12,12 +12,13 @@ from onnx import helper
 
 torch = pytest.importorskip("torch")
 
-from tts_compress.artifact import TrainingRecord  # noqa: E402
-from tts_compress.conversion.calibration import open_calibration  # noqa: E402
+from tts_compress.compression.calibration import open_calibration  # noqa: E402
 from tts_compress.models import open_model  # noqa: E402
 from tts_compress.models.base import OnnxGraph  # noqa: E402
+from tts_compress.onnx.quantize.convert import convert, prepare_conversion  # noqa: E402
 from tts_compress.onnx.session import open_session  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
+from tts_compress.qat.graph.deploy import learned_conversion  # noqa: E402
 from tts_compress.qat.graph.task import (  # noqa: E402
     GraphTask,
     GraphTaskSettings,
@@ -55,9 +56,12 @@ def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., GraphTa
         # Ranges that cut off so much leave something to learn.
         tight = recipe.calibration.model_copy(update={"percentile": 97.0})
         recipe = recipe.model_copy(update={"component": rules, "calibration": tight})
-        data = open_calibration(model, tight, tmp_path / "feeds.npz", seed=0)
+        calls, _ = open_calibration(model, tight, tmp_path / "feeds.npz", seed=0)
+        conversion = prepare_conversion(
+            model.graph(), recipe, calls, batch_one=False, progress=Silent()
+        )
         chosen = GraphTaskSettings(**settings)
-        return open_graph_task(model, recipe, data, progress=Silent(), settings=chosen)
+        return open_graph_task(conversion, recipe, calls, sample_rate=None, settings=chosen)
 
     return make
 
@@ -103,7 +107,6 @@ def test_outputs_that_do_not_follow_in_time_keep_calls_whole(
 def test_training_brings_the_artifact_nearer_to_the_original(
     make_task: Callable[..., GraphTask],
     snr_db: Callable[[Any, Any], float],
-    tmp_path: Path,
 ) -> None:
     task = make_task(frames=32, learned_ranges=True)
     student = copy.deepcopy(task.student)
@@ -119,12 +122,10 @@ def test_training_brings_the_artifact_nearer_to_the_original(
         sum(task.loss(student(*example.inputs), example).values()).backward()  # type: ignore[union-attr]
         optimizer.step()
     assert _total(task, student) < 0.8 * _total(task, task.student)
-    training = TrainingRecord(steps=60, seed=0, before={}, after={})
     signal = _signal(_LENGTHS[-1])  # the one that is held out
     answers = []
-    for name, learned in (("before", task.student), ("after", student)):
-        folder = task.deploy(learned, training).save(tmp_path / name)
-        session = open_session(folder / "vocoder.onnx", name, threads=1)
-        answers.append(session.run(None, {"x": signal})[0])
-    original = open_session(task.model.graph(), "original", 1).run(None, {"x": signal})[0]
+    for learned in (task.student, student):
+        finished = convert(learned_conversion(task.conversion, learned))
+        answers.append(open_session(finished, "learned", 1).run(None, {"x": signal})[0])
+    original = open_session(task.conversion.graph, "original", 1).run(None, {"x": signal})[0]
     assert snr_db(original, answers[1]) > snr_db(original, answers[0]) + 1

@@ -11,12 +11,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tts_compress.audio import read_wav  # noqa: E402
-from tts_compress.conversion.calibration import open_calibration  # noqa: E402
-from tts_compress.conversion.conversion import Conversion, prepare_conversion  # noqa: E402
-from tts_compress.conversion.convert_graph import convert  # noqa: E402
+from tts_compress.compression.calibration import open_calibration  # noqa: E402
 from tts_compress.models import load, open_model  # noqa: E402
 from tts_compress.models.base import GraphModel, OnnxGraph  # noqa: E402
 from tts_compress.models.shims.spectra import MelSpectrogram  # noqa: E402
+from tts_compress.onnx.quantize.convert import (  # noqa: E402
+    Conversion,
+    convert,
+    prepare_conversion,
+)
 from tts_compress.onnx.quantize.prepare import prepare, typed  # noqa: E402
 from tts_compress.onnx.rewrite import rewrite  # noqa: E402
 from tts_compress.onnx.session import open_session  # noqa: E402
@@ -59,10 +62,12 @@ def _prepare(
     recipe = find_recipe(model.family, "int8-qat")
     assert recipe.calibration is not None
     calibration = recipe.calibration.model_copy(update={"utterances": calls})
-    data = open_calibration(model, calibration, given, seed=0)
+    data, _ = open_calibration(model, calibration, given, seed=0)
     few = recipe.model_copy(update={"calibration": calibration})
-    conversion = prepare_conversion(model, few, data, progress=Silent())
-    return conversion, calibration, next(iter(data.calls()))
+    conversion = prepare_conversion(
+        model.graph(), few, data, batch_one=isinstance(model, GraphModel), progress=Silent()
+    )
+    return conversion, calibration, next(data.feeds())
 
 
 def test_embedded_voice_rounds_as_deployed(

@@ -11,13 +11,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 torch = pytest.importorskip("torch")
 
-from tts_compress.conversion.conversion import Conversion  # noqa: E402
-from tts_compress.conversion.convert_graph import convert  # noqa: E402
 from tts_compress.errors import QuantizationError  # noqa: E402
 from tts_compress.numerics.histogram import choose_range  # noqa: E402
 from tts_compress.onnx import integer  # noqa: E402
 from tts_compress.onnx.quantize import static  # noqa: E402
 from tts_compress.onnx.quantize.collect import collect  # noqa: E402
+from tts_compress.onnx.quantize.convert import Conversion, convert  # noqa: E402
 from tts_compress.onnx.quantize.decisions import decide, static_outputs  # noqa: E402
 from tts_compress.onnx.quantize.prepare import prepare  # noqa: E402
 from tts_compress.onnx.session import open_session  # noqa: E402

@@ -12,12 +12,15 @@ torch = pytest.importorskip("torch")
 
 from tts_compress.artifact import TrainingRecord  # noqa: E402
 from tts_compress.compression import compress  # noqa: E402
-from tts_compress.conversion.calibration import open_calibration  # noqa: E402
+from tts_compress.compression.calibration import open_calibration  # noqa: E402
+from tts_compress.compression.manifest import describe  # noqa: E402
 from tts_compress.errors import QuantizationError  # noqa: E402
 from tts_compress.models import load  # noqa: E402
 from tts_compress.models.base import GraphModel  # noqa: E402
+from tts_compress.onnx.quantize.convert import convert, prepare_conversion  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.fake_quantize import disable_fake_quant  # noqa: E402
+from tts_compress.qat.graph.deploy import learned_conversion  # noqa: E402
 from tts_compress.qat.graph.task import (  # noqa: E402
     GraphTask,
     GraphTaskSettings,
@@ -54,12 +57,21 @@ def make_task(recipe: Recipe) -> Callable[..., GraphTask]:
 
     def make(voice: Any, seed: int = 0, **settings: Any) -> GraphTask:
         assert isinstance(voice, GraphModel)
-        assert recipe.calibration is not None
-        data = open_calibration(voice, recipe.calibration, None, seed=seed)
         chosen = GraphTaskSettings(**{"frames": 16, **settings})
-        return open_graph_task(voice, recipe, data, progress=Silent(), settings=chosen)
+        return _open(voice, recipe, chosen, seed)
 
     return make
+
+
+def _open(
+    voice: GraphModel, recipe: Recipe, settings: GraphTaskSettings | None = None, seed: int = 0
+) -> GraphTask:
+    assert recipe.calibration is not None
+    calls, _ = open_calibration(voice, recipe.calibration, None, seed=seed)
+    conversion = prepare_conversion(voice.graph(), recipe, calls, batch_one=True, progress=Silent())
+    return open_graph_task(
+        conversion, recipe, calls, sample_rate=voice.sample_rate, settings=settings
+    )
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +144,8 @@ def test_one_call_is_too_few(tiny: GraphModel, recipe: Recipe) -> None:
     assert recipe.calibration is not None
     single = recipe.calibration.model_copy(update={"utterances": 1})
     short = recipe.model_copy(update={"calibration": single})
-    data = open_calibration(tiny, single, None, seed=0)
     with pytest.raises(QuantizationError, match=r"one call is not enough.*give two or more"):
-        open_graph_task(tiny, short, data, progress=Silent())
+        _open(tiny, short)
 
 
 def test_settings_are_checked() -> None:
@@ -167,7 +178,9 @@ def test_trained_voice_is_nearer_to_its_teacher_and_plays(
     after = _loss(task, student, task.held_out_examples())
     assert sum(after.values()) < 0.9 * sum(before.values())
     training = TrainingRecord(steps=20, seed=0, before=before, after=after)
-    folder = task.deploy(student, training).save(tmp_path / "trained")  # type: ignore[arg-type]
+    learned = learned_conversion(task.conversion, student)  # type: ignore[arg-type]
+    manifest = describe(tiny, recipe, learned, calibration=None, training=training, seed=0)
+    folder = tiny.with_graph(convert(learned), manifest).save(tmp_path / "trained")
     trained = load(folder)
     spoken = trained.open_runtime(threads=1).speak(_TEXT).samples
     assert np.isfinite(spoken).all()

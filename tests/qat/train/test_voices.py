@@ -13,11 +13,12 @@ from torch import nn
 from tts_compress import compress, load
 from tts_compress.artifact import read_manifest
 from tts_compress.cli import main
+from tts_compress.compression import compress_trained
 from tts_compress.errors import MissingExtraError, QuantizationError, RecipeError, SchemeError
 from tts_compress.models.base import GraphModel
-from tts_compress.qat.compress import Workplace, compress_trained
 from tts_compress.qat.train.options import TrainingOptions
 from tts_compress.qat.train.processes import require_packages
+from tts_compress.qat.training import Workplace
 from tts_compress.recipes.family import find_recipe
 from tts_compress.torch.layers.base import CompressedLayer
 

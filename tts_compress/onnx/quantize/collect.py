@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from tts_compress.onnx.session import Feeds
 
-__all__ = ["collect", "collect_peaks"]
+__all__ = ["Calls", "collect", "collect_peaks"]
 
 _SAMPLE = 16_384
 """About as many values of a tensor leave the graph per run; its extremes are always exact."""
@@ -28,6 +29,17 @@ _PREFIX = "tts_compress.observe."
 
 _STATISTICS = ("low", "high", "total", "sample")
 _PEAKS = ("low", "high")
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Inputs to run a graph on."""
+
+    feeds: Callable[[], Iterator[Feeds]]
+    """Returns the inputs of each call of the graph with fed noise, the same every time."""
+
+    total: int
+    """Number of texts or calls, for the progress bar."""
 
 
 def collect(

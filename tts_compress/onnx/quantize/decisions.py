@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
+from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.integer.convolutions import is_convolution
@@ -74,6 +75,16 @@ class Decision:
     def label(self) -> str:
         """How the manifest counts it, such as `Conv int8/static`."""
         return f"{self.operator} {self.weights}/{self.activations}"
+
+    def record(self) -> LayerRecord:
+        """Return what the manifest records of it."""
+        return LayerRecord(
+            module=self.module,
+            operator=self.operator,
+            weights=self.weights,
+            activations=self.activations,
+            parameters=self.parameters,
+        )
 
 
 def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:

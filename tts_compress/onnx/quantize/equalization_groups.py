@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts_compress.onnx.graph import integer
-from tts_compress.onnx.quantize.graph_editor import tensors_read
+from tts_compress.onnx.graph import integer, tensors_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

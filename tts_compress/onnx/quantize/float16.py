@@ -9,8 +9,8 @@ import onnx
 from onnx import TensorProto
 
 from tts_compress.errors import QuantizationError
+from tts_compress.onnx.graph import tensors_read
 from tts_compress.onnx.modules import module_of
-from tts_compress.onnx.quantize.graph_editor import tensors_read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

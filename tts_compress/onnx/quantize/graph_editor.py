@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING, Any
 
-import onnx
 from onnx import helper, numpy_helper
 
 from tts_compress.errors import QuantizationError
+from tts_compress.onnx.graph import sort_nodes, tensors_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import numpy as np
     import numpy.typing as npt
+    import onnx
 
-__all__ = ["GraphEditor", "copy_model", "sort_nodes", "tensors_read"]
+__all__ = ["GraphEditor"]
 
 
 class GraphEditor:
@@ -89,48 +89,3 @@ class GraphEditor:
         self.graph.initializer.extend(t for name, t in self.weights.items() if name in used)
         del self.graph.value_info[:]
         return self.model
-
-
-def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a deep copy."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    return copy
-
-
-def tensors_read(node: onnx.NodeProto) -> set[str]:
-    """Return what an operator reads, also inside its branches and loop bodies."""
-    names = {name for name in node.input if name}
-    for attribute in node.attribute:
-        for body in (attribute.g, *attribute.graphs):
-            for inner in body.node:
-                names |= tensors_read(inner)
-            names |= {value.name for value in body.output}
-    return names
-
-
-def sort_nodes(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Return the operators so that each comes after what it reads, else in the given order.
-
-    Raises:
-        QuantizationError: They form a cycle; a fault of a rewrite.
-    """
-    producer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    waits = [{producer[n] for n in tensors_read(node) if n in producer} for node in nodes]
-    readers: dict[int, list[int]] = {}
-    for index, needs in enumerate(waits):
-        for need in needs:
-            readers.setdefault(need, []).append(index)
-    ready = [index for index, needs in enumerate(waits) if not needs]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for reader in readers.get(index, ()):
-            waits[reader].discard(index)
-            if not waits[reader]:
-                heapq.heappush(ready, reader)
-    if len(order) != len(nodes):
-        raise QuantizationError("the rewritten graph has a cycle; please report this voice")
-    return [nodes[index] for index in order]

@@ -15,7 +15,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.onnx.quantize.graph_editor import tensors_read
+from tts_compress.onnx.graph import tensors_read
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

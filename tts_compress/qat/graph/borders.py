@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.graph import Graph, tensors_read
 from tts_compress.onnx.modules import initializer_names, module_of
-from tts_compress.onnx.quantize.graph_editor import tensors_read
 
 if TYPE_CHECKING:
     import onnx

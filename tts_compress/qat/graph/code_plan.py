@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from tts_compress.conversion.conversion import Conversion
     from tts_compress.onnx.integer.region import Region, Sum
+    from tts_compress.onnx.quantize.convert import Conversion
 
 __all__ = ["SIGMOID", "TANH", "CodePlan", "Grid", "Share", "plan_codes"]
 

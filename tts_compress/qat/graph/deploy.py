@@ -1,4 +1,4 @@
-"""From a trained network back to the graph it was cut from, and to the artifact.
+"""From a trained network back to the graph it was cut from.
 
 Learned weights and ranges take the places of the original ones in the prepared conversion; then the
 builder that post-training quantization uses writes the graph, with the very same operators.
@@ -12,54 +12,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import numpy_helper
 
-from tts_compress.conversion.convert_graph import convert
-from tts_compress.conversion.manifest import describe_conversion
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.quantize.graph_editor import copy_model
+from tts_compress.onnx.graph import copy_model
 from tts_compress.qat.graph.code_plan import plan_codes
 
 if TYPE_CHECKING:
     import onnx
 
-    from tts_compress.artifact import CalibrationRecord, TrainingRecord
-    from tts_compress.conversion.conversion import Conversion
-    from tts_compress.models.base import OnnxGraph
-    from tts_compress.onnx.quantize.static import Range
+    from tts_compress.numerics.histogram import Range
+    from tts_compress.onnx.quantize.convert import Conversion
     from tts_compress.qat.graph.network import GraphNetwork
-    from tts_compress.recipes.recipe import Recipe
 
-__all__ = ["deploy", "learned_conversion"]
-
-
-def deploy(
-    model: OnnxGraph,
-    recipe: Recipe,
-    conversion: Conversion,
-    student: GraphNetwork,
-    *,
-    training: TrainingRecord,
-    calibration: CalibrationRecord | None,
-) -> OnnxGraph:
-    """Return the model with what its student has learned, compressed.
-
-    Args:
-        model: The teacher.
-        recipe: What happens to which module.
-        conversion: What was prepared by it, and the student was made of.
-        student: A part of that graph, trained.
-        training: How; goes into the manifest.
-        calibration: What the first ranges were made of.
-
-    Raises:
-        QuantizationError: A learned value is not finite, or the finished graph does not hold what
-            was decided.
-    """
-    learned = learned_conversion(conversion, student)
-    finished = convert(learned)
-    manifest = describe_conversion(
-        model, recipe, learned, finished, calibration=calibration, seed=training.seed
-    )
-    return model.with_graph(finished, replace(manifest, training=training))
+__all__ = ["learned_conversion"]
 
 
 def learned_conversion(conversion: Conversion, student: GraphNetwork) -> Conversion:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tts_compress.onnx.quantize.static import Range
+    from tts_compress.numerics.histogram import Range
     from tts_compress.qat.graph.part import GraphPart
 
 __all__ = ["GraphNetwork", "NodeRounding"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tts_compress.errors import QuantizationError
+from tts_compress.onnx.graph import sort_nodes, tensors_read
 from tts_compress.onnx.modules import initializer_names
-from tts_compress.onnx.quantize.graph_editor import sort_nodes, tensors_read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from onnx import helper
 
 from tts_compress.errors import QuantizationError
+from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.noise import feed_noise
-from tts_compress.onnx.quantize.graph_editor import copy_model
 from tts_compress.onnx.session import open_session, run_session
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import onnx
     from torch import Tensor
 
-    from tts_compress.conversion.conversion import Conversion
+    from tts_compress.onnx.quantize.convert import Conversion
     from tts_compress.onnx.quantize.decisions import Decision
     from tts_compress.qat.graph.code_plan import Grid
     from tts_compress.qat.graph.part import GraphPart

@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from tts_compress.conversion.conversion import prepare_conversion
 from tts_compress.errors import QuantizationError
-from tts_compress.models.base import GraphModel
 from tts_compress.models.distillation_losses import log_mel_loss, mse, waveform_loss
 from tts_compress.onnx.noise import feed_noise, noise_inputs
 from tts_compress.qat.graph.borders import find_borders
-from tts_compress.qat.graph.deploy import deploy
 from tts_compress.qat.graph.network import GraphNetwork
 from tts_compress.qat.graph.part import cut_graph
 from tts_compress.qat.graph.recording import record_tensors
@@ -26,11 +23,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tts_compress.artifact import TrainingRecord
-    from tts_compress.conversion.calibration import CalibrationData
-    from tts_compress.conversion.conversion import Conversion
-    from tts_compress.models.base import OnnxGraph
-    from tts_compress.progress import Progress
+    from tts_compress.onnx.quantize.collect import Calls
+    from tts_compress.onnx.quantize.convert import Conversion
     from tts_compress.qat.graph.part import GraphPart
     from tts_compress.recipes.recipe import Recipe
 
@@ -93,12 +87,9 @@ class Term:
 class GraphTask:
     """A part of a graph as a student, and the calls that its teacher answered; see `Task`."""
 
-    model: OnnxGraph
-    """The teacher."""
-
-    recipe: Recipe
     conversion: Conversion
-    calibration: CalibrationData
+    """The teacher, prepared."""
+
     student: GraphNetwork
     terms: tuple[Term, ...]
     cut: Cut
@@ -129,32 +120,13 @@ class GraphTask:
                 found[f"{term.name} log-mel"] = mel
         return found
 
-    def deploy(self, student: GraphNetwork, training: TrainingRecord) -> OnnxGraph:
-        """Return the model with what a student of this task has learned, compressed.
-
-        Args:
-            student: The task's own, or a copy of it with other values, such as averaged ones.
-            training: How it learned.
-
-        Raises:
-            QuantizationError: A learned value is not finite.
-        """
-        return deploy(
-            self.model,
-            self.recipe,
-            self.conversion,
-            student,
-            training=training,
-            calibration=self.calibration.record,
-        )
-
 
 def open_graph_task(
-    model: OnnxGraph,
+    conversion: Conversion,
     recipe: Recipe,
-    calibration: CalibrationData,
+    calls: Calls,
     *,
-    progress: Progress,
+    sample_rate: int | None,
     settings: GraphTaskSettings | None = None,
 ) -> GraphTask:
     """Return what a voice, or a bare graph, is trained on.
@@ -163,68 +135,57 @@ def open_graph_task(
     because what it decides, durations above all, is hardly rounded. Of a bare graph everything is.
 
     Args:
-        model: The teacher; not modified.
-        recipe: What is rounded.
-        calibration: The calls that ranges are observed on and examples are made of.
-        progress: Is told of every call while calibrating.
+        conversion: The teacher, prepared; not modified.
+        recipe: The recipe it was prepared by.
+        calls: The inputs that ranges were observed on; examples are made of them.
+        sample_rate: Of a voice, Hz; None for a bare graph.
         settings: How examples are made.
 
     Raises:
-        QuantizationError: The recipe does not fit the graph, rounds nothing in it, or there are too
+        QuantizationError: The recipe rounds nothing in the part that is trained, or there are too
             few calls to hold one out.
     """
     settings = settings or GraphTaskSettings()
-    if recipe.calibration is None:
-        raise QuantizationError(
-            f"recipe '{recipe.family}-{recipe.scheme}' has no [calibration] table; training "
-            "starts from calibrated ranges"
-        )
-    conversion = prepare_conversion(model, recipe, calibration, progress=progress)
-    find = _TRAINED_PARTS.get(model.family)
-    rate = model.sample_rate if isinstance(model, GraphModel) else _SAMPLE_RATE
+    assert recipe.calibration is not None, "the conversion was calibrated by it"
+    find = _TRAINED_PARTS.get(recipe.family)
     if find is not None:
         borders = find(conversion.graph)
         part = cut_graph(conversion.graph, borders.inputs, (borders.latent, borders.audio))
         besides: tuple[str, ...] = (borders.deviation,)
     else:
         part, besides = cut_graph(feed_noise(conversion.graph)), ()
-    calls = _calls(conversion, part, besides, calibration)
-    if len(calls) < 2:
+    examples = _examples(conversion, part, besides, calls)
+    if len(examples) < 2:
         raise QuantizationError(
             "one call is not enough to learn from, because one is held out to judge by; "
             "give two or more"
         )
-    cut = _cut(part, calls, settings)
-    judged = set(range(settings.held_out - 1, len(calls), settings.held_out)) or {len(calls) - 1}
+    cut = _cut(part, examples, settings)
+    last = len(examples) - 1
+    judged = set(range(settings.held_out - 1, len(examples), settings.held_out)) or {last}
     return GraphTask(
-        model=model,
-        recipe=recipe,
         conversion=conversion,
-        calibration=calibration,
         student=rounded_network(
             conversion,
             part,
             calibration=recipe.calibration,
             learned_ranges=settings.learned_ranges,
         ),
-        terms=_terms(part, calls[0], voice=bool(besides)),
+        terms=_terms(part, examples[0], voice=bool(besides)),
         cut=cut,
-        train=Segments([c for i, c in enumerate(calls) if i not in judged], cut),
-        held_out=Segments([c for i, c in enumerate(calls) if i in judged], cut),
-        sample_rate=rate,
+        train=Segments([c for i, c in enumerate(examples) if i not in judged], cut),
+        held_out=Segments([c for i, c in enumerate(examples) if i in judged], cut),
+        sample_rate=sample_rate or _SAMPLE_RATE,
     )
 
 
-def _calls(
-    conversion: Conversion,
-    part: GraphPart,
-    besides: tuple[str, ...],
-    calibration: CalibrationData,
+def _examples(
+    conversion: Conversion, part: GraphPart, besides: tuple[str, ...], calls: Calls
 ) -> list[Example]:
     """Return every call whole, with what the teacher answered, and tensors besides."""
     answers = (*part.outputs, *besides)
     names = tuple(dict.fromkeys((*part.inputs, *answers)))
-    recorded = record_tensors(conversion.graph, names, calibration.calls())
+    recorded = record_tensors(conversion.graph, names, calls.feeds())
     return [
         Example(
             inputs=tuple(torch.tensor(values[name]) for name in part.inputs),

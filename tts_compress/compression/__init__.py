@@ -1,0 +1,241 @@
+"""Compression: the one path from a model and a recipe to a compressed model.
+
+Open → refuse what cannot be compressed → calibrate, or train → convert and check what the result
+holds → the model again, with its manifest. `onnx/`, `torch/` and `qat/` do the work.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, overload
+
+from tts_compress.compression.calibration import is_feeds, open_calibration
+from tts_compress.compression.manifest import describe, refuse_compressed
+from tts_compress.errors import SchemeError
+from tts_compress.models import open_model
+from tts_compress.models.base import GraphModel, Model, OnnxGraph, TorchModel, TTSModel
+from tts_compress.onnx.quantize.convert import convert, prepare_conversion
+from tts_compress.progress import Progress, Silent
+from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.schemes import find_scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from torch import nn
+    from typing_extensions import TypeIs
+
+    from tts_compress.artifact import TrainingRecord
+    from tts_compress.qat.train.options import TrainingOptions
+    from tts_compress.qat.training import Training, Workplace
+    from tts_compress.recipes.recipe import Recipe
+
+__all__ = ["compress", "compress_trained", "is_feeds"]
+
+
+@overload
+def compress(
+    model: TTSModel,
+    scheme: str = "int8",
+    *,
+    recipe: Recipe | str | Path | None = None,
+    calibration: str | Path | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> TTSModel: ...
+
+
+@overload
+def compress(
+    model: nn.Module,
+    scheme: str = "int8",
+    *,
+    recipe: Recipe | str | Path | None = None,
+    calibration: Iterable[Any] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> nn.Module: ...
+
+
+@overload
+def compress(
+    model: Model | str | Path,
+    scheme: str = "int8",
+    *,
+    recipe: Recipe | str | Path | None = None,
+    calibration: str | Path | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Model: ...
+
+
+def compress(
+    model: Model | nn.Module | str | Path,
+    scheme: str = "int8",
+    *,
+    recipe: Recipe | str | Path | None = None,
+    calibration: Any = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Model | nn.Module:
+    """Return a compressed model; the input is not modified and nothing is written.
+
+    Args:
+        model: A loaded model, a spec that `load` takes, or a bare ONNX graph: `onnx:` and its
+            path, or just the path where `calibration` is an `.npz`. Or any torch module: the
+            answer is one, too, and shares with it what was not compressed.
+        scheme: What to do; `tts-compress schemes` lists the names. `int8-qat` trains, with the
+            default options; `compress_trained` takes others, and goes on after it was
+            interrupted.
+        recipe: A recipe's TOML file in the place of the shipped one, or a recipe that
+            `find_recipe` gave and `model_copy` changed, for another target or format.
+        calibration: A calibration set's name or TOML file, in the place of the recipe's; for a
+            bare graph an `.npz` of its inputs, arrays named `<call>/<input>`, calls from 0; for
+            a torch module an iterable of batches: tensors, tuples of arguments or dictionaries.
+        seed: Of the noise used while calibrating; the same seed gives the same bytes.
+        progress: Is told of each calibration text or call.
+
+    Raises:
+        SchemeError: The scheme is unknown, or the model's family does not have it.
+        RecipeError: The recipe or calibration is malformed, or the calibration is not of the
+            kind the model needs.
+        ModelError: The model cannot be loaded.
+        QuantizationError: The model cannot be converted as the recipe promises.
+    """
+    progress = progress or Silent()
+    training = None
+    if find_scheme(scheme).trained:
+        from tts_compress.qat.train.processes import require_packages
+
+        require_packages()
+        from tts_compress.qat.train.options import TrainingOptions
+        from tts_compress.qat.training import Training, Workplace
+
+        training = Training(TrainingOptions(seed=seed), Workplace(progress=progress))
+    opened, found = _open(model, scheme, recipe, calibration)
+    return _run(opened, found, calibration, seed=seed, progress=progress, training=training)
+
+
+def compress_trained(
+    model: Model | nn.Module | str | Path,
+    scheme: str = "int8-qat",
+    *,
+    recipe: Recipe | str | Path | None = None,
+    calibration: Any = None,
+    options: TrainingOptions | None = None,
+    workplace: Workplace | None = None,
+) -> Model | nn.Module:
+    """Return a compressed model that was trained to answer as the original does.
+
+    The original is the only teacher: texts, or a graph's or module's inputs, are the only data.
+
+    Args:
+        model: As `compress` takes it.
+        scheme: `int8-qat`; for what runs in torch also one with four-bit weights.
+        recipe: As `compress` takes it.
+        calibration: The texts to learn from, by a calibration set's name or TOML file; for a bare
+            graph an `.npz` of its inputs; for a torch module batches of them, two or more.
+        options: Options of the training; for a system in torch, of that of each component.
+        workplace: Where the training is kept, and what its progress is reported to.
+
+    Raises:
+        SchemeError: The scheme is unknown, or the model's family does not have it.
+        RecipeError: The recipe or calibration is malformed, missing or of the wrong kind.
+        ModelError: The model cannot be loaded.
+        QuantizationError: The recipe rounds nothing, or training broke down.
+        ArtifactError: The folder holds a checkpoint of another training.
+        MissingExtraError: accelerate is not installed.
+    """
+    from tts_compress.qat.train.options import TrainingOptions
+    from tts_compress.qat.training import Training, Workplace
+
+    training = Training(options or TrainingOptions(), workplace or Workplace())
+    opened, found = _open(model, scheme, recipe, calibration)
+    return _run(
+        opened,
+        found,
+        calibration,
+        seed=training.options.seed,
+        progress=training.workplace.progress,
+        training=training,
+    )
+
+
+def _open(
+    model: Model | nn.Module | str | Path,
+    scheme: str,
+    recipe: Recipe | str | Path | None,
+    calibration: Any,
+) -> tuple[Model | nn.Module, Recipe]:
+    """Return what is to be compressed, and the recipe for it."""
+    if _is_module(model):
+        return model, find_recipe("module", scheme, recipe)
+    opened = model if isinstance(model, Model) else open_model(model, bare=is_feeds(calibration))
+    return opened, find_recipe(opened.family, scheme, recipe)
+
+
+def _run(
+    model: Model | nn.Module,
+    recipe: Recipe,
+    calibration: Any,
+    *,
+    seed: int,
+    progress: Progress,
+    training: Training | None,
+) -> Model | nn.Module:
+    if recipe.calibration is None and calibration is not None and training is None:
+        raise SchemeError(f"scheme {recipe.scheme!r} needs no calibration set; leave it out")
+    if _is_module(model):
+        from tts_compress.compression.modules import compress_module
+
+        return compress_module(model, recipe, calibration, progress=progress, training=training)
+    refuse_compressed(model)
+    compress_model: Callable[..., Model]
+    if isinstance(model, TorchModel):
+        from tts_compress.compression.modules import compress_system as compress_model
+    elif isinstance(model, OnnxGraph):
+        compress_model = _compress_graph
+    else:
+        raise SchemeError(f"family {model.family!r} has neither a graph nor modules to compress")
+    return compress_model(
+        model, recipe, calibration, seed=seed, progress=progress, training=training
+    )
+
+
+def _compress_graph(
+    model: OnnxGraph,
+    recipe: Recipe,
+    calibration: str | Path | None,
+    *,
+    seed: int,
+    progress: Progress,
+    training: Training | None,
+) -> OnnxGraph:
+    calls, record = None, None
+    if recipe.calibration is not None:
+        calls, record = open_calibration(model, recipe.calibration, calibration, seed=seed)
+    conversion = prepare_conversion(
+        model.graph(), recipe, calls, batch_one=isinstance(model, TTSModel), progress=progress
+    )
+    trained: TrainingRecord | None = None
+    if training is not None:
+        from tts_compress.qat.training import train_graph
+
+        conversion, trained = train_graph(
+            conversion,
+            recipe,
+            calls,
+            sample_rate=model.sample_rate if isinstance(model, GraphModel) else None,
+            options=training.options,
+            workplace=training.workplace,
+        )
+    finished = convert(conversion)
+    manifest = describe(model, recipe, conversion, calibration=record, training=trained, seed=seed)
+    return model.with_graph(finished, manifest)
+
+
+def _is_module(model: Any) -> TypeIs[nn.Module]:
+    """Return whether a model is a torch module; whoever has one has imported torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)

@@ -1,0 +1,101 @@
+"""What activations are observed on: texts for a voice, arrays for a bare graph."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tts_compress.artifact import CalibrationRecord, sha256_of
+from tts_compress.errors import RecipeError
+from tts_compress.models.base import GraphModel
+from tts_compress.models.feeds import FEEDS_SUFFIX, graph_inputs, open_feeds
+from tts_compress.onnx.noise import draw_noise, feed_noise
+from tts_compress.onnx.quantize.collect import Calls
+from tts_compress.recipes.recipe import read_calibration_set
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tts_compress.models.base import OnnxGraph
+    from tts_compress.onnx.session import Feeds
+    from tts_compress.recipes.recipe import Calibration
+
+__all__ = ["is_feeds", "open_calibration", "read_texts"]
+
+
+def is_feeds(calibration: str | Path | None) -> bool:
+    """Return whether a calibration is given as a file of arrays rather than as texts."""
+    return calibration is not None and str(calibration).endswith(FEEDS_SUFFIX)
+
+
+def read_texts(
+    settings: Calibration, given: str | Path | None, seed: int
+) -> tuple[tuple[str, ...], CalibrationRecord]:
+    """Return the texts that a model is observed on, and the record of them.
+
+    Args:
+        settings: The recipe's table.
+        given: A calibration set in the place of the recipe's.
+        seed: Seed of the noise the model speaks them with.
+
+    Raises:
+        RecipeError: There is no such calibration set.
+    """
+    name = given or settings.set
+    if not name:
+        raise RecipeError("the recipe names no calibration set; give a set's name or TOML file")
+    found = read_calibration_set(str(name))
+    texts = found.texts[: settings.utterances]
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    return texts, _record(settings, found.name, digest, len(texts), seed)
+
+
+def open_calibration(
+    model: OnnxGraph, settings: Calibration, given: str | Path | None, *, seed: int
+) -> tuple[Calls, CalibrationRecord]:
+    """Return the inputs that a graph is observed on, and the record of them.
+
+    Args:
+        model: A voice, or a bare graph.
+        settings: The recipe's table.
+        given: The user's choice in place of the recipe's: a calibration set for a voice, an
+            `.npz` for a bare graph, which has no other.
+        seed: Seed of the noise that the graph draws.
+
+    Raises:
+        RecipeError: There is no such set or file, it is malformed, or of the wrong kind.
+    """
+    if isinstance(model, GraphModel):
+        if is_feeds(given):
+            raise RecipeError(
+                f"'{given}' holds arrays, but '{model.spec}' is a voice, which is calibrated on "
+                "texts; give a calibration set's name or TOML file"
+            )
+        texts, record = read_texts(settings, given, seed)
+        return Calls(lambda: model.calibration_calls(texts, seed=seed), len(texts)), record
+    if given is None or not is_feeds(given):
+        what = "nothing was" if given is None else f"'{given}' was"
+        raise RecipeError(
+            f"'{model.spec}' is a bare graph, which is calibrated on a file of arrays; {what} "
+            "given: give an .npz with arrays named '<call>/<input>'"
+        )
+    path = Path(given)
+    graph = model.graph()
+    feeds = open_feeds(path, graph_inputs(graph))
+    count = min(feeds.calls, settings.utterances)
+    noise = [value.name for value in feed_noise(graph).graph.input]
+
+    def read() -> Iterator[Feeds]:
+        for number, call in enumerate(feeds.read(count)):
+            yield call | draw_noise(noise, seed=(seed, number))
+
+    return Calls(read, count), _record(settings, path.name, sha256_of(path), count, seed)
+
+
+def _record(
+    settings: Calibration, name: str, digest: str, count: int, seed: int
+) -> CalibrationRecord:
+    return CalibrationRecord(
+        set=name, sha256=digest, utterances=count, observer=settings.observer, seed=seed
+    )

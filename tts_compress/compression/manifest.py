@@ -1,0 +1,95 @@
+"""The record of how a model was compressed."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Protocol
+
+from tts_compress.artifact import Manifest, Source, sha256_of
+from tts_compress.environment import describe_environment
+from tts_compress.errors import ModelError, QuantizationError
+from tts_compress.models.base import OnnxGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tts_compress.artifact import CalibrationRecord, LayerRecord, TrainingRecord
+    from tts_compress.models.base import Model
+    from tts_compress.recipes.recipe import Recipe
+
+__all__ = ["Outcome", "describe", "refuse_compressed"]
+
+
+class Outcome(Protocol):
+    """What was done to a graph or a module."""
+
+    @property
+    def layers(self) -> tuple[LayerRecord, ...]:
+        """One record per decision."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Operators by decision, as counted in the finished model."""
+
+
+def refuse_compressed(model: Model) -> None:
+    """Refuse a model that is compressed already.
+
+    Raises:
+        QuantizationError: It is.
+    """
+    if model.manifest is not None:
+        raise QuantizationError(
+            f"'{model.spec}' is already compressed ({model.manifest.scheme}); compress the original"
+        )
+
+
+def describe(
+    model: Model,
+    recipe: Recipe,
+    outcome: Outcome,
+    *,
+    calibration: CalibrationRecord | None,
+    training: TrainingRecord | None,
+    seed: int,
+) -> Manifest:
+    """Return the manifest of a compressed model.
+
+    Args:
+        model: The original.
+        recipe: The recipe that was applied.
+        outcome: What was done to the model's operators or layers.
+        calibration: Source of the activation ranges.
+        training: How the model was trained; None where it was not.
+        seed: Seed of the noise the model was calibrated with.
+    """
+    return Manifest(
+        family=model.family,
+        scheme=recipe.scheme,
+        source=_source(model),
+        recipe=recipe.model_dump(mode="json"),
+        layers=outcome.layers,
+        counts=dict(outcome.counts),
+        calibration=calibration,
+        seed=seed,
+        environment=describe_environment().to_dict(),
+        training=training,
+    )
+
+
+def _source(model: Model) -> Source:
+    try:
+        files = model.files().weights
+    except ModelError:  # made in memory
+        if not isinstance(model, OnnxGraph):
+            return Source(spec=model.spec, sha256="", size_bytes=0)
+        content = model.graph().SerializeToString(deterministic=True)
+        digest = hashlib.sha256(content).hexdigest()
+        return Source(spec=model.spec, sha256=digest, size_bytes=len(content))
+    digests = [sha256_of(path) for path in files]
+    joined = hashlib.sha256("".join(digests).encode()).hexdigest()
+    return Source(
+        spec=model.spec,
+        sha256=digests[0] if len(digests) == 1 else joined,
+        size_bytes=sum(path.stat().st_size for path in files),
+    )

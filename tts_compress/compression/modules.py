@@ -1,0 +1,176 @@
+"""Compression of what runs in torch: a system's model, or any module."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tts_compress.compression.calibration import read_texts
+from tts_compress.compression.manifest import describe
+from tts_compress.environment import describe_processor
+from tts_compress.errors import RecipeError, SchemeError, TTSCompressWarning
+from tts_compress.models.distillation import Distillable
+from tts_compress.recipes.family import find_recipe
+from tts_compress.torch.convert import convert
+from tts_compress.torch.gpu import convert_on_gpu, runs_on_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from torch import nn
+
+    from tts_compress.artifact import TrainingRecord
+    from tts_compress.models.base import TorchModel
+    from tts_compress.progress import Progress
+    from tts_compress.qat.training import Training
+    from tts_compress.recipes.recipe import Recipe
+    from tts_compress.torch.convert import Converted
+
+__all__ = ["compress_module", "compress_system", "speaking"]
+
+_FAST_IF: dict[str, frozenset[str]] = {
+    "bfloat16": frozenset({"amx_bf16", "avx512_bf16", "bf16"}),
+    "float16": frozenset({"amx_fp16", "avx512_fp16", "fphp"}),
+}
+"""Processor features one of which a type's arithmetic needs to be fast."""
+
+
+def compress_system(
+    model: TorchModel,
+    recipe: Recipe,
+    calibration: str | Path | None,
+    *,
+    seed: int,
+    progress: Progress,
+    training: Training | None,
+) -> TorchModel:
+    """Return a system with its modules converted as a recipe says.
+
+    Raises:
+        SchemeError: The model is to be trained, and has no components that can be.
+        RecipeError: There is no such calibration set, or the recipe has what only ONNX graphs have.
+        QuantizationError: The recipe does not fit the model, or the finished model does not hold
+            what the recipe promises.
+    """
+    settings = recipe.calibration
+    if settings is None and training is not None:  # the texts of the shipped one
+        settings = find_recipe(recipe.family, "int8-qat").calibration
+    seeded: list[tuple[str, int]] = []
+    run, record = None, None
+    if settings is not None:
+        texts, record = read_texts(settings, calibration, seed)
+        seeded = [(text, seed + number) for number, text in enumerate(texts)]
+        run = speaking(model, seeded, progress)
+    trained: TrainingRecord | None = None
+    if training is None:
+        done = _convert(model.root(), recipe, run, progress)
+    elif isinstance(model, Distillable):
+        from tts_compress.qat.family.training import train_family
+
+        assert run is not None, "a shipped recipe for training has texts"
+        done, trained = train_family(
+            model, recipe, seeded, run, options=training.options, workplace=training.workplace
+        )
+    else:
+        raise SchemeError(
+            f"family {model.family!r} has no components that can be trained; give one of its "
+            "modules, with batches of inputs"
+        )
+    manifest = describe(model, recipe, done, calibration=record, training=trained, seed=seed)
+    return model.with_root(done.root, manifest)
+
+
+def compress_module(
+    module: nn.Module,
+    recipe: Recipe,
+    calibration: Any,
+    *,
+    progress: Progress,
+    training: Training | None,
+) -> nn.Module:
+    """Return a compressed copy of any module, which shares every other tensor with it.
+
+    Raises:
+        RecipeError: The calibration is not of batches, or missing.
+        QuantizationError: The module cannot be compressed as the recipe says.
+    """
+    if training is not None:
+        from tts_compress.qat.training import train_module
+
+        if calibration is None:
+            raise RecipeError("a module is trained on its inputs; give batches as calibration")
+        return train_module(
+            module, recipe, calibration, options=training.options, workplace=training.workplace
+        )[0]
+    run = None
+    if recipe.calibration is not None:
+        run = _calling(_batches(calibration)[: recipe.calibration.utterances], progress)
+    return _convert(module, recipe, run, progress).root
+
+
+def _convert(
+    root: nn.Module,
+    recipe: Recipe,
+    run: Callable[[nn.Module], None] | None,
+    progress: Progress,
+) -> Converted:
+    if runs_on_gpu(root, recipe):
+        return convert_on_gpu(root, recipe, run, progress=progress)
+    features = set(describe_processor().features)
+    for kind, needed in _FAST_IF.items() if not torch.cuda.is_available() else ():
+        if any(r.activations == kind for r in recipe.component) and not features & needed:
+            warnings.warn(
+                f"this processor has no {kind} arithmetic ({' or '.join(sorted(needed))}): the "
+                "model gets smaller, but slower than FP32 here; int8 is faster on it",
+                TTSCompressWarning,
+                stacklevel=5,  # who called `compress`
+            )
+    return convert(root, recipe, run, progress=progress)
+
+
+def speaking(
+    model: TorchModel, texts: Sequence[tuple[str, int]], progress: Progress
+) -> Callable[[nn.Module], None]:
+    """Return a function that makes a model speak seeded texts with another root."""
+
+    def run(root: nn.Module) -> None:
+        observed = model.with_root(root, None)
+        for done, (text, seed) in enumerate(texts):
+            progress.advance("calibrate", done, len(texts))
+            observed.synthesize(text, seed=seed)
+        progress.advance("calibrate", len(texts), len(texts))
+
+    return run
+
+
+def _calling(batches: list[Any], progress: Progress) -> Callable[[nn.Module], None]:
+    """Return a function that calls a module with batches."""
+
+    def run(root: nn.Module) -> None:
+        for done, batch in enumerate(batches):
+            progress.advance("calibrate", done, len(batches))
+            if isinstance(batch, Mapping):
+                root(**batch)
+            elif isinstance(batch, tuple | list):
+                root(*batch)
+            else:
+                root(batch)
+        progress.advance("calibrate", len(batches), len(batches))
+
+    return run
+
+
+def _batches(calibration: object) -> list[Any]:
+    if isinstance(calibration, str | torch.Tensor) or not isinstance(calibration, Iterable):
+        raise RecipeError(
+            f"a bare module is calibrated on batches, not on {calibration!r:.80}; give "
+            "calibration=[...]: tensors, tuples of arguments or dictionaries of them"
+        )
+    batches = list(calibration)
+    if not batches:
+        raise RecipeError("calibration holds no batch; give at least one")
+    return batches

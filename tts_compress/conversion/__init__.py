@@ -1,1 +1,0 @@
-"""What calibration, conversion and manifests of graphs and modules share."""
