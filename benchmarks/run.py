@@ -51,7 +51,7 @@ def bench(choice: Choice, work: Path, progress: Progress) -> Bench:
         voices.append(_bench_voice(name, choice, work, progress))
     progress.advance("voices", len(choice.voices), len(choice.voices))
     return Bench(
-        environment=describe_environment().to_dict(),
+        environment=describe_environment(),
         rounds=choice.plan.rounds,
         warm_ups=choice.plan.warm_ups,
         voices=tuple(voices),

@@ -49,7 +49,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRecord:
-    """What was decided for one operator."""
+    """The decision for one operator."""
 
     module: str
     """Dotted module name, such as `dec.resblocks.0.convs.1`."""
@@ -58,16 +58,16 @@ class LayerRecord:
     weights: str
     activations: str
     parameters: int
-    """Number of weights the decision is about, biases not counted."""
+    """Number of weights, biases not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationRecord:
-    """What the activation ranges were made of."""
+    """Texts or arrays on which ranges of activations were observed."""
 
     set: str
     sha256: str
-    """Of the texts that were used, joined by newlines, or of the file of arrays."""
+    """SHA-256 of the texts that were used, joined by newlines, or of the file of arrays."""
 
     utterances: int
     observer: str
@@ -76,24 +76,24 @@ class CalibrationRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRecord:
-    """How a compressed model learned to answer as its original does."""
+    """Training of a compressed model on the outputs of its original."""
 
     steps: int
     """Updates of the weights."""
 
     seed: int
-    """Of the order of examples, and of the noise they were recorded with."""
+    """Seed of the order of examples, and of the noise they were recorded with."""
 
     before: dict[str, float]
-    """Terms of the loss on examples that were held out, of post-training quantization."""
+    """Terms of the loss on held-out examples before training, after quantization."""
 
     after: dict[str, float]
-    """The same of what was learned."""
+    """The same after training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Everything that is known about how an artifact came to be; holds no time stamps."""
+    """How an artifact was made; holds no time stamps."""
 
     family: str
     scheme: str
@@ -107,7 +107,7 @@ class Manifest:
     seed: int
     environment: dict[str, Any]
     training: TrainingRecord | None = None
-    """How it learned; None where nothing was trained."""
+    """None where nothing was trained."""
 
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 of every other file of the artifact, by name."""
@@ -184,13 +184,13 @@ def sha256_of(path: Path) -> str:
 def atomic_directory(target: Path, *, marker: str, force: bool = False) -> Iterator[Path]:
     """Give a directory to write into that becomes `target` when the block ends without error.
 
-    The work happens beside `target`, so that the last step is a rename on one file system. What a
-    killed run left there is removed by the next one.
+    The work happens beside `target`, so that the last step is a rename on one file system.
+    Leftovers of a killed run are removed by the next one.
 
     Args:
         target: The directory to create.
-        marker: A file only our own directories of this kind have; `force` replaces nothing else.
-        force: Replace an existing `target`.
+        marker: A file that only our own directories of this kind have.
+        force: Replace an existing `target` that has the marker.
 
     Raises:
         ArtifactError: `target` exists (and `force` is not given, or it is not ours), or cannot
@@ -239,12 +239,12 @@ def write_text_atomically(path: Path, text: str) -> None:
 
 
 def check_replaceable(target: Path, marker: str, *, force: bool) -> None:
-    """Refuse an output that is in the way.
+    """Refuse an output directory that exists and must not be replaced.
 
     Args:
         target: The directory to create.
-        marker: A file only our own directories of this kind have.
-        force: Whether one of them may be replaced.
+        marker: A file that only our own directories of this kind have.
+        force: Allow one of them to be replaced.
 
     Raises:
         ArtifactError: `target` exists, and `force` is not given or it is not one of ours.
@@ -283,7 +283,7 @@ def _swap(partial: Path, target: Path) -> None:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what runs that are no longer alive left beside `target`.
+    """Remove leftovers beside `target` of processes that are no longer alive.
 
     One with our own number was left by another process: in containers every run may have it.
     """
@@ -296,11 +296,11 @@ def _remove_leftovers(target: Path) -> None:
 
 def _is_alive(pid: int) -> bool:
     if sys.platform == "win32":
-        return True  # there is no signal that only asks; leave the folder
+        return True  # no signal only tests for a process; leave the folder
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's, and alive
+        pass  # another user's, and alive
     return True

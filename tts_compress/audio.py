@@ -29,7 +29,7 @@ class Audio:
     """Samples per second, Hz."""
 
     durations: npt.NDArray[np.int64] | None = None
-    """Frames given to each input symbol, shape `[S]`, where the system predicts them."""
+    """Frames of each input symbol, shape `[S]`, where the system predicts them."""
 
     @property
     def duration_s(self) -> float:
@@ -61,7 +61,7 @@ def read_wav(path: Path) -> Audio:
 
     try:
         samples, sample_rate = soundfile.read(path, dtype="float32", always_2d=True)
-    # A name such as `x.raw` stands for samples without a header, and is a TypeError.
+    # A name such as `x.raw` means samples without a header, and is a TypeError.
     except (OSError, TypeError, soundfile.LibsndfileError) as error:
         raise ModelError(f"cannot read audio from '{path}': {error}") from error
     if samples.shape[1] != 1:

@@ -44,7 +44,7 @@ class ConfigFile(Config):
 
 
 class Card(Config):
-    """Where texts come from, for people who audit a result."""
+    """Origin of texts, for people who audit a result."""
 
     summary: str
     source: str
@@ -92,7 +92,7 @@ def parse_config(text: str, kind: type[_File], name: str) -> _File:
 
 
 def describe_problems(error: ValidationError) -> str:
-    """Return every wrong key and what is wrong with it, on one line."""
+    """Return every wrong key with its problem, on one line."""
     return "; ".join(
         f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']}"
         for problem in error.errors()
@@ -142,5 +142,5 @@ def demo_voice() -> Path:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name too long to be one, a folder nobody may look into
+    except OSError:  # a name that is too long, or a folder that cannot be read
         return False

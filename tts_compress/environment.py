@@ -1,13 +1,15 @@
-"""What a result was made with: processor and versions, recorded in every manifest and report."""
+"""Processor and versions of packages, as recorded in every manifest and report."""
 
 from __future__ import annotations
 
+import os
 import platform
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Environment", "Processor", "describe_environment", "describe_processor"]
+__all__ = ["Processor", "describe_environment", "describe_processor"]
 
 # Features that decide which kernels a runtime picks.
 _FEATURES = (
@@ -50,25 +52,25 @@ class Processor:
     model: str
     cores: int
     features: tuple[str, ...]
-    """Those instruction-set features that matter to integers and 16-bit floats."""
+    """Instruction-set features for integers and 16-bit floats."""
 
     @property
     def is_x86(self) -> bool:
-        """Whether it is an x86, of 32 or 64 bits."""
+        """True for x86 of 32 or 64 bits."""
         return self.architecture.lower() in {"x86_64", "amd64", "x86", "i386", "i686"}
 
     @property
     def adds_in_16_bits(self) -> bool:
-        """Whether its kernels add two products u8 × s8 in 16 bits, which saturates: x86, no VNNI.
+        """True where kernels add two products u8 × s8 in 16 bits, which saturates: x86, no VNNI.
 
-        False where the system does not tell the features.
+        False where the system does not list the features.
         """
         is_wide = {"avx_vnni", "avx512_vnni", "amx_int8"} & set(self.features)
         return self.is_x86 and bool(self.features) and not is_wide
 
     @property
     def integer_kernels(self) -> str:
-        """The instructions that runtimes multiply 8-bit integers with, for people."""
+        """Instructions by which runtimes multiply 8-bit integers, for people."""
         names = {
             "amx_int8": "AMX",
             "avx512_vnni": "AVX512-VNNI",
@@ -83,27 +85,8 @@ class Processor:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
-    """Processor, operating system and the versions of what computes."""
-
-    processor: Processor
-    system: str
-    python: str
-    packages: dict[str, str]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return plain data that is equal after a round through JSON."""
-        plain = asdict(self)
-        plain["processor"]["features"] = list(self.processor.features)
-        plain["processor"]["integer_kernels"] = self.processor.integer_kernels
-        return plain
-
-
 def describe_processor() -> Processor:
-    """Return what the operating system says of the CPU."""
-    import os
-
+    """Return the CPU as the operating system describes it."""
     fields = _cpuinfo()
     flags = set(fields.get("flags", fields.get("Features", "")).split())
     return Processor(
@@ -114,14 +97,16 @@ def describe_processor() -> Processor:
     )
 
 
-def describe_environment() -> Environment:
-    """Return the processor and the versions of the installed packages that compute."""
-    return Environment(
-        processor=describe_processor(),
-        system=f"{platform.system()} {platform.release()}",
-        python=platform.python_version(),
-        packages={name: found for name in _PACKAGES if (found := _installed(name))},
-    )
+def describe_environment() -> dict[str, Any]:
+    """Return the processor and the versions of the installed packages that compute, for JSON."""
+    processor = describe_processor()
+    return {
+        "processor": asdict(processor)
+        | {"features": list(processor.features), "integer_kernels": processor.integer_kernels},
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packages": {name: found for name in _PACKAGES if (found := _installed(name))},
+    }
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the command line shows: progress bars, tables, JSON."""
+"""Output of the command line: progress bars, tables, JSON."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def describe_results(
     """Return everything that was measured, and on what, as plain data."""
     return {
         "device": device,
-        "environment": describe_environment().to_dict(),
+        "environment": describe_environment(),
         "rounds": choice.rounds,
         "warm_ups": choice.warm_ups,
         "mode": choice.mode,

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     document = {
-        "environment": describe_environment().to_dict(),
+        "environment": describe_environment(),
         "networks": [asdict(result) for result in results],
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)

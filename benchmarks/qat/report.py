@@ -50,7 +50,7 @@ def write_report(found: Sequence[Found], clips: int, command: str, stem: Path) -
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
     document = {
-        "environment": describe_environment().to_dict(),
+        "environment": describe_environment(),
         "held_out_clips": clips,
         "contestants": [asdict(row) for row in found],
     }

@@ -1,4 +1,4 @@
-"""Shares of the time of a voice that onnxruntime runs, and what the command shows of them."""
+"""Shares of the time of a voice in onnxruntime, and how the command shows them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tts_compress.cli import main
 from tts_compress.errors import TextError
 from tts_compress.inspection import inspect_model, time_shares, times
-from tts_compress.inspection.graph_times import _by_component, component_of
+from tts_compress.inspection.times import _by_component, component_of
 from tts_compress.models import load
 
 if TYPE_CHECKING:

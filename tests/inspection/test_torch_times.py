@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.inspection import time_shares
+from tts_compress.inspection import time_shares, times
 from tts_compress.models.base import Component, TorchModel
 
 torch = pytest.importorskip("torch")
-torch_times = pytest.importorskip("tts_compress.inspection.torch_times")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +30,7 @@ class _Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> _Time:
     found = _Time()
-    monkeypatch.setattr(torch_times, "perf_counter", found)
+    monkeypatch.setattr(times, "perf_counter", found)
     return found
 
 
@@ -124,7 +123,7 @@ _NAMES = "encoder decoder decoder.inner stack.blocks vocoder"
 def test_a_call_within_a_call_counts_for_the_inner_component(time: _Time) -> None:
     voice = _Voice(time, _root(time), _speak, _NAMES)
     assert isinstance(voice, TorchModel)
-    assert torch_times.torch_seconds(voice, "Hello.", 3) == {
+    assert times._torch_seconds(voice, "Hello.", 3) == {
         None: 7 + 5,  # the method itself is not watched, what it calls is
         "encoder": 1,
         "decoder": 2,
@@ -137,7 +136,7 @@ def test_a_call_within_a_call_counts_for_the_inner_component(time: _Time) -> Non
 
 def test_a_method_that_the_family_names_counts_as_a_whole(time: _Time) -> None:
     voice = _NamingVoice(time, _root(time), _speak, _NAMES)
-    found = torch_times.torch_seconds(voice, "Hello.", 3)
+    found = times._torch_seconds(voice, "Hello.", 3)
     assert (found["vocoder"], found[None]) == (11, 7)
 
 
@@ -162,7 +161,7 @@ def test_modules_are_left_as_they_were_also_after_an_error(time: _Time) -> None:
     voice = _NamingVoice(time, root, fail_the_second_time, _NAMES)
     before = {name: dict(vars(part)) for name, part in root.named_modules()}
     with pytest.raises(ModelError, match="out of breath"):
-        torch_times.torch_seconds(voice, "Hello.", 0)
+        times._torch_seconds(voice, "Hello.", 0)
     assert {name: dict(vars(part)) for name, part in root.named_modules()} == before
 
 
@@ -182,7 +181,7 @@ def test_an_error_within_a_component_ends_its_time(time: _Time) -> None:
 
     root.encoder.forward = break_off
     voice = _Voice(time, root, speak, "encoder")
-    assert torch_times.torch_seconds(voice, "Hello.", 0) == {"encoder": 1, None: 2}
+    assert times._torch_seconds(voice, "Hello.", 0) == {"encoder": 1, None: 2}
 
 
 def test_what_speaks_nothing_cannot_be_timed(tiny_path: Path) -> None:

@@ -72,7 +72,7 @@ def describe(
         counts=dict(outcome.counts),
         calibration=calibration,
         seed=seed,
-        environment=describe_environment().to_dict(),
+        environment=describe_environment(),
         training=training,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
@@ -135,7 +134,7 @@ def _run(
         teacher_forced=forced,
         runtimes=measure_runtimes(speakers, texts, options),
         # Plain JSON from the start, so that a report that is read again is equal to this one.
-        environment=json.loads(json.dumps(describe_environment().to_dict())),
+        environment=describe_environment(),
         utterances=found.utterances,
     )
 

@@ -1,4 +1,4 @@
-"""What a model consists of, how it was made, and where its time goes."""
+"""Components of a model, how it was made, and where its time goes."""
 
 from __future__ import annotations
 

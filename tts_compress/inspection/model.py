@@ -1,4 +1,4 @@
-"""What a model consists of, and how it was made if it is compressed."""
+"""Components of a model, and how it was made if it is compressed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["inspect_model", "inspection_tables"]
 
 
 def inspect_model(model: Model, shares: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """Return what is known of a model, and how it fares on this processor, as plain data.
+    """Return components, origin and hazards of a model on this processor, as plain data.
 
     Args:
         model: Any model.
-        shares: Of the time, as `time_shares` returns them; None where it was not measured.
+        shares: Shares of the time, as `time_shares` returns them; None where not measured.
     """
     manifest, processor = model.manifest, describe_processor()
     layers = count_integer_layers(model)
@@ -51,7 +51,7 @@ def inspect_model(model: Model, shares: Mapping[str, float] | None = None) -> di
 
 
 def inspection_tables(found: Mapping[str, Any]) -> list[RenderableType]:
-    """Return what a terminal shows of it."""
+    """Return an inspection as text and tables for a terminal."""
     from rich.table import Table
 
     head = f"{found['spec']}: family {found['family']}, scheme {found['scheme']}"

@@ -1,25 +1,43 @@
-"""Which share of the time each component takes."""
+"""Each component's share of the time that a model takes to speak."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections import defaultdict
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import GraphModel, TorchModel
+from tts_compress.models.interception import intercepted
+from tts_compress.models.named_calls import NamedCalls
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from torch import nn
+
     from tts_compress.models.base import Model
 
-__all__ = ["OTHER", "SHORT_TEXT", "can_be_timed", "is_quick", "time_shares"]
-
-SHORT_TEXT = "Hello there."
-"""What is spoken."""
+__all__ = ["OTHER", "can_be_timed", "component_of", "is_quick", "time_shares"]
 
 OTHER = "other"
-"""What is outside all components: text to phonemes, sampling, what joins the components."""
+"""Name of the time outside all components: text to phonemes, sampling, operators between them."""
+
+_SHORT_TEXT = "Hello there."
 
 _QUICK = 100_000_000
 """Weights of a model that speaks a short text within seconds."""
+
+_LEVELS = 2
+"""Levels of a component's submodules that are timed too: some systems call methods of a component
+that have no hooks, and these call its submodules."""
+
+Seconds = dict[str | None, float]
+"""Seconds by component; under None those outside all components."""
 
 
 def can_be_timed(model: Model) -> bool:
@@ -32,31 +50,151 @@ def is_quick(model: Model) -> bool:
     return sum(part.parameters for part in model.components().values()) <= _QUICK
 
 
-def time_shares(model: Model, text: str = SHORT_TEXT, *, seed: int = 0) -> dict[str, float]:
+def time_shares(model: Model, text: str = _SHORT_TEXT, *, seed: int = 0) -> dict[str, float]:
     """Return each component's share of the time that speaking takes, in [0, 1].
 
     Args:
         model: One that speaks; one that needs a prompt has it.
-        text: What is spoken, twice; the second time counts.
-        seed: Of the noise.
+        text: Spoken twice; only the second time counts, with nothing left to load or to prepare.
+        seed: Seed of the noise.
 
     Returns:
-        By component, and under `OTHER` what is outside all of them; the sum is 1.
+        Shares by component, and under `OTHER` the share outside all of them; the sum is 1.
 
     Raises:
         ModelError: The model speaks no texts, or cannot speak, or has no prompt.
         TextError: It cannot speak this text.
     """
     if isinstance(model, GraphModel):
-        from tts_compress.inspection.graph_times import graph_seconds
-
-        seconds = graph_seconds(model, text, seed)
+        seconds = _graph_seconds(model, text, seed)
     elif isinstance(model, TorchModel):
-        from tts_compress.inspection.torch_times import torch_seconds
-
-        seconds = torch_seconds(model, text, seed)
+        seconds = _torch_seconds(model, text, seed)
     else:
         raise ModelError(f"'{model.spec}' speaks no texts, so nothing can be timed")
     total = sum(seconds.values())
     shares = {name: seconds.get(name, 0.0) / total for name in model.components()}
     return shares | {OTHER: seconds.get(None, 0.0) / total}
+
+
+def component_of(operator: str, components: Collection[str]) -> str | None:
+    """Return the component that an operator belongs to by its name, or None.
+
+    torch names operators by scope (`/dec/conv_pre/Conv`); operators around a weight are named after
+    it (`voice.dec.conv_pre.weight.dequantized`). The runtime keeps both in the names of operators
+    that it fuses.
+    """
+    parts = operator.replace("/", ".").split(".")
+    return next((part for part in parts if part in components), None)
+
+
+def _graph_seconds(model: GraphModel, text: str, seed: int) -> Seconds:
+    """Return the seconds that operators take, by onnxruntime's own profile."""
+    from tts_compress.onnx.noise import feed_noise
+    from tts_compress.onnx.session import open_session, run_session
+
+    calls = list(model.calibration_calls([text], seed=seed))
+    with TemporaryDirectory() as folder:
+        session = open_session(
+            feed_noise(model.graph()), model.spec, profile=Path(folder, "profile")
+        )
+        for call in [*calls, *calls]:
+            run_session(session, call, model.spec)
+        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    return _by_component(events, len(calls), [*model.components()])
+
+
+def _by_component(events: list[dict[str, Any]], calls: int, components: Collection[str]) -> Seconds:
+    """Return the seconds of the kernels of a profile, without those of the first calls."""
+    from tts_compress.onnx.noise import NOISE_PREFIX
+
+    start = sorted(event["ts"] for event in events if event["name"] == "model_run")[calls]
+    seconds: Seconds = dict.fromkeys([*components, None], 0.0)
+    for event in events:
+        operator = event["name"].removesuffix("_kernel_time")
+        # Operators that feed noise stand for one operator of the voice that draws it.
+        fed = operator.startswith(NOISE_PREFIX)
+        if operator != event["name"] and event["ts"] >= start and not fed:
+            seconds[component_of(operator, components)] += event["dur"] / 1e6
+    return seconds
+
+
+def _torch_seconds(model: TorchModel, text: str, seed: int) -> Seconds:
+    """Return the seconds that calls take; one within another counts for the inner component."""
+    model.synthesize(text, seed=seed)
+    clock = _Clock()
+    root = model.root()
+    with ExitStack() as stack:
+        for component, module, method in _timed_calls(model, root):
+            stack.enter_context(intercepted(module, method, clock.timing(component)))
+        with clock:
+            model.synthesize(text, seed=seed)
+    return dict(clock.seconds)
+
+
+def _timed_calls(model: TorchModel, root: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
+    """Yield component, module and method of each timed call."""
+    owners: dict[nn.Module, str] = {}
+    for name in sorted(model.components(), key=len):  # a component inside another comes after it
+        owners |= dict.fromkeys(_timed_modules(root.get_submodule(name), _LEVELS), name)
+    for module, name in owners.items():
+        yield name, module, "forward"
+    if isinstance(model, NamedCalls):
+        for name, methods in model.named_calls().items():
+            for method in methods:
+                place, _, own = method.rpartition(".")
+                yield name, root.get_submodule(place), own
+
+
+def _timed_modules(module: nn.Module, levels: int) -> Iterator[nn.Module]:
+    from torch import nn
+
+    # Lists of modules are never called, their items are.
+    inside = levels if isinstance(module, nn.ModuleList | nn.ModuleDict) else levels - 1
+    if inside != levels:
+        yield module
+    if levels:
+        for child in module.children():
+            yield from _timed_modules(child, inside)
+
+
+class _Clock:
+    """Attributes each moment to the component that was entered last; a context manager."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str | None, float] = defaultdict(float)
+        self._inside: list[str | None] = []
+        self._since = 0.0
+
+    def __enter__(self) -> _Clock:
+        self._enter(None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    def timing(self, component: str) -> Callable[..., Any]:
+        """Return a replacement of methods whose calls count for a component."""
+
+        def call(method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+            self._enter(component)
+            try:
+                return method(*arguments, **keywords)
+            finally:
+                self._leave()
+
+        return call
+
+    def _enter(self, component: str | None) -> None:
+        self._count()
+        self._inside.append(component)
+
+    def _leave(self) -> None:
+        self._count()
+        self._inside.pop()
+
+    def _count(self) -> None:
+        """Add the time since the last count to the component that is running."""
+        now = perf_counter()
+        if self._inside:
+            self.seconds[self._inside[-1]] += now - self._since
+        self._since = now

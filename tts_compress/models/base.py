@@ -1,4 +1,4 @@
-"""What every family can do, whatever its runtime."""
+"""The protocols of models, whatever their runtime."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 UNLIKE_UPSTREAM = "unlike upstream's own script"
-"""What `describe` tells such a difference by; a report says it before its figures."""
+"""Key of such a difference in `describe`; a report states it before its figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +46,13 @@ class Component:
     """Dotted prefix of its modules' names, such as `dec`."""
 
     role: str
-    """What it does, for people: `decoder`, `duration predictor`, …"""
+    """Its function, for people: `decoder`, `duration predictor`, …"""
 
     parameters: int
     """Number of weights; biases and normalisation are not counted."""
 
     size_bytes: int
-    """What those weights take in the file."""
+    """Bytes of those weights in the file."""
 
     operators: Mapping[str, int] = field(default_factory=dict)
     """Operators that hold weights, by type."""
@@ -60,7 +60,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
-    """What a model consists of on disk."""
+    """Files of a model."""
 
     weights: tuple[Path, ...]
     """Files whose bytes are the model's size."""
@@ -71,20 +71,20 @@ class ModelFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What a system speaks by, besides the text; each uses what it knows."""
+    """Conditions of speech besides the text; each system uses those it knows."""
 
     audio: Path | None = None
     """A recording of the voice to speak with, for systems that clone one."""
 
     text: str | None = None
-    """What is said in the recording."""
+    """Transcript of the recording."""
 
     description: str | None = None
     """How to speak, in words, for systems that take a description."""
 
 
 class Runtime(Protocol):
-    """The system's own, unmodified inference code around a model's files; what users run."""
+    """The system's own, unmodified inference code around a model's files; as users run it."""
 
     def speak(self, text: str) -> Audio:
         """Speak a text with the system's default settings and its own random noise."""
@@ -100,7 +100,7 @@ class Model(Protocol):
 
     @property
     def spec(self) -> str:
-        """What the user named the model by."""
+        """Spec by which the user named the model."""
 
     @property
     def manifest(self) -> Manifest | None:
@@ -130,13 +130,13 @@ class TTSModel(Model, Protocol):
 
     @property
     def sample_rate(self) -> int:
-        """Samples per second of what it speaks, Hz."""
+        """Samples per second of its speech, Hz."""
 
     def synthesize(self, text: str, *, seed: int | None) -> Audio:
         """Speak a text reproducibly.
 
         Args:
-            text: What to say.
+            text: Text to speak.
             seed: Chooses the noise: two models given the same seed are given the *same noise*,
                 sample for sample. None means no noise at all.
 
@@ -157,7 +157,7 @@ class Prompted(TTSModel, Protocol):
     """A model that speaks by a prompt."""
 
     def with_prompt(self, prompt: Prompt) -> Prompted:
-        """Return this model with those parts of the prompt exchanged that are given.
+        """Return this model with the given parts of the prompt replaced.
 
         Raises:
             ModelError: The recording cannot be read.
@@ -178,12 +178,12 @@ class TorchModel(TTSModel, Protocol):
         """Return this model with other components in the system's own object; nothing is written.
 
         Args:
-            root: What `root` returned, with modules exchanged.
-            manifest: How that was done; None while calibrating.
+            root: The module that `root` returned, with modules replaced.
+            manifest: How they were made; None while calibrating.
         """
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what `inspect` shows beside the components."""
+        """Return properties that `inspect` shows beside the components."""
 
 
 @runtime_checkable
@@ -197,7 +197,7 @@ class OnnxGraph(Model, Protocol):
         """Return this model with another graph; nothing is written."""
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what `inspect` shows beside the components."""
+        """Return properties that `inspect` shows beside the components."""
 
 
 @runtime_checkable
@@ -208,7 +208,7 @@ class GraphModel(OnnxGraph, TTSModel, Protocol):
         """Return this model with another graph; nothing is written."""
 
     def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
-        """Yield the inputs that the graph with fed noise gets for each text."""
+        """Yield the inputs of the graph with fed noise for each text."""
 
 
 def check_encodable(text: str) -> None:

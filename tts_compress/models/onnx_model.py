@@ -107,7 +107,7 @@ class OnnxModel:
         }
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what `inspect` shows beside the components."""
+        """Return properties that `inspect` shows beside the components."""
         model = self.graph()
         inputs = ", ".join(str(expected) for expected in graph_inputs(model).values())
         outputs = ", ".join(value.name for value in model.graph.output)

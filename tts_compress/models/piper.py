@@ -47,7 +47,7 @@ _INPUTS = {"input", "input_lengths", "scales"}
 
 
 class _Table(BaseModel):
-    """A part of the file; what only other programs read is not looked at."""
+    """A table of the file; keys that only other programs read are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -140,7 +140,7 @@ class PiperModel(OnnxModel):
         }
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what `inspect` shows beside the components."""
+        """Return properties that `inspect` shows beside the components."""
         return {
             "sample rate": f"{self.sample_rate} Hz",
             "language": self._config["espeak"]["voice"],
@@ -169,7 +169,7 @@ class PiperModel(OnnxModel):
         )
 
     def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
-        """Yield the inputs that the graph with fed noise gets, one per sentence."""
+        """Yield the inputs of the graph with fed noise, one call per sentence."""
         # The names alone: a session opened for them would hold every weight once more.
         names = [value.name for value in feed_noise(self.graph()).graph.input]
         for index, text in enumerate(texts):
@@ -184,7 +184,7 @@ class PiperModel(OnnxModel):
         return {f"{self._path.name}.json": self._config_path}
 
     def _feeds(self, names: list[str], text: str, seed: int | None) -> Iterator[Feeds]:
-        """Yield what a graph with these inputs gets for each sentence of a text."""
+        """Yield the values of a graph's inputs for each sentence of a text."""
         inference = self._config.get("inference", {})
         quiet = seed is None
         scales = [
@@ -203,7 +203,7 @@ class PiperModel(OnnxModel):
             yield feeds | draw_noise(names, seed=None if seed is None else (seed, index))
 
     def _sentences(self, text: str) -> list[list[int]]:
-        """Return phoneme ids of each sentence, as piper itself would feed them."""
+        """Return phoneme ids of each sentence, as piper itself feeds them."""
         check_encodable(text)
         if self._voice is None:
             self._voice = self._piper(None)

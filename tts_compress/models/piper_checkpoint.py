@@ -24,7 +24,7 @@ __all__ = ["load_checkpoint"]
 
 _OPSET = 15
 
-# What Piper's training uses where a checkpoint does not say; its medium quality.
+# Defaults of Piper's training, for what a checkpoint does not state; its medium quality.
 _DEFAULTS: dict[str, Any] = {
     "num_symbols": 256,
     "num_speakers": 1,

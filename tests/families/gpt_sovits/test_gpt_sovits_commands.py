@@ -9,7 +9,7 @@ import pytest
 
 from tts_compress import load
 from tts_compress.cli import main
-from tts_compress.inspection.torch_times import torch_seconds
+from tts_compress.inspection.times import _torch_seconds
 from tts_compress.models.gpt_sovits import GptSovitsModel
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 from tts_compress.models.named_calls import NamedCalls
@@ -51,7 +51,7 @@ def test_a_model_is_compressed_and_speaks(
 def test_the_time_of_speaking_is_the_components(tiny: GptSovitsModel) -> None:
     """The language model's, too, whose methods upstream calls by names of its own."""
     assert isinstance(tiny, NamedCalls)
-    seconds = torch_seconds(tiny, "please call again at ten", 0)
+    seconds = _torch_seconds(tiny, "please call again at ten", 0)
     assert {"t2s", "vits.enc_p", "vits.flow", "vits.dec", "vits.ref_enc"} <= seconds.keys()
     assert all(spent > 0 for spent in seconds.values())
     assert seconds["t2s"] > seconds["vits.ref_enc"]  # fifty steps to one
