@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tts_compress.cli.program import main
+from tts_compress.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -52,7 +52,7 @@ def add_checkout(parser: argparse.ArgumentParser) -> None:
 def add_prompt(parser: argparse.ArgumentParser) -> None:
     """Add the options of a prompt."""
     parser.add_argument("--reference", type=Path, metavar="WAV", help="a recording to speak like")
-    parser.add_argument("--reference-text", metavar="TEXT", help="what is said in it")
+    parser.add_argument("--reference-text", metavar="TEXT", help="transcript of it")
     parser.add_argument("--description", metavar="TEXT", help="how to speak, in words")
 
 

@@ -24,7 +24,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--time",
         action=argparse.BooleanOptionalAction,
-        help="have it speak and show each component's share of the time "
+        help="let it speak and show each component's share of the time "
         "(only a model of at most 100 million weights)",
     )
     add_prompt(parser)
@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _shares(model: Model, *, wanted: bool | None) -> dict[str, float] | None:
-    """Return shares of the time; what nobody asked for may be left out, with a remark."""
+    """Return shares of the time; without `--time` or `--no-time` only where that is quick."""
     from tts_compress.inspection import can_be_timed, is_quick, time_shares
 
     if wanted is False or (wanted is None and not can_be_timed(model)):
