@@ -91,7 +91,7 @@ test-gpt-sovits: $(GPT_SOVITS)/.user  ## the tests of GPT-SoVITS (TTS_COMPRESS_G
 test-naturalspeech2: $(NATURALSPEECH2)/.user  ## the tests of NaturalSpeech2 (TTS_COMPRESS_AMPHION=DIR)
 	$(call PYTEST,$(NATURALSPEECH2)) tests/families/naturalspeech2 tests/models/naturalspeech2
 
-bench: $(VENV)/.developer  ## time FP32, stock quantization, every scheme into out/bench (BENCH=--quick)
+bench: $(VENV)/.developer  ## time FP32, stock quantization and our schemes into out/bench (BENCH=--quick, --train)
 	$(VENV)/bin/python -m benchmarks --output out/bench $(BENCH)
 
 bench-torch: $(BENCH_HOMES:%=%/.user)  ## time whole networks in torch (GPT-SoVITS, NaturalSpeech2: as test-…)

@@ -77,7 +77,7 @@ def _run(arguments: list[str], progress: Progress) -> dict[str, Any]:
 
 
 def _key(kind: str, name: str, voice: Path) -> str:
-    """Return a digest of what the file depends on: voice, versions, and the code that makes it."""
+    """Return a digest of everything the file depends on: voice, versions, and the code."""
     packages = [version(package) for package in ("tts-compress", "onnx", "onnxruntime", "numpy")]
     digest = hashlib.sha256(repr([sha256_of(voice), kind, name, packages]).encode())
     library = Path(tts_compress.__file__).parent
@@ -85,7 +85,7 @@ def _key(kind: str, name: str, voice: Path) -> str:
     if kind == "scheme":
         digest.update(repr(describe_processor().features).encode())
         made_by = [data_file("calib/recipes", "piper"), data_file("calib/sets", "en")]
-        for layer in ("calibrate", "models", "quantize"):
+        for layer in ("compression", "models", "numerics", "onnx", "qat", "recipes"):
             made_by += sorted((library / layer).rglob("*.py"))
     for file in made_by:
         digest.update(file.read_bytes())

@@ -1,7 +1,7 @@
 """The voices that are timed: Piper's low, medium and high network with random weights, and `demo`.
 
-Speed, size and memory hang on the network's shape, not on what it has learnt, so seeded random
-weights stand for every voice of a quality; what learning changes is measured on the demo voice.
+Speed, size and memory depend on the network's shape, not on its weights, so seeded random weights
+stand for every voice of a quality; effects of trained weights are measured on the demo voice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 
-__all__ = ["VOICES", "available_voices", "open_voice"]
+__all__ = ["VOICES", "open_voice", "usual_voices"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +65,9 @@ VOICES = (*_NETWORKS, "demo")
 _SYMBOLS = 256
 
 
-def available_voices() -> tuple[str, ...]:
-    """Return all voices, without the embedded one where a checkout lacks it."""
-    return VOICES if demo_voice().is_file() else tuple(_NETWORKS)
+def usual_voices() -> tuple[str, ...]:
+    """Return the voices that are timed by default; the embedded one may lack in a checkout."""
+    return ("medium", "demo") if demo_voice().is_file() else ("medium",)
 
 
 def open_voice(name: str, work: Path) -> GraphModel:

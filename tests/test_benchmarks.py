@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic; what it measures is `make bench`'s business."""
+"""The benchmark's choices and arithmetic; `make bench` measures."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from benchmarks.__main__ import _choice, _parser
 from benchmarks.fidelity import compare, speak
 from benchmarks.results import summarize
 from benchmarks.sentences import make_sentences, search_scale
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tts_compress.models.base import GraphModel
+
+
+@pytest.mark.parametrize("arguments", [[], ["--quick"], ["--train"]])
+def test_schemes_that_train_are_timed_only_when_asked_for(arguments: list[str]) -> None:
+    """Training takes longer than everything else together."""
+    chosen = _choice(_parser().parse_args(arguments))
+    assert "int8" in chosen.schemes
+    assert ("int8-qat" in chosen.schemes) == (arguments == ["--train"])
+    named = _choice(_parser().parse_args([*arguments, "--schemes", "int8-qat"]))
+    assert named.schemes == ("int8-qat",)
 
 
 def test_scale_is_found_in_a_staircase() -> None:
