@@ -93,7 +93,7 @@ class TrainingRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """How an artifact was made; holds no time stamps."""
+    """Record of how an artifact was made, without time stamps."""
 
     family: str
     scheme: str

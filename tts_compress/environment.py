@@ -13,34 +13,14 @@ __all__ = ["Processor", "describe_environment", "describe_processor"]
 
 # Features that decide which kernels a runtime picks.
 _FEATURES = (
-    "avx2",
-    "avx_vnni",
-    "avx512_vnni",
-    "avx512_bf16",
-    "avx512_fp16",
-    "amx_int8",
-    "amx_bf16",
-    "amx_fp16",
-    "asimd",
-    "asimddp",
-    "i8mm",
-    "bf16",
-    "fphp",
+    *("avx2", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_int8", "amx_bf16", "amx_fp16"),
+    *("asimd", "asimddp", "i8mm", "bf16", "fphp"),
 )
 
 _PACKAGES = (
-    "tts-compress",
-    "numpy",
-    "onnx",
-    "onnxruntime",
-    "piper-tts",
-    "torch",
-    "torchao",
-    "f5-tts",
-    "parler-tts",
-    "transformers",
-    "jiwer",
-    "pocketsphinx",
+    *("tts-compress", "numpy", "onnx", "onnxruntime", "piper-tts", "torch", "torchao"),
+    *("f5-tts", "parler-tts", "transformers", "jiwer", "pocketsphinx"),
 )
 
 

@@ -29,24 +29,24 @@ class Family:
     """A system whose models can be opened."""
 
     name: str
-    """Stands before a colon in specs, and in recipes and manifests."""
+    """Name before the colon in specs, and in recipes and manifests."""
 
     package: str
     """Package or module that has the function below."""
 
     opener: str
-    """Its function that opens a model, given what stands after the colon, the spec, and the
-    manifest of an artifact, where that was read already."""
+    """Its function that opens a model: `(location, spec, manifest) -> Model`; the location follows
+    the colon in the spec, and the manifest is None where the model is no artifact."""
 
     location: str
-    """What stands after the colon, for people; without a colon where there are suffixes."""
+    """Description of the location, for help and errors."""
 
     suffixes: tuple[str, ...] = ()
     """Endings of files that are models of this family where a spec names none."""
 
     beside: str = ""
-    """What the name of such a file ends with beside it, by which families that share a suffix are
-    told apart, such as `.json` for `voice.onnx.json`."""
+    """Suffix of the file beside such a file that tells apart families with a common suffix: `.json`
+    for `voice.onnx.json`."""
 
     shipped: tuple[str, ...] = ()
     """Names of models that come with the package."""
@@ -126,7 +126,7 @@ def families() -> dict[str, Family]:
 
 
 def family_names() -> list[str]:
-    """Return what recipes and manifests name: the families, and `module` for a torch module."""
+    """Return the names in recipes and manifests: the families, and `module` for torch modules."""
     return [*families(), "module"]
 
 

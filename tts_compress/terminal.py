@@ -41,7 +41,7 @@ class Bars:
 
 @contextmanager
 def progress_bars() -> Iterator[Bars]:
-    """Give bars for the length of a block; a pipe or a log file gets none of the animation."""
+    """Show bars while the block lasts; not in a pipe or a log file."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeElapsedColumn as Elapsed

@@ -89,7 +89,7 @@ class DacGraph(nn.Module):
             raise ModelError(
                 f"{type(dac).__name__} has no quantizer and decoder; give a DacModel or a DAC"
             )
-        # The encoder is not copied: it is most of what is left.
+        # The encoder is not copied.
         parts = nn.ModuleDict({"quantizer": inner.quantizer, "decoder": inner.decoder})
         shell: Any = copy_shell(parts)
         replace_modules(shell, "Snake1d", Snake)

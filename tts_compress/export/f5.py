@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["F5_GRAPHS", "Decode", "export_f5", "recording", "write_graphs"]
 
 F5_GRAPHS = ("preprocess.onnx", "transformer.onnx", "decode.onnx")
-"""In the order they are run."""
+"""In the order in which they run."""
 
 _TIME = {1: "max_duration"}
 _CONDITIONS: Mapping[str, Mapping[int, str]] = {
@@ -52,10 +52,10 @@ _EXAMPLE_SECONDS = 0.5
 _EXAMPLE_SYMBOLS = 11
 
 _VOCODER = "vocoder.onnx"
-"""The vocoder alone, for the official object; the third graph is it behind a cut."""
+"""The vocoder alone, for the official object; the third graph also removes the recording."""
 
-_SEEN_STEPS = 4
-"""Steps of each part of a text that are recorded: neighbours hardly differ."""
+_RECORDED_STEPS = 4
+"""Recorded steps of each part of a text: neighbouring steps hardly differ."""
 
 
 class Decode(nn.Module):
@@ -70,7 +70,7 @@ class Decode(nn.Module):
         self.vocoder = VocosGraph(vocos)
 
     def forward(self, denoised: torch.Tensor, ref_signal_len: torch.Tensor) -> torch.Tensor:
-        """Return audio (1, 1, samples), int16, of mel (1, n, bands) behind the recording."""
+        """Return audio (1, 1, samples), int16, of mel (1, n, bands) after the recording."""
         spoken = denoised[:, ref_signal_len[0] :].transpose(1, 2)
         audio = torch.clamp(self.vocoder(spoken), -1, 1) * 32_767
         return torch.round(audio).to(torch.int16)[:, None]
@@ -185,8 +185,8 @@ class _StepRecorder:
         self._conditioning = Conditioning(transformer).eval()
         self._guided = options.cfg_strength >= 1e-5
         self._times = schedule(options)[:-1]
-        spread = torch.linspace(0, options.nfe_step - 1, min(_SEEN_STEPS, options.nfe_step))
-        self._seen = {int(step) for step in spread.round()}
+        spread = torch.linspace(0, options.nfe_step - 1, min(_RECORDED_STEPS, options.nfe_step))
+        self._steps = {int(step) for step in spread.round()}
         self._add = add
 
     @torch.no_grad()
@@ -207,13 +207,13 @@ class _StepRecorder:
             time: Time of the step.
         """
         step = int((self._times - time.reshape(-1)[0]).abs().argmin())
-        if step not in self._seen:
+        if step not in self._steps:
             return
         length = torch.tensor(x.shape[1])
-        cosines, sines, said, unsaid = self._conditioning.conditions(cond, text, length)
-        feeds = {"noise": x, "rope_cos": cosines, "rope_sin": sines, "cat_mel_text": said}
+        cosines, sines, condition, unconditioned = self._conditioning.conditions(cond, text, length)
+        feeds = {"noise": x, "rope_cos": cosines, "rope_sin": sines, "cat_mel_text": condition}
         if self._guided:
-            feeds["cat_mel_text_drop"] = unsaid
+            feeds["cat_mel_text_drop"] = unconditioned
         arrays: Feeds = {name: value.numpy() for name, value in feeds.items()}
         self._add(arrays | {"time_step": _integers(step).astype("int32")})
 

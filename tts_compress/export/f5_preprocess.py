@@ -1,4 +1,4 @@
-"""F5-TTS up to its transformer: recording and text to what stays the same at every step."""
+"""The first graph of F5-TTS: from recording and text to the constant inputs of every step."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tts_compress.export.tracing import copy_shell
 __all__ = ["Conditioning", "Preprocess", "TextEncoder"]
 
 _PARTS = ("rotary_embed", "time_embed", "text_embed", "input_embed", "transformer_blocks")
-"""What only the DiT has all of."""
+"""Attributes by which the DiT is recognized."""
 
 _ROTATION_BASE = 10_000.0
-_LOUDEST = 32_768
-"""Of 16-bit samples."""
+_FULL_SCALE = 32_768
+"""Largest value of 16-bit samples."""
 
 
 class TextEncoder(nn.Module):
@@ -48,7 +48,7 @@ class TextEncoder(nn.Module):
             _check_positions(shell.freqs_cis, self.positions(torch.arange(len(shell.freqs_cis))))
 
     def positions(self, times: torch.Tensor) -> torch.Tensor:
-        """Return what is added at times (n,): cosines, then sines (n, D)."""
+        """Return the positional embedding at times (n,): cosines, then sines (n, D)."""
         rates: Any = self.rates
         angles = torch.outer(times.to(rates.dtype), rates)
         return torch.cat([angles.cos(), angles.sin()], dim=-1)
@@ -57,7 +57,7 @@ class TextEncoder(nn.Module):
         """Return the embedding (1, n, D) of a text.
 
         Args:
-            ids: Symbols (1, n); 0 stands for none.
+            ids: Symbols (1, n); 0 is padding.
             times: Positions (n,).
             mask: True (1, n) where there is text, also where its symbols are withheld.
         """
@@ -76,7 +76,7 @@ class TextEncoder(nn.Module):
 
 
 class Conditioning(nn.Module):
-    """What the transformer is told at every step.
+    """Positions and conditions of the transformer, the same at every step.
 
     Args:
         transformer: The official `DiT`; it is not changed.
@@ -104,7 +104,7 @@ class Conditioning(nn.Module):
         """Return cosines and sines (1, n, head), and the conditions (1, n, bands + D).
 
         Args:
-            mel: The recording (1, T, bands); what follows it is filled with zeros.
+            mel: The recording (1, T, bands); zeros follow it.
             text_ids: Symbols (1, N).
             duration: n, a tensor without axes.
 
@@ -119,9 +119,9 @@ class Conditioning(nn.Module):
         rates: Any = self.rates
         angles = torch.outer(times.to(rates.dtype), rates)
         angles = torch.stack([angles, angles], dim=-1).flatten(1)[None]
-        said = self.text_embed(ids, times, ids != 0)
-        unsaid = self.text_embed(torch.zeros_like(ids), times, ids != 0)
-        conditions = [(mel, said), (torch.zeros_like(mel), unsaid)]
+        text = self.text_embed(ids, times, ids != 0)
+        no_text = self.text_embed(torch.zeros_like(ids), times, ids != 0)
+        conditions = [(mel, text), (torch.zeros_like(mel), no_text)]
         return (angles.cos(), angles.sin(), *(torch.cat(pair, dim=-1) for pair in conditions))
 
 
@@ -145,21 +145,21 @@ class Preprocess(Conditioning):
 
         Args:
             audio: The recording (1, 1, L), int16.
-            text_ids: Symbols (1, N), int32: of the recording, then of what is to be said.
+            text_ids: Symbols (1, N), int32: those of the recording, then those to speak.
             max_duration: Frames of recording and speech together (1,), int64.
         """
-        mel = self.mel(audio[:, 0].float() / _LOUDEST)
-        # At least one frame is spoken, as upstream has it.
+        mel = self.mel(audio[:, 0].float() / _FULL_SCALE)
+        # At least one frame is spoken, as upstream does.
         least = torch.maximum(shape_as_tensor(mel)[1], shape_as_tensor(text_ids)[1]) + 1
         duration = torch.maximum(max_duration[0], least)
-        cosines, sines, said, unsaid = self.conditions(mel, text_ids, duration)
-        noise = torch.randn_like(said[:, :, : mel.shape[2]])
+        cosines, sines, condition, unconditioned = self.conditions(mel, text_ids, duration)
+        noise = torch.randn_like(condition[:, :, : mel.shape[2]])
         samples = shape_as_tensor(audio)[2:]
-        return noise, cosines, sines, said, unsaid, samples // self.hop
+        return noise, cosines, sines, condition, unconditioned, samples // self.hop
 
 
 def _fitted(values: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
-    """Return values (1, T, C) at times (n,), zeros behind their end."""
+    """Return values (1, T, C) at times (n,), with zeros after their end."""
     length = shape_as_tensor(values)[1]
     found = values[:, torch.minimum(times, length - 1)]
     within = (times < length).to(found.dtype)

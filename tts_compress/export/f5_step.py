@@ -16,7 +16,7 @@ from tts_compress.export.tracing import copy_shell
 
 __all__ = ["F5GraphOptions", "Step", "schedule"]
 
-# Steps of 1/32 that upstream takes where few evaluations are asked for: fine ones first.
+# Upstream's times in units of 1/32 for few evaluations: fine steps first.
 _FEW = {
     5: (0, 2, 4, 8, 16, 32),
     6: (0, 2, 4, 6, 8, 16, 32),
@@ -32,16 +32,16 @@ class F5GraphOptions:
     """Constants of the graphs; the defaults are those of the official inference."""
 
     nfe_step: int = 32
-    """How often the transformer's graph has to be called."""
+    """Number of calls of the transformer's graph."""
 
     cfg_strength: float = 2.0
-    """How far to go from what the network says without text; 0 halves the work."""
+    """Strength of classifier-free guidance; 0 halves the work."""
 
     sway_sampling_coef: float | None = -1.0
     """Shifts time steps to the beginning; None leaves them evenly spaced."""
 
     tabulate_time: bool = True
-    """Store what each layer makes of a time step as a table in the place of its weights.
+    """Store each layer's modulation at each time step as a table instead of its weights.
 
     The results are the same; of `F5TTS_v1_Base` 139 of 337 million weights become 4.
     """
@@ -68,11 +68,11 @@ def schedule(options: F5GraphOptions) -> torch.Tensor:
 
 
 class Step(nn.Module):
-    """The second graph: the official layers, told positions and conditions from outside.
+    """The second graph: the official layers, with positions and conditions as inputs.
 
     Args:
         transformer: The official `DiT`; it is not changed.
-        options: The steps that are constants.
+        options: Constants of the graph.
     """
 
     def __init__(self, transformer: nn.Module, options: F5GraphOptions) -> None:
@@ -106,7 +106,7 @@ class Step(nn.Module):
         """Return mel (1, n, bands) after a step, and the number of the next one.
 
         Args:
-            noise: Noise (1, n, bands) at step 0, what the step before returned later.
+            noise: Noise (1, n, bands) at step 0, later the output of the step before.
             rope_cos: Cosines of the positions (1, n, head).
             rope_sin: Their sines.
             conditions_and_step: The condition with recording and text (1, n, bands + D), with
@@ -114,11 +114,11 @@ class Step(nn.Module):
         """
         *conditions, time_step = conditions_and_step
         index = time_step.long()
-        told = self._time(index)
-        flow = self._flow(noise, (rope_cos, rope_sin), conditions, told)
+        embedding = self._time(index)
+        flow = self._flow(noise, (rope_cos, rope_sin), conditions, embedding)
         widths: Any = self.widths
         made = noise + flow * widths[index]
-        # What was recorded is kept as it is; no frame of sound is 0 in every band.
+        # The recording is kept as it is; no frame of sound is 0 in every band.
         recorded = conditions[0][:, :, : noise.shape[2]]
         kept = (recorded.abs().amax(dim=2, keepdim=True) > 0) & (index == self.steps - 1)
         return torch.where(kept, recorded, made), time_step + 1
@@ -128,37 +128,37 @@ class Step(nn.Module):
         noise: torch.Tensor,
         positions: tuple[torch.Tensor, torch.Tensor],
         conditions: list[torch.Tensor],
-        told: torch.Tensor,
+        embedding: torch.Tensor,
     ) -> torch.Tensor:
         """Return the velocity (1, n, bands), guided away from the one without conditions."""
         inputs = [torch.cat([noise, condition], dim=2) for condition in conditions]
         x = self.input_embed(torch.cat(inputs, dim=0))
         first = x
         for block in self.transformer_blocks:
-            x = block(x, told, rope=positions)
+            x = block(x, embedding, rope=positions)
         if self.long_skip_connection is not None:
             x = self.long_skip_connection(torch.cat([x, first], dim=2))
-        flow: torch.Tensor = self.proj_out(self.norm_out(x, told))
+        flow: torch.Tensor = self.proj_out(self.norm_out(x, embedding))
         if not self.guided:
             return flow
         with_text, without = flow.chunk(2, dim=0)
         return with_text + (with_text - without) * self.strength
 
     def _time(self, index: torch.Tensor) -> torch.Tensor:
-        """Return what layers are told of a step: a row of the tables, or its embedding."""
+        """Return the embedding of a step, or the choice of its row in the tables."""
         if self.tabulated:
             return (torch.arange(self.steps) == index)[None].float()  # (1, steps)
         times: Any = self.times
-        told: torch.Tensor = self.time_embed(times[index])
-        return told
+        embedding: torch.Tensor = self.time_embed(times[index])
+        return embedding
 
     @torch.no_grad()
     def _tabulate(self) -> None:
         times: Any = self.times
-        told = self.time_embed(times)
+        embedding = self.time_embed(times)
         norms = [block.attn_norm for block in self.transformer_blocks]
         for norm in [*norms, self.norm_out]:
-            norm.linear = _Table(norm.linear(norm.silu(told)))
+            norm.linear = _Table(norm.linear(norm.silu(embedding)))
             norm.silu = nn.Identity()
         self.time_embed = nn.Identity()
 
@@ -172,14 +172,14 @@ class _Input(nn.Module):
         self.conv_pos_embed = official.conv_pos_embed
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what goes into the first block (B, n, C) of x (B, n, 2 · bands + D)."""
+        """Return the input (B, n, C) of the first block for x (B, n, 2 · bands + D)."""
         mixed: torch.Tensor = self.proj(x)
         positions: torch.Tensor = self.conv_pos_embed(mixed)
         return mixed + positions
 
 
 class _Table(nn.Module):
-    """Rows of a table, chosen by a product: a looked-up table would be taken for an embedding."""
+    """Rows of a table, chosen by a product: quantizers would take a lookup for an embedding."""
 
     def __init__(self, rows: torch.Tensor) -> None:
         super().__init__()

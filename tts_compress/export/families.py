@@ -1,4 +1,4 @@
-"""Which systems are exported; one module per system does the work."""
+"""Export of a model's graphs and of their calibration calls; one module per system."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ FAMILIES = {
 """Modules with `write_graphs` and `recording`."""
 
 SETTINGS_NAME = "export.json"
-"""Beside the graphs: what a program that runs them has to know."""
+"""Settings beside the graphs, for programs that run them."""
 
 _FORMAT_VERSION = 1
 
 
 def export(model: TorchModel, directory: Path | str, *, force: bool = False) -> list[Path]:
-    """Write a model's graphs, and `export.json` with what has to be known to run them.
+    """Write a model's graphs, and `export.json` with the settings to run them.
 
     Args:
         model: An F5-TTS or Parler-TTS model that is not compressed; it is not changed.
-        directory: What to create.
-        force: Replace what an earlier export left there.
+        directory: The directory to create.
+        force: Replace an earlier export.
 
     Returns:
-        The graphs in the order they are run, then `export.json`.
+        The graphs in the order in which they run, then `export.json`.
 
     Raises:
         ModelError: The model is compressed, of another family, or cannot be exported.
@@ -64,13 +64,13 @@ def export(model: TorchModel, directory: Path | str, *, force: bool = False) -> 
 def record_feeds(
     model: TorchModel, texts: Iterable[str], directory: Path | str, *, seed: int = 0
 ) -> list[Path]:
-    """Let a model speak and write what its exported graphs would be given, for calibration.
+    """Let a model speak and record the inputs of its exported graphs, for calibration.
 
     Args:
         model: As for `export`; it is not changed.
-        texts: What to say.
-        directory: An existing folder for one `<graph>.npz` of each graph whose calls are seen.
-        seed: Of the noise of the first text; each following one has the next.
+        texts: Texts to speak.
+        directory: An existing folder, for one `<graph>.npz` of each recorded graph.
+        seed: Seed of the noise of the first text; each following text has the next.
 
     Returns:
         The files.

@@ -2,12 +2,11 @@
 
 A transform of N = 2AB values is two small products (Cooley and Tukey, 1965): with frequencies
 k = B·k1 + k2 and times n = n1 + 2A·n2, the sum over k1 depends on n1 and k2 only, and the one over
-k2 that follows takes the same matrix for every n1. Of N = 1024 that is an eighth of the work and a
+k2 that follows takes the same matrix for every n1. For N = 1024 that is an eighth of the work and a
 sixteenth of the constants of one product with the whole basis.
 
-The constants have three dimensions although one of them may be 1: quantizers take a constant of two
-dimensions behind a product for trained weights, and rounding a Fourier basis costs more than it
-saves.
+The constants have three dimensions although one of them may be 1: quantizers take a two-dimensional
+constant of a product for trained weights, and rounding a Fourier basis costs more than it saves.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ class InverseFourier(nn.Module):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameSettings:
-    """How a recording is cut into frames, and those into bands."""
+    """Sizes of frames and bands of a spectrogram."""
 
     sample_rate: int = 24_000
     n_fft: int = 1024
@@ -184,8 +183,8 @@ def _products(size: int, *, edge: float, inner: float) -> tuple[torch.Tensor, to
 
     Args:
         size: N.
-        edge: What the lowest and the highest frequency are multiplied by.
-        inner: What those between are multiplied by.
+        edge: Factor of the lowest and the highest frequency.
+        inner: Factor of those between.
 
     Returns:
         Matrices (B, 2A, 4A) that sum over k1, and (1, 2B, B) that sum over k2.
@@ -208,7 +207,7 @@ def _products(size: int, *, edge: float, inner: float) -> tuple[torch.Tensor, to
 
 
 def _factors(half: int) -> tuple[int, int]:
-    """Return the A and B of which the products take the least work."""
+    """Return the A and B for which the products take the least work."""
     divisors = [a for a in range(1, half + 1) if half % a == 0]
     low = min(divisors, key=lambda a: 2 * a + half // a)
     return low, half // low

@@ -1,4 +1,4 @@
-"""Graphs in the place of torch modules: onnxruntime behind a module's call."""
+"""Graphs in the place of torch modules: a module's call runs onnxruntime."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TYPES = {
 
 
 class OnnxModule(nn.Module):
-    """A graph that is called as a module is; it runs on the CPU and has no gradients.
+    """A graph that is called like a module; it runs on the CPU and has no gradients.
 
     Args:
         path: The `.onnx` file.
@@ -47,7 +47,7 @@ class OnnxModule(nn.Module):
         """Return the graph's output, or a tuple where it has several.
 
         Args:
-            tensors: Inputs in the graph's order; of another type they are converted.
+            tensors: Inputs in the graph's order; other types are converted.
             named: Further inputs by name.
 
         Raises:
@@ -91,7 +91,7 @@ class OnnxModule(nn.Module):
 
 
 class OnnxVocos(OnnxModule):
-    """An exported Vocos where the official object is called."""
+    """An exported Vocos with the interface of the official object."""
 
     def decode(self, features_input: torch.Tensor, **_: Any) -> torch.Tensor:
         """Return audio (B, samples) of mel (B, C, T)."""
@@ -101,18 +101,18 @@ class OnnxVocos(OnnxModule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedAudio:
-    """What a codec returns."""
+    """Output of a codec."""
 
     audio_values: torch.Tensor
     """(B, samples); (B, 1, samples) from Parler-TTS' wrapper."""
 
 
 class OnnxDac(OnnxModule):
-    """An exported codec decoder where the official object is called; it cannot encode.
+    """An exported codec decoder with the interface of the official object; it cannot encode.
 
     Args:
         path: The `.onnx` file.
-        like: The object it stands in for, of which only the configuration is kept.
+        like: The official object it replaces, for its configuration.
         threads: Threads within an operator; None leaves it to the runtime.
     """
 
@@ -127,7 +127,7 @@ class OnnxDac(OnnxModule):
 
         Args:
             audio_codes: Integers.
-            audio_scales: Taken and not used, as by the wrapper.
+            audio_scales: Ignored, as by the wrapper.
 
         Raises:
             ModelError: The codes are not of one of these forms, or out of the codebook's range.

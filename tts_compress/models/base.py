@@ -80,7 +80,7 @@ class Prompt:
     """Transcript of the recording."""
 
     description: str | None = None
-    """How to speak, in words, for systems that take a description."""
+    """Description of the speech in words, for systems that take one."""
 
 
 class Runtime(Protocol):
@@ -104,7 +104,7 @@ class Model(Protocol):
 
     @property
     def manifest(self) -> Manifest | None:
-        """How it was compressed; None for an original."""
+        """Record of its compression; None for an original."""
 
     def components(self) -> Mapping[str, Component]:
         """Return the separately quantizable parts, by name, in the order data flows."""

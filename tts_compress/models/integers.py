@@ -1,7 +1,7 @@
-"""A model's integer layers, and how they fare on a processor that they may not be made for.
+"""A model's integer layers, and their hazards on a processor that they were not made for.
 
-What this release writes is exact on every processor. Files of other tools and of earlier releases
-may hold weights that overflow `vpmaddubsw` (`numerics.neighbours`), or signed activations, which
+Files of this release are exact on every processor. Files of other tools and of earlier releases may
+hold weights that overflow `vpmaddubsw` (`numerics.neighbours`), or signed activations, which
 onnxruntime multiplies on x86 more slowly than real numbers.
 """
 
@@ -35,25 +35,25 @@ _ZERO_POINT = {
     "ConvInteger": 2,
     "MatMulIntegerToFloat": 4,
 }
-"""Where integer operators take the zero point of their activations."""
+"""Input of integer operators that is the zero point of their activations."""
 
 _MATRICES = frozenset({"MatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegerLayers:
-    """How many layers of a model multiply integers, and which of them not everywhere alike."""
+    """Numbers of a model's layers that multiply integers, and of those with hazards."""
 
     count: int
     overflowing: int
-    """Those in which two neighbouring products can exceed 16 bits."""
+    """Layers in which two neighbouring products can exceed 16 bits."""
 
     signed: int
-    """Those whose activations are int8."""
+    """Layers whose activations are int8."""
 
 
 def count_integer_layers(model: Model) -> IntegerLayers:
-    """Return how many of a model's layers multiply integers, and of which kinds."""
+    """Count a model's layers that multiply integers, by hazard."""
     found = list(_layers(model))
     return IntegerLayers(
         count=len(found),
@@ -63,7 +63,7 @@ def count_integer_layers(model: Model) -> IntegerLayers:
 
 
 def find_hazards(layers: IntegerLayers, processor: Processor) -> tuple[str, ...]:
-    """Return, in sentences, what is wrong with a model's integer layers on a processor."""
+    """Return the hazards of a model's integer layers on a processor, as sentences."""
     again = "compress the original again with this release"
     found = []
     if layers.overflowing and processor.adds_in_16_bits:
@@ -81,7 +81,7 @@ def find_hazards(layers: IntegerLayers, processor: Processor) -> tuple[str, ...]
 
 
 def _layers(model: Model) -> Iterator[tuple[bool, bool]]:
-    """Yield for each integer layer whether it can overflow and whether it is signed."""
+    """Yield (can overflow, is signed) of each integer layer."""
     if isinstance(model, OnnxGraph):
         yield from _layers_of_graph(model.graph())
     elif isinstance(model, TorchModel):
@@ -99,7 +99,7 @@ def _layers_of_graph(model: onnx.ModelProto) -> Iterator[tuple[bool, bool]]:
         zero = _zero_point(node, weights)
         if weight is None or zero is None:
             continue
-        # Of two unsigned bytes products are added in 32 bits everywhere.
+        # Products of two unsigned bytes are added in 32 bits everywhere.
         overflows = weight.data_type == TensorProto.INT8 and node.op_type != "ConvInteger"
         if overflows:
             codes = numpy_helper.to_array(weight)

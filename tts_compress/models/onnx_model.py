@@ -36,7 +36,7 @@ class OnnxModel:
 
     Args:
         path: The `.onnx` file; of a graph in memory only the name it will have.
-        spec: What the user named the model by.
+        spec: Spec by which the user named the model.
         manifest: How it was compressed; None for an original.
         held: The graph, where it is in memory only.
 
@@ -46,7 +46,7 @@ class OnnxModel:
 
     family = "onnx"
     kind = "ONNX graph"
-    """What the file is, for errors."""
+    """Noun for the file in errors."""
 
     def __init__(
         self,

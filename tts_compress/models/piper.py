@@ -83,7 +83,7 @@ class PiperModel(OnnxModel):
 
     Args:
         path: The voice's `.onnx` file; of a voice in memory only the name it will have.
-        spec: What the user named the voice by.
+        spec: Spec by which the user named the voice.
         manifest: How it was compressed; None for an original.
         held: The graph, where it is in memory only.
         config: The voice's configuration; by default the file's name with `.json` behind it.
@@ -269,9 +269,10 @@ def open_piper(location: str, spec: str, manifest: Manifest | None) -> PiperMode
     """
     path = demo_voice() if location == "demo" else artifact_graph(Path(location), manifest)
     if path.suffix == ".ckpt":
-        from tts_compress.models.piper_checkpoint import load_checkpoint
+        from tts_compress.models.piper_checkpoint import export_checkpoint
 
-        return load_checkpoint(path, spec=spec)
+        graph, config = export_checkpoint(path)
+        return PiperModel(path.with_suffix(".onnx"), spec=spec, held=graph, config=config)
     return PiperModel(path, spec=spec, manifest=manifest)
 
 

@@ -12,7 +12,6 @@ import onnx
 
 from tts_compress.errors import MissingExtraError, ModelError, first_line
 from tts_compress.models.finite import check_finite
-from tts_compress.models.piper import PiperModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     import torch
 
-__all__ = ["load_checkpoint"]
+__all__ = ["export_checkpoint"]
 
 _OPSET = 15
 
@@ -53,25 +52,12 @@ _TUPLES = (
     "upsample_rates",
     "upsample_kernel_sizes",
 )
-# SynthesizerTrn takes these as they are named in the checkpoint.
-_SAME_NAME = (
-    "inter_channels",
-    "hidden_channels",
-    "filter_channels",
-    "n_heads",
-    "n_layers",
-    "kernel_size",
-    "p_dropout",
-    "resblock",
-    *_TUPLES,
-    "upsample_initial_channel",
-    "gin_channels",
-    "use_sdp",
-)
+# The other arguments of SynthesizerTrn are named as in the checkpoint.
+_COMPUTED = {"num_symbols", "num_speakers", "filter_length", "hop_length", "segment_size"}
 
 
-def load_checkpoint(path: Path, *, spec: str) -> PiperModel:
-    """Return the voice in a training checkpoint, exported to ONNX with weight norm folded.
+def export_checkpoint(path: Path) -> tuple[onnx.ModelProto, Path]:
+    """Return the graph of a training checkpoint, with weight norm folded, and its configuration.
 
     The voice's configuration is `<name>.ckpt.json`, `<name>.onnx.json` or training's
     `config.json` beside it. Nothing that a hostile pickle could hold is executed.
@@ -93,11 +79,10 @@ def load_checkpoint(path: Path, *, spec: str) -> PiperModel:
         raise ModelError(f"'{path}' is not a checkpoint of Piper's training: {error!r}") from error
     model = _build(path, parameters, weights)
     try:
-        graph = _export(model, int(parameters["num_speakers"]))
-    # Tracing runs the network, whose asserts and indexing can fail on weights nobody trained.
+        return _export(model, int(parameters["num_speakers"])), config
+    # Tracing runs the network, whose asserts and indexing can fail on untrained weights.
     except Exception as error:
         raise ModelError(f"'{path}' cannot be exported to ONNX: {first_line(error)}") from error
-    return PiperModel(path.with_suffix(".onnx"), spec=spec, held=graph, config=config)
 
 
 def _find_config(path: Path) -> Path:
@@ -151,7 +136,7 @@ def _build(
             spec_channels=hyper["filter_length"] // 2 + 1,
             segment_size=hyper["segment_size"] // hyper["hop_length"],
             n_speakers=hyper["num_speakers"],
-            **{name: hyper[name] for name in _SAME_NAME},
+            **{name: hyper[name] for name in _DEFAULTS.keys() - _COMPUTED},
         )
         missing, unexpected = model.load_state_dict(weights, strict=False)
     # Network and weights are built by code that was written for its authors' own checkpoints.
