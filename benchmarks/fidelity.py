@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from benchmarks.results import Fidelity
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
-from tts_compress.evaluation.signal import log_mel_distance, snr_db
+from tts_compress.evaluation.metrics.signal import observe, snr_db
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.session import input_names, open_session
 
@@ -72,12 +72,13 @@ def speak(
 
 def compare(reference: Sequence[Spoken], candidate: Sequence[Spoken]) -> Fidelity:
     """Return how far a candidate that was given the reference's durations is from it."""
-    pairs = [(r.audio, c.audio) for r, c in zip(reference, candidate, strict=True)]
+    pairs = zip(reference, candidate, strict=True)
+    differences = [observe(before.audio, after.audio) for before, after in pairs]
     frames = np.concatenate([spoken.own.reshape(-1) for spoken in reference])
     own = np.concatenate([spoken.own.reshape(-1) for spoken in candidate])
     return Fidelity(
-        snr_db=snr_db(pairs),
-        log_mel_db=float(np.mean([log_mel_distance(r, c) for r, c in pairs])),
+        snr_db=snr_db(differences),
+        log_mel_db=float(np.mean([one.log_mel_db for one in differences])),
         kept_durations=float(np.mean(own == frames)),
         duration_change=float(own.sum() / frames.sum() - 1.0),
     )

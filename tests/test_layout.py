@@ -33,8 +33,8 @@ LAYERS = [
     "qat",
     "compression",
     "export",
-    "report",  # before `evaluation`, which fills the report's types
     "evaluation",
+    "report",
     "terminal",
     "inspection",
     "cli",

@@ -15,12 +15,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tts_compress.compression import compress
     from tts_compress.errors import TTSCompressError
-    from tts_compress.evaluation import EvaluationOptions, check, evaluate, read_gates
+    from tts_compress.evaluation import (
+        Evaluation,
+        EvaluationOptions,
+        check,
+        evaluate,
+        read_gates,
+        read_report,
+    )
     from tts_compress.models import load
     from tts_compress.recipes.family import find_recipe
     from tts_compress.recipes.recipe import Recipe
     from tts_compress.recipes.schemes import SCHEMES
-    from tts_compress.report.evaluation import Evaluation
+    from tts_compress.report import write_report
     from tts_compress.torch.layers.module_file import load_module, save_module
 
 __all__ = [
@@ -36,13 +43,15 @@ __all__ = [
     "load",
     "load_module",
     "read_gates",
+    "read_report",
     "save_module",
+    "write_report",
 ]
 
 # Resolved on first use, so that the import costs neither torch nor onnxruntime.
 _HOMES = {
     "SCHEMES": "tts_compress.recipes.schemes",
-    "Evaluation": "tts_compress.report.evaluation",
+    "Evaluation": "tts_compress.evaluation",
     "EvaluationOptions": "tts_compress.evaluation",
     "Recipe": "tts_compress.recipes.recipe",
     "TTSCompressError": "tts_compress.errors",
@@ -53,7 +62,9 @@ _HOMES = {
     "load": "tts_compress.models",
     "load_module": "tts_compress.torch.layers.module_file",
     "read_gates": "tts_compress.evaluation",
+    "read_report": "tts_compress.evaluation",
     "save_module": "tts_compress.torch.layers.module_file",
+    "write_report": "tts_compress.report",
 }
 
 

@@ -13,7 +13,6 @@ import torch
 from benchmarks.gpu.contestants import CONTESTANTS, prepare_contestant
 from benchmarks.gpu.probe import held_bytes
 from benchmarks.networks.architectures import find_network
-from tts_compress.evaluation.torch_runtime import compiled_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,12 +138,12 @@ def _prepare(
     for done, key in enumerate(choice.contestants):
         tell(f"prepare {network.name}", done, len(choice.contestants))
         try:
-            graphs = compiled_graphs()
+            graphs = _compiled_graphs()
             made = prepare_contestant(network, root, CONTESTANTS[key], choice.mode)
             with made.arithmetic():
                 for _ in range(_CALLS):
                     outputs[key] = _finite(made.step())
-            if made.contestant.compiled and compiled_graphs() == graphs:
+            if made.contestant.compiled and _compiled_graphs() == graphs:
                 raise RuntimeError("the compiler translated nothing")
         except Exception as error:  # a compiler or a kernel may fail in any way
             if not ready:
@@ -154,6 +153,12 @@ def _prepare(
             ready[key] = made
     tell(f"prepare {network.name}", len(choice.contestants), len(choice.contestants))
     return ready, outputs, failed
+
+
+def _compiled_graphs() -> int:
+    """Return the number of graphs that torch.compile has translated in this process."""
+    counters: Any = import_module("torch._dynamo.utils").counters
+    return int(counters["stats"]["unique_graphs"])
 
 
 @contextmanager

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tts_compress.progress import Silent
 from tts_compress.recipes.family import find_recipe
 from tts_compress.torch.convert import Converted, convert
+from tts_compress.torch.layers.integer import IntegerLayer
 from tts_compress.torch.layers.structure import share
 
 if TYPE_CHECKING:
@@ -48,6 +50,25 @@ def _opened(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
 
 def _compiled(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
     return network.call(_compile(network, share(root)))
+
+
+def _plain_attention(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
+    run = network.call(root)
+
+    def step() -> torch.Tensor:
+        with sdpa_kernel(SDPBackend.MATH):
+            return run()
+
+    return step
+
+
+def _int8_compiled(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
+    small = make_scheme(network, root, "int8").root
+    disable: Any = torch.compiler.disable
+    for layer in small.modules():
+        if isinstance(layer, IntegerLayer):  # the compiler cannot look into its kernel
+            layer.forward = disable(layer.forward)
+    return network.call(_compile(network, small))
 
 
 def _autocast(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
@@ -91,7 +112,7 @@ def _by_torchao(root: nn.Module) -> nn.Module:
 def _compile(network: Network, root: nn.Module) -> nn.Module:
     """Compile the blocks that a network consists of, in place, each once; return the root."""
     config: Any = importlib.import_module("torch._dynamo.config")
-    blocks = network.blocks(root)
+    blocks = network.blocks_of(root)
     # Frozen weights, and blocks that find their cache by a number of their own, are compiled each.
     config.recompile_limit = config.accumulated_recompile_limit = 8 * len(blocks)
     config.fail_on_recompile_limit_hit = True  # or it would run uncompiled under this name
@@ -104,13 +125,15 @@ def _compile(network: Network, root: nn.Module) -> nn.Module:
 OPENED = "fp32 opened"
 """A network whose upstream form cannot be compressed, in the form that can; not yet compressed."""
 
-COMPILED = ("fp32 compiled", "torchao int8 compiled")
+COMPILED = ("fp32 compiled", "int8 compiled", "torchao int8 compiled")
 """Those that take minutes to make."""
 
 PEERS: dict[str, Callable[[Network, nn.Module], Callable[[], torch.Tensor]]] = {
     "fp32": _fp32,
     OPENED: _opened,
     "fp32 compiled": _compiled,
+    "fp32 plain attention": _plain_attention,
+    "int8 compiled": _int8_compiled,
     "bf16 autocast": _autocast,
     "torch.ao dynamic": _torch_ao,
     "torchao int8": _torchao,

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from tts_compress.evaluation.torch_runtime import find_blocks
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -33,8 +31,8 @@ class Network:
     official: Callable[[nn.Module], Callable[[], torch.Tensor]] | None = None
     """Returns what runs an uncompressed root as upstream does, where `call` does not: FP32."""
 
-    blocks: Callable[[nn.Module], list[nn.Module]] = find_blocks
-    """Returns the parts that a compiler translates one by one."""
+    blocks: Callable[[nn.Module], list[nn.Module]] | None = None
+    """Returns the parts to compile one by one; the items of the largest list unless given."""
 
     def root(self) -> nn.Module:
         """Return it with seeded weights, all of which matter."""
@@ -42,6 +40,14 @@ class Network:
         root = self.make().eval()
         _fill_zeros(root)
         return root
+
+    def blocks_of(self, root: nn.Module) -> list[nn.Module]:
+        """Return the equal blocks of a root: they are alike, so a compiler translates one."""
+        if self.blocks is not None:
+            return self.blocks(root)
+        lists = [part for part in root.modules() if isinstance(part, nn.ModuleList)]
+        # The outermost of nested lists has the most modules.
+        return list(max(lists, key=lambda part: len(list(part.modules()))).children())
 
     def skeleton(self) -> nn.Module:
         """Return it without memory for its weights, as loading builds it."""

@@ -15,17 +15,16 @@ from onnx import numpy_helper
 
 from tts_compress.audio import Audio, read_wav
 from tts_compress.cli import main
-from tts_compress.evaluation.bootstrap import compare_rates
-from tts_compress.evaluation.normalize import english_v1
-from tts_compress.evaluation.rates import count_edits
-from tts_compress.evaluation.recognizer_pocketsphinx import resample
+from tts_compress.evaluation.metrics.error_rates import compare_rates, count_edits
 from tts_compress.evaluation.recognizers import open_recognizer
+from tts_compress.evaluation.recognizers.pocketsphinx import resample
+from tts_compress.evaluation.suite import english_v1
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tts_compress.evaluation.rates import Edits
+    from tts_compress.evaluation.metrics.error_rates import Edits
 
 pytestmark = pytest.mark.slow
 
@@ -126,7 +125,10 @@ def hear(assets: Path, clips: list[tuple[str, Any]]) -> Callable[[Path], Heard]:
         words = [recognizer.transcribe(Audio(samples=s, sample_rate=_RATE)) for s in sounds]
         return Heard(
             overall=float(np.mean([overall(sound) for sound in sounds])),
-            edits=count_edits([t for t, _ in clips[1::2]], list(map(english_v1, words)), "word"),
+            edits=[
+                count_edits(text, english_v1(heard), "word")
+                for (text, _), heard in zip(clips[1::2], words, strict=True)
+            ],
         )
 
     return judge_vocoder

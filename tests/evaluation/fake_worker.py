@@ -14,14 +14,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tts_compress import models
 from tts_compress.audio import Audio
-from tts_compress.errors import EvaluationError, ModelError, TextError
+from tts_compress.errors import ModelError, TextError
 from tts_compress.evaluation import recognizers, worker
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.language_model import Tokens
@@ -144,7 +143,7 @@ class FakeLanguageModel(FakeModel):
 
 
 class FakeTorchModel(FakeModel):
-    """Claims to be run by torch; ways to run it are names that it takes down."""
+    """Claims to be run by torch."""
 
     family = "f5-tts"
 
@@ -159,21 +158,6 @@ class FakeTorchModel(FakeModel):
     def describe(self) -> dict[str, str]:
         """Return what the file says."""
         return dict(self._ways.get("settings", {}))
-
-
-class FakeSwitch:
-    """Chooses how a model is run."""
-
-    def __init__(self, model: FakeTorchModel) -> None:
-        self._model = model
-        self._ways = dict(model._ways)
-
-    def choose(self, name: str | None) -> None:
-        """Be slower or faster, or fail, as the file says."""
-        found = self._ways.get("runtimes", {}).get(name, {})
-        if "broken" in found:
-            raise EvaluationError(found["broken"])
-        self._model._ways = self._ways | found
 
 
 class FakeRecognizer:
@@ -204,15 +188,7 @@ def load(spec: str | Path) -> FakeModel:
     return kinds.get(found._ways.get("kind", ""), FakeModel)(str(spec))
 
 
-def _fake_torch_runtime() -> ModuleType:
-    """Return what switches runtimes, without torch."""
-    module = ModuleType("torch_runtime")
-    vars(module).update(RuntimeSwitch=FakeSwitch, compiled_graphs=lambda: 3)
-    return module
-
-
 if __name__ == "__main__":
     vars(models)["load"] = load
-    sys.modules["tts_compress.evaluation.torch_runtime"] = _fake_torch_runtime()
-    vars(recognizers)["RECOGNIZERS"] = {"pocketsphinx": FakeRecognizer}
+    vars(recognizers)["open_recognizer"] = lambda _: FakeRecognizer()
     worker.main(sys.argv[1:])

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tts_compress.evaluation.bootstrap import compare_rates, compare_times, paired_interval
-from tts_compress.evaluation.rates import Edits
+from tts_compress.evaluation.bootstrap import compare_times, paired_interval
+from tts_compress.evaluation.metrics.error_rates import Edits, compare_rates
 
 _Times: TypeAlias = npt.NDArray[np.float64]
 

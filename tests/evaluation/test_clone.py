@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tts_compress.evaluation.model_ref import open_subject
 from tts_compress.evaluation.process import Worker, WorkerOptions
-from tts_compress.evaluation.subject import open_subject
 from tts_compress.models.checkout import Upstream, known_upstreams
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ import pytest
 
 from tts_compress.evaluation import EvaluationOptions, Suite, check, read_gates, read_suite
 from tts_compress.evaluation.run import evaluate
-from tts_compress.evaluation.signal import log_mel_distance
+from tts_compress.evaluation.spectra import log_mel_distance
 from tts_compress.models import load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tts_compress.report.evaluation import Evaluation
+    from tts_compress.evaluation.result import Evaluation
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from tts_compress.config import data_names
 from tts_compress.errors import RecipeError
 from tts_compress.evaluation import Gate, Gates, check, read_gates
-from tts_compress.report.evaluation import Evaluation, Health
+from tts_compress.evaluation.metric import find_metrics
+from tts_compress.evaluation.metrics.health import Health
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -250,7 +251,8 @@ def test_every_shipped_metric_is_in_the_document(name: str) -> None:
     """A mistyped path would fail every candidate."""
     for gate in read_gates(name).gate:
         for path in filter(None, (gate.metric, gate.baseline)):
-            kind: Any = Evaluation
-            for part in path.split("."):
+            name, *parts = path.split(".")
+            (kind,) = [metric.result for metric in find_metrics() if metric.name == name]
+            for part in parts:
                 if not part.isdecimal():
                     kind = kind.model_fields[part].annotation

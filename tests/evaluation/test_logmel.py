@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tts_compress.audio import Audio
-from tts_compress.evaluation.logmel import FLOOR_DB, MELS, log_mel, mel_filters, window_length
+from tts_compress.evaluation.spectra import FLOOR_DB, MELS, log_mel, mel_filters, window_length
 
 
 @pytest.mark.parametrize(

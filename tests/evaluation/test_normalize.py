@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tts_compress.errors import RecipeError
-from tts_compress.evaluation.normalize import english_v1, find_normalizer
+from tts_compress.evaluation.suite import english_v1
 
 
 @pytest.mark.parametrize(
@@ -46,9 +45,3 @@ def test_normalizing_twice_changes_nothing(text: str) -> None:
 def test_case_does_not_matter(text: str) -> None:
     """Recognizers differ in case."""
     assert english_v1(text.upper()) == english_v1(text.lower())
-
-
-def test_an_unknown_name_lists_the_known() -> None:
-    """The message says what is accepted."""
-    with pytest.raises(RecipeError, match="'en-v9'; known: en-v1"):
-        find_normalizer("en-v9")

@@ -10,11 +10,10 @@ import pytest
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.errors import EvaluationError, RecipeError
 from tts_compress.evaluation import EvaluationOptions, Suite, read_suite
-from tts_compress.evaluation.cost import measure_cost
-from tts_compress.evaluation.prompt import SuitePrompt
-from tts_compress.evaluation.store import Store
-from tts_compress.evaluation.subject import open_subject
-from tts_compress.evaluation.synthesize import Line, synthesize
+from tts_compress.evaluation.model_ref import open_subject
+from tts_compress.evaluation.stages import synthesize, time_models
+from tts_compress.evaluation.store import Store, SynthesisJob
+from tts_compress.evaluation.suite import SuitePrompt
 from tts_compress.models.base import Prompt
 
 if TYPE_CHECKING:
@@ -134,16 +133,16 @@ def test_only_a_model_that_speaks_by_prompts_gets_one(
             return getattr(model, name)
 
     deaf: Any = Deaf()
-    speakers = [
-        open_subject(model, tmp_path).speaker,
-        open_subject(model, tmp_path, prompt).speaker,
-        open_subject(model, tmp_path, SuitePrompt(description="loudly")).speaker,
-        open_subject(deaf, tmp_path, prompt).speaker,
+    refs = [
+        open_subject(model, tmp_path).ref,
+        open_subject(model, tmp_path, prompt).ref,
+        open_subject(model, tmp_path, SuitePrompt(description="loudly")).ref,
+        open_subject(deaf, tmp_path, prompt).ref,
     ]
-    assert len({speaker.fingerprint for speaker in speakers}) == 3
-    assert speakers[3].fingerprint == speakers[0].fingerprint
-    assert [speaker.prompt for speaker in speakers[:2]] == [None, prompt]
-    assert speakers[3].prompt is None
+    assert len({ref.fingerprint for ref in refs}) == 3
+    assert refs[3].fingerprint == refs[0].fingerprint
+    assert [ref.prompt for ref in refs[:2]] == [None, prompt]
+    assert refs[3].prompt is None
 
 
 def test_options_in_a_spec_make_another_model(
@@ -155,7 +154,7 @@ def test_options_in_a_spec_make_another_model(
     for options in ("", "?nfe_step=4", "?nfe_step=8"):
         model.spec = f"{model.spec.partition('?')[0]}{options}"
         model.files = fake.load(fake_spec("m")).files
-        found.add(open_subject(model, tmp_path).speaker.fingerprint)
+        found.add(open_subject(model, tmp_path).ref.fingerprint)
     assert len(found) == 3
 
 
@@ -170,12 +169,12 @@ def test_a_worker_speaks_by_the_prompt(
     recording = tmp_path / "one.wav"
     write_wav(recording, chirp)
     model = fake.load(fake_spec("m"))
-    levels = []
+    levels, job = [], SynthesisJob(text="hello", seed=0)
     store = Store(tmp_path / "work")
     for prompt in (None, SuitePrompt(audio=str(recording), text="some words")):
-        speaker = open_subject(model, tmp_path, prompt).speaker
-        synthesize(store, speaker, [Line(text="hello", seed=0)], fast_options, stage="s")
-        samples = read_wav(store.wav_path(speaker.fingerprint, "hello", 0)).samples
+        ref = open_subject(model, tmp_path, prompt).ref
+        synthesize(store, ref, [job], fast_options, stage="s")
+        samples = read_wav(store.job_path(ref.fingerprint, job)).samples
         levels.append(float(abs(samples).max()))
     assert levels[1] == pytest.approx(0.5 * levels[0], rel=1e-5)
 
@@ -184,11 +183,12 @@ def test_a_prompt_that_a_model_refuses_is_one_error(
     fake: ModuleType, fake_spec: Callable[..., str], fast_options: EvaluationOptions, tmp_path: Path
 ) -> None:
     """Also where it is timed: timings are of prompted models."""
-    good = open_subject(fake.load(fake_spec("good")), tmp_path).speaker
+    good = open_subject(fake.load(fake_spec("good")), tmp_path).ref
+    job = SynthesisJob(text="a", seed=0)
     bad = replace(good, shown="bad", prompt=SuitePrompt(audio="x.wav", text="refused"))
     for work in (
-        lambda: synthesize(Store(tmp_path), bad, [Line(text="a", seed=0)], fast_options, stage="s"),
-        lambda: measure_cost(good, bad, ["a", "b"], fast_options),
+        lambda: synthesize(Store(tmp_path), bad, [job], fast_options, stage="s"),
+        lambda: time_models((good, bad), ["a", "b"], fast_options),
     ):
         with pytest.raises(EvaluationError, match="model 'bad': cannot speak by that"):
             work()

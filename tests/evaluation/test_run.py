@@ -10,43 +10,30 @@ import sys
 import textwrap
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite, check
-from tts_compress.evaluation.cost import Cost
+from tts_compress.evaluation.metrics.health import Health
+from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.run import evaluate
-from tts_compress.report.evaluation import (
-    Evaluation,
-    Health,
-    Latency,
-    LatencyComparison,
-    LoadTime,
-    Memory,
-    Pair,
-    Rtf,
-)
-from tts_compress.report.judgement import cautions
+from tts_compress.evaluation.stages import Timings
+from tts_compress.report.verdict import cautions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
 
-T = TypeVar("T")
-
 _TIMINGS = {"latency", "rtf", "memory", "load"}
 
 
 def _without_timings(evaluation: Evaluation) -> dict[str, Any]:
     return evaluation.model_dump(mode="json", exclude=_TIMINGS)
-
-
-def _same(value: T) -> Pair[T]:
-    return Pair(reference=value, candidate=value)
 
 
 @pytest.fixture
@@ -58,16 +45,10 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., Evaluation]:
     """Evaluate a made-up candidate that behaves as the keywords say; its cost is not measured."""
-    latency = Latency(p50_ms=2.0, p95_ms=3.0, min_ms=1.0)
-    cost = Cost(
-        latency=LatencyComparison(
-            reference=latency, candidate=latency, p50_ratio=1.0, threads=1, texts=3, runs=5
-        ),
-        rtf=_same(Rtf(p50=0.1, p95=0.2)),
-        memory=_same(Memory(peak_bytes=2, idle_bytes=1)),
-        load=_same(LoadTime(open_ms=1.0)),
+    timings = Timings(spent=np.full((3, 5), 0.1), audio=np.ones((3, 5)))
+    monkeypatch.setattr(
+        "tts_compress.evaluation.metrics.cost.time_models", lambda *_: (timings, timings)
     )
-    monkeypatch.setattr("tts_compress.evaluation.run.measure_cost", lambda *_: cost)
 
     def evaluate_candidate(output: Path | None = None, **ways: Any) -> Evaluation:
         models = fake.load(fake_spec("reference")), fake.load(fake_spec("candidate", **ways))

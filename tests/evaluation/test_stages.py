@@ -9,10 +9,10 @@ import pytest
 
 from tts_compress.audio import Audio, read_wav
 from tts_compress.errors import EvaluationError, TextError
-from tts_compress.evaluation.floors import disturb, disturbed_copy
-from tts_compress.evaluation.recognize import recognize
-from tts_compress.evaluation.store import Store, audio_sha256, fingerprint, write_float_wav
-from tts_compress.evaluation.synthesize import Line, Speaker, synthesize
+from tts_compress.evaluation.model_ref import ModelRef
+from tts_compress.evaluation.pairs import disturb
+from tts_compress.evaluation.stages import recognize, synthesize
+from tts_compress.evaluation.store import Store, SynthesisJob, audio_sha256, write_float_wav
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from tts_compress.evaluation import EvaluationOptions
 
-_LINES = [Line(text=text, seed=seed) for text in ("one cat", "two dogs") for seed in (0, 5)]
+_JOBS = [SynthesisJob(text=text, seed=seed) for text in ("one cat", "two dogs") for seed in (0, 5)]
 
 
 @pytest.fixture
-def speaker(fake_spec: Callable[..., str], log: Path) -> Speaker:
+def model(fake_spec: Callable[..., str], log: Path) -> ModelRef:
     spec = fake_spec("model", log=str(log))
-    return Speaker(location=spec, shown="model", fingerprint="f" * 64)
+    return ModelRef(location=spec, shown="model", fingerprint="f" * 64)
 
 
 def _spoken(log: Path) -> list[str]:
@@ -34,27 +34,27 @@ def _spoken(log: Path) -> list[str]:
 
 
 def test_only_what_is_missing_is_spoken(
-    store: Store, speaker: Speaker, fast_options: EvaluationOptions, log: Path
+    store: Store, model: ModelRef, fast_options: EvaluationOptions, log: Path
 ) -> None:
     """A second run has nothing to do; a lost or damaged piece is spoken again, alone."""
-    synthesize(store, speaker, _LINES, fast_options, stage="s")
+    synthesize(store, model, _JOBS, fast_options, stage="s")
     assert _spoken(log) == ["one cat", "one cat", "two dogs", "two dogs"]
-    synthesize(store, speaker, _LINES, fast_options, stage="s")
+    synthesize(store, model, _JOBS, fast_options, stage="s")
     assert len(_spoken(log)) == 4
-    wav = store.wav_path(speaker.fingerprint, "two dogs", 5)
+    wav = store.job_path(model.fingerprint, _JOBS[-1])
     before = read_wav(wav)
     wav.write_bytes(wav.read_bytes()[:200])
-    synthesize(store, speaker, _LINES, fast_options, stage="s")
+    synthesize(store, model, _JOBS, fast_options, stage="s")
     assert _spoken(log)[4:] == ["two dogs"]
     assert audio_sha256(before) == audio_sha256(read_wav(wav))
 
 
 def test_another_model_shares_nothing(
-    store: Store, speaker: Speaker, fast_options: EvaluationOptions, log: Path
+    store: Store, model: ModelRef, fast_options: EvaluationOptions, log: Path
 ) -> None:
     """Results of a model that was replaced under its name are not taken over."""
-    synthesize(store, speaker, _LINES, fast_options, stage="s")
-    synthesize(store, replace(speaker, fingerprint="e" * 64), _LINES, fast_options, stage="s")
+    synthesize(store, model, _JOBS, fast_options, stage="s")
+    synthesize(store, replace(model, fingerprint="e" * 64), _JOBS, fast_options, stage="s")
     assert len(_spoken(log)) == 8
 
 
@@ -63,18 +63,18 @@ def test_what_was_spoken_before_a_failure_is_kept(
 ) -> None:
     """The text that fails is the only one that is missing."""
     spec = fake_spec("bad", fault="text", on="two dogs")
-    bad = Speaker(location=spec, shown="bad", fingerprint="b" * 64)
+    bad = ModelRef(location=spec, shown="bad", fingerprint="b" * 64)
     with pytest.raises(TextError, match="model 'bad': cannot be spoken"):
-        synthesize(store, bad, _LINES, fast_options, stage="s")
-    found = [store.find_spoken(bad.fingerprint, line.text, line.seed) for line in _LINES]
+        synthesize(store, bad, _JOBS, fast_options, stage="s")
+    found = [store.find_synthesis(bad.fingerprint, job) for job in _JOBS]
     assert [piece is not None for piece in found] == [True, True, False, False]
 
 
 def test_progress_reaches_the_end(
-    store: Store, speaker: Speaker, fast_options: EvaluationOptions, recorder: Any
+    store: Store, model: ModelRef, fast_options: EvaluationOptions, recorder: Any
 ) -> None:
     """Done counts up to the total."""
-    synthesize(store, speaker, _LINES, replace(fast_options, progress=recorder), stage="s")
+    synthesize(store, model, _JOBS, replace(fast_options, progress=recorder), stage="s")
     assert [("s", done, 4) for done in range(5)] == recorder.steps
 
 
@@ -100,8 +100,8 @@ def test_each_audio_is_heard_once(
     """By however many processes; what a truncated piece held is heard again."""
     monkeypatch.setenv("FAKE_RECOGNIZER_LOG", str(log))
     options = replace(fast_options, jobs=jobs)
-    name = recognize(store, "pocketsphinx", audios, options)
-    assert name == "tone reader 1"
+    name, hypotheses = recognize(store, "pocketsphinx", audios, options)
+    assert (name, {*hypotheses}) == ("tone reader 1", {*audios})
     assert sorted(f"{4000 + 400 * index}" for index in range(5)) == sorted(_spoken(log))
     recognize(store, "pocketsphinx", audios, options)
     assert len(_spoken(log)) == 5
@@ -120,23 +120,11 @@ def test_a_lost_audio_is_one_error(
         recognize(store, "pocketsphinx", audios, replace(fast_options, jobs=2))
 
 
-def test_the_disturbed_copy_is_softer_close_and_reproducible(
-    store: Store, chirp: Audio, tmp_path: Path
-) -> None:
+def test_the_disturbed_copy_is_softer_close_and_reproducible(chirp: Audio, tmp_path: Path) -> None:
     """One decibel, and noise of one 16-bit step."""
     copy = disturb(chirp)
     error = copy.samples - chirp.samples * 10 ** (-1 / 20)
     assert 0.0 < abs(error).max() <= 2**-15 + 1e-6
     write_float_wav(tmp_path / "chirp.wav", chirp)
-    key, path = disturbed_copy(store, tmp_path / "chirp.wav")
-    assert key == audio_sha256(copy) == audio_sha256(read_wav(path))
-
-
-def test_fingerprints_of_made_up_models_differ(fake_spec: Callable[..., str]) -> None:
-    """They are files like any other model."""
-    from pathlib import Path
-
-    from tts_compress.models.base import ModelFiles
-
-    specs = [fake_spec("a"), fake_spec("b", gain=0.5)]
-    assert len({fingerprint(ModelFiles(weights=(Path(spec),))) for spec in specs}) == 2
+    again = disturb(read_wav(tmp_path / "chirp.wav"))
+    assert audio_sha256(again) == audio_sha256(copy)

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from tts_compress.audio import Audio, read_wav
+from tts_compress.evaluation.model_ref import _fingerprint
 from tts_compress.evaluation.store import (
-    Heard,
-    Spoken,
     Store,
+    Synthesis,
+    SynthesisJob,
+    Transcript,
     audio_sha256,
-    fingerprint,
     write_float_wav,
 )
 from tts_compress.models.base import ModelFiles
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MODEL = "a" * 64
+_JOB = SynthesisJob(text="hi", seed=3)
 
 
 @pytest.fixture
@@ -33,20 +35,20 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def spoken(store: Store, chirp: Audio) -> Spoken:
+def spoken(store: Store, chirp: Audio) -> Synthesis:
     """Return a piece of synthesis that is in the store."""
-    piece = Spoken(model=_MODEL, text="hi", seed=3, audio=audio_sha256(chirp), durations=(1, 2))
-    write_float_wav(store.wav_path(_MODEL, "hi", 3), chirp)
-    store.put_spoken(piece)
+    piece = Synthesis(model=_MODEL, text="hi", seed=3, audio=audio_sha256(chirp), durations=(1, 2))
+    write_float_wav(store.job_path(_MODEL, _JOB), chirp)
+    store.put_synthesis(piece)
     return piece
 
 
-def test_a_finished_piece_is_found(store: Store, spoken: Spoken) -> None:
+def test_a_finished_piece_is_found(store: Store, spoken: Synthesis) -> None:
     """And only under its own model, text and seed."""
-    assert spoken == store.find_spoken(_MODEL, "hi", 3)
-    assert store.find_spoken("b" * 64, "hi", 3) is None
-    assert store.find_spoken(_MODEL, "ho", 3) is None
-    assert store.find_spoken(_MODEL, "hi", 4) is None
+    assert spoken == store.find_synthesis(_MODEL, _JOB)
+    assert store.find_synthesis("b" * 64, _JOB) is None
+    assert store.find_synthesis(_MODEL, replace(_JOB, text="ho")) is None
+    assert store.find_synthesis(_MODEL, replace(_JOB, seed=4)) is None
 
 
 def _cut_row(wav: Path) -> None:
@@ -79,20 +81,20 @@ def _binary_row(wav: Path) -> None:
     ids=["row cut", "wav cut", "bit flipped", "other model", "not text", "wav gone"],
 )
 def test_a_damaged_piece_counts_as_missing(
-    store: Store, spoken: Spoken, damage: Callable[[Path], None]
+    store: Store, spoken: Synthesis, damage: Callable[[Path], None]
 ) -> None:
     """It will be spoken again."""
-    damage(store.wav_path(spoken.model, spoken.text, spoken.seed))
-    assert store.find_spoken(_MODEL, "hi", 3) is None
+    damage(store.wav_path(spoken))
+    assert store.find_synthesis(_MODEL, _JOB) is None
 
 
 def test_hypotheses_belong_to_a_recognizer_and_an_audio(store: Store) -> None:
-    """Another version of the recognizer has not heard it."""
-    heard = Heard(recognizer="ears 1", audio="c" * 64, hypothesis="hello")
-    store.put_heard(heard)
-    assert heard == store.find_heard("ears 1", "c" * 64)
-    assert store.find_heard("ears 2", "c" * 64) is None
-    assert store.find_heard("ears 1", "c" * 32 + "d" * 32) is None
+    """Another version of the recognizer has not transcribed it."""
+    heard = Transcript(recognizer="ears 1", audio="c" * 64, hypothesis="hello")
+    store.put_transcript(heard)
+    assert heard == store.find_transcript("ears 1", "c" * 64)
+    assert store.find_transcript("ears 2", "c" * 64) is None
+    assert store.find_transcript("ears 1", "c" * 32 + "d" * 32) is None
 
 
 @pytest.mark.parametrize(
@@ -118,12 +120,12 @@ def test_a_voice_with_another_configuration_is_another_model(tmp_path: Path) -> 
     """The same weights speak at another speed; a neighbour's file changes nothing."""
     model, settings = tmp_path / "voice[1].onnx", tmp_path / "voice[1].onnx.json"
     model.write_bytes(b"weights")
-    alone = fingerprint(ModelFiles(weights=(model,)))
+    alone = _fingerprint(ModelFiles(weights=(model,)), "", None)
     voice = ModelFiles(weights=(model,), settings=(settings,))
     settings.write_text('{"length_scale": 1}')
-    configured = fingerprint(voice)
+    configured = _fingerprint(voice, "", None)
     settings.write_text('{"length_scale": 2}')
-    slower = fingerprint(voice)
+    slower = _fingerprint(voice, "", None)
     (tmp_path / "other.onnx").write_bytes(b"weights")
     assert len({alone, configured, slower}) == 3
-    assert slower == fingerprint(voice)
+    assert slower == _fingerprint(voice, "", None)

@@ -38,7 +38,7 @@ def test_kl_is_scipys_relative_entropy() -> None:
 
 def test_kl_is_in_the_direction_of_evaluation() -> None:
     """The divergence that is trained on is the one that the report shows."""
-    from tts_compress.evaluation.teacher_forced import compare_logits
+    from tts_compress.evaluation.metrics.teacher_forcing import compare_logits
 
     student, teacher = _normal(1, 5, 2, 9), _normal(2, 5, 2, 9)
     chosen = np.ones((5, 2), bool)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tts_compress import find_recipe
 from tts_compress.audio import Audio, read_wav
-from tts_compress.evaluation.logmel import log_mel
+from tts_compress.evaluation.spectra import log_mel
 from tts_compress.models.distillation import Objective
 from tts_compress.qat.convert import convert_qat
 from tts_compress.qat.fake_quantize import (

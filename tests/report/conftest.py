@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from tts_compress.audio import Audio, write_wav
-from tts_compress.report import evaluation as doc
+from tts_compress.evaluation import result as doc
+from tts_compress.evaluation.metric import Pair
+from tts_compress.evaluation.metrics import cost, error_rates
+from tts_compress.evaluation.metrics.duration import Duration
+from tts_compress.evaluation.metrics.health import Health
+from tts_compress.evaluation.metrics.signal import Distances, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,12 +37,14 @@ _TEXTS = (
 _HEARD = {"fox": "box", "folder": "fold", "train": "rain", "harbour": "arbor", "jar": "car"}
 
 
-def rate(reference: float, candidate: float, interval: tuple[float, float]) -> doc.ErrorRate:
+def rate(
+    reference: float, candidate: float, interval: tuple[float, float]
+) -> error_rates.ErrorRate:
     """Return an error rate with plausible counts; the numbers are shares."""
 
-    def counts(share: float) -> doc.RateCounts:
+    def counts(share: float) -> error_rates.RateCounts:
         errors = round(share * 268)
-        return doc.RateCounts(
+        return error_rates.RateCounts(
             rate=share,
             substitutions=errors - 2 * (errors // 4),
             insertions=errors // 4,
@@ -46,12 +53,12 @@ def rate(reference: float, candidate: float, interval: tuple[float, float]) -> d
             above_half=0.0,
         )
 
-    return doc.ErrorRate(
+    return error_rates.ErrorRate(
         reference=reference,
         candidate=candidate,
         delta=candidate - reference,
         interval=interval,
-        counts=doc.Pair(reference=counts(reference), candidate=counts(candidate)),
+        counts=Pair(reference=counts(reference), candidate=counts(candidate)),
     )
 
 
@@ -103,9 +110,9 @@ def _utterances() -> tuple[doc.Utterance, ...]:
 
 def make_evaluation() -> doc.Evaluation:
     """Return the same evaluation every time."""
-    speed = doc.LatencyComparison(
-        reference=doc.Latency(mean_ms=201.7, p50_ms=208.4, p95_ms=351.0, min_ms=190.2),
-        candidate=doc.Latency(mean_ms=65.1, p50_ms=66.9, p95_ms=117.3, min_ms=61.0),
+    speed = cost.LatencyComparison(
+        reference=cost.Latency(mean_ms=201.7, p50_ms=208.4, p95_ms=351.0, min_ms=190.2),
+        candidate=cost.Latency(mean_ms=65.1, p50_ms=66.9, p95_ms=117.3, min_ms=61.0),
         ratio=201.7 / 65.1,
         interval=(2.947, 3.262),
         p50_ratio=3.11,
@@ -113,6 +120,42 @@ def make_evaluation() -> doc.Evaluation:
         texts=12,
         runs=5,
     )
+    measured: dict[str, Any] = {
+        "wer": rate(0.0634, 0.0671, (-0.0089, 0.0182)),
+        "cer": rate(0.0241, 0.0252, (-0.0031, 0.0066)),
+        "size": cost.Size(
+            reference_bytes=63_201_294, candidate_bytes=16_320_118, ratio=63_201_294 / 16_320_118
+        ),
+        "latency": speed,
+        "rtf": Pair(
+            reference=cost.Rtf(p50=0.061, p95=0.074), candidate=cost.Rtf(p50=0.0196, p95=0.0241)
+        ),
+        "memory": Pair(
+            reference=cost.Memory(peak_bytes=412_000_000, idle_bytes=96_000_000),
+            candidate=cost.Memory(peak_bytes=263_000_000, idle_bytes=96_000_000),
+        ),
+        "load": Pair(
+            reference=cost.LoadTime(open_ms=640.0), candidate=cost.LoadTime(open_ms=702.5)
+        ),
+        "signal": Signal(
+            log_mel_distance_db=1.61,
+            log_mel_distance=Distances(mean=1.61, p95=2.2),
+            snr_db=38.4,
+            equal_length=0.875,
+            same_timing=0.75,
+            same_timing_log_mel_distance_db=0.62,
+        ),
+        "duration": Duration(ratio=0.9991, kept=0.9934),
+        "health": Pair(
+            reference=Health(silent=0, clipped=0, not_finite=0, empty=0),
+            candidate=Health(silent=0, clipped=0, not_finite=0, empty=0),
+        ),
+        "floors": error_rates.Baselines(
+            other_seeds=rate(0.0634, 0.0597, (-0.0201, 0.0127)),
+            other_seeds_log_mel_distance_db=4.72,
+            recognizer=rate(0.0634, 0.0653, (-0.0024, 0.0061)),
+        ),
+    }
     return doc.Evaluation(
         reference=doc.ModelIdentity(
             spec="en_US-lessac-medium.onnx", family="piper", scheme="fp32", sha256="5e" * 32
@@ -128,38 +171,7 @@ def make_evaluation() -> doc.Evaluation:
             recognizer="pocketsphinx 5.0.4, en-us, en-us.lm.bin",
             normalizer="tts-compress-en 1",
         ),
-        wer=rate(0.0634, 0.0671, (-0.0089, 0.0182)),
-        cer=rate(0.0241, 0.0252, (-0.0031, 0.0066)),
-        size=doc.Size(
-            reference_bytes=63_201_294, candidate_bytes=16_320_118, ratio=63_201_294 / 16_320_118
-        ),
-        latency=speed,
-        rtf=doc.Pair(
-            reference=doc.Rtf(p50=0.061, p95=0.074), candidate=doc.Rtf(p50=0.0196, p95=0.0241)
-        ),
-        memory=doc.Pair(
-            reference=doc.Memory(peak_bytes=412_000_000, idle_bytes=96_000_000),
-            candidate=doc.Memory(peak_bytes=263_000_000, idle_bytes=96_000_000),
-        ),
-        load=doc.Pair(reference=doc.LoadTime(open_ms=640.0), candidate=doc.LoadTime(open_ms=702.5)),
-        signal=doc.Signal(
-            log_mel_distance_db=1.61,
-            log_mel_distance=doc.Distances(mean=1.61, p95=2.2),
-            snr_db=38.4,
-            equal_length=0.875,
-            same_timing=0.75,
-            same_timing_log_mel_distance_db=0.62,
-        ),
-        duration=doc.Duration(ratio=0.9991, kept=0.9934),
-        health=doc.Pair(
-            reference=doc.Health(silent=0, clipped=0, not_finite=0, empty=0),
-            candidate=doc.Health(silent=0, clipped=0, not_finite=0, empty=0),
-        ),
-        floors=doc.Floors(
-            other_seeds=rate(0.0634, 0.0597, (-0.0201, 0.0127)),
-            other_seeds_log_mel_distance_db=4.72,
-            recognizer=rate(0.0634, 0.0653, (-0.0024, 0.0061)),
-        ),
+        **measured,
         environment={
             "processor": {
                 "architecture": "x86_64",

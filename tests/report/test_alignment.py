@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tts_compress.report.alignment import Span, align
+from tts_compress.report.html import Span, align
 
 words = st.lists(st.sampled_from("abcd"), max_size=9).map(" ".join)
 
 
 def test_each_kind_of_difference_is_marked() -> None:
-    assert align("the quick brown fox", "the brown box jumps") == (
+    assert align("the quick brown fox ran", "the brown fox runs now") == (
         Span("equal", "the", "the"),
         Span("delete", "quick", ""),
-        Span("equal", "brown", "brown"),
-        Span("insert", "", "box"),
-        Span("substitute", "fox", "jumps"),
+        Span("equal", "brown fox", "brown fox"),
+        Span("insert", "", "runs"),
+        Span("substitute", "ran", "now"),
     )
 
 
@@ -59,10 +59,3 @@ def test_it_marks_as_many_words_as_the_word_error_rate_counts(
 def test_chinese_is_aligned_by_character() -> None:
     spans = align("\u4f60\u597d\u5417", "\u4f60\u5f88\u5417")
     assert [span.kind for span in spans] == ["equal", "substitute", "equal"]
-
-
-def test_a_very_long_pair_is_not_compared_word_by_word() -> None:
-    """Ten minutes of babble must not keep the page waiting."""
-    transcript = "same " + "a " * 5000 + "end"
-    hypothesis = "same " + "b " * 5000 + "end"
-    assert [span.kind for span in align(transcript, hypothesis)] == ["equal", "substitute", "equal"]

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tts_compress.report.cards import cards
+from tts_compress.report.tables import headlines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tts_compress.report.cards import Card
-    from tts_compress.report.evaluation import Evaluation
+    from tts_compress.evaluation.metric import Headline
+    from tts_compress.evaluation.result import Evaluation
 
     Altered = Callable[[dict[str, Any]], Evaluation]
 
 
-def card(evaluation: Evaluation, title: str) -> Card:
-    (found,) = [card for card in cards(evaluation) if card.title == title]
+def card(evaluation: Evaluation, title: str) -> Headline:
+    (found,) = [card for card in headlines(evaluation) if card.title == title]
     return found
 
 
 def test_the_cards_of_a_good_result(evaluation: Evaluation) -> None:
-    assert [(card.title, card.value, card.trend) for card in cards(evaluation)] == [
+    assert [(card.title, card.value, card.trend) for card in headlines(evaluation)] == [
         ("Size on disk", "3.9\u00d7 smaller", "better"),
         ("Speed", "3.1\u00d7 faster", "better"),
         ("Word error rate", "+0.4 points", "same"),

@@ -13,13 +13,13 @@ from urllib.parse import unquote
 import pytest
 
 from tts_compress.errors import MissingExtraError
-from tts_compress.report import html, judgement, summary_rows, svg
+from tts_compress.report import html, plots, summary_rows, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.report.evaluation import Evaluation
+    from tts_compress.evaluation.result import Evaluation
 
     Altered = Callable[[dict[str, Any]], Evaluation]
 
@@ -88,7 +88,7 @@ def test_it_tells_the_verdict_every_measurement_and_every_word(
     page: Page, evaluation: Evaluation
 ) -> None:
     text = page.text()
-    assert judgement.verdict(evaluation) in text
+    assert verdict.verdict(evaluation) in text
     for row in summary_rows(evaluation):
         assert row.label in text
         assert row.change in text
@@ -302,9 +302,9 @@ def test_the_same_evaluation_gives_the_same_bytes(evaluation: Evaluation, tmp_pa
         "axes.linewidth: 5\nsvg.fonttype: path\n", encoding="utf-8"
     )
     program = (
-        "import sys; from pathlib import Path; from tts_compress.report import read_report, html; "
+        "import sys; from tts_compress import read_report; from tts_compress.report import html; "
         "sys.stdout.reconfigure(encoding='utf-8'); "
-        "sys.stdout.write(html.render_html(read_report(Path(sys.argv[1]))))"
+        "sys.stdout.write(html.render_html(read_report(sys.argv[1])))"
     )
     made = subprocess.run(
         [sys.executable, "-c", program, str(source)],
@@ -319,7 +319,7 @@ def test_drawing_leaves_the_users_matplotlib_alone() -> None:
     import matplotlib
 
     before = dict(matplotlib.rcParams)
-    with svg.drawing():
+    with plots._drawing():
         pass
     assert dict(matplotlib.rcParams) == before
 

@@ -12,7 +12,7 @@ from tts_compress.report.plots import plots
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tts_compress.report.evaluation import Evaluation
+    from tts_compress.evaluation.result import Evaluation
 
     Altered = Callable[[dict[str, Any]], Evaluation]
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tts_compress.evaluation.metrics.cost import speed_of
+from tts_compress.evaluation.result import Evaluation
 from tts_compress.report import summary_rows
-from tts_compress.report.cards import cards
-from tts_compress.report.evaluation import Evaluation
 from tts_compress.report.html import render_html
-from tts_compress.report.judgement import cautions, speed_trend, verdict
 from tts_compress.report.markdown import render_markdown
-from tts_compress.report.speed import speed_of
+from tts_compress.report.tables import headlines
+from tts_compress.report.verdict import cautions, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ def test_a_model_that_takes_longer_is_never_told_as_faster(altered: Altered) -> 
         "1.08× slower (95 % interval 1.04 … 1.11)",
         "worse",
     )
-    (card,) = [card for card in cards(found) if card.title == "Speed"]
+    (card,) = [card for card in headlines(found) if card.title == "Speed"]
     assert (card.value, card.detail, card.trend) == (
         "1.08× slower",
         "143 ms to 154 ms, mean; 95 % interval 1.04 … 1.11",
@@ -80,7 +80,7 @@ def test_a_speed_differs_only_where_its_interval_excludes_one(
     altered: Altered, ratio: float, interval: tuple[float, float] | None, trend: str
 ) -> None:
     found = altered({"latency.ratio": ratio, "latency.interval": interval})
-    assert speed_trend(speed_of(found.latency)) == trend
+    assert speed_of(found.latency).trend == trend
 
 
 @pytest.mark.parametrize("ratio", [0.97, 1.02])
@@ -89,7 +89,7 @@ def test_what_noise_may_have_done_is_neither_good_nor_bad(altered: Altered, rati
     found = altered({"latency.ratio": ratio, "latency.interval": (0.9, 1.04)})
     assert cautions(found) == ()
     assert {row.label: row.trend for row in summary_rows(found)}["Latency, mean"] == "same"
-    assert {card.title: card.trend for card in cards(found)}["Speed"] == "same"
+    assert {card.title: card.trend for card in headlines(found)}["Speed"] == "same"
 
 
 def test_a_report_of_before_the_interval_was_measured_shows_what_it_has(
@@ -100,7 +100,7 @@ def test_a_report_of_before_the_interval_was_measured_shows_what_it_has(
     assert (row.reference, row.candidate, row.change) == ("208 ms", "66.9 ms", "3.1× faster")
     assert row.trend == "better"
     assert "and 3.1× faster; its" in verdict(found)
-    (card,) = [card for card in cards(found) if card.title == "Speed"]
+    (card,) = [card for card in headlines(found) if card.title == "Speed"]
     assert card.detail == "208 ms to 66.9 ms, median"
     assert "Latency, median: 66.9 ms of 208 ms" in render_html(found)
 

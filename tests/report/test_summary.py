@@ -13,8 +13,8 @@ from tts_compress.report import summary_rows, summary_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tts_compress.report import Row
-    from tts_compress.report.evaluation import Evaluation
+    from tts_compress.evaluation.metric import Row
+    from tts_compress.evaluation.result import Evaluation
 
     Altered = Callable[[dict[str, Any]], Evaluation]
 

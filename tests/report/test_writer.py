@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tts_compress import report as reports
+from tts_compress import read_report, write_report
 from tts_compress.errors import ArtifactError, EvaluationError, MissingExtraError
-from tts_compress.report import read_report, write_report
-from tts_compress.report.evaluation import Evaluation
+from tts_compress.evaluation.result import Evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,17 +131,3 @@ def test_an_unknown_or_a_lacking_field_is_named(evaluation: Evaluation, tmp_path
     file.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(EvaluationError, match=r"utterances\.3\.seed"):
         read_report(file)
-
-
-def test_importing_the_layer_is_cheap() -> None:
-    """The command line imports it for every command; what draws is loaded when it draws."""
-    program = "import sys, tts_compress.report; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    ).stdout.split()
-    assert not {"rich", "jinja2", "matplotlib", "pydantic", "numpy", "jiwer"} & set(loaded)
-
-
-def test_the_public_names_are_those_listed() -> None:
-    assert reports.__all__ == sorted(reports.__all__)
-    assert all(callable(getattr(reports, name)) for name in reports.__all__)

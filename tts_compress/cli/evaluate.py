@@ -30,13 +30,6 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--seeds", type=int, nargs="+", help="noise seeds of each text, in place of the suite's"
     )
-    parser.add_argument(
-        "--runtime",
-        action="append",
-        default=[],
-        choices=("plain-attention", "compile"),
-        help="time torch models in this way too; may be repeated",
-    )
     parser.add_argument("--force", action="store_true", help="replace an existing report")
     add_checkout(parser)
     add_json(parser)
@@ -57,7 +50,6 @@ def _run(options: argparse.Namespace) -> int:
             threads=options.threads,
             jobs=options.jobs if options.jobs is not None else os.cpu_count() or 1,
             seeds=tuple(options.seeds) if options.seeds else None,
-            runtimes=tuple(options.runtime),
             progress=progress,
         )
         result = evaluate(

@@ -39,8 +39,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from tts_compress.evaluation import check, read_gates
-    from tts_compress.report import read_report
+    from tts_compress.evaluation import check, read_gates, read_report
     from tts_compress.terminal import show, show_json
 
     report = read_report(options.report)

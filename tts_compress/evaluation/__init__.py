@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from tts_compress.evaluation.gates import Gate, GateResult, Gates, Verdict, check, read_gates
 from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.result import Evaluation, read_report
 from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.suite import Suite, SuiteText, read_suite
 
 __all__ = [
+    "Evaluation",
     "EvaluationOptions",
     "Gate",
     "GateResult",
@@ -18,5 +20,6 @@ __all__ = [
     "check",
     "evaluate",
     "read_gates",
+    "read_report",
     "read_suite",
 ]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from tts_compress.config import Config, ConfigFile, data_file, read_config
-from tts_compress.report import wording
-from tts_compress.report.evaluation import Evaluation
-from tts_compress.report.judgement import MISHEARD_AT_MOST
+from tts_compress.evaluation.metric import find_metrics
+from tts_compress.evaluation.result import Evaluation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,10 +30,10 @@ class Gate(Config):
 
     direction: Literal["at-most", "at-least"]
     kind: Literal["absolute", "relative"]
-    """What is compared with the limit: the metric, or the metric divided by the baseline."""
+    """The metric is compared with the limit as it is, or divided by the baseline."""
 
     baseline: str | None = Field(default=None, pattern=r"^\w+(\.\w+)*$")
-    """Dotted path of what a relative gate divides by."""
+    """Dotted path of the value that a relative gate divides by."""
 
     @model_validator(mode="after")
     def _baseline_iff_relative(self) -> Gate:
@@ -43,18 +42,18 @@ class Gate(Config):
         return self
 
     def value(self, document: Mapping[str, Any]) -> float | None:
-        """Return what is compared with the limit, or None where it is not a finite number."""
+        """Return the value to compare with the limit, or None where it is not a finite number."""
         found = _number(document, self.metric)
         if self.baseline is None or found is None:
             return found
         base = _number(document, self.baseline)
         return found / base if base else None
 
-    @property
-    def judges_words(self) -> bool:
-        """Whether it looks at what the recognizer understood."""
-        paths = (self.metric, self.baseline or "")
-        return any(path.split(".")[0] in {"wer", "cer"} for path in paths)
+    def doubt(self, document: Mapping[str, Any]) -> str | None:
+        """Return why its metrics judge nothing in a report; None where they do."""
+        names = {path.split(".")[0] for path in (self.metric, self.baseline or "")}
+        doubts = [metric.doubt for metric in find_metrics() if metric.name in names]
+        return next((why for doubt in doubts if doubt and (why := doubt(document))), None)
 
     def passes(self, value: float | None) -> bool:
         """Return whether a value is within the limit; None never is."""
@@ -64,18 +63,18 @@ class Gate(Config):
 
 
 class Gates(ConfigFile):
-    """What a candidate has to fulfil to be shipped."""
+    """The limits that a candidate has to keep to be shipped."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     summary: str
-    """Which suite the limits are for, and why they are what they are."""
+    """The suite the limits are for, and the reasons for their values."""
 
     gate: tuple[Gate, ...] = Field(min_length=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """One gate and what was found."""
+    """One gate and its value."""
 
     gate: Gate
     value: float | None
@@ -91,7 +90,7 @@ class Verdict:
     """Every gate's result."""
 
     name: str
-    """Of the gates."""
+    """Name of the gates."""
 
     rows: tuple[GateResult, ...]
 
@@ -104,12 +103,15 @@ class Verdict:
 def check(document: Evaluation | Mapping[str, Any], gates: Gates) -> Verdict:
     """Judge an evaluation, or a `report.json` that was read.
 
-    The gates are gone through, not the document: what is missing from it fails. Gates on words fail
-    where the reference itself is not understood, whatever the candidate's words are.
+    The gates are gone through, not the document: what is missing from it fails. So do gates whose
+    metric is in doubt, such as those on words where the reference itself is not understood.
     """
     found = document.model_dump(mode="json") if isinstance(document, Evaluation) else document
-    unheard = _not_understood(found)
-    rows = (_judge(gate, found, unheard if gate.judges_words else None) for gate in gates.gate)
+    rows = []
+    for gate in gates.gate:
+        value, reason = gate.value(found), gate.doubt(found)
+        passed = reason is None and gate.passes(value)
+        rows.append(GateResult(gate=gate, value=value, passed=passed, reason=reason))
     return Verdict(name=gates.name, rows=tuple(rows))
 
 
@@ -122,39 +124,15 @@ def read_gates(name: str | Path) -> Gates:
     return read_config(data_file("eval/gates", str(name)), Gates)
 
 
-def _judge(gate: Gate, document: Mapping[str, Any], reason: str | None) -> GateResult:
-    """Return the result of one gate; with a reason it fails."""
-    value = gate.value(document)
-    passed = reason is None and gate.passes(value)
-    return GateResult(gate=gate, value=value, passed=passed, reason=reason)
-
-
-def _not_understood(document: Mapping[str, Any]) -> str | None:
-    """Return why a report says nothing about words; None where the reference is understood."""
-    share = _number(document, "wer.reference")
-    if share is None:
-        return "nothing was judged: the report lacks the word error rate of the reference"
-    if share <= MISHEARD_AT_MOST:
-        return None
-    return (
-        f"nothing was judged: the recognizer mishears {wording.percent(share)} of the reference's "
-        f"own words, more than {wording.percent(MISHEARD_AT_MOST)}"
-    )
-
-
 def _number(document: Mapping[str, Any], path: str) -> float | None:
     found: Any = document
     for part in path.split("."):
         if isinstance(found, Mapping) and part in found:
             found = found[part]
-        elif _is_list(found) and part.isdecimal() and int(part) < len(found):
+        elif isinstance(found, list | tuple) and part.isdecimal() and int(part) < len(found):
             found = found[int(part)]
         else:
             return None
     if isinstance(found, bool) or not isinstance(found, int | float):
         return None
     return float(found) if math.isfinite(found) else None
-
-
-def _is_list(found: object) -> bool:
-    return isinstance(found, Sequence) and not isinstance(found, str | bytes)

@@ -1,4 +1,4 @@
-"""How an evaluation is run; what it judges is in the suite."""
+"""Settings of how an evaluation is run; its texts and limits are in the suite and the gates."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.process import WORKER, WorkerOptions
 from tts_compress.progress import Progress, Silent
 
-__all__ = ["RUNTIMES", "EvaluationOptions"]
-
-RUNTIMES = ("plain-attention", "compile")
-"""Ways to run a torch model besides the system's own, which has fused attention and no compiler."""
+__all__ = ["EvaluationOptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,32 +21,29 @@ class EvaluationOptions:
     """
 
     threads: int = 1
-    """Of each model: one thread compares kernels rather than schedulers."""
+    """Threads of each model: one compares kernels rather than schedulers."""
 
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Processes that recognize speech at the same time."""
 
     timing_texts: int = 8
-    """How many texts are timed, spread over the suite's lengths."""
+    """Number of texts that are timed, spread over the suite's lengths."""
 
     timing_runs: int = 5
-    """How often each is timed per model."""
-
-    runtimes: tuple[str, ...] = ()
-    """Other ways to run torch models that are timed too, of `RUNTIMES`."""
+    """Timed runs of each per model."""
 
     teacher_forced_texts: int = 8
-    """How many texts language models are compared on word for word, spread over the suite's
-    lengths; 0 leaves it out."""
+    """Number of texts on which language models are compared token by token, spread over the
+    suite's lengths; 0 leaves it out."""
 
     keep_audio: bool = True
-    """Write what both models said beside the report, where there is an output directory."""
+    """Write the audio of both models beside the report, where there is an output directory."""
 
     seeds: tuple[int, ...] | None = None
-    """Instead of the suite's."""
+    """Seeds in place of the suite's."""
 
     timeout_s: float = 600.0
-    """For one text to be spoken or recognized, and for a model to load."""
+    """Longest time to speak or recognize one text, and to load a model."""
 
     worker: tuple[str, ...] = WORKER
     """The program that runs a model or a recognizer."""
@@ -65,12 +59,6 @@ class EvaluationOptions:
             raise EvaluationError(
                 f"teacher_forced_texts is {self.teacher_forced_texts}; 0 or a positive number is "
                 "needed"
-            )
-        unknown = [name for name in self.runtimes if name not in RUNTIMES]
-        if unknown or len({*self.runtimes}) < len(self.runtimes):
-            raise EvaluationError(
-                f"runtimes are {', '.join(self.runtimes)}; give each of {', '.join(RUNTIMES)} "
-                "at most once"
             )
 
     @property

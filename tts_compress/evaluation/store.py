@@ -1,9 +1,9 @@
-"""What the stages leave for each other on disk, piece by piece, so that a killed run goes on.
+"""Results of the stages on disk, piece by piece, so that a killed run goes on.
 
     synthesis/<model>/<text>-<seed>.wav     exact float samples
-    synthesis/<model>/<text>-<seed>.json    a `Spoken`, written after its WAV file
-    recognition/<recognizer>/<audio>.json   a `Heard`
-    teacher-forced/<pair>.json              a `Compared`
+    synthesis/<model>/<text>-<seed>.json    a `Synthesis`, written after its WAV file
+    recognition/<recognizer>/<audio>.json   a `Transcript`
+    teacher-forced/<pair>.json              a finished comparison of language models
     teacher-forced/<pair>/                  tokens and scores while they are compared
 
 Names are hashes of what a piece was made from, and a piece repeats them in full: one that belongs
@@ -14,39 +14,48 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from tts_compress.artifact import sha256_of, write_text_atomically
+from tts_compress.artifact import write_text_atomically
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.config import Config
 from tts_compress.errors import ArtifactError, ModelError
-from tts_compress.report.evaluation import TeacherForcedScores  # noqa: TC001  pydantic reads it
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from tts_compress.models.base import ModelFiles
-
 __all__ = [
-    "Compared",
-    "Comparison",
-    "Heard",
-    "Spoken",
     "Store",
+    "Synthesis",
+    "SynthesisJob",
+    "Transcript",
     "audio_sha256",
-    "fingerprint",
+    "make_directory",
+    "partial_file",
+    "read_piece",
+    "short_hash",
     "write_float_wav",
+    "write_piece",
 ]
 
-_Piece = TypeVar("_Piece", bound=Config)
+_Piece = TypeVar("_Piece", bound=BaseModel)
 
 
-class Spoken(Config):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SynthesisJob:
+    """A text to be spoken with a seed."""
+
+    text: str
+    seed: int
+
+
+class Synthesis(Config):
     """One text spoken by one model with one seed."""
 
     model: str
@@ -61,8 +70,8 @@ class Spoken(Config):
     """Frames of each input symbol, where the system predicts them."""
 
 
-class Heard(Config):
-    """What a recognizer made of one audio."""
+class Transcript(Config):
+    """The words a recognizer found in one audio."""
 
     recognizer: str
     """Its description, with versions."""
@@ -72,94 +81,48 @@ class Heard(Config):
     """Not normalised."""
 
 
-class Comparison(Config):
-    """Which language models were compared on what."""
-
-    reference: str
-    """Fingerprint of the model that speaks."""
-
-    candidate: str
-    """Of the model that only reads what the other says."""
-
-    texts: tuple[str, ...]
-    seed: int
-    """Of the first text; each further one has the next."""
-
-    @property
-    def name(self) -> str:
-        """What its files are called."""
-        return _short(self.model_dump_json())
-
-
-class Compared(Config):
-    """What a comparison of language models found."""
-
-    comparison: Comparison
-    scores: TeacherForcedScores
-
-
 @dataclass(frozen=True, slots=True)
 class Store:
     """The work directory of an evaluation: the only interface between its stages."""
 
     root: Path
 
-    def wav_path(self, model: str, text: str, seed: int) -> Path:
-        """Return where the samples of a `Spoken` are."""
-        return self.root / "synthesis" / model[:16] / f"{_short(text)}-{seed}.wav"
+    def job_path(self, model: str, job: SynthesisJob) -> Path:
+        """Return the WAV file of a model's job."""
+        return self.root / "synthesis" / model[:16] / f"{short_hash(job.text)}-{job.seed}.wav"
 
-    def find_spoken(self, model: str, text: str, seed: int) -> Spoken | None:
+    def wav_path(self, piece: Synthesis) -> Path:
+        """Return the WAV file with the samples of a finished piece."""
+        return self.job_path(piece.model, SynthesisJob(text=piece.text, seed=piece.seed))
+
+    def find_synthesis(self, model: str, job: SynthesisJob) -> Synthesis | None:
         """Return a finished piece of synthesis whose WAV file is intact, or None."""
-        wav = self.wav_path(model, text, seed)
-        spoken = _read(wav.with_suffix(".json"), Spoken)
-        if spoken is None or (spoken.model, spoken.text, spoken.seed) != (model, text, seed):
+        wav = self.job_path(model, job)
+        found = read_piece(wav.with_suffix(".json"), Synthesis)
+        if found is None or (found.model, found.text, found.seed) != (model, job.text, job.seed):
             return None
         try:
-            return spoken if audio_sha256(read_wav(wav)) == spoken.audio else None
+            return found if audio_sha256(read_wav(wav)) == found.audio else None
         except ModelError:
             return None
 
-    def put_spoken(self, spoken: Spoken) -> None:
+    def put_synthesis(self, piece: Synthesis) -> None:
         """Record a piece of synthesis whose WAV file is written."""
-        wav = self.wav_path(spoken.model, spoken.text, spoken.seed)
-        write_text_atomically(wav.with_suffix(".json"), spoken.model_dump_json() + "\n")
+        write_piece(self.wav_path(piece).with_suffix(".json"), piece)
 
-    def find_heard(self, recognizer: str, audio: str) -> Heard | None:
-        """Return what a recognizer made of an audio, or None if it has not heard it."""
-        heard = _read(self._heard_path(recognizer, audio), Heard)
-        if heard is None or (heard.recognizer, heard.audio) != (recognizer, audio):
+    def find_transcript(self, recognizer: str, audio: str) -> Transcript | None:
+        """Return a recognizer's transcript of an audio, or None if there is none."""
+        found = read_piece(self._transcript_path(recognizer, audio), Transcript)
+        if found is None or (found.recognizer, found.audio) != (recognizer, audio):
             return None
-        return heard
+        return found
 
-    def put_heard(self, heard: Heard) -> None:
-        """Record what was heard."""
-        path = self._heard_path(heard.recognizer, heard.audio)
-        make_directory(path.parent)
-        write_text_atomically(path, heard.model_dump_json() + "\n")
+    def put_transcript(self, transcript: Transcript) -> None:
+        """Record a transcript."""
+        write_piece(self._transcript_path(transcript.recognizer, transcript.audio), transcript)
 
-    def scores_path(self, comparison: Comparison) -> Path:
-        """Return the folder of tokens and scores, which may not exist."""
-        return self.root / "teacher-forced" / comparison.name
-
-    def find_compared(self, comparison: Comparison) -> TeacherForcedScores | None:
-        """Return what a comparison found, or None if it was not finished."""
-        compared = _read(self._compared_path(comparison), Compared)
-        if compared is None or compared.comparison != comparison:
-            return None
-        return compared.scores
-
-    def put_compared(self, compared: Compared) -> None:
-        """Record what a comparison found; tokens and scores, which are large, are removed."""
-        path = self._compared_path(compared.comparison)
-        make_directory(path.parent)
-        write_text_atomically(path, compared.model_dump_json() + "\n")
-        shutil.rmtree(self.scores_path(compared.comparison), ignore_errors=True)
-
-    def _compared_path(self, comparison: Comparison) -> Path:
-        return self.root / "teacher-forced" / f"{comparison.name}.json"
-
-    def _heard_path(self, recognizer: str, audio: str) -> Path:
-        return self.root / "recognition" / _short(recognizer) / f"{audio[:32]}.json"
+    def _transcript_path(self, recognizer: str, audio: str) -> Path:
+        return self.root / "recognition" / short_hash(recognizer) / f"{audio[:32]}.json"
 
 
 def audio_sha256(audio: Audio) -> str:
@@ -167,16 +130,6 @@ def audio_sha256(audio: Audio) -> str:
     digest = hashlib.sha256(f"{audio.sample_rate} Hz\n".encode())
     digest.update(np.ascontiguousarray(audio.samples, dtype="<f4").tobytes())
     return digest.hexdigest()
-
-
-def fingerprint(files: ModelFiles) -> str:
-    """Return the hash of everything that decides how a model speaks.
-
-    A Piper voice speaks at another speed when its `.onnx.json` says so, with the same weights.
-    """
-    paths = (*files.weights, *files.settings)
-    lines = [f"{sha256_of(path)}\n" for path in paths]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def make_directory(path: Path) -> None:
@@ -194,20 +147,41 @@ def make_directory(path: Path) -> None:
 def write_float_wav(path: Path, audio: Audio) -> None:
     """Write exact samples to a file that is never seen half-written."""
     make_directory(path.parent)
+    with partial_file(path) as partial:
+        write_wav(partial, audio, encoding="FLOAT")
+
+
+@contextmanager
+def partial_file(path: Path) -> Iterator[Path]:
+    """Give a path to write to, which becomes `path` when the block ends well.
+
+    Raises:
+        ArtifactError: It cannot be written.
+    """
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
-        write_wav(partial, audio, encoding="FLOAT")
+        yield partial
         partial.replace(path)
+    except OSError as error:
+        raise ArtifactError(f"cannot write '{path}': {error.strerror or error}") from error
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _short(text: str) -> str:
+def short_hash(text: str) -> str:
+    """Return a hash that is short enough for the name of a file."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _read(path: Path, kind: type[_Piece]) -> _Piece | None:
+def read_piece(path: Path, kind: type[_Piece]) -> _Piece | None:
+    """Return a piece from its file, or None if it is missing or damaged."""
     try:
         return kind.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
+
+
+def write_piece(path: Path, piece: BaseModel) -> None:
+    """Write a piece whole or not at all."""
+    make_directory(path.parent)
+    write_text_atomically(path, piece.model_dump_json() + "\n")

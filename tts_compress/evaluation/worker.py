@@ -2,7 +2,7 @@
 
 It is started as `python -m tts_compress.evaluation.worker model SPEC` or `… recognizer NAME`, reads
 one JSON request a line from standard input and answers each with one JSON line: `{"ok": …}` or
-`{"error": {"kind": …, "message": …}}`. The first line it writes says that it is ready. It ends
+`{"error": {"kind": …, "message": …}}`. The first line it writes states that it is ready. It ends
 when its input does.
 """
 
@@ -19,14 +19,17 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import TTSCompressError
-from tts_compress.evaluation.recorded import read_tokens, write_scores, write_tokens
+from tts_compress.evaluation.metrics.teacher_forcing import (
+    read_tokens,
+    write_scores,
+    write_tokens,
+)
 from tts_compress.evaluation.store import audio_sha256, write_float_wav
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tts_compress.evaluation.recognizers import Recognizer
-    from tts_compress.evaluation.torch_runtime import RuntimeSwitch
     from tts_compress.models.base import Runtime, TTSModel
     from tts_compress.models.language_model import LanguageModel
 
@@ -36,14 +39,13 @@ Answer: TypeAlias = dict[str, Any]
 
 
 class _ModelHost:
-    """Answers for a model."""
+    """Serves the requests to a model."""
 
     def __init__(self, spec: str) -> None:
         from tts_compress.models import load
 
         self._model: TTSModel = load(spec)
         self._runtime: Runtime | None = None
-        self._variant: RuntimeSwitch | None = None
 
     def prompt(self, audio: str | None, text: str | None, description: str | None) -> Answer:
         """Speak by a prompt from now on."""
@@ -81,23 +83,8 @@ class _ModelHost:
         audio = self._runtime.speak(text)
         return {"seconds": perf_counter() - start, "audio_s": audio.duration_s}
 
-    def choose_runtime(self, name: str | None) -> Answer:
-        """Run the opened runtime in another way from now on; None is its own."""
-        from tts_compress.evaluation.torch_runtime import RuntimeSwitch
-
-        if self._variant is None:
-            self._variant = RuntimeSwitch(self._model)
-        self._variant.choose(name)
-        return {}
-
-    def compiled_graphs(self) -> Answer:
-        """Return how many pieces of the model were compiled so far."""
-        from tts_compress.evaluation.torch_runtime import compiled_graphs
-
-        return {"graphs": compiled_graphs()}
-
     def say(self, text: str, seed: int, path: str) -> Answer:
-        """Write the tokens that a language model says into a file."""
+        """Write the tokens that a language model speaks into a file."""
         write_tokens(Path(path), self._language_model().generate_tokens(text, seed=seed))
         return {}
 
@@ -118,7 +105,7 @@ class _ModelHost:
 
 
 class _RecognizerHost:
-    """Answers for a recognizer."""
+    """Serves the requests to a recognizer."""
 
     def __init__(self, name: str) -> None:
         from tts_compress.evaluation.recognizers import open_recognizer
@@ -126,11 +113,11 @@ class _RecognizerHost:
         self._recognizer: Recognizer = open_recognizer(name)
 
     def describe(self) -> Answer:
-        """Return what the report calls the recognizer."""
+        """Return the description of the recognizer for the report."""
         return {"description": self._recognizer.description}
 
     def transcribe(self, path: str) -> Answer:
-        """Return what is heard in a WAV file."""
+        """Return the transcript of a WAV file."""
         return {"hypothesis": self._recognizer.transcribe(read_wav(Path(path)))}
 
 
@@ -161,7 +148,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _private_stdout() -> IO[str]:
-    """Return standard output for answers alone; what libraries print goes to standard error."""
+    """Return standard output for answers alone; prints of libraries go to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return answers

@@ -4,56 +4,103 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from tts_compress.errors import MissingExtraError
-from tts_compress.report import judgement, wording
-from tts_compress.report.cards import cards
+from tts_compress.evaluation import formatting
 from tts_compress.report.plots import plots
-from tts_compress.report.provenance import provenance
-from tts_compress.report.summary import summary_rows
-from tts_compress.report.terms import terms
-from tts_compress.report.utterances import utterance_rows
+from tts_compress.report.tables import floor_rows, headlines, provenance, summary_rows, terms
+from tts_compress.report.verdict import cautions, verdict
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from tts_compress.report.evaluation import Evaluation
+    from tts_compress.evaluation.result import Evaluation, Speech, Utterance
 
-__all__ = ["render_html"]
+__all__ = ["Rendering", "Span", "UtteranceRow", "align", "render_html", "utterance_rows"]
 
 _TEMPLATES = Path(__file__).with_name("templates")
+
+# Chinese and Japanese are written without spaces: each character is a token of its own.
+_UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+_TOKEN = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Neighbouring words that went the same way."""
+
+    kind: str
+    """`equal`, `substitute`, `delete` or `insert`."""
+
+    expected: str
+    """Words of the transcript; empty for an insertion."""
+
+    heard: str
+    """Words of the hypothesis; empty for a deletion."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendering:
+    """One text as one model spoke it."""
+
+    name: str
+    spans: tuple[Span, ...]
+    """The hypothesis against the transcript."""
+
+    errors: int
+    seconds: str
+    audio: str | None
+    """A relative URL, or None where the audio was not kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UtteranceRow:
+    """One text and seed, spoken by both models."""
+
+    utterance: Utterance
+    added: int
+    """Word errors of the candidate minus those of the reference."""
+
+    changed: bool
+    """Whether the two transcripts by the recognizer differ."""
+
+    spelled_out: bool
+    """Whether the transcript has other words than the text, such as `ten` for `10`."""
+
+    lengthening: float | None
+    """Relative change of the length, -0.02 for two per cent shorter; None where unknown."""
+
+    renderings: tuple[Rendering, Rendering]
 
 
 def render_html(evaluation: Evaluation) -> str:
     """Return the page; the same evaluation gives the same bytes.
 
     Raises:
-        MissingExtraError: jinja2 or matplotlib is not installed.
+        MissingExtraError: jinja2, matplotlib or jiwer is not installed.
     """
     script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
-    floors = evaluation.floors
     return (
         _environment()
         .get_template("report.html.j2")
         .render(
             evaluation=evaluation,
-            verdict=judgement.verdict(evaluation),
-            cautions=judgement.cautions(evaluation),
-            cards=cards(evaluation),
+            verdict=verdict(evaluation),
+            cautions=cautions(evaluation),
+            headlines=headlines(evaluation),
             rows=summary_rows(evaluation),
             plots=plots(evaluation),
-            floors=(
-                ("Compressed against reference", evaluation.wer),
-                ("Reference against itself, other seeds", floors.other_seeds),
-                ("Recognizer, inaudibly changed audio", floors.recognizer),
-            ),
+            floors=floor_rows(evaluation),
             terms=terms(evaluation),
             utterances=utterance_rows(evaluation),
             provenance=provenance(evaluation),
-            words=wording,
+            words=formatting,
             style=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
             script=script,
             script_hash=_hash_of(script),
@@ -80,3 +127,80 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+
+
+def utterance_rows(evaluation: Evaluation) -> tuple[UtteranceRow, ...]:
+    """Return the rows, those with the most added word errors first."""
+    rows = [_row(utterance) for utterance in evaluation.utterances]
+    rows.sort(key=lambda row: (-row.added, row.utterance.index, row.utterance.seed))
+    return tuple(rows)
+
+
+def _row(utterance: Utterance) -> UtteranceRow:
+    reference, candidate = utterance.reference, utterance.candidate
+    known = formatting.is_finite(reference.seconds) and reference.seconds > 0
+    lengthening = candidate.seconds / reference.seconds - 1 if known else None
+    return UtteranceRow(
+        utterance=utterance,
+        added=candidate.word_errors - reference.word_errors,
+        spelled_out=_letters(utterance.text) != _letters(utterance.transcript),
+        changed=reference.hypothesis != candidate.hypothesis,
+        lengthening=lengthening if formatting.is_finite(lengthening) else None,
+        renderings=(
+            _rendering("Reference", utterance.transcript, reference),
+            _rendering("Compressed", utterance.transcript, candidate),
+        ),
+    )
+
+
+def _letters(text: str) -> str:
+    return "".join(character for character in text.casefold() if character.isalnum())
+
+
+def _rendering(name: str, transcript: str, speech: Speech) -> Rendering:
+    known = formatting.is_finite(speech.seconds)
+    return Rendering(
+        name=name,
+        spans=align(formatting.plain(transcript), formatting.plain(speech.hypothesis)),
+        errors=speech.word_errors,
+        seconds=f"{speech.seconds:.2f} s" if known else formatting.MISSING,
+        audio=_relative_url(speech.audio),
+    )
+
+
+def _relative_url(path: str | None) -> str | None:
+    """Return the URL of a file beside or below the report, or None.
+
+    A report is read by others than its writer: no path in it makes a browser leave the folder.
+    Quoting leaves no colon, so that nothing is taken for a scheme.
+    """
+    if not path:
+        return None
+    parts = path.split("/")
+    if "\\" in path or ".." in parts or parts[0] == "":
+        return None
+    return quote(path)
+
+
+def align(transcript: str, hypothesis: str) -> tuple[Span, ...]:
+    """Return the hypothesis as spans of equal, substituted, deleted and inserted words.
+
+    The alignment is that of the word error rate. Substitutions stay word by word, so that pairs
+    read together.
+    """
+    try:
+        import jiwer
+    except ImportError as error:
+        raise MissingExtraError("jiwer", "evaluate") from error
+    expected, heard = _TOKEN.findall(transcript), _TOKEN.findall(hypothesis)
+    if not expected:
+        return (Span("insert", "", " ".join(heard)),) if heard else ()
+    spans: list[Span] = []
+    for chunk in jiwer.process_words(" ".join(expected), " ".join(heard)).alignments[0]:
+        before = expected[chunk.ref_start_idx : chunk.ref_end_idx]
+        after = heard[chunk.hyp_start_idx : chunk.hyp_end_idx]
+        if chunk.type == "substitute":
+            spans.extend(Span("substitute", *pair) for pair in zip(before, after, strict=True))
+        else:
+            spans.append(Span(chunk.type, " ".join(before), " ".join(after)))
+    return tuple(spans)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from typing import TYPE_CHECKING
 
-from tts_compress.report import judgement, wording
-from tts_compress.report.provenance import provenance
-from tts_compress.report.summary import summary_rows
-from tts_compress.report.terms import terms
+from tts_compress.evaluation import formatting
+from tts_compress.report.tables import floor_rows, provenance, summary_rows, terms
+from tts_compress.report.verdict import cautions, verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from tts_compress.report.evaluation import ErrorRate, Evaluation, Utterance
+    from tts_compress.evaluation.result import Evaluation, Utterance
 
 __all__ = ["render_markdown"]
 
@@ -23,29 +23,14 @@ _SPECIAL = re.compile(r"([\\`*\[\]|~$<>&]|(?<![^\W_])_|_(?![^\W_]))")
 _CELL = 120  # characters; a longer text is cut, the HTML and JSON reports have all of it
 _WORST = 10
 
-_HOW_TO_READ = """\
-- **Word error rate**: share of the words that the recognizer got wrong; lower is better. The
-  change is compressed minus reference over the same texts and seeds, and the interval holds 95 %
-  of what resampling the texts gives. With zero inside it, the suite shows no difference; more texts
-  narrow it.
-- **Floors**: what the same comparison finds where nothing was compressed. A change below them is
-  noise.
-- **Latency, mean**: the geometric mean of all timed runs, which take turns. The change is the ratio
-  of the two means, and the interval holds 95 % of what resampling the pairs of runs gives. With one
-  inside it, the runs show no difference.
-- **Real-time factor**: synthesis seconds per second of audio; below 1 is faster than speech.
-- **Log-mel distance**: how far the audio is from the reference's with the same noise; 0 dB is the
-  same sound. Sharpest where the timing is the same: there every frame had the same noise.
-"""
-
 
 def render_markdown(evaluation: Evaluation) -> str:
     """Return the report as Markdown; texts are escaped, long ones are cut."""
     candidate, reference = evaluation.candidate, evaluation.reference
     blocks = [
         f"# {_cell(candidate.spec)} ({_cell(candidate.scheme)}) against {_cell(reference.spec)}",
-        f"**{judgement.verdict(evaluation)}**",
-        "\n".join(f"> {_escape(caution)}" for caution in judgement.cautions(evaluation)),
+        f"**{verdict(evaluation)}**",
+        "\n".join(f"> {_escape(caution)}" for caution in cautions(evaluation)),
         _summary(evaluation),
         "## Floors",
         _floors(evaluation),
@@ -53,7 +38,8 @@ def render_markdown(evaluation: Evaluation) -> str:
         _worst(evaluation.utterances),
         "## How to read this",
         "\n".join(
-            (_HOW_TO_READ.rstrip(), *(f"- **{t.name}**: {t.meaning}" for t in terms(evaluation)))
+            textwrap.fill(f"- **{term.name}**: {term.meaning}", 100, subsequent_indent="  ")
+            for term in terms(evaluation)
         ),
         "## Provenance",
         _provenance(evaluation),
@@ -67,23 +53,17 @@ def _summary(evaluation: Evaluation) -> str:
 
 
 def _floors(evaluation: Evaluation) -> str:
-    floors = evaluation.floors
-    distance = evaluation.signal.log_mel_distance_db
     rows = [
-        ("Reference against compressed", *_rate(evaluation.wer), wording.decibels(distance)),
         (
-            "Reference against itself, other seeds",
-            *_rate(floors.other_seeds),
-            wording.decibels(floors.other_seeds_log_mel_distance_db),
-        ),
-        ("Recognizer, inaudibly changed audio", *_rate(floors.recognizer), ""),
+            name,
+            formatting.points(rate.delta),
+            formatting.interval(rate.interval),
+            "" if distance is None else formatting.decibels(distance),
+        )
+        for name, rate, distance in floor_rows(evaluation)
     ]
     header = ("Comparison", "Word error rate", "95 % interval, points", "Log-mel distance")
     return _table(header, rows, align="lrrr")
-
-
-def _rate(rate: ErrorRate) -> tuple[str, str]:
-    return wording.points(rate.delta), wording.interval(rate.interval)
 
 
 def _worst(utterances: Sequence[Utterance]) -> str:
@@ -104,7 +84,7 @@ def _added(utterance: Utterance) -> int:
 def _utterance(u: Utterance) -> tuple[str, ...]:
     errors = f"{u.reference.word_errors} to {u.candidate.word_errors} of {u.words}"
     heard = (u.reference.hypothesis, u.candidate.hypothesis)
-    return (u.text, str(u.seed), *heard, errors, wording.decibels(u.log_mel_distance_db))
+    return (u.text, str(u.seed), *heard, errors, formatting.decibels(u.log_mel_distance_db))
 
 
 def _provenance(evaluation: Evaluation) -> str:
@@ -119,20 +99,12 @@ def _provenance(evaluation: Evaluation) -> str:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, align: str) -> str:
     rule = "|".join({"l": " :-- ", "r": " --: "}[side] for side in align)
-    return "\n".join((_line(header), f"|{rule}|", *_lines(rows)))
-
-
-def _lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    for row in rows:
-        yield _line([_cell(value) for value in row])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    lines = [f"| {' | '.join(header)} |", f"|{rule}|"]
+    return "\n".join([*lines, *(f"| {' | '.join(map(_cell, row))} |" for row in rows)])
 
 
 def _cell(text: str) -> str:
-    return _escape(wording.one_line(text, _CELL))
+    return _escape(formatting.one_line(text, _CELL))
 
 
 def _escape(text: str) -> str:

@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 from tts_compress.cli import main
-from tts_compress.models import load
-from tts_compress.models.f5 import F5Model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _SUITE = """
@@ -71,10 +68,10 @@ def _report(folder: Path) -> dict[str, Any]:
 def test_a_compressed_model_is_evaluated_from_the_command_line(
     tmp_path: Path, tiny_f5_dir: Path, artifact: Path, suite: Path
 ) -> None:
-    """By the suite's voice; every file of the report is there, with and without fused attention."""
+    """By the suite's voice; every file of the report is there."""
     arguments = [_spec(tiny_f5_dir), str(artifact), "--suite", str(suite), "--output"]
     out = tmp_path / "report"
-    assert main(["evaluate", *arguments, str(out), "--runtime", "plain-attention"]) == 0
+    assert main(["evaluate", *arguments, str(out)]) == 0
     assert {"report.html", "report.json", "report.md", "wav"} <= {p.name for p in out.iterdir()}
     found = _report(out)
     assert (found["suite"]["texts"], found["suite"]["seeds"]) == (2, [3])
@@ -88,57 +85,10 @@ def test_a_compressed_model_is_evaluated_from_the_command_line(
     settings = [found[side]["settings"] for side in ("reference", "candidate")]
     assert [how["solver"] for how in settings] == ["2 steps, guidance 2"] * 2
     assert [how["recording"] for how in settings] == ["voice.wav"] * 2
-    (plain,) = found["runtimes"]
-    assert (plain["name"], plain["failure"]) == ("plain-attention", None)
-    assert 0.2 < plain["speed"]["reference"] < 5
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "Speed, plain attention" in page
     assert "not run alike" not in page
     # Packages are imported before memory is first measured, so that the model is what is counted.
     for side in found["memory"].values():
         assert 0 < side["peak_bytes"] - side["idle_bytes"] < 0.5 * side["peak_bytes"]
     for side in found["load"].values():
         assert 0 < side["open_ms"] < 30_000
-
-
-@pytest.fixture
-def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Skip without a C++ compiler; afterwards torch.compile is set as it was, its cache gone."""
-    torch = pytest.importorskip("torch")
-    builder = pytest.importorskip("torch._inductor.cpp_builder")
-    config = pytest.importorskip("torch._dynamo.config")
-    try:
-        builder.get_cpp_compiler()
-    except RuntimeError as error:
-        pytest.skip(f"no C++ compiler: {error}")
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
-    names = (
-        "fail_on_recompile_limit_hit",
-        "allow_unspec_int_on_nn_module",
-        "recompile_limit",
-        "accumulated_recompile_limit",
-    )
-    with config.patch({name: getattr(config, name) for name in names}):
-        yield
-    torch.compiler.reset()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("compiler")
-def test_compiled_blocks_say_the_same_and_are_counted(tiny_f5_dir: Path, artifact: Path) -> None:
-    """Whatever stays uncompiled in them; and it can be taken back."""
-    from tts_compress.evaluation.torch_runtime import RuntimeSwitch, compiled_graphs
-
-    for spec in (_spec(tiny_f5_dir), artifact):
-        model = load(spec)
-        assert isinstance(model, F5Model)
-        expected = model.synthesize("hello there.", seed=1).samples
-        before = compiled_graphs()
-        switch = RuntimeSwitch(model)
-        switch.choose("compile")
-        compiled = model.synthesize("hello there.", seed=1).samples
-        assert compiled_graphs() > before
-        np.testing.assert_allclose(compiled, expected, atol=2e-3)
-        assert not np.array_equal(compiled, expected)
-        switch.choose(None)
-        np.testing.assert_array_equal(model.synthesize("hello there.", seed=1).samples, expected)

@@ -11,7 +11,7 @@ import pytest
 
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError, TTSCompressError, TTSCompressWarning
-from tts_compress.evaluation.teacher_forced import compare_teacher_forced
+from tts_compress.evaluation.metrics.teacher_forcing import compare_teacher_forced
 from tts_compress.models.gpt_sovits import GptSovitsModel, open_gpt_sovits
 from tts_compress.recipes.family import schemes_of
 

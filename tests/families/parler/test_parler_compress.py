@@ -10,7 +10,7 @@ import pytest
 
 from tts_compress.compression import compress
 from tts_compress.errors import TTSCompressWarning
-from tts_compress.evaluation.teacher_forced import compare_teacher_forced
+from tts_compress.evaluation.metrics.teacher_forcing import compare_teacher_forced
 from tts_compress.models import load
 from tts_compress.models.parler import ParlerModel
 from tts_compress.models.parler.speech import ParlerOptions

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.teacher_forced import (
-    TeacherForced,
+from tts_compress.evaluation.metrics.teacher_forcing import (
+    TeacherForcing,
     compare_logits,
     compare_teacher_forced,
 )
@@ -77,7 +77,9 @@ def test_positions_that_do_not_count_may_be_anything() -> None:
     chosen[2:, 1] = False
     candidate[2:, 1] = np.nan
     found = compare_logits(reference, candidate, chosen)
-    assert found == TeacherForced(agreement=1.0, kl_nats=0.0, logit_distance=0.0, positions=16)
+    assert found == TeacherForcing(
+        agreement=1.0, kl_nats=0.0, logit_distance=0.0, positions=16, texts=1
+    )
 
 
 def test_torch_agrees_on_the_divergence() -> None:

@@ -1,0 +1,94 @@
+"""Latency and memory; never absolute times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluation import EvaluationOptions
+from tts_compress.evaluation.metrics.cost import compare_timings, real_time_factor
+from tts_compress.evaluation.model_ref import ModelRef
+from tts_compress.evaluation.stages import Timings, choose_texts, time_models
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def _timings(seconds: list[list[float]]) -> Timings:
+    return Timings(spent=np.array(seconds), audio=np.ones((len(seconds), 1)))
+
+
+def test_texts_are_spread_over_lengths() -> None:
+    """The shortest and the longest are among them; none occurs twice."""
+    texts = ["x" * length for length in (9, 3, 5, 3, 1, 7)]
+    assert [len(text) for text in choose_texts(texts, 3)] == [1, 5, 9]
+    assert [len(text) for text in choose_texts(texts, 8)] == [1, 3, 5, 7, 9]
+    assert [len(text) for text in choose_texts(texts, 1)] == [1]
+
+
+def test_the_ratio_is_the_median_over_texts_of_ratios_of_medians() -> None:
+    """One long text, or one disturbed run, does not decide."""
+    reference = _timings([[2.0, 2.0, 9.0], [4.0, 4.0, 4.0], [90.0, 90.0, 90.0]])
+    candidate = _timings([[1.0, 1.0, 1.0], [1.0, 1.0, 8.0], [90.0, 90.0, 90.0]])
+    found = compare_timings(reference, candidate, EvaluationOptions(timing_runs=3))
+    assert found.p50_ratio == 2.0
+    assert (found.texts, found.runs, found.threads) == (3, 3, 1)
+    assert pytest.approx(found.reference.min_ms) == 1000.0 * (2 + 4 + 90) / 3
+    assert found.reference.p50_ms == 4000.0
+    assert pytest.approx(found.reference.p95_ms) == 90_000.0
+
+
+def test_ratio_and_interval_are_of_the_means_that_are_shown() -> None:
+    """Geometric means of all runs; the median over texts would say that nothing changed."""
+    reference = _timings([[0.1, 0.1], [0.2, 0.3], [0.4, 0.5]])
+    candidate = _timings([[0.1, 0.1], [0.2, 0.3], [0.8, 1.5]])
+    found = compare_timings(reference, candidate, EvaluationOptions(timing_runs=2))
+    before, after = found.reference.mean_ms, found.candidate.mean_ms
+    assert before is not None
+    assert after is not None
+    assert found.ratio is not None
+    assert found.interval is not None
+    assert before == pytest.approx(1e3 * np.prod(reference.spent) ** (1 / 6))
+    assert found.ratio == pytest.approx(before / after)
+    assert found.ratio == pytest.approx(6 ** (-1 / 6))
+    assert found.interval[0] < found.ratio < found.interval[1] <= found.p50_ratio == 1.0
+
+
+def test_the_real_time_factor_is_synthesis_over_audio() -> None:
+    """Half a second for two seconds is 0.25."""
+    timings = Timings(spent=np.array([[0.5]]), audio=np.array([[2.0]]))
+    assert real_time_factor(timings).p50 == 0.25
+
+
+def test_models_take_turns(
+    fake_spec: Callable[..., str], fast_options: EvaluationOptions, tmp_path: Path
+) -> None:
+    """Reference, candidate, reference, candidate, for each text, after warming up."""
+    log = tmp_path / "log"
+    specs = fake_spec("ref", log=str(log)), fake_spec("slow", log=str(log), sleep=0.2)
+    first, second = (ModelRef(location=spec, shown=spec, fingerprint="") for spec in specs)
+    reference, candidate = time_models((first, second), ["b", "aa"], fast_options)
+    assert [*("b", "aa") * 2, *["b"] * 4, *["aa"] * 4, "aa", "aa"] == log.read_text().splitlines()
+    found = compare_timings(reference, candidate, fast_options)
+    assert found.interval is not None
+    assert found.interval[1] < 1.0
+    assert found.candidate.min_ms >= 200.0
+    assert real_time_factor(candidate).p50 > real_time_factor(reference).p50
+    for timings in (reference, candidate):
+        assert timings.peak_bytes >= timings.idle_bytes > 10_000_000
+
+
+def test_a_model_without_sound_has_no_real_time_factor(
+    fake_spec: Callable[..., str], fast_options: EvaluationOptions
+) -> None:
+    """An error that names it, not a division by zero."""
+    good, mute = (
+        ModelRef(location=fake_spec(name, **ways), shown=name, fingerprint="")
+        for name, ways in (("good", {}), ("mute", {"mute": True}))
+    )
+    with pytest.raises(EvaluationError, match="'mute' speaks nothing"):
+        time_models((good, mute), ["a", "b"], fast_options)

@@ -1,0 +1,92 @@
+"""Distances between renderings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tts_compress.audio import Audio
+from tts_compress.evaluation.metrics import signal
+from tts_compress.evaluation.spectra import log_mel_distance
+
+
+def snr_db(pairs: list[tuple[Audio, Audio]]) -> float | None:
+    return signal.snr_db([signal.observe(before, after) for before, after in pairs])
+
+
+def _with(audio: Audio, samples: npt.NDArray[np.floating]) -> Audio:
+    return replace(audio, samples=samples.astype(np.float32))
+
+
+def test_identical_audio_has_no_distance(chirp: Audio) -> None:
+    """Exactly zero, not nearly."""
+    assert log_mel_distance(chirp, _with(chirp, chirp.samples.copy())) == 0.0
+
+
+def test_a_softer_copy_is_as_far_as_it_is_softer() -> None:
+    """6 dB in every band are a distance of 6 dB."""
+    noise = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
+    audio = Audio(samples=noise, sample_rate=16_000)
+    assert pytest.approx(log_mel_distance(audio, _with(audio, noise * 10**-0.3)), abs=0.01) == 6.0
+
+
+def test_a_longer_copy_is_aligned(chirp: Audio) -> None:
+    """Half a hop of silence at the end is nearly nothing after alignment, and far without."""
+    shifted = np.concatenate([chirp.samples[:8000], chirp.samples[7000:]])
+    late = np.concatenate([np.zeros(1000, np.float32), chirp.samples])[:16_000]
+    aligned = log_mel_distance(chirp, _with(chirp, shifted))
+    unaligned = log_mel_distance(chirp, _with(chirp, late))
+    assert 0.0 < aligned < 0.5 * unaligned
+
+
+def test_equal_length_is_not_the_same_timing(chirp: Audio) -> None:
+    """A frame moved from one symbol to another makes everything between them late.
+
+    Compared frame by frame, one such utterance hid the SNR of all the others.
+    """
+    late = np.concatenate([chirp.samples[:4000], chirp.samples[3000:15_000]])
+    before = replace(chirp, durations=np.array([4, 4, 8]))
+    after = replace(_with(chirp, late), durations=np.array([5, 4, 7]))
+    unknown = replace(after, durations=None)
+    assert log_mel_distance(before, after) < 0.5 * log_mel_distance(before, unknown)
+    assert snr_db([(before, after)]) is None
+    assert snr_db([(before, unknown)]) is not None
+
+
+def test_distance_grows_with_damage(chirp: Audio) -> None:
+    """More noise is further away."""
+    noise = np.random.default_rng(0).normal(0, 1, 16_000)
+    levels = (0.0001, 0.001, 0.01)
+    found = [log_mel_distance(chirp, _with(chirp, chirp.samples + v * noise)) for v in levels]
+    assert sorted(found) == found
+    assert found[0] > 0.0
+
+
+def test_not_finite_candidates_have_a_finite_distance(chirp: Audio) -> None:
+    """A gate on a number, not on NaN; health names the reason."""
+    broken = _with(chirp, np.full(16_000, np.nan))
+    assert 10.0 < log_mel_distance(chirp, broken) < 100.0
+
+
+def test_rates_have_to_agree(chirp: Audio) -> None:
+    """Bands of other rates are other bands."""
+    with pytest.raises(ValueError, match="16000 and 8000 Hz"):
+        log_mel_distance(chirp, replace(chirp, sample_rate=8000))
+
+
+def test_snr_of_known_noise(chirp: Audio) -> None:
+    """A tenth of the amplitude is 20 dB."""
+    assert pytest.approx(snr_db([(chirp, _with(chirp, chirp.samples * 0.9))]), abs=0.001) == 20.0
+
+
+def test_snr_ignores_pairs_of_other_length_and_is_none_without_noise(chirp: Audio) -> None:
+    """Nothing to compare is None, never infinity."""
+    shorter = _with(chirp, chirp.samples[:-1])
+    softer = _with(chirp, chirp.samples * 0.9)
+    assert snr_db([(chirp, chirp)]) is None
+    assert snr_db([(chirp, shorter)]) is None
+    assert snr_db([(chirp, _with(chirp, np.full(16_000, np.nan)))]) is None
+    assert snr_db([(chirp, softer)]) == snr_db([(chirp, shorter), (chirp, softer)])

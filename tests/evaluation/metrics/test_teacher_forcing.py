@@ -1,0 +1,161 @@
+"""Language models score the same tokens, one process after the other, and nothing twice."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tts_compress.errors import ArtifactError, EvaluationError
+from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite, check
+from tts_compress.evaluation.metrics.teacher_forcing import (
+    compare_language_models,
+    read_tokens,
+    write_scores,
+    write_tokens,
+)
+from tts_compress.evaluation.model_ref import ModelRef
+from tts_compress.evaluation.run import evaluate
+from tts_compress.models.language_model import Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import ModuleType
+
+    from tts_compress.evaluation.store import Store
+
+    Pair = tuple[ModelRef, ModelRef]
+
+
+@pytest.fixture
+def pair(fake_spec: Callable[..., str], log: Path) -> Pair:
+    """Return two made-up language models; the second errs in the first two tokens of a text."""
+    specs = [
+        fake_spec(name, kind="language", log=str(log), tag=name, wrong=wrong)
+        for name, wrong in (("ref", 0), ("cand", 2))
+    ]
+    first, second = (
+        ModelRef(location=s, shown=s, fingerprint=f * 64) for s, f in zip(specs, "ab", strict=True)
+    )
+    return first, second
+
+
+def test_the_scores_of_the_same_tokens_are_compared(
+    store: Store,
+    pair: Pair,
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+    log: Path,
+    recorder: Any,
+) -> None:
+    """The reference speaks, each text with a seed of its own; the candidate only reads."""
+    options = replace(fast_options, teacher_forced_texts=2, progress=recorder)
+    found = compare_language_models(store, pair, small_suite, options)
+    # Of the shortest and the longest text every letter and space is a token, two are wrong in each.
+    texts = ["A cat sat down", "We saw 2 birds"]
+    tokens = len("a cat sat down") + len("we saw  birds")
+    assert (found.texts, found.positions) == (2, tokens)
+    assert found.agreement == pytest.approx(1 - 4 / tokens)
+    share = 1 / (math.e**5 + 27)  # of probability, for each token that is not the most probable
+    divergence = 5 * (math.e**5 - 1) * share
+    assert found.kl_nats == pytest.approx(divergence * 4 / tokens, rel=1e-5)
+    said = [[f"ref:say {text} {seed}", f"ref:read {text}"] for seed, text in enumerate(texts)]
+    expected = [*said[0], *said[1], *(f"cand:read {text}" for text in texts)]
+    assert log.read_text().splitlines() == expected
+    assert recorder.steps[0] == ("teacher-forced", 0, 4)
+    assert recorder.steps[-1] == ("teacher-forced", 4, 4)
+    assert [done for _, done, _ in recorder.steps] == sorted(done for _, done, _ in recorder.steps)
+
+
+def test_what_was_compared_is_not_compared_again(
+    store: Store, pair: Pair, small_suite: Suite, fast_options: EvaluationOptions, log: Path
+) -> None:
+    """Unless a model, a text or the seed is another; tokens and scores do not stay."""
+    first = compare_language_models(store, pair, small_suite, fast_options)
+    spoken = len(log.read_text().splitlines())
+    assert [path.suffix for path in (store.root / "teacher-forced").iterdir()] == [".json"]
+    assert compare_language_models(store, pair, small_suite, fast_options) == first
+    assert len(log.read_text().splitlines()) == spoken
+    changed = (pair[0], replace(pair[1], fingerprint="c" * 64))
+    compare_language_models(store, changed, small_suite, fast_options)
+    assert len(log.read_text().splitlines()) == 2 * spoken
+    compare_language_models(store, pair, small_suite.with_seeds((5,)), fast_options)
+    assert len(log.read_text().splitlines()) == 3 * spoken
+
+
+def test_after_an_interruption_it_goes_on(
+    store: Store,
+    pair: Pair,
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+    fake_spec: Callable[..., str],
+    log: Path,
+) -> None:
+    """What the reference said is not said again when the candidate failed."""
+    spec = fake_spec("bad", kind="language", log=str(log), tag="cand", fault="exit", wrong=2)
+    bad = ModelRef(location=spec, shown="bad", fingerprint=pair[1].fingerprint)
+    with pytest.raises(EvaluationError, match="'bad' ended with exit code 3 during 'read'"):
+        compare_language_models(store, (pair[0], bad), small_suite, fast_options)
+    before = log.read_text().splitlines()
+    found = compare_language_models(store, pair, small_suite, fast_options)
+    assert found.agreement < 1
+    after = log.read_text().splitlines()[len(before) :]
+    assert len(after) == 3
+    assert all(line.startswith("cand:read") for line in after)
+
+
+def test_a_damaged_result_counts_as_missing(
+    store: Store, pair: Pair, small_suite: Suite, fast_options: EvaluationOptions, log: Path
+) -> None:
+    compare_language_models(store, pair, small_suite, fast_options)
+    spoken = len(log.read_text().splitlines())
+    (piece,) = (store.root / "teacher-forced").iterdir()
+    piece.write_text(piece.read_text()[:-9])
+    compare_language_models(store, pair, small_suite, fast_options)
+    assert len(log.read_text().splitlines()) == 2 * spoken
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (("language", "language"), 8, True),
+        (("language", "language"), 0, False),
+        (("language", ""), 8, False),
+        (("", ""), 8, False),
+    ],
+)
+def test_only_language_models_are_compared_in_an_evaluation(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+    case: tuple[tuple[str, str], int, bool],
+) -> None:
+    """What was found is in the document, and a gate can judge it."""
+    kinds, texts, measured = case
+    models = [fake.load(fake_spec(f"m{i}", kind=kind, wrong=i)) for i, kind in enumerate(kinds)]
+    options = replace(fast_options, teacher_forced_texts=texts, timing_texts=1, timing_runs=1)
+    found = evaluate(*models, suite=small_suite, options=options)
+    assert (found.teacher_forced is not None) == measured
+    gate = Gate(metric="teacher_forced.agreement", limit=0.5, direction="at-least", kind="absolute")
+    assert check(found, Gates(version=1, name="g", summary="s", gate=(gate,))).passed == measured
+
+
+def test_negative_texts_are_refused() -> None:
+    with pytest.raises(EvaluationError, match="teacher_forced_texts is -1"):
+        EvaluationOptions(teacher_forced_texts=-1)
+
+
+def test_tokens_survive_the_disk_whole(tmp_path: Path) -> None:
+    tokens = Tokens(ids=np.arange(6).reshape(3, 2), chosen=np.array([[True, False]] * 2))
+    write_tokens(tmp_path / "t.npz", tokens)
+    found = read_tokens(tmp_path / "t.npz")
+    np.testing.assert_array_equal(found.ids, tokens.ids)
+    np.testing.assert_array_equal(found.chosen, tokens.chosen)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.npz"]
+    with pytest.raises(ArtifactError, match=r"cannot write '.*none/s\.npy'"):
+        write_scores(tmp_path / "none" / "s.npy", np.zeros((1, 1, 1), np.float32))

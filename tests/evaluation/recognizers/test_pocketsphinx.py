@@ -1,0 +1,104 @@
+"""The embedded recognizer, on a human reader."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tts_compress.audio import Audio
+from tts_compress.errors import EvaluationError, MissingExtraError
+from tts_compress.evaluation.metrics.error_rates import count_edits
+from tts_compress.evaluation.recognizers import Recognizer, open_recognizer
+from tts_compress.evaluation.recognizers.pocketsphinx import resample
+from tts_compress.evaluation.suite import english_v1
+from tts_compress.models import load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@pytest.fixture(scope="module")
+def recognizer() -> Recognizer:
+    pytest.importorskip("pocketsphinx")
+    return open_recognizer("pocketsphinx")
+
+
+def test_understands_most_of_a_clear_voice(
+    recognizer: Recognizer, recordings: Sequence[Audio]
+) -> None:
+    """At 22.05 kHz, so resampling is part of it."""
+    transcript = "in being comparatively modern"
+    heard = english_v1(recognizer.transcribe(recordings[0]))
+    assert count_edits(transcript, heard, "word").errors <= 2
+
+
+def test_a_hypothesis_does_not_depend_on_what_was_heard_before(
+    recognizer: Recognizer, recordings: Sequence[Audio]
+) -> None:
+    """Neither loudness nor colour of earlier audio moves the decoder.
+
+    With its default the decoder carries a running cepstral mean from utterance to utterance.
+    """
+    alone = [open_recognizer("pocketsphinx").transcribe(audio) for audio in recordings]
+    noise = np.random.default_rng(0).normal(0, 0.3, 16_000).astype(np.float32)
+    rumble = replace(recordings[1], samples=np.cumsum(recordings[1].samples) * np.float32(0.05))
+    for other in (Audio(samples=noise, sample_rate=16_000), rumble):
+        recognizer.transcribe(other)
+        assert alone == [recognizer.transcribe(audio) for audio in recordings]
+
+
+def test_the_front_end_keeps_nothing_of_the_last_utterance() -> None:
+    """After the first of these, a decoder that is not reset hears other words in the second."""
+    pytest.importorskip("piper")
+    voice = load("demo")
+    texts = ("Keep your voice down.", "Several bees buzzed above the purple clover.")
+    first, second = (voice.synthesize(text, seed=0) for text in texts)
+    fresh, used = open_recognizer("pocketsphinx"), open_recognizer("pocketsphinx")
+    used.transcribe(first)
+    assert used.transcribe(second) == fresh.transcribe(second)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [[], [0.0], [np.nan] * 8000, [np.inf, -np.inf] * 4000, [0.0] * 8000],
+    ids=["empty", "one sample", "NaN", "infinite", "silence"],
+)
+def test_broken_audio_is_a_finding_not_a_crash(
+    recognizer: Recognizer, recordings: Sequence[Audio], samples: list[float]
+) -> None:
+    """And the next utterance is heard as ever."""
+    before = recognizer.transcribe(recordings[1])
+    broken = Audio(samples=np.array(samples, np.float32), sample_rate=22_050)
+    assert len(recognizer.transcribe(broken).split()) <= 2
+    assert before == recognizer.transcribe(recordings[1])
+
+
+def test_names_its_models(recognizer: Recognizer) -> None:
+    """A rate without the recognizer's name is a rumour."""
+    assert "PocketSphinx 5" in recognizer.description
+    assert "trigram" in recognizer.description
+
+
+def test_resampling_keeps_tone_and_length() -> None:
+    """A 1 kHz tone at 22.05 kHz is one at 16 kHz."""
+    tone = np.sin(2 * np.pi * 1000 * np.arange(22_050) / 22_050).astype(np.float32)
+    found = resample(tone, 22_050, 16_000)
+    expected = np.sin(2 * np.pi * 1000 * np.arange(16_000) / 16_000)
+    assert found.shape == (16_000,)
+    np.testing.assert_allclose(found[200:-200], expected[200:-200], atol=0.01)
+
+
+def test_an_unknown_name_lists_the_known() -> None:
+    """The message says what is accepted."""
+    with pytest.raises(EvaluationError, match="'ears'; known: pocketsphinx"):
+        open_recognizer("ears")
+
+
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an optional dependency."""
+    monkeypatch.setitem(__import__("sys").modules, "pocketsphinx", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'tts-compress\[evaluate\]'"):
+        open_recognizer("pocketsphinx")

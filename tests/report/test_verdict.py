@@ -1,0 +1,110 @@
+"""What the numbers mean, in sentences."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tts_compress.evaluation.metrics.error_rates import rate_trend
+from tts_compress.evaluation.metrics.signal import distance_judgement
+from tts_compress.report import verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tts_compress.evaluation.result import Evaluation
+
+    Altered = Callable[[dict[str, Any]], Evaluation]
+
+
+@pytest.mark.parametrize(
+    ("interval", "trend"),
+    [
+        ((-0.009, 0.018), "same"),
+        ((0.0, 0.018), "same"),
+        ((-0.01, 0.0), "same"),
+        ((0.00001, 0.018), "worse"),  # rounds to 0.0 points, and is above zero all the same
+        ((-0.02, -0.00001), "better"),
+        ((math.nan, math.nan), "unknown"),
+    ],
+)
+def test_an_error_rate_changed_only_where_its_interval_excludes_zero(
+    altered: Altered, interval: tuple[float, float], trend: str
+) -> None:
+    assert rate_trend(altered({"wer.interval": interval}).wer) == trend
+
+
+def test_the_verdict_is_one_sentence_with_size_speed_and_words(evaluation: Evaluation) -> None:
+    assert verdict.verdict(evaluation) == (
+        "The compressed model is 3.9\u00d7 smaller and 3.1\u00d7 faster (95 % interval 2.95 "
+        "\u2026 3.26); its word error rate changed by +0.4 points (95 % interval \u22120.9 "
+        "\u2026 +1.8): no difference that this suite can show."
+    )
+
+
+def test_the_verdict_on_broken_utterances_speaks_of_nothing_else(altered: Altered) -> None:
+    """A silent voice makes no insertions; its words must not be praised."""
+    sentence = verdict.verdict(altered({"health.candidate.silent": 2}))
+    assert "2 silent" in sentence
+    assert "word error rate" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"size.ratio": 1.0, "latency.ratio": 1.0, "latency.interval": None},
+            "of unchanged size and of unchanged speed",
+        ),
+        (
+            {"size.ratio": 0.5, "latency.ratio": 0.5, "latency.interval": (0.4, 0.625)},
+            "2.0\u00d7 larger and 2.0\u00d7 slower (95 % interval 1.60 \u2026 2.50)",
+        ),
+        (
+            {"latency.ratio": 1.06, "latency.interval": (0.94, 1.2)},
+            "3.9\u00d7 smaller and as fast, as far as these runs can show (1.06\u00d7 faster, "
+            "95 % interval 0.94 \u2026 1.20)",
+        ),
+        (
+            {"size.ratio": math.nan, "latency.ratio": math.nan},
+            "of unknown size and of unknown speed",
+        ),
+    ],
+)
+def test_the_verdict_in_unusual_cases(
+    altered: Altered, changes: dict[str, Any], words: str
+) -> None:
+    assert f"The compressed model is {words}; its" in verdict.verdict(altered(changes))
+
+
+def test_a_good_evaluation_needs_no_caution(evaluation: Evaluation) -> None:
+    assert verdict.cautions(evaluation) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"health.candidate.clipped": 1}, "Broken utterances of the compressed model: 1 clipped."),
+        ({"health.reference.not_finite": 3}, "Broken utterances of the reference: 3 not finite."),
+        ({"wer.reference": 0.62}, "mishears 62.0 % of the reference's words"),
+        ({"floors.recognizer.delta": -0.02}, "no less than compression did"),
+        ({"latency.ratio": 0.94, "latency.interval": (0.91, 0.97)}, "slower than the reference"),
+        ({"size.ratio": 0.99}, "larger than the reference"),
+    ],
+)
+def test_what_a_reader_must_know_is_said(
+    altered: Altered, changes: dict[str, Any], words: str
+) -> None:
+    (caution,) = verdict.cautions(altered(changes))
+    assert words in caution
+
+
+@pytest.mark.parametrize(
+    ("distance", "words"),
+    [(1.6, "closer than"), (4.72, "as far as"), (9.0, "as far as"), (math.nan, "not measured")],
+)
+def test_the_distance_is_judged_by_its_floor(altered: Altered, distance: float, words: str) -> None:
+    changed = altered({"signal.log_mel_distance_db": distance})
+    assert distance_judgement(changed)[1].startswith(words)

@@ -1,0 +1,220 @@
+"""The declaration of a metric: value, unit, direction, rows and help in one place.
+
+A module of `tts_compress/evaluation/metrics` lists its metrics in `METRICS`; a module of another
+package does the same and is named under the entry points `tts_compress.metrics`. Evaluations,
+tables, reports and gates go through `find_metrics` and name no metric themselves.
+"""
+
+from __future__ import annotations
+
+import math
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from tts_compress.evaluation import formatting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tts_compress.audio import Audio
+
+__all__ = [
+    "Audios",
+    "Headline",
+    "Metric",
+    "Pair",
+    "Record",
+    "Row",
+    "Term",
+    "Trend",
+    "find_metrics",
+    "ratio_row",
+    "ratio_trend",
+]
+
+T = TypeVar("T")
+
+Trend: TypeAlias = Literal["better", "worse", "same", "unknown"]
+
+_GROUPS = ("cost", "words", "sound", "timing", "tokens", "health")
+
+
+class Record(BaseModel):
+    """A part of `report.json`: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Pair(Record, Generic[T]):
+    """The same measurement of both models."""
+
+    reference: T
+    candidate: T
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audios:
+    """One text of the suite with one seed; `other_seed` is the reference with another one."""
+
+    reference: Audio
+    candidate: Audio
+    other_seed: Audio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the summary, ready to print."""
+
+    label: str
+    reference: str = ""
+    """Empty where the measurement is a distance from the reference."""
+
+    candidate: str
+    change: str = ""
+    """The difference, in words that say which way is up."""
+
+    trend: Trend = "unknown"
+    """Direction of the change; `same` also for a change that may be chance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """One of the large numbers at the top of the page."""
+
+    title: str
+    value: str
+    detail: str
+    judgement: str
+    trend: Trend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """A term of the tables and its meaning."""
+
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric.
+
+    The smallest has `name`, `group`, `label`, `unit`, `direction` and `compute`, whose value is a
+    number or a `Pair` of numbers.
+    """
+
+    name: str
+    """Its key in `report.json`, by which gates address it."""
+
+    group: Literal["cost", "words", "sound", "timing", "tokens", "health"]
+    """Its place in the tables."""
+
+    compute: Callable[[Any], Any]
+    """Returns the value, given the `Run`; None where these models do not have it."""
+
+    result: Any = float
+    """Type of the value: a number, a `Pair` of numbers, or a `Record`."""
+
+    observe: Callable[[Audios], Any] | None = None
+    """Measures one text with one seed; `compute` finds the results in `Run.observations`."""
+
+    optional: bool = False
+    """The value may be None or, in older reports, missing."""
+
+    label: str = ""
+    unit: str = ""
+    direction: Literal["lower", "higher"] = "lower"
+    """Which values are better."""
+
+    rows: Callable[[Any, Any], Sequence[Row]] | None = None
+    """Returns its lines in the tables, given the value and the `Evaluation`; by default one line
+    of label, numbers and unit."""
+
+    headline: Callable[[Any, Any], Headline] | None = None
+    """Returns its large number on the page, likewise."""
+
+    terms: tuple[Term, ...] = ()
+    """Help: the terms of its rows."""
+
+    doubt: Callable[[Mapping[str, Any]], str | None] | None = None
+    """Returns why no gate may judge by this metric, given `report.json`; None where one may."""
+
+    def table_rows(self, value: Any, evaluation: Any) -> Sequence[Row]:
+        """Return its lines in the tables."""
+        if self.rows is not None:
+            return self.rows(value, evaluation)
+        if not isinstance(value, Pair):
+            return [Row(label=self.label, candidate=self._show(value))]
+        before, after = value.reference, value.candidate
+        ratio = _ratio(before, after)
+        if ratio is not None and self.direction == "higher":
+            ratio = _ratio(after, before)
+        return [
+            Row(
+                label=self.label,
+                reference=self._show(before),
+                candidate=self._show(after),
+                change=formatting.times(_ratio(after, before), "higher", "lower"),
+                trend=ratio_trend(ratio),
+            )
+        ]
+
+    def _show(self, value: float) -> str:
+        return f"{value:.4g} {self.unit}".strip() if math.isfinite(value) else formatting.MISSING
+
+
+@cache
+def find_metrics() -> tuple[Metric, ...]:
+    """Return every metric, in the order of the tables: this package's, then those of others."""
+    package = import_module("tts_compress.evaluation.metrics")
+    names = [f"{package.__name__}.{info.name}" for info in pkgutil.iter_modules(package.__path__)]
+    modules = [import_module(name) for name in names]
+    modules += [entry.load() for entry in entry_points(group="tts_compress.metrics")]
+    found = [metric for module in modules for metric in module.METRICS]
+    return tuple(sorted(found, key=lambda metric: _GROUPS.index(metric.group)))
+
+
+def ratio_trend(ratio: float | None) -> Trend:
+    """Return the direction of a ratio reference/candidate of a cost: above 1 is better."""
+    if not formatting.is_finite(ratio):
+        return "unknown"
+    if ratio > 1:
+        return "better"
+    return "worse" if ratio < 1 else "same"
+
+
+def ratio_row(
+    label: str,
+    values: tuple[float, float],
+    show: Callable[[float | None], str],
+    words: tuple[str, str],
+) -> Row:
+    """Return the row of a cost, where less is better.
+
+    Args:
+        label: Its name.
+        values: Reference and candidate.
+        show: Formats a value.
+        words: For less and for more, such as `smaller` and `larger`.
+    """
+    ratio = _ratio(*values)
+    return Row(
+        label=label,
+        reference=show(values[0]),
+        candidate=show(values[1]),
+        change=formatting.times(ratio, *words),
+        trend=ratio_trend(ratio),
+    )
+
+
+def _ratio(reference: float, candidate: float) -> float | None:
+    if not (formatting.is_finite(reference) and formatting.is_finite(candidate)) or candidate == 0:
+        return None
+    return reference / candidate

@@ -1,0 +1,199 @@
+"""Distance of the candidate's audio from the reference's, given the same noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tts_compress.evaluation import formatting
+from tts_compress.evaluation.metric import Headline, Metric, Record, Row, Term
+from tts_compress.evaluation.spectra import log_mel_distance, same_timing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tts_compress.audio import Audio
+    from tts_compress.evaluation.metric import Audios, Trend
+    from tts_compress.evaluation.pairs import Run
+    from tts_compress.evaluation.result import Evaluation
+
+__all__ = [
+    "METRICS",
+    "Difference",
+    "Distances",
+    "Signal",
+    "distance_judgement",
+    "observe",
+    "snr_db",
+]
+
+
+class Distances(Record):
+    """A signal distance over utterances."""
+
+    mean: float
+    p95: float
+
+
+class Signal(Record):
+    """Distances over all utterances."""
+
+    log_mel_distance_db: float
+    """Mean over utterances, decibels; frames aligned by time warping where the timing differs."""
+
+    log_mel_distance: Distances
+    snr_db: float | None
+    """Over the utterances of the same timing; None if there are none or they are identical."""
+
+    equal_length: float
+    """Share of utterances whose audio has the same length."""
+
+    same_timing: float | None = None
+    """Share of utterances with the same length and, where known, the same symbol durations."""
+
+    same_timing_log_mel_distance_db: float | None = None
+    """Mean over those: there every frame had the same noise, so this is the sharpest measure of
+    damage. None if there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One candidate against its reference."""
+
+    log_mel_db: float
+    equal_length: bool
+    same_timing: bool
+    signal: float
+    """Energy of the reference, and `noise` of the difference; zero where the timing differs."""
+
+    noise: float
+
+
+def observe(reference: Audio, candidate: Audio) -> Difference:
+    """Return how far a rendering is from the reference's.
+
+    Raises:
+        ValueError: The sample rates differ.
+    """
+    same = same_timing(reference, candidate)
+    signal = noise = 0.0
+    if same:
+        exact = reference.samples.astype(np.float64)
+        signal = float(np.sum(np.square(exact)))
+        noise = float(np.sum(np.square(exact - candidate.samples)))
+    return Difference(
+        log_mel_db=log_mel_distance(reference, candidate),
+        equal_length=len(reference.samples) == len(candidate.samples),
+        same_timing=same,
+        signal=signal,
+        noise=noise,
+    )
+
+
+def snr_db(differences: Sequence[Difference]) -> float | None:
+    """Return the reference's energy over the difference's, over all pairs of the same timing.
+
+    None where there is no such pair, where they are identical, or where either is not finite.
+    """
+    signal = noise = 0.0
+    for difference in differences:
+        signal += difference.signal
+        noise += difference.noise
+    if not (0.0 < signal < np.inf and 0.0 < noise < np.inf):
+        return None
+    return float(10.0 * np.log10(signal / noise))
+
+
+def _observe(audios: Audios) -> Difference:
+    return observe(audios.reference, audios.candidate)
+
+
+def _compute(run: Run) -> Signal:
+    found: list[Difference] = run.observations("signal")
+    distances = [one.log_mel_db for one in found]
+    sharp = [one.log_mel_db for one in found if one.same_timing]
+    mean = float(np.mean(distances))
+    return Signal(
+        log_mel_distance_db=mean,
+        log_mel_distance=Distances(mean=mean, p95=float(np.quantile(distances, 0.95))),
+        snr_db=snr_db(found),
+        equal_length=float(np.mean([one.equal_length for one in found])),
+        same_timing=float(np.mean([one.same_timing for one in found])),
+        same_timing_log_mel_distance_db=float(np.mean(sharp)) if sharp else None,
+    )
+
+
+def distance_judgement(evaluation: Evaluation) -> tuple[Trend, str]:
+    """Compare the distance to the reference with that between two of its seeds."""
+    distance = evaluation.signal.log_mel_distance_db
+    floor = evaluation.floors.other_seeds_log_mel_distance_db
+    if not (formatting.is_finite(distance) and formatting.is_finite(floor)):
+        return "unknown", "not measured"
+    if distance < floor:
+        return "same", "closer than the reference is to itself with another seed"
+    return "worse", "as far as, or farther than, the reference is from itself with another seed"
+
+
+def _rows(signal: Signal, evaluation: Evaluation) -> list[Row]:
+    floor = evaluation.floors.other_seeds_log_mel_distance_db
+    share = formatting.percent(signal.same_timing)
+    sharp = signal.same_timing_log_mel_distance_db
+    # Reports of before `same_timing` was measured have the share of equal lengths only.
+    known = signal.equal_length if signal.same_timing is None else signal.same_timing
+    return [
+        Row(
+            label="Log-mel distance",
+            candidate=formatting.decibels(signal.log_mel_distance_db),
+            change=f"floor, other seeds: {formatting.decibels(floor)}",
+            trend=distance_judgement(evaluation)[0],
+        ),
+        Row(
+            label="Log-mel, same timing",
+            candidate=formatting.decibels(sharp),
+            change=f"over the {share} of same timing"
+            if formatting.is_finite(sharp)
+            else "no utterances of same timing",
+        ),
+        Row(
+            label="Signal-to-noise ratio",
+            candidate=formatting.decibels(signal.snr_db),
+            change=f"over the {formatting.percent(known)} of same timing"
+            if formatting.is_finite(signal.snr_db)
+            else "no same timing, or no difference",
+        ),
+    ]
+
+
+def _headline(signal: Signal, evaluation: Evaluation) -> Headline:
+    floor = evaluation.floors.other_seeds_log_mel_distance_db
+    trend, judgement = distance_judgement(evaluation)
+    return Headline(
+        title="Log-mel distance",
+        value=formatting.decibels(signal.log_mel_distance_db),
+        detail=f"other seeds: {formatting.decibels(floor)}",
+        judgement=judgement,
+        trend=trend,
+    )
+
+
+METRICS = (
+    Metric(
+        name="signal",
+        group="sound",
+        result=Signal,
+        observe=_observe,
+        compute=_compute,
+        rows=_rows,
+        headline=_headline,
+        terms=(
+            Term(
+                name="Log-mel distance",
+                meaning="how far the audio is from the reference's with the same noise; 0 dB is "
+                "the same sound. Sharpest where the timing is the same: there every frame had the "
+                "same noise.",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,201 @@
+"""The single pass over the audio: pairs of utterances, and all that metrics are computed from."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from tts_compress.audio import Audio, read_wav, write_wav
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.metric import Audios, find_metrics
+from tts_compress.evaluation.store import (
+    Synthesis,
+    SynthesisJob,
+    audio_sha256,
+    make_directory,
+    write_float_wav,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from tts_compress.evaluation.model_ref import Subject
+    from tts_compress.evaluation.options import EvaluationOptions
+    from tts_compress.evaluation.store import Store
+    from tts_compress.evaluation.suite import Suite
+
+__all__ = ["OTHER_SEEDS", "Rendition", "Run", "UtterancePair", "disturb", "observe_pairs"]
+
+T = TypeVar("T")
+
+OTHER_SEEDS = 1000
+"""Added to a seed to speak the same text with other noise."""
+
+_GAIN = 10.0 ** (-1.0 / 20.0)
+_LSB = 2.0**-15
+"""The step of 16-bit samples."""
+
+_ROLES = ("reference", "candidate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendition:
+    """One text with one seed as a model speaks it, without its samples."""
+
+    audio: str
+    """Hash of the samples."""
+
+    seconds: float
+    durations: tuple[int, ...] | None
+    kept_as: str | None = None
+    """Path of a WAV file beside the report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UtterancePair:
+    """One text with one seed, spoken by both models; and by the reference for its baselines."""
+
+    index: int
+    seed: int
+    text: str
+    transcript: str
+    """The words to be understood, normalised."""
+
+    reference: Rendition
+    candidate: Rendition
+    other_seed: str
+    """Hash of the reference's samples with other noise."""
+
+    disturbed: str
+    """Hash of an inaudibly changed copy of the reference's samples."""
+
+    observed: Mapping[str, Any]
+    """By name, what metrics measured in the audio."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Everything that metrics are computed from."""
+
+    suite: Suite
+    models: tuple[Subject, Subject]
+    store: Store
+    options: EvaluationOptions
+    pairs: Sequence[UtterancePair]
+    hypotheses: Mapping[str, str]
+    """Normalised transcripts by the recognizer, by the hash of the audio."""
+
+    _done: dict[Callable[[Run], Any], Any] = field(default_factory=dict)
+
+    def observations(self, metric: str) -> list[Any]:
+        """Return what a metric measured in the audio of each pair."""
+        return [pair.observed[metric] for pair in self.pairs]
+
+    def once(self, stage: Callable[[Run], T]) -> T:
+        """Return the result of a stage, which metrics that share it run only once."""
+        if stage not in self._done:
+            self._done[stage] = stage(self)
+        result: T = self._done[stage]
+        return result
+
+
+def observe_pairs(
+    store: Store,
+    suite: Suite,
+    spoken: tuple[Mapping[SynthesisJob, Synthesis], Mapping[SynthesisJob, Synthesis]],
+    keep_in: Path | None,
+) -> tuple[list[UtterancePair], dict[str, Path]]:
+    """Read each WAV file once, and return the pairs with the files to transcribe, by hash.
+
+    Args:
+        store: Holds the audio; takes the disturbed copies.
+        suite: The texts and seeds.
+        spoken: Finished synthesis of reference and candidate.
+        keep_in: Folder of the report, which gets a copy of the audio in `wav/`.
+
+    Raises:
+        EvaluationError: The reference speaks nothing.
+    """
+    files: dict[str, Path] = {}
+    pairs = []
+    # Pair by pair: the audio of a whole suite may be larger than memory.
+    for index, item in enumerate(suite.utterances):
+        for seed in suite.seeds:
+            job = SynthesisJob(text=item.text, seed=seed)
+            found = (
+                spoken[0][job],
+                spoken[1][job],
+                spoken[0][replace(job, seed=seed + OTHER_SEEDS)],
+            )
+            files |= {piece.audio: store.wav_path(piece) for piece in found}
+            audios = Audios(
+                reference=_read(store, found[0]),
+                candidate=_read(store, found[1]),
+                other_seed=_read(store, found[2]),
+            )
+            kept: list[str | None] = [None, None]
+            if keep_in is not None:
+                kept = [f"wav/{index:04d}-seed{seed}-{role}.wav" for role in _ROLES]
+                for name, role in zip(kept, _ROLES, strict=True):
+                    _keep(getattr(audios, role), keep_in / str(name))
+            disturbed, copy = _disturbed_copy(store, audios.reference)
+            files[disturbed] = copy
+            pairs.append(
+                UtterancePair(
+                    index=index,
+                    seed=seed,
+                    text=item.text,
+                    transcript=suite.transcript(item),
+                    reference=_rendition(found[0], audios.reference, kept[0]),
+                    candidate=_rendition(found[1], audios.candidate, kept[1]),
+                    disturbed=disturbed,
+                    other_seed=found[2].audio,
+                    observed={m.name: m.observe(audios) for m in find_metrics() if m.observe},
+                )
+            )
+    if not any(pair.reference.seconds for pair in pairs):
+        raise EvaluationError("the reference speaks nothing: every text gave empty audio")
+    return pairs, files
+
+
+def disturb(audio: Audio) -> Audio:
+    """Return the audio 1 dB softer, with triangular noise of one 16-bit step added.
+
+    The noise is seeded by the samples: the same audio gives the same copy.
+    """
+    seed = int.from_bytes(hashlib.sha256(audio.samples.tobytes()).digest()[:8], "little")
+    noise = np.random.default_rng(seed).triangular(-_LSB, 0.0, _LSB, len(audio.samples))
+    return Audio(
+        samples=(audio.samples * _GAIN + noise).astype(np.float32), sample_rate=audio.sample_rate
+    )
+
+
+def _disturbed_copy(store: Store, audio: Audio) -> tuple[str, Path]:
+    """Write the disturbed copy into the store; return its hash and path."""
+    copy = disturb(audio)
+    key = audio_sha256(copy)
+    path = store.root / "disturbed" / f"{key[:32]}.wav"
+    write_float_wav(path, copy)
+    return key, path
+
+
+def _read(store: Store, piece: Synthesis) -> Audio:
+    durations = None if piece.durations is None else np.array(piece.durations, np.int64)
+    return replace(read_wav(store.wav_path(piece)), durations=durations)
+
+
+def _keep(audio: Audio, path: Path) -> None:
+    """Write audio that plays everywhere."""
+    make_directory(path.parent)
+    samples = np.nan_to_num(audio.samples, nan=0.0, posinf=1.0, neginf=-1.0)
+    write_wav(path, replace(audio, samples=samples))
+
+
+def _rendition(piece: Synthesis, audio: Audio, kept_as: str | None) -> Rendition:
+    return Rendition(
+        audio=piece.audio, seconds=audio.duration_s, durations=piece.durations, kept_as=kept_as
+    )

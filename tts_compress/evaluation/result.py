@@ -1,0 +1,221 @@
+"""The result of an evaluation: the contents of `report.json`, as types.
+
+The fields are the document: a dotted path such as `wer.interval.1` or `latency.candidate.p50_ms`
+names a value for gates. The reference comes first, the candidate second, always. Rates are shares
+(0.05 is five per cent), never percentages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    create_model,
+    model_serializer,
+    model_validator,
+)
+
+import tts_compress
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.metric import Metric, Record, find_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "REPORT_NAME",
+    "Evaluation",
+    "ModelIdentity",
+    "Speech",
+    "SuiteIdentity",
+    "Utterance",
+    "read_report",
+]
+
+REPORT_NAME = "report.json"
+
+_RETIRED = ("runtimes",)
+"""Keys of older reports for what is no longer measured here."""
+
+_LAST = ("warnings", "environment", "utterances")
+"""Keys that stand after the metrics in the document."""
+
+
+class ModelIdentity(Record):
+    """A model that was measured."""
+
+    spec: str
+    family: str
+    scheme: str
+    """The scheme it was compressed by; `fp32` for an original."""
+
+    sha256: str
+    """Hash of the model file."""
+
+    settings: dict[str, str] = Field(default_factory=dict)
+    """How it is run, by name, where a system can be run in several ways."""
+
+
+class SuiteIdentity(Record):
+    """The suite, and the recognizer that transcribed."""
+
+    name: str
+    sha256: str
+    """Hash of texts, seeds, recognizer and normaliser: two results compare when it is equal."""
+
+    texts: int
+    seeds: tuple[int, ...]
+    recognizer: str
+    """Recognizer, acoustic model and language model, with versions."""
+
+    normalizer: str
+
+
+class Speech(Record):
+    """One text with one seed, spoken by one model."""
+
+    hypothesis: str
+    """Transcript by the recognizer, normalised."""
+
+    word_errors: int
+    character_errors: int
+    seconds: float
+    audio: str | None
+    """Path of a WAV file beside the report, where it is kept."""
+
+
+class Utterance(Record):
+    """The same text and seed spoken by both models."""
+
+    index: int
+    seed: int
+    text: str
+    transcript: str
+    """The words to be understood, normalised."""
+
+    words: int
+    characters: int
+    reference: Speech
+    candidate: Speech
+    log_mel_distance_db: float
+    durations_kept: float | None
+
+
+class Evaluation(Record):
+    """Everything one evaluation found.
+
+    Beside the fields below it has an attribute per metric, such as `wer` or `latency`; their types
+    are in `tts_compress.evaluation.metrics`.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Any]
+
+    format_version: Literal[1] = 1
+    reference: ModelIdentity
+    candidate: ModelIdentity
+    suite: SuiteIdentity
+    warnings: tuple[str, ...] = ()
+    """Problems of the compressed model on this processor, whatever it sounds like."""
+
+    environment: dict[str, Any]
+    utterances: tuple[Utterance, ...]
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return the value of a metric."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_metrics(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        own = {key: value for key, value in given.items() if key in cls.model_fields}
+        rest = {k: v for k, v in given.items() if k not in own and k not in _RETIRED}
+        return own | dict(_metric_values().model_validate(rest))
+
+    @model_serializer(mode="wrap")
+    def _order(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = write(self)
+        return document | {key: document.pop(key) for key in _LAST if key in document}
+
+    def measured(self) -> Iterator[tuple[Metric, Any]]:
+        """Yield each metric that was measured with its value, in the order of the tables."""
+        for metric in find_metrics():
+            value = getattr(self, metric.name)
+            if value is not None:
+                yield metric, value
+
+    def write(self, directory: Path | str) -> Path:
+        """Write `report.json`, `report.md` and `report.html` into a directory; return it.
+
+        Raises:
+            ArtifactError: The directory cannot be written.
+        """
+        # Rendering lies above this layer; the public package knows where.
+        return tts_compress.write_report(self, directory)
+
+    def to_json(self) -> str:
+        """Return the document."""
+        return self.model_dump_json(indent=2) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> Evaluation:
+        """Return the evaluation that `to_json` wrote.
+
+        Raises:
+            EvaluationError: The text is not such a document.
+        """
+        try:
+            return Evaluation.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "document"
+            raise EvaluationError(
+                f"not an evaluation report: {where}: {first['msg']} "
+                f"({error.error_count()} problems in all)"
+            ) from error
+
+
+@cache
+def _metric_values() -> type[Record]:
+    """Return the type of the metrics' part of the document."""
+    fields: dict[str, Any] = {
+        metric.name: (metric.result | None, None) if metric.optional else (metric.result, ...)
+        for metric in find_metrics()
+    }
+    return create_model("MetricValues", __base__=Record, **fields)
+
+
+def read_report(path: Path | str) -> Evaluation:
+    """Return the evaluation that a report holds.
+
+    Args:
+        path: A `report.json`, or the directory it lies in.
+
+    Raises:
+        EvaluationError: There is no such file, or it is not an evaluation report.
+    """
+    path = Path(path)
+    file = path / REPORT_NAME if path.is_dir() else path
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise EvaluationError(
+            f"there is no report at '{file}'; give a {REPORT_NAME} or the directory it lies in, "
+            "as written by `tts-compress evaluate`"
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a NUL in the path
+        raise EvaluationError(f"cannot read the report '{file}': {error}") from error
+    try:
+        return Evaluation.from_json(text)
+    except EvaluationError as error:
+        raise EvaluationError(f"'{file}' is {error}") from error

@@ -1,0 +1,208 @@
+"""Log-mel spectra, and the distance of two along the best alignment in time."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import log2
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from tts_compress.audio import Audio, Samples
+
+__all__ = [
+    "FLOOR_DB",
+    "MELS",
+    "align",
+    "frame_distances",
+    "log_mel",
+    "log_mel_distance",
+    "mel_filters",
+    "same_timing",
+    "warped_distance",
+    "window_length",
+]
+
+MELS = 80
+
+FLOOR_DB = -60.0
+"""Below a full-scale sine by this much counts as silence.
+
+Rounding to 8 bits leaves a hiss about 37 dB below the voice. Measured on the demo voice with a
+floor of -80 dB, that hiss in pauses and empty bands is as far (0.71 dB) as a decoder with a wrong
+weight (0.71 dB); with -60 dB it is 0.12 dB against 0.54 dB.
+"""
+
+
+_BAND = 0.1
+"""Half-width of the band around the diagonal, as a share of the longer spectrum."""
+
+_LEAST_BAND = 20
+"""The same in frames, for short audio: about a quarter of a second."""
+
+
+def window_length(sample_rate: int) -> int:
+    """Return the samples of an analysis window: the power of two nearest to 1024 at 22.05 kHz.
+
+    That is 1024 from 16 to 24 kHz and 2048 at 44.1 and 48 kHz; the hop is a quarter of it.
+    """
+    return int(2 ** round(log2(1024 * sample_rate / 22_050)))
+
+
+def log_mel(audio: Audio) -> npt.NDArray[np.float64]:
+    """Return the log-mel spectrum in decibels below a full-scale sine, shape `[frames, 80]`.
+
+    A last, partial frame is filled with zeros, so that even empty audio has one frame. Samples
+    that are not finite count as zero; `health` reports them.
+    """
+    window = window_length(audio.sample_rate)
+    frames = _frames(np.nan_to_num(audio.samples, nan=0.0, posinf=0.0, neginf=0.0), window)
+    taper = np.hanning(window + 1)[:-1]
+    spectrum = np.fft.rfft(frames * taper, axis=1)  # [frames, window] -> [frames, bins]
+    power = np.square(np.abs(spectrum) * 2.0 / taper.sum())  # a full-scale sine has power 1
+    mel = power @ mel_filters(audio.sample_rate, window).T  # [frames, bins] -> [frames, mels]
+    return np.asarray(10.0 * np.log10(np.maximum(mel, 10.0 ** (FLOOR_DB / 10.0))))
+
+
+def _frames(samples: Samples, window: int) -> npt.NDArray[np.float64]:
+    """Return overlapping windows, shape `[frames, window]`."""
+    hop = window // 4
+    steps = -(-max(len(samples) - window, 0) // hop)
+    padded = np.zeros(window + steps * hop)
+    padded[: len(samples)] = samples
+    return np.lib.stride_tricks.sliding_window_view(padded, window)[::hop]
+
+
+@lru_cache(maxsize=8)
+def mel_filters(sample_rate: int, window: int) -> npt.NDArray[np.float64]:
+    """Return triangular filters of height 1, evenly spaced in mel, shape `[80, bins]`.
+
+    Mel as 2595 · log10(1 + f / 700), from 0 Hz to half the sample rate.
+    """
+    top = 2595.0 * np.log10(1.0 + sample_rate / 2 / 700.0)
+    edges = 700.0 * (10.0 ** (np.linspace(0.0, top, MELS + 2) / 2595.0) - 1.0)
+    bins = np.fft.rfftfreq(window, 1.0 / sample_rate)
+    rising = (bins - edges[:-2, None]) / np.diff(edges)[:-1, None]
+    falling = (edges[2:, None] - bins) / np.diff(edges)[1:, None]
+    return np.asarray(np.maximum(0.0, np.minimum(rising, falling)))
+
+
+def log_mel_distance(reference: Audio, candidate: Audio) -> float:
+    """Return the log-mel distance in decibels; 0 for identical audio.
+
+    Per frame the root-mean-square difference over mels, then the mean over frames. Frames are
+    compared one by one where the timing is the same, else along the best alignment in time.
+
+    Raises:
+        ValueError: The sample rates differ.
+    """
+    if reference.sample_rate != candidate.sample_rate:
+        rates = f"{reference.sample_rate} and {candidate.sample_rate}"
+        raise ValueError(f"cannot compare audio at {rates} Hz")
+    left, right = log_mel(reference), log_mel(candidate)
+    if same_timing(reference, candidate):
+        return float(np.mean(frame_distances(left, right)))
+    return warped_distance(left, right)
+
+
+def same_timing(reference: Audio, candidate: Audio) -> bool:
+    """Return whether each moment of one is the same moment of the other.
+
+    Equal length is not enough where durations are known: of two symbols one may have gained the
+    frame that the other lost, and everything between them is late.
+    """
+    if len(reference.samples) != len(candidate.samples):
+        return False
+    if reference.durations is None or candidate.durations is None:
+        return True
+    return np.array_equal(reference.durations, candidate.durations)
+
+
+def frame_distances(
+    left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return the root-mean-square difference over mels of each frame; shapes broadcast."""
+    return np.asarray(np.sqrt(np.mean(np.square(left - right), axis=-1)))
+
+
+def warped_distance(left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]) -> float:
+    """Return the mean frame distance along the best alignment.
+
+    Args:
+        left: Spectrum, shape `[L, mels]`.
+        right: Spectrum, shape `[R, mels]`.
+    """
+    starts = _band_starts(len(left), len(right))
+    costs = [
+        frame_distances(frame, right[begin:end])
+        for frame, (begin, end) in zip(left, starts, strict=True)
+    ]
+    path = align(costs, [begin for begin, _ in starts])
+    return float(np.mean([costs[i][j - starts[i][0]] for i, j in path]))
+
+
+def align(costs: Sequence[npt.NDArray[np.float64]], starts: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the cheapest monotonic path from the first cell to the last, steps of 0 or 1.
+
+    Args:
+        costs: The cells of each row that lie in the band.
+        starts: The column of each row's first cell; the first is 0. Neighbouring rows overlap.
+    """
+    totals = [np.cumsum(costs[0])]
+    for row in range(1, len(costs)):
+        offset = starts[row] - starts[row - 1]
+        totals.append(_next_row(totals[-1], costs[row], offset))
+    return _trace_back(totals, starts)
+
+
+def _next_row(
+    above: npt.NDArray[np.float64], cost: npt.NDArray[np.float64], offset: int
+) -> npt.NDArray[np.float64]:
+    """Return the cheapest totals of a row, given those of the row above.
+
+    A cell is entered from above (`entry`) and followed along the row, so that its total is
+    min over k <= j of entry[k] + sum(cost[k..j]); with prefix sums that is a running minimum.
+    """
+    padded = np.full(offset + len(cost) + 1, np.inf)
+    known = min(len(above), len(padded) - 1)
+    padded[1 : known + 1] = above[:known]
+    entry = np.minimum(padded[offset:-1], padded[offset + 1 :])
+    sums = np.cumsum(cost)
+    return np.asarray(sums + np.minimum.accumulate(entry - (sums - cost)))
+
+
+def _trace_back(
+    totals: Sequence[npt.NDArray[np.float64]], starts: Sequence[int]
+) -> list[tuple[int, int]]:
+    row, column = len(totals) - 1, starts[-1] + len(totals[-1]) - 1
+    path = [(row, column)]
+    while row or column:
+        # The diagonal comes first, so that of equal paths the shortest is taken.
+        steps = [(row - 1, column - 1), (row - 1, column), (row, column - 1)]
+        row, column = min(steps, key=lambda cell: _total(totals, starts, cell))
+        path.append((row, column))
+    return path[::-1]
+
+
+def _total(
+    totals: Sequence[npt.NDArray[np.float64]], starts: Sequence[int], cell: tuple[int, int]
+) -> float:
+    row, column = cell
+    if row < 0 or not starts[row] <= column < starts[row] + len(totals[row]):
+        return np.inf
+    return float(totals[row][column - starts[row]])
+
+
+def _band_starts(rows: int, columns: int) -> list[tuple[int, int]]:
+    """Return the columns `[begin, end)` of the band in each row, around the diagonal."""
+    if rows == 1:
+        return [(0, columns)]
+    # A row must reach the next row's centre, or a steep diagonal would leave the band.
+    reach = max(_LEAST_BAND, round(_BAND * max(rows, columns)), -(-columns // rows))
+    centres = np.linspace(0, columns - 1, rows).round().astype(int).tolist()
+    return [(max(0, centre - reach), min(columns, centre + reach + 1)) for centre in centres]

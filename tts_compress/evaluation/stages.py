@@ -1,0 +1,204 @@
+"""Work done by the models' processes: synthesis, recognition of the audio, timing."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.process import Worker
+from tts_compress.evaluation.store import Synthesis, Transcript
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from tts_compress.evaluation.model_ref import ModelRef
+    from tts_compress.evaluation.options import EvaluationOptions
+    from tts_compress.evaluation.store import Store, SynthesisJob
+
+__all__ = ["Timings", "choose_texts", "recognize", "synthesize", "time_models"]
+
+
+def synthesize(
+    store: Store,
+    model: ModelRef,
+    jobs: Sequence[SynthesisJob],
+    options: EvaluationOptions,
+    *,
+    stage: str,
+) -> dict[SynthesisJob, Synthesis]:
+    """Have a model speak the jobs that are not in the store yet; return all of them.
+
+    Args:
+        store: Takes the audio.
+        model: The model; it is not started if there is nothing to do.
+        jobs: Texts and seeds.
+        options: How workers are run.
+        stage: Name of this stage in the progress.
+
+    Raises:
+        TextError: A text cannot be spoken.
+        EvaluationError: The model's process failed.
+    """
+    done: dict[SynthesisJob, Synthesis] = {}
+    with ExitStack() as stack:
+        worker: Worker | None = None
+        for count, job in enumerate(jobs):
+            options.progress.advance(stage, count, len(jobs))
+            found = store.find_synthesis(model.fingerprint, job)
+            if found is None:
+                worker = worker or stack.enter_context(model.start(options))
+                path = store.job_path(model.fingerprint, job).absolute()
+                answer = worker.ask("synthesize", text=job.text, seed=job.seed, path=str(path))
+                durations = answer["durations"]
+                found = Synthesis(
+                    model=model.fingerprint,
+                    text=job.text,
+                    seed=job.seed,
+                    audio=answer["audio"],
+                    durations=None if durations is None else tuple(durations),
+                )
+                store.put_synthesis(found)
+            done[job] = found
+        options.progress.advance(stage, len(jobs), len(jobs))
+    return done
+
+
+def recognize(
+    store: Store,
+    recognizer: str,
+    audios: Mapping[str, Path],
+    options: EvaluationOptions,
+    *,
+    stage: str = "recognize",
+) -> tuple[str, dict[str, str]]:
+    """Have a recognizer transcribe the audio that has no transcript yet.
+
+    Args:
+        store: Takes the transcripts.
+        recognizer: Its registered name.
+        audios: WAV files by the hash of their samples.
+        options: How workers are run.
+        stage: Name of this stage in the progress.
+
+    Returns:
+        The recognizer's description, and the hypothesis of each audio by its hash.
+
+    Raises:
+        EvaluationError: A recognizer's process failed.
+        MissingExtraError: The recognizer is not installed.
+    """
+    found: dict[str, str] = {}
+    with ExitStack() as stack:
+        first = stack.enter_context(Worker("recognizer", recognizer, options.workers))
+        description = str(first.ask("describe")["description"])
+        for key in audios:
+            if (known := store.find_transcript(description, key)) is not None:
+                found[key] = known.hypothesis
+        missing = [key for key in audios if key not in found]
+        idle: SimpleQueue[Worker] = SimpleQueue()
+        idle.put(first)
+        jobs = max(1, min(options.jobs, len(missing)))
+        for _ in range(jobs - 1):
+            idle.put(stack.enter_context(Worker("recognizer", recognizer, options.workers)))
+
+        def transcribe(key: str) -> Transcript:
+            worker = idle.get()
+            try:
+                answer = worker.ask("transcribe", path=str(audios[key].absolute()))
+            finally:
+                idle.put(worker)
+            hypothesis = answer["hypothesis"]
+            transcript = Transcript(recognizer=description, audio=key, hypothesis=hypothesis)
+            store.put_transcript(transcript)
+            return transcript
+
+        options.progress.advance(stage, len(found), len(audios))
+        pool = stack.enter_context(ThreadPoolExecutor(jobs))
+        # After the first failure nothing more is begun.
+        stack.callback(pool.shutdown, cancel_futures=True)
+        for future in as_completed([pool.submit(transcribe, key) for key in missing]):
+            transcript = future.result()
+            found[transcript.audio] = transcript.hypothesis
+            options.progress.advance(stage, len(found), len(audios))
+    return description, found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Measurements of one model in its system's own runtime."""
+
+    spent: npt.NDArray[np.float64]
+    """Seconds of each run, shape `[texts, runs]`."""
+
+    audio: npt.NDArray[np.float64]
+    """Seconds of audio it gave, same shape."""
+
+    open_s: float = 0.0
+    """Time to open it in a fresh process whose imports are done."""
+
+    idle_bytes: int = 0
+    """Memory of that process before; `peak_bytes` after it spoke the longest text."""
+
+    peak_bytes: int = 0
+
+
+def choose_texts(texts: Sequence[str], most: int) -> list[str]:
+    """Return up to `most` texts, from the shortest to the longest in even steps."""
+    ordered = sorted(dict.fromkeys(texts), key=lambda text: (len(text), text))
+    steps = np.linspace(0, len(ordered) - 1, min(most, len(ordered))).round().astype(int)
+    return [ordered[index] for index in steps]
+
+
+def time_models(
+    models: tuple[ModelRef, ModelRef], texts: Sequence[str], options: EvaluationOptions
+) -> tuple[Timings, Timings]:
+    """Time reference and candidate, run by run in turns, then load each in a fresh process.
+
+    Raises:
+        EvaluationError: A model's process failed, or spoke no sound at all.
+    """
+    chosen = choose_texts(texts, options.timing_texts)
+    answers: list[list[list[dict[str, Any]]]] = [[], []]
+    # What disturbs the machine for a while disturbs both models, because they take turns.
+    with models[0].start(options) as first, models[1].start(options) as second:
+        workers = (first, second)
+        for worker in workers:
+            worker.ask("open_runtime", threads=options.threads, modules=[])
+            for text in (chosen[0], chosen[-1]):
+                worker.ask("speak", text=text)
+        for done, text in enumerate(chosen):
+            options.progress.advance("time", done, len(chosen))
+            turns = [
+                [w.ask("speak", text=text) for w in workers] for _ in range(options.timing_runs)
+            ]
+            for own, runs in zip(answers, zip(*turns, strict=True), strict=True):
+                own.append(list(runs))
+        options.progress.advance("time", len(chosen), len(chosen))
+        modules = [worker.ask("inspect")["modules"] for worker in workers]
+    found = []
+    for model, own, imports in zip(models, answers, modules, strict=True):
+        audio = np.array([[run["audio_s"] for run in runs] for runs in own])
+        if not audio.all():
+            raise EvaluationError(f"'{model.shown}' speaks nothing in its own runtime")
+        with model.start(options) as worker:
+            opened = worker.ask("open_runtime", threads=options.threads, modules=imports)
+            worker.ask("speak", text=chosen[-1])
+            found.append(
+                Timings(
+                    spent=np.array([[run["seconds"] for run in runs] for runs in own]),
+                    audio=audio,
+                    open_s=opened["open_s"],
+                    idle_bytes=opened["idle_bytes"],
+                    peak_bytes=worker.ask("inspect")["peak_bytes"],
+                )
+            )
+    return found[0], found[1]
