@@ -17,7 +17,7 @@ from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 pytest_plugins = ["tests.snapshot"]
 
@@ -179,3 +179,18 @@ def snr_db() -> Callable[[Any, Any], float]:
         return float(10 * np.log10(np.square(signal, dtype=np.float64).mean() / max(error, 1e-30)))
 
     return measure
+
+
+@pytest.fixture(scope="session")
+def compare_models() -> Callable[..., Any]:
+    """Return what compares two language models in this process, on the first one's tokens."""
+    from tts_compress.evaluation.metrics.teacher_forcing import compare_scores
+
+    def compare(reference: Any, candidate: Any, texts: Sequence[str]) -> Any:
+        tokens = [reference.generate_tokens(text, seed=i) for i, text in enumerate(texts)]
+        return compare_scores(
+            (reference.logits(text, spoken), candidate.logits(text, spoken), spoken.chosen)
+            for text, spoken in zip(texts, tokens, strict=True)
+        )
+
+    return compare

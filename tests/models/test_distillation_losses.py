@@ -38,11 +38,11 @@ def test_kl_is_scipys_relative_entropy() -> None:
 
 def test_kl_is_in_the_direction_of_evaluation() -> None:
     """The divergence that is trained on is the one that the report shows."""
-    from tts_compress.evaluation.metrics.teacher_forcing import compare_logits
+    from tts_compress.evaluation.metrics.teacher_forcing import compare_scores
 
     student, teacher = _normal(1, 5, 2, 9), _normal(2, 5, 2, 9)
     chosen = np.ones((5, 2), bool)
-    wanted = compare_logits(teacher.numpy(), student.numpy(), chosen).kl_nats
+    wanted = compare_scores([(teacher.numpy(), student.numpy(), chosen)]).kl_nats
     assert float(losses.kl_divergence(student, teacher)) == pytest.approx(wanted, rel=1e-5)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,12 @@ from hypothesis import strategies as st
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metrics.teacher_forcing import (
     TeacherForcing,
-    compare_logits,
-    compare_teacher_forced,
+    compare_scores,
 )
-from tts_compress.models.language_model import LanguageModel, Tokens
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tts_compress.models.parler import ParlerModel
 
 stats = pytest.importorskip("scipy.stats")
@@ -47,7 +46,7 @@ def test_figures_are_those_of_the_definitions(
     candidate = reference + noise * _scores(seed + 1, spread=1)
     chosen = np.random.default_rng(seed).random((7, 3)) < share
     chosen[0, 0] = True
-    found = compare_logits(reference, candidate, chosen)
+    found = compare_scores([(reference, candidate, chosen)])
 
     first, second = (scores[chosen].astype(np.float64) for scores in (reference, candidate))
     divergence = stats.entropy(special.softmax(first, -1), special.softmax(second, -1), axis=-1)
@@ -66,7 +65,7 @@ def test_figures_are_those_of_the_definitions(
 def test_what_no_probability_depends_on_does_not_count(seed: int, shift: float) -> None:
     reference = _scores(seed)
     moved = reference + np.float32(shift) * _scores(seed + 1, shape=(7, 3, 1))
-    found = compare_logits(reference, moved, np.ones((7, 3), bool))
+    found = compare_scores([(reference, moved, np.ones((7, 3), bool))])
     assert found.kl_nats < 1e-6
     assert found.logit_distance < 1e-4
 
@@ -76,7 +75,7 @@ def test_positions_that_do_not_count_may_be_anything() -> None:
     chosen = np.ones((7, 3), bool)
     chosen[2:, 1] = False
     candidate[2:, 1] = np.nan
-    found = compare_logits(reference, candidate, chosen)
+    found = compare_scores([(reference, candidate, chosen)])
     assert found == TeacherForcing(
         agreement=1.0, kl_nats=0.0, logit_distance=0.0, positions=16, texts=1
     )
@@ -85,7 +84,7 @@ def test_positions_that_do_not_count_may_be_anything() -> None:
 def test_torch_agrees_on_the_divergence() -> None:
     torch = pytest.importorskip("torch")
     reference, candidate = _scores(1), _scores(2)
-    found = compare_logits(reference, candidate, np.ones((7, 3), bool))
+    found = compare_scores([(reference, candidate, np.ones((7, 3), bool))])
     first, second = (torch.from_numpy(s).double().log_softmax(-1) for s in (reference, candidate))
     summed = torch.nn.functional.kl_div(second, first, log_target=True, reduction="sum")
     assert found.kl_nats == pytest.approx(float(summed) / 21, rel=1e-6)
@@ -95,7 +94,7 @@ def test_certainty_does_not_overflow() -> None:
     sure = np.zeros((1, 1, 4), np.float32)
     sure[..., 0] = 1e4
     other = np.roll(sure, 1, axis=-1)
-    found = compare_logits(sure, other, np.ones((1, 1), bool))
+    found = compare_scores([(sure, other, np.ones((1, 1), bool))])
     assert found.kl_nats == pytest.approx(1e4)
     assert found.agreement == 0
 
@@ -114,58 +113,41 @@ def test_what_cannot_be_compared_is_said(
     reference: Any, candidate: Any, chosen: Any, reason: str
 ) -> None:
     with pytest.raises(EvaluationError, match=reason):
-        compare_logits(reference, candidate, chosen)
-
-
-@dataclass
-class _Scripted:
-    """A language model whose tokens and scores are given."""
-
-    scores: dict[str, Any]
-    asked: list[tuple[str, int | None]] = field(default_factory=list)
-
-    def generate_tokens(self, text: str, *, seed: int | None) -> Tokens:
-        self.asked.append((text, seed))
-        steps = len(self.scores[text])
-        ids = np.zeros((steps + 1, 3), np.int64)
-        return Tokens(ids=ids, chosen=np.ones((steps, 3), bool))
-
-    def logits(self, text: str, tokens: Tokens) -> Any:
-        assert len(tokens.ids) == len(self.scores[text]) + 1
-        return self.scores[text]
+        compare_scores([(reference, candidate, chosen)])
 
 
 def test_texts_count_by_their_positions() -> None:
     """A long text weighs as many tokens as it has."""
-    first = {"short": _scores(0, shape=(2, 3, 5)), "long": _scores(1, shape=(8, 3, 5))}
-    second = {"short": _scores(2, shape=(2, 3, 5)), "long": _scores(3, shape=(8, 3, 5))}
-    reference, candidate = _Scripted(first), _Scripted(second)
-    assert isinstance(reference, LanguageModel)
-    found = compare_teacher_forced(reference, candidate, ["short", "long"], seed=5)
-    whole, other = (np.concatenate(list(scores.values())) for scores in (first, second))
-    together = compare_logits(whole, other, np.ones((10, 3), bool))
-    assert found.positions == 30
+    first = [_scores(0, shape=(2, 3, 5)), _scores(1, shape=(8, 3, 5))]
+    second = [_scores(2, shape=(2, 3, 5)), _scores(3, shape=(8, 3, 5))]
+    chosen = [np.ones((2, 3), bool), np.ones((8, 3), bool)]
+    found = compare_scores(zip(first, second, chosen, strict=True))
+    parts = [np.concatenate(part) for part in (first, second, chosen)]
+    together = compare_scores([(parts[0], parts[1], parts[2])])
+    assert (found.texts, found.positions) == (2, 30)
     assert found.agreement == together.agreement
     assert found.kl_nats == pytest.approx(together.kl_nats)
     assert found.logit_distance == pytest.approx(together.logit_distance)
-    assert reference.asked == [("short", 5), ("long", 6)]
-    assert not candidate.asked  # it only reads
 
 
-def test_nothing_to_say_is_an_error() -> None:
+def test_no_texts_are_an_error() -> None:
     with pytest.raises(EvaluationError, match="no tokens to compare"):
-        compare_teacher_forced(_Scripted({}), _Scripted({}), [], seed=0)
+        compare_scores([])
 
 
-def test_a_model_agrees_with_itself(tiny_parler: ParlerModel) -> None:
-    found = compare_teacher_forced(tiny_parler, tiny_parler, TEXTS, seed=0)
+def test_a_model_agrees_with_itself(
+    tiny_parler: ParlerModel, compare_models: Callable[..., Any]
+) -> None:
+    found = compare_models(tiny_parler, tiny_parler, TEXTS)
     assert (found.agreement, found.kl_nats, found.logit_distance) == (1.0, 0.0, 0.0)
     assert found.positions == sum(
         int(tiny_parler.generate_tokens(text, seed=i).chosen.sum()) for i, text in enumerate(TEXTS)
     )
 
 
-def test_more_damage_is_further_away(tiny_parler: ParlerModel) -> None:
+def test_more_damage_is_further_away(
+    tiny_parler: ParlerModel, compare_models: Callable[..., Any]
+) -> None:
     import torch
 
     figures = []
@@ -177,7 +159,7 @@ def test_more_damage_is_further_away(tiny_parler: ParlerModel) -> None:
                 noise = torch.randn(weight.shape, generator=generator)
                 weight.add_(noise * damage * weight.square().mean().sqrt())
         hurt = tiny_parler.with_root(root, None)
-        figures.append(compare_teacher_forced(tiny_parler, hurt, TEXTS, seed=0))
+        figures.append(compare_models(tiny_parler, hurt, TEXTS))
     for better, worse in pairwise(figures):
         assert better.agreement > worse.agreement
         assert better.kl_nats < worse.kl_nats

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from tts_compress.evaluation.store import (
 from tts_compress.models.language_model import LanguageModel, Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     import numpy.typing as npt
@@ -42,18 +41,20 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.store import Store
     from tts_compress.evaluation.suite import Suite
 
+    Scores: TypeAlias = npt.NDArray[np.float32]
+
 __all__ = [
     "METRICS",
     "TeacherForcing",
     "compare_language_models",
-    "compare_logits",
-    "compare_teacher_forced",
+    "compare_scores",
     "read_tokens",
     "write_scores",
     "write_tokens",
 ]
 
 _STAGE = "teacher-forced"
+_ROLES = ("reference", "candidate")
 
 
 class TeacherForcing(Record):
@@ -132,17 +133,9 @@ def compare_language_models(
     else:
         make_directory(folder)
         # The reference comes first, so its tokens are there when the candidate reads them.
-        for place, (role, model) in enumerate(zip(("reference", "candidate"), models, strict=True)):
+        for place, (role, model) in enumerate(zip(_ROLES, models, strict=True)):
             _record(model, role, folder.absolute(), comparison, options, done=place * len(texts))
-        sums = _Sums()
-        for index in range(len(texts)):
-            before, after = (
-                np.load(_scores_path(folder, index, role), allow_pickle=False)
-                for role in ("reference", "candidate")
-            )
-            tokens = read_tokens(folder / f"{index}.npz")
-            sums = sums.plus(_compare(before, after, tokens.chosen))
-        found = sums.result()
+        found = compare_scores(_read_scores(folder, len(texts)))
         write_piece(path, _Compared(comparison=comparison, scores=found))
         shutil.rmtree(folder, ignore_errors=True)
     options.progress.advance(_STAGE, 2 * len(texts), 2 * len(texts))
@@ -172,6 +165,16 @@ def _record(
             worker.ask("read", text=text, tokens=str(tokens), path=str(scores))
 
 
+def _read_scores(
+    folder: Path, texts: int
+) -> Iterator[tuple[Scores, Scores, npt.NDArray[np.bool_]]]:
+    for index in range(texts):
+        before, after = (
+            np.load(_scores_path(folder, index, role), allow_pickle=False) for role in _ROLES
+        )
+        yield before, after, read_tokens(folder / f"{index}.npz").chosen
+
+
 def _scores_path(folder: Path, index: int, role: str) -> Path:
     return folder / f"{index}-{role}.npy"
 
@@ -188,140 +191,75 @@ def read_tokens(path: Path) -> Tokens:
         return Tokens(ids=found["ids"], chosen=found["chosen"])
 
 
-def write_scores(path: Path, scores: npt.NDArray[np.float32]) -> None:
+def write_scores(path: Path, scores: Scores) -> None:
     """Write scores, shape `[S, K, V]`, whole or not at all."""
     with partial_file(path) as partial, partial.open("wb") as file:
         np.save(file, scores)
 
 
-def compare_teacher_forced(
-    reference: LanguageModel, candidate: LanguageModel, texts: Iterable[str], *, seed: int
-) -> TeacherForcing:
-    """Return the same for two models in this process.
+def compare_scores(texts: Iterable[tuple[Scores, Scores, npt.NDArray[np.bool_]]]) -> TeacherForcing:
+    """Return how far scores are from others for the same tokens, over all positions of all texts.
 
     Args:
-        reference: Speaks the texts.
-        candidate: Only reads the reference's tokens.
-        texts: Texts to speak; the text at index i is spoken with noise of `seed + i`.
-        seed: Chooses the noise.
-
-    Raises:
-        EvaluationError: There is nothing to compare, or scores are not finite or do not fit.
-        TextError: A text cannot be spoken.
-    """
-    sums = _Sums()
-    for index, text in enumerate(texts):
-        tokens = reference.generate_tokens(text, seed=seed + index)
-        scores = reference.logits(text, tokens), candidate.logits(text, tokens)
-        sums = sums.plus(_compare(*scores, tokens.chosen))
-    return sums.result()
-
-
-def compare_logits(
-    reference: npt.NDArray[np.float32],
-    candidate: npt.NDArray[np.float32],
-    chosen: npt.NDArray[np.bool_],
-) -> TeacherForcing:
-    """Return how far scores are from others for the same tokens.
-
-    Args:
-        reference: Scores, shape `[S, K, V]`.
-        candidate: The same of the other model.
-        chosen: The positions that count, shape `[S, K]`.
+        texts: Of each text the scores of reference and candidate, shape `[S, K, V]`, and the
+            positions that count, shape `[S, K]`.
 
     Raises:
         EvaluationError: The shapes differ, no position counts, or scores are not finite.
     """
-    return _compare(reference, candidate, chosen).result()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sums:
-    """Sums over positions, which add up over texts."""
-
-    agreements: int = 0
-    nats: float = 0.0
-    squared_difference: float = 0.0
-    squared_reference: float = 0.0
-    positions: int = 0
-    texts: int = 0
-
-    def plus(self, other: _Sums) -> _Sums:
-        return _Sums(
-            agreements=self.agreements + other.agreements,
-            nats=self.nats + other.nats,
-            squared_difference=self.squared_difference + other.squared_difference,
-            squared_reference=self.squared_reference + other.squared_reference,
-            positions=self.positions + other.positions,
-            texts=self.texts + other.texts,
-        )
-
-    def result(self) -> TeacherForcing:
-        if not self.positions:
-            raise EvaluationError("the reference chose no tokens to compare; give other texts")
-        if self.squared_reference > 0:
-            distance = (self.squared_difference / self.squared_reference) ** 0.5
-        else:  # a reference that finds all tokens alike
-            distance = float("inf") if self.squared_difference > 0 else 0.0
-        return TeacherForcing(
-            agreement=self.agreements / self.positions,
-            kl_nats=self.nats / self.positions,
-            logit_distance=distance,
-            positions=self.positions,
-            texts=self.texts,
-        )
-
-
-def _compare(
-    reference: npt.NDArray[np.float32],
-    candidate: npt.NDArray[np.float32],
-    chosen: npt.NDArray[np.bool_],
-) -> _Sums:
-    if reference.shape != candidate.shape or reference.shape[:2] != chosen.shape:
-        raise EvaluationError(
-            f"scores of shapes {reference.shape} and {candidate.shape} for tokens of shape "
-            f"{chosen.shape} do not belong together; compare models of one architecture"
-        )
-    sums = _Sums(texts=1)
-    # One codebook at a time: in double precision all of them would be many times the scores.
-    for book in range(chosen.shape[1]):
-        where = chosen[:, book]
-        pair = reference[where, book], candidate[where, book]
-        for name, scores in zip(("reference", "candidate"), pair, strict=True):
-            if not np.isfinite(scores).all():
-                raise EvaluationError(
-                    f"the {name}'s scores of codebook {book} are not finite; its weights are "
-                    "damaged or were compressed too far"
-                )
-        sums = sums.plus(_compare_rows(*pair))
-    return sums
-
-
-def _compare_rows(reference: npt.NDArray[np.float32], candidate: npt.NDArray[np.float32]) -> _Sums:
-    """Compare scores, shape `[P, V]`."""
-    first, second = _centred(reference), _centred(candidate)
-    known, guessed = _log_probabilities(first), _log_probabilities(second)
-    nats = (np.exp(known) * (known - guessed)).sum(axis=-1)
-    return _Sums(
-        agreements=int((reference.argmax(axis=-1) == candidate.argmax(axis=-1)).sum()),
-        # Never below zero but for rounding.
-        nats=float(np.maximum(nats, 0).sum()),
-        squared_difference=float(np.square(second - first).sum()),
-        squared_reference=float(np.square(first).sum()),
-        positions=len(reference),
+    count = agreements = positions = 0
+    nats = squared_difference = squared_reference = 0.0
+    for reference, candidate, chosen in texts:
+        count += 1
+        if reference.shape != candidate.shape or reference.shape[:2] != chosen.shape:
+            raise EvaluationError(
+                f"scores of shapes {reference.shape} and {candidate.shape} for tokens of shape "
+                f"{chosen.shape} do not belong together; compare models of one architecture"
+            )
+        # One codebook at a time: in double precision all of them would be many times the scores.
+        for book in range(chosen.shape[1]):
+            where = chosen[:, book]
+            first, second = (
+                _centred(name, scores[where, book], book)
+                for name, scores in (("reference", reference), ("candidate", candidate))
+            )
+            known, guessed = _log_probabilities(first), _log_probabilities(second)
+            divergence = (np.exp(known) * (known - guessed)).sum(axis=-1)
+            # Never below zero but for rounding.
+            nats += float(np.maximum(divergence, 0).sum())
+            agreements += int((first.argmax(axis=-1) == second.argmax(axis=-1)).sum())
+            squared_difference += float(np.square(second - first).sum())
+            squared_reference += float(np.square(first).sum())
+            positions += len(first)
+    if not positions:
+        raise EvaluationError("the reference chose no tokens to compare; give other texts")
+    if squared_reference > 0:
+        distance = (squared_difference / squared_reference) ** 0.5
+    else:  # a reference that finds all tokens alike
+        distance = float("inf") if squared_difference > 0 else 0.0
+    return TeacherForcing(
+        agreement=agreements / positions,
+        kl_nats=nats / positions,
+        logit_distance=distance,
+        positions=positions,
+        texts=count,
     )
 
 
-def _centred(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+def _centred(name: str, scores: Scores, book: int) -> npt.NDArray[np.float64]:
+    """Return scores, shape `[P, V]`, from the mean of each position."""
+    if not np.isfinite(scores).all():
+        raise EvaluationError(
+            f"the {name}'s scores of codebook {book} are not finite; its weights are damaged or "
+            "were compressed too far"
+        )
     wide = scores.astype(np.float64)
-    centred: npt.NDArray[np.float64] = wide - wide.mean(axis=-1, keepdims=True)
-    return centred
+    return np.asarray(wide - wide.mean(axis=-1, keepdims=True))
 
 
 def _log_probabilities(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     below = scores - scores.max(axis=-1, keepdims=True)
-    found: npt.NDArray[np.float64] = below - np.log(np.exp(below).sum(axis=-1, keepdims=True))
-    return found
+    return np.asarray(below - np.log(np.exp(below).sum(axis=-1, keepdims=True)))
 
 
 def _compute(run: Run) -> TeacherForcing | None:
