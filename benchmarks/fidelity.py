@@ -85,11 +85,11 @@ def compare(reference: Sequence[Spoken], candidate: Sequence[Spoken]) -> Fidelit
 
 
 def expose_durations(model: onnx.ModelProto, *, given: bool) -> onnx.ModelProto:
-    """Let a graph return the frames of each id that it chose, and speak with given ones.
+    """Add an output for the frames of each id to a graph, or an input that replaces them.
 
     Args:
         model: The graph; changed in place.
-        given: Whether it speaks with those of a new input in the place of its own.
+        given: Add the input.
 
     Raises:
         ModelError: The graph is not that of a Piper voice.

@@ -1,4 +1,4 @@
-"""How much memory a process took."""
+"""Memory of a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users of Piper voices do today, by the tools' own public calls."""
+"""Other ways to compress Piper voices, by the tools' own public calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured; `bench.json` holds exactly these fields."""
+"""Measurements; `bench.json` holds exactly these fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakingCost:
-    """What making a file took in a fresh process."""
+    """Cost of making a file in a fresh process."""
 
     seconds: float
     peak_bytes: int
@@ -33,7 +33,7 @@ class MakingCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Of a fresh process that opens the file and speaks the longest sentence once."""
+    """Memory of a fresh process that opens the file and speaks the longest sentence once."""
 
     idle_bytes: int
     """Before the file was opened."""
@@ -55,7 +55,7 @@ class Fidelity:
     """Share of phoneme ids whose own duration is FP32's."""
 
     duration_change: float | None
-    """Of the total, relative to FP32's."""
+    """Change of the total, relative to FP32's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Timing:
 
     ratio_median: float
     length_change: float
-    """Of the audio, relative to FP32's; a ratio of unequal lengths flatters the shorter."""
+    """Change of the audio's length, relative to FP32's; ratios of unequal lengths mislead."""
 
     runs_ms: tuple[float, ...]
 

@@ -29,7 +29,7 @@ __all__ = ["Choice", "bench"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What is compared."""
+    """Voices, contestants and settings of a run."""
 
     voices: tuple[str, ...]
     schemes: tuple[str, ...]

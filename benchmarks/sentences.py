@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["FRAMES_PER_ID", "Durations", "Sentence", "make_sentences", "search_scale"]
 
 FRAMES_PER_ID = 2.5
-"""What Piper's English voices give a phoneme id, pads between phonemes counted."""
+"""Frames of a phoneme id in Piper's English voices, pads between phonemes counted."""
 
 # About 600 phoneme ids; written for this purpose and in no calibration set.
 _TEXT = (
@@ -35,7 +35,7 @@ _TEXT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
-    """What a voice is given to speak."""
+    """Input of a voice."""
 
     name: str
     """Its length in words, such as `5 s`."""

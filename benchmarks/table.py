@@ -1,4 +1,4 @@
-"""What is printed: one table per voice, one row per contestant and setting."""
+"""Printed tables: one per voice, one row per contestant and setting."""
 
 from __future__ import annotations
 

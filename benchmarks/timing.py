@@ -28,7 +28,7 @@ quarter and `int8` by two fifths."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How long is measured."""
+    """Threads and numbers of runs."""
 
     threads: tuple[int, ...]
     rounds: int

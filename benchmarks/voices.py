@@ -26,11 +26,11 @@ __all__ = ["VOICES", "open_voice", "usual_voices"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Network:
-    """What distinguishes Piper's qualities."""
+    """Differences between Piper's qualities."""
 
     sample_rate: int
     changes: dict[str, Any] = field(default_factory=dict)
-    """To the arguments of a medium voice's network."""
+    """Changes of the arguments of a medium voice's network."""
 
 
 _MEDIUM: dict[str, Any] = {

@@ -74,7 +74,7 @@ def voice_config() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def make_checkpoint() -> Callable[..., dict[str, Any]]:
-    """Return what builds a training checkpoint with seeded weights, in Lightning's layout."""
+    """Return a function that builds a checkpoint with seeded weights, in Lightning's layout."""
     torch = pytest.importorskip("torch")
     models = pytest.importorskip("piper.train.vits.models")
     defaults = pytest.importorskip("tts_compress.models.piper_checkpoint")._DEFAULTS
@@ -140,7 +140,7 @@ def tiny(tiny_path: Path) -> GraphModel:
 
 @pytest.fixture(scope="session")
 def quick_recipe(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return what writes a shipped Piper recipe that calibrates on three texts only."""
+    """Return a function that writes a shipped Piper recipe that calibrates on three texts only."""
     folder = tmp_path_factory.mktemp("recipes")
 
     def write(scheme: str) -> Path:
@@ -158,7 +158,7 @@ def compressed(
     tiny: GraphModel,
     quick_recipe: Callable[[str], Path],
 ) -> Callable[[str], Path]:
-    """Return what gives the tiny voice's artifact of a scheme, made once."""
+    """Return a function that makes the tiny voice's artifact of a scheme, made once."""
     folder = tmp_path_factory.mktemp("artifacts")
 
     def make(scheme: str) -> Path:
@@ -172,7 +172,7 @@ def compressed(
 
 @pytest.fixture(scope="session")
 def snr_db() -> Callable[[Any, Any], float]:
-    """Return what measures how far a signal is above its difference from another, in dB."""
+    """Return a function for the ratio of a signal to its difference from another, in dB."""
 
     def measure(signal: Any, other: Any) -> float:
         error = float(np.square(np.subtract(signal, other, dtype=np.float64)).mean())

@@ -1,4 +1,4 @@
-"""Snapshot of what users get: bytes of artifacts, reports without timings, JSON, signatures.
+"""Snapshot of users' outputs: bytes of artifacts, reports without timings, JSON, signatures.
 
 A refactoring compares two of them: `pytest -m snapshot --snapshot before.json`, the change, the
 same again, `diff before.json after.json`. The test of each system adds its part in its own
@@ -99,7 +99,7 @@ class Snapshot:
 def snapshot(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Snapshot]:
-    """Return what collects the parts of the file that `--snapshot` names."""
+    """Return the collector of the parts of the file that `--snapshot` names."""
     path = request.config.getoption("--snapshot")
     if path is None:
         pytest.skip("a comparison for refactorings; give --snapshot FILE")

@@ -1,4 +1,4 @@
-"""The manifest, and the hashes that vouch for an artifact."""
+"""The manifest, and the hashes of an artifact."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _manifests = st.builds(
 
 @pytest.fixture
 def manifest() -> Manifest:
-    """A manifest that says little."""
+    """A manifest with little content."""
     return Manifest(
         family="piper",
         scheme="int8",

@@ -1,4 +1,4 @@
-"""What a user of the shell sees: exit codes, one plain line per error, JSON on request."""
+"""The command line: exit codes, one plain line per error, JSON on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_quantize_saves_an_artifact_and_says_what_it_holds(
+def test_quantize_saves_an_artifact_and_prints_its_contents(
     tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "small"

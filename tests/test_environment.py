@@ -40,7 +40,7 @@ def test_system_without_cpuinfo_has_no_features(monkeypatch: pytest.MonkeyPatch)
     found = _with_cpuinfo(monkeypatch, None)
     assert found.features == ()
     assert found.integer_kernels == "unknown"
-    assert not found.adds_in_16_bits  # nobody knows, and nobody is alarmed
+    assert not found.adds_in_16_bits  # unknown, so no warning
     assert found.model
     assert found.cores >= 1
 

@@ -1,4 +1,4 @@
-"""What users get of ONNX models and of a bare module, compared before and after a refactoring."""
+"""Outputs for ONNX models and a bare module, compared before and after a refactoring."""
 
 from __future__ import annotations
 

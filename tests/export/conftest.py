@@ -29,7 +29,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def f5_module() -> Callable[[str], Any]:
-    """Return what imports a module of f5_tts or vocos; tests skip where they are not installed."""
+    """Return a function that imports a module of f5_tts or vocos, if they are installed."""
     for name in ("torch", "f5_tts", "vocos"):
         if find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
@@ -40,7 +40,7 @@ def f5_module() -> Callable[[str], Any]:
 
 @pytest.fixture(scope="session")
 def make_vocos(f5_module: Callable[[str], Any]) -> Callable[..., Any]:
-    """Return what builds a vocoder of 50,000 weights; keywords change its transform."""
+    """Return a function that builds a vocoder of 50,000 weights; keywords change its transform."""
     import torch
 
     models, heads = f5_module("vocos.models"), f5_module("vocos.heads")
@@ -63,7 +63,7 @@ def make_vocos(f5_module: Callable[[str], Any]) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def make_dit(f5_module: Callable[[str], Any]) -> Callable[..., Any]:
-    """Return what builds a transformer of 200,000 weights; keywords change its architecture."""
+    """Return a function that builds a transformer of 200,000 weights, changed by keywords."""
     import torch
 
     module = f5_module("f5_tts.model.backbones.dit")
@@ -98,7 +98,7 @@ def codecs() -> tuple[Any, Any]:
 
 @pytest.fixture(scope="session")
 def make_dac(codecs: tuple[Any, Any]) -> Callable[[str], Any]:
-    """Return what builds a codec: `hub`, `normed` (the same with weight norm) or `wrapper`."""
+    """Return a function that builds a codec: `hub`, `normed` (with weight norm) or `wrapper`."""
     import torch
 
     parler, transformers = codecs

@@ -49,7 +49,7 @@ def _call(samples: int, symbols: int) -> tuple[Any, Any]:
 def _sample(
     f5_module: Callable[[str], Any], transformer: Any, options: F5GraphOptions, call: Any
 ) -> tuple[Any, Any]:
-    """Return what the official sampler makes of a call, and the noise it began with."""
+    """Return the official sampler's output for a call, and its initial noise."""
     cfm = f5_module("f5_tts.model.cfm").CFM(transformer, mel_spec_kwargs=_MEL).eval()
     audio, symbols, duration = call
     mel, trajectory = cfm.sample(
@@ -91,17 +91,17 @@ def test_graphs_in_a_loop_are_the_official_sampler(
         assert int(number) == options.nfe_step
         assert torch.allclose(mel, official, atol=1e-5 * float(official.abs().max()))
         spoken = official[:, samples // 256 :].transpose(1, 2)
-        heard = vocos.decode(spoken).clamp(-1, 1)
+        expected = vocos.decode(spoken).clamp(-1, 1)
         found = last(mel, recorded)
         assert found.dtype == torch.int16
-        assert found.shape == (1, 1, heard.shape[1])
-        assert torch.allclose(found[0] / 32767, heard, atol=1e-4)  # 16 bits
+        assert found.shape == (1, 1, expected.shape[1])
+        assert torch.allclose(found[0] / 32767, expected, atol=1e-4)  # 16 bits
 
 
 def test_names_types_and_free_lengths(
     make_dit: Callable[..., Any], make_vocos: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """What other programs that run such graphs feed them by."""
+    """Other programs that run such graphs depend on these."""
     files = export_f5(make_dit(), make_vocos(), tmp_path, F5GraphOptions(nfe_step=2))
     kinds = {1: "f32", 5: "i16", 6: "i32", 7: "i64"}
     found = []

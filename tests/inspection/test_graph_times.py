@@ -32,7 +32,7 @@ _NAMES = ("enc_p", "dp", "flow", "dec")
         ("", None),
     ],
 )
-def test_an_operators_name_tells_its_component(operator: str, component: str | None) -> None:
+def test_operators_belong_to_components_by_name(operator: str, component: str | None) -> None:
     assert component_of(operator, _NAMES) == component
 
 
@@ -66,12 +66,12 @@ def test_every_component_of_a_voice_has_its_share(
     assert found["other"] < 0.5
 
 
-def test_a_text_that_cannot_be_spoken_is_said(tiny_path: Path) -> None:
+def test_a_text_that_cannot_be_spoken_is_an_error(tiny_path: Path) -> None:
     with pytest.raises(TextError):
         time_shares(load(tiny_path), " ")
 
 
-def test_a_model_that_is_not_timed_says_so_to_programs(tiny_path: Path) -> None:
+def test_a_model_that_is_not_timed_has_no_shares(tiny_path: Path) -> None:
     found = inspect_model(load(tiny_path))
     assert found["other_time_share"] is None
     assert all("time_share" not in part for part in found["components"])
@@ -83,7 +83,7 @@ def _inspect(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[dict[st
     return json.loads(printed.out), printed.err
 
 
-def test_a_small_voice_is_timed_unless_told_otherwise(
+def test_a_small_voice_is_timed_by_default(
     tiny_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, remark = _inspect(capsys, str(tiny_path))
@@ -99,7 +99,7 @@ def test_a_small_voice_is_timed_unless_told_otherwise(
     assert "other" in shown
 
 
-def test_a_large_model_is_timed_when_told_to(
+def test_a_large_model_is_timed_on_request(
     tiny_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(times, "_QUICK", 0)
@@ -110,7 +110,7 @@ def test_a_large_model_is_timed_when_told_to(
     assert found["other_time_share"] is not None
 
 
-def test_what_cannot_speak_here_is_shown_without_times_unless_they_were_asked_for(
+def test_a_model_that_cannot_speak_is_shown_without_times_unless_they_are_requested(
     tiny_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A system that clones voices cannot speak before it is given one."""

@@ -1,4 +1,4 @@
-"""Integer layers are counted in files of ours and of others, and hazards told where they are."""
+"""Integer layers are counted in files of ours and of others, and hazards are reported."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_layers_in_torch() -> None:
     assert list(_layers_of_module(small)) == [True, False, False]
 
 
-def test_a_hazard_is_told_where_it_is_one() -> None:
+def test_a_hazard_is_reported_where_it_is_one() -> None:
     found = IntegerLayers(count=9, overflowing=4, signed=0)
     (told,) = find_hazards(found, _OLD)
     assert told.startswith("4 of 9 integer layers can overflow the 16-bit sums")
@@ -140,7 +140,7 @@ def test_a_hazard_is_told_where_it_is_one() -> None:
     assert not find_hazards(signed, _ARM)
 
 
-def test_inspection_tells_of_kernels_and_hazards(
+def test_inspection_reports_kernels_and_hazards(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tts_compress.inspection.model.describe_processor", lambda: _OLD)

@@ -1,4 +1,4 @@
-"""What a model spec names."""
+"""Model specs, and the models that they name."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_graph_the_runtime_refuses_is_a_model_error(voice_copy: Path) -> None:
 
 @pytest.fixture
 def flute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A family in torch whose function answers what it was given."""
+    """A family in torch whose function returns its arguments."""
     package = ModuleType("flute")
     vars(package).update(open_flute=lambda *given: given)
     monkeypatch.setitem(sys.modules, "flute", package)
@@ -182,7 +182,7 @@ def test_what_the_list_of_families_names_is_there(family: Family) -> None:
     assert family.location in accepted_specs()
 
 
-def test_systems_that_run_from_a_clone_differ_in_all_that_tells_them_apart() -> None:
+def test_systems_that_run_from_a_clone_differ_in_every_mark() -> None:
     found = known_upstreams()
     assert [upstream.family for upstream in found] == ["gpt-sovits", "naturalspeech2"]
     for field in ("variable", "markers", "repository"):

@@ -1,4 +1,4 @@
-"""Texts and configurations that nobody vouches for."""
+"""Untrusted texts and configurations."""
 
 from __future__ import annotations
 

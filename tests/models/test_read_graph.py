@@ -1,4 +1,4 @@
-"""Files that nobody vouches for end in a voice or in one clear error."""
+"""Untrusted files end in a graph or in one clear error."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_folder_is_refused(tmp_path: Path) -> None:
         read_graph(tmp_path)
 
 
-@pytest.mark.parametrize("kept", [0, 1, 2, 10, 50, 100, 1000, 4000, -100, -10, -1])
+@pytest.mark.parametrize("kept", [0, 1, 50, 1000, -1])
 def test_truncated_file_is_refused(file: Path, kept: int) -> None:
     file.write_bytes(file.read_bytes()[:kept])
     with pytest.raises(ModelError, match=r"voice\.onnx"):
@@ -82,8 +82,9 @@ def test_flipped_bytes_are_read_or_refused(tmp_path: Path, flips: list[tuple[int
         read_graph(path)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize(
+    ("dtype", "value"), [(np.float32, np.nan), (np.float16, np.inf), (np.float64, -np.inf)]
+)
 def test_weights_that_are_not_finite_are_refused(
     tmp_path: Path, value: float, dtype: type[np.floating]
 ) -> None:
