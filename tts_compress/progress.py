@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Narrated", "Progress", "Silent", "remark", "say"]
+__all__ = ["ComponentProgress", "Narrated", "Progress", "Silent", "remark", "say"]
 
 
 class Progress(Protocol):
@@ -42,3 +42,28 @@ class Silent:
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Do nothing."""
+
+
+class ComponentProgress:
+    """Reports the work on one component of a model, under its name.
+
+    Args:
+        component: Its name.
+        progress: Where to.
+    """
+
+    def __init__(self, component: str, progress: Progress) -> None:
+        self._component = component
+        self._progress = progress
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """Note a step of a stage."""
+        self._progress.advance(f"{stage} {self._component}", done, total)
+
+    def remark(self, stage: str, text: str) -> None:
+        """Note what there is to report of a stage at the moment."""
+        remark(self._progress, f"{stage} {self._component}", text)
+
+    def say(self, line: str) -> None:
+        """Note something that stays worth knowing."""
+        say(self._progress, f"{self._component}: {line}")

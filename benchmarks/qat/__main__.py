@@ -16,9 +16,8 @@ from benchmarks.qat.contestants import CONTESTANTS, Work, make, reference
 from benchmarks.qat.report import Found, write_report
 from benchmarks.turns import take_turns
 from tts_compress.errors import TTSCompressError
-from tts_compress.qat.train.log import read_log
-from tts_compress.qat.train.options import TrainingOptions
-from tts_compress.qat.training import Workplace
+from tts_compress.qat.log import read_log
+from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.terminal import progress_bars, show
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def _measure(options: argparse.Namespace, vocoder: Path) -> list[Found]:
             continue
         folder = options.output / contestant.name
         with progress_bars() as progress:
-            made = make(contestant, work, Workplace(folder=folder, progress=progress))
+            made = make(contestant, work, TrainingRun(folder=folder, progress=progress))
         vocoders[contestant.name] = made
         curve = [e for e in read_log(folder) if e["event"] == "held-out"]
         found.append(

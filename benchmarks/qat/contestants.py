@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +14,7 @@ from tts_compress.models import open_model
 from tts_compress.models.base import OnnxGraph
 from tts_compress.models.distillation import Objective
 from tts_compress.onnx.session import open_session
-from tts_compress.qat.training import Workplace, train_module
+from tts_compress.qat.training import train_module
 from tts_compress.recipes.family import find_recipe
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from benchmarks.qat.clips import Clips
-    from tts_compress.qat.train.options import TrainingOptions
+    from tts_compress.qat.options import TrainingOptions, TrainingRun
     from tts_compress.recipes.recipe import Recipe
 
 __all__ = ["CONTESTANTS", "Contestant", "Vocoder", "Work", "make", "reference"]
@@ -83,10 +83,10 @@ def reference(work: Work) -> Vocoder:
     return _runs(model.graph())
 
 
-def make(contestant: Contestant, work: Work, workplace: Workplace) -> Vocoder:
+def make(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
     """Return a vocoder that turns spectra into samples, both numpy arrays."""
     if contestant.bits == 4:
-        return _in_torch(contestant, work, workplace)
+        return _in_torch(contestant, work, run)
     model = open_model(f"onnx:{work.graph}")
     assert isinstance(model, OnnxGraph)
     if contestant.untrained is None:
@@ -98,8 +98,7 @@ def make(contestant: Contestant, work: Work, workplace: Workplace) -> Vocoder:
         model,
         recipe=_plain("int8-qat") if contestant.name == "min-max-qat" else None,
         calibration=work.feeds,
-        options=work.options[8],
-        workplace=workplace,
+        run=replace(run, options=work.options[8]),
     )
     assert isinstance(trained, OnnxGraph)
     return _runs(trained.graph())
@@ -125,17 +124,16 @@ def _plain(scheme: str) -> Recipe:
     return recipe.model_copy(update=changes)
 
 
-def _in_torch(contestant: Contestant, work: Work, workplace: Workplace) -> Vocoder:
+def _in_torch(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
     original = load_generator(work.checkpoint)
     if contestant.untrained is None:
         return _calls(compress(original, "int4-weight-only"))
-    small, _ = train_module(
+    small = train_module(
         original,
         find_recipe("module", "int4-weight-only"),
         _pieces(work.clips),
         objectives=[Objective(component="", module="", loss="waveform")],
-        options=work.options[4],
-        workplace=workplace,
+        run=replace(run, options=work.options[4]),
     )
     return _calls(small)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tts_compress.qat.train.options import TrainingOptions
+    from tts_compress.qat.options import TrainingOptions
 
 _CARD = '[card]\nsummary = "s"\nsource = "tests"\nlicence = "CC0-1.0"\ncomposition = "none"\n'
 
@@ -74,7 +74,7 @@ def few_updates() -> TrainingOptions:
     """Return options of a training of seconds."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("accelerate")
-    from tts_compress.qat.train.options import TrainingOptions
+    from tts_compress.qat.options import TrainingOptions
 
     torch.set_num_threads(1)  # networks this small only wait for a second one
     return TrainingOptions(
@@ -94,15 +94,14 @@ def train_on(
 ) -> Callable[..., Callable[..., Any]]:
     """Return what makes a function that trains a model on texts, in four bits by default."""
     from tts_compress.compression import compress_trained
-    from tts_compress.qat.training import Workplace
+    from tts_compress.qat.options import TrainingRun
 
     def make(model: Any, texts: Sequence[str], **changes: Any) -> Callable[..., Any]:
         written, options = write_texts(texts), replace(few_updates, **changes)
 
-        def train(scheme: str = "int4-weight-only", **workplace: Any) -> Any:
-            place = Workplace(**workplace)
+        def train(scheme: str = "int4-weight-only", **run: Any) -> Any:
             return compress_trained(
-                model, scheme, calibration=written, options=options, workplace=place
+                model, scheme, calibration=written, run=TrainingRun(options=options, **run)
             )
 
         return train
@@ -130,7 +129,7 @@ def resume(
         assert files
         for file in files:
             assert (resumed / file).read_bytes() == (expected / file).read_bytes(), file
-        assert any("going on after" in line for line in told.lines)
+        assert any("resuming after" in line for line in told.lines)
         return told.lines
 
     return check
@@ -158,10 +157,9 @@ def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agr
     def compare(model: Any, scheme: str, texts: Sequence[str]) -> dict[str, Agreement]:
         from tts_compress import find_recipe
         from tts_compress.progress import Silent
-        from tts_compress.qat.convert import convert_qat
-        from tts_compress.qat.family.call_task import CallTask
-        from tts_compress.qat.family.lessons import find_lessons
-        from tts_compress.qat.prepare import prepare_qat
+        from tts_compress.qat.component_dataset import record_datasets
+        from tts_compress.qat.component_task import ComponentTask
+        from tts_compress.qat.prepare import convert_qat, prepare_qat
 
         recipe = find_recipe(model.family, scheme)
         rules = tuple(
@@ -172,17 +170,11 @@ def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agr
         seeded = [(text, number) for number, text in enumerate(texts)]
         converted = convert_qat(prepared).root
         found = {}
-        for lesson in find_lessons(model, prepared.module, seeded, progress=Silent()):
-            name = lesson.objective.module
-            task = CallTask(
-                lesson.objective,
-                model.root(),
-                prepared.module.get_submodule(name),
-                train=lesson.train,
-                held_out=lesson.held_out,
-                sample_rate=model.sample_rate,
-            )
-            found[lesson.name] = _agreement(task, converted.get_submodule(name), snr_db)
+        for dataset in record_datasets(model, prepared.module, seeded, progress=Silent()):
+            name = dataset.objective.module
+            student = prepared.module.get_submodule(name)
+            task = ComponentTask(dataset, model.root(), student, sample_rate=model.sample_rate)
+            found[dataset.name] = _agreement(task, converted.get_submodule(name), snr_db)
         return found
 
     return compare

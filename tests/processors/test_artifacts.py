@@ -21,7 +21,7 @@ from tts_compress.compression import compress, compress_trained
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import feed_noise
-from tts_compress.qat.train.options import TrainingOptions
+from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.schemes import find_scheme
 
@@ -60,8 +60,8 @@ def _compress(voice: GraphModel, scheme: str) -> onnx.ModelProto:
     assert recipe.calibration is not None
     few = recipe.calibration.model_copy(update={"utterances": 8})
     recipe = recipe.model_copy(update={"calibration": few})
-    options = TrainingOptions(steps=2, batch_size=2, held_out=2, threads=1)
-    return _graph(compress_trained(voice, name, recipe=recipe, options=options))
+    run = TrainingRun(options=TrainingOptions(steps=2, batch_size=2, held_out=2, threads=1))
+    return _graph(compress_trained(voice, name, recipe=recipe, run=run))
 
 
 def _graph(model: object) -> onnx.ModelProto:

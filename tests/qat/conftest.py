@@ -1,8 +1,14 @@
-"""A HiFi-GAN generator of any size, and one thread: sums in another order round otherwise."""
+"""A HiFi-GAN generator of any size, and a toy to train (`toy.py`).
+
+Everything runs in one thread: sums in another order round otherwise.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -77,3 +83,16 @@ def make_generator() -> Callable[..., nn.Module]:
         return Generator(bands=bands, channels=channels, rates=rates).eval()
 
     return make
+
+
+@pytest.fixture(scope="session")
+def toy_program() -> Path:
+    """Return the toy as a program."""
+    pytest.importorskip("accelerate")
+    return Path(__file__).with_name("toy.py")
+
+
+@pytest.fixture(scope="session")
+def toy(toy_program: Path) -> Any:
+    """Return the parts of that program."""
+    return SimpleNamespace(**runpy.run_path(str(toy_program)))

@@ -10,15 +10,12 @@ from torch import Tensor, nn
 
 from tts_compress import find_recipe
 from tts_compress.errors import QuantizationError
-from tts_compress.qat.convert import convert_qat
 from tts_compress.qat.fake_quantize import (
     FakeQuantize,
     disable_observer,
-    enable_observer,
 )
 from tts_compress.qat.layer import FakeQuantizedLayer
-from tts_compress.qat.prepare import PreparedModule, QATOptions, prepare_qat
-from tts_compress.qat.stubs import Bordered
+from tts_compress.qat.prepare import PreparedModule, convert_qat, prepare_qat
 from tts_compress.torch.layers.base import CompressedLayer
 from tts_compress.torch.layers.build import layer_state
 from tts_compress.torch.layers.module_file import load_module, save_module
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMES = ["int8-static", "int8-dynamic", "int8-weight-only", "int4-weight-only"]
-LEARNED = QATOptions(learn_ranges=True, learn_weight_scales=True)
 
 
 def _mel(seed: int = 0, frames: int = 20) -> Tensor:
@@ -36,10 +32,10 @@ def _mel(seed: int = 0, frames: int = 20) -> Tensor:
 
 
 def _trained(
-    module: nn.Module, scheme: str, options: QATOptions | None = None, steps: int = 3
+    module: nn.Module, scheme: str, *, learned: bool = False, steps: int = 3
 ) -> PreparedModule:
     """Return a student after some steps towards its teacher."""
-    student = prepare_qat(module, find_recipe("module", scheme), options=options)
+    student = prepare_qat(module, find_recipe("module", scheme), learned_ranges=learned)
     optimizer = torch.optim.Adam(student.parameters(), lr=3e-5)
     for step in range(steps):
         with torch.no_grad():
@@ -51,15 +47,15 @@ def _trained(
     return student
 
 
-@pytest.mark.parametrize("options", [QATOptions(), LEARNED], ids=["followed", "learned"])
+@pytest.mark.parametrize("learned", [False, True], ids=["frozen", "learned"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_vocoder_in_integers_agrees_with_what_was_trained(
     make_generator: Callable[..., nn.Module],
     snr_db: Callable[[Any, Any], float],
     scheme: str,
-    options: QATOptions,
+    learned: bool,
 ) -> None:
-    student = _trained(make_generator(bands=64, channels=64), scheme, options)
+    student = _trained(make_generator(bands=64, channels=64), scheme, learned=learned)
     done = convert_qat(student)
     with torch.inference_mode():
         assert snr_db(student(_mel(9)).numpy(), done.root(_mel(9)).numpy()) >= 40
@@ -107,8 +103,8 @@ def _plain(layer: FakeQuantizedLayer) -> nn.Module:
 def test_nothing_is_shared_with_what_trains_on() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv1d(64, 64, 3), nn.GroupNorm(4, 64), nn.Conv1d(64, 8, 3))
-    student = _trained(module, "int8-static")
-    enable_observer(student)
+    student = prepare_qat(module, find_recipe("module", "int8-static"))
+    student(_mel())
     done = convert_qat(student)
     with torch.no_grad():
         expected, before = done.root(_mel()), student(_mel())
@@ -143,21 +139,8 @@ def test_faint_inputs_round_as_the_kernels_round_them(
         assert snr_db((student(x) - bias).numpy(), (done.root(x) - bias).numpy()) >= 40
 
 
-def test_borders_go(
-    make_generator: Callable[..., nn.Module], snr_db: Callable[[Any, Any], float]
-) -> None:
-    inner = ["resblocks.0", "resblocks.0.convs1.2", "conv_pre"]
-    recipe = find_recipe("module", "int8-dynamic")
-    student = prepare_qat(make_generator(bands=64), recipe, components=inner)
-    done = convert_qat(student)
-    assert not any(isinstance(module, Bordered) for module in done.root.modules())
-    with torch.inference_mode():
-        assert snr_db(student(_mel()).numpy(), done.root(_mel()).numpy()) >= 40
-    assert isinstance(student.get_submodule("conv_pre"), Bordered), "the student is as it was"
-
-
 def test_it_is_saved_and_loaded(make_generator: Callable[..., nn.Module], tmp_path: Path) -> None:
-    student = _trained(make_generator(bands=64), "int8-static", LEARNED)
+    student = _trained(make_generator(bands=64), "int8-static", learned=True)
     done = convert_qat(student)
     save_module(done.root, tmp_path / "vocoder.safetensors")
     again = load_module(make_generator(bands=64), tmp_path / "vocoder.safetensors")

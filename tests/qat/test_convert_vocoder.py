@@ -14,14 +14,13 @@ from tts_compress import find_recipe
 from tts_compress.audio import Audio, read_wav
 from tts_compress.evaluation.spectra import log_mel
 from tts_compress.models.distillation import Objective
-from tts_compress.qat.convert import convert_qat
 from tts_compress.qat.fake_quantize import (
     disable_fake_quant,
     disable_observer,
     enable_fake_quant,
 )
 from tts_compress.qat.module_task import ModuleTask
-from tts_compress.qat.prepare import prepare_qat
+from tts_compress.qat.prepare import convert_qat, prepare_qat
 
 if TYPE_CHECKING:
     from collections.abc import Callable

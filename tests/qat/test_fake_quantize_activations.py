@@ -13,13 +13,11 @@ from tts_compress.onnx.quantize.static import scale_and_zero
 from tts_compress.qat.fake_quantize import (
     ActivationFakeQuantize,
     DynamicFakeQuantize,
+    HistogramObserver,
     disable_fake_quant,
     disable_observer,
     enable_fake_quant,
-    enable_observer,
 )
-from tts_compress.qat.observers import HistogramObserver, MovingAverageObserver
-from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
 from tts_compress.torch.layers.integer import activation_codes
 from tts_compress.torch.observe import observe_ranges
@@ -29,9 +27,13 @@ def _values(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) + 0.4
 
 
+def _minmax() -> HistogramObserver:
+    return HistogramObserver(Calibration(observer=Observer.MINMAX))
+
+
 def _fixed(low: float, high: float, *, learned: bool = False) -> nn.Module:
     """Return a frozen fake quantizer."""
-    fake = ActivationFakeQuantize(MovingAverageObserver(), learned=learned)
+    fake = ActivationFakeQuantize(_minmax(), learned=learned)
     fake.observer.observe(torch.tensor([low, high]))
     disable_observer(fake)
     return fake
@@ -133,19 +135,8 @@ def test_ranges_are_those_of_post_training_calibration(observer: str) -> None:
     assert single == pytest.approx(scale_and_zero(expected)[0])
 
 
-def test_a_moving_average_forgets() -> None:
-    watched = MovingAverageObserver(0.5)
-    assert watched.range() is None
-    watched.observe(torch.tensor([-4.0, 8.0]))
-    assert watched.range() == (-4, 8)
-    watched.observe(torch.tensor([-2.0, 4.0]))
-    assert watched.range() == (-3, 6)
-    watched.observe(torch.tensor([15.0, 16.0]))
-    assert watched.range() == (0, 11), "zero is always inside"
-
-
 def test_switches() -> None:
-    fake = ActivationFakeQuantize(HistogramObserver(Calibration(observer=Observer.MINMAX)))
+    fake = ActivationFakeQuantize(_minmax())
     tree = nn.Sequential(nn.Sequential(fake), nn.ReLU())
     x = _values(2, 30)
     disable_fake_quant(tree)
@@ -156,9 +147,6 @@ def test_switches() -> None:
     frozen = fake.limits()
     fake(x * 10)
     assert fake.limits() == frozen
-    enable_observer(tree)
-    fake(x * 10)
-    assert fake.limits()[1] == pytest.approx(float(x.max()) * 10, rel=0.01)
 
 
 def test_ranges_that_saw_nothing_cannot_be_frozen() -> None:
@@ -175,11 +163,8 @@ def _observing() -> ActivationFakeQuantize:
     return ActivationFakeQuantize(HistogramObserver(Calibration()))
 
 
-@pytest.mark.parametrize(
-    "observer", [HistogramObserver(Calibration()), MovingAverageObserver()], ids=["counts", "ends"]
-)
-def test_values_that_are_not_finite_are_an_error(observer: nn.Module) -> None:
-    fake = ActivationFakeQuantize(observer)  # type: ignore[arg-type]
+def test_values_that_are_not_finite_are_an_error() -> None:
+    fake = _observing()
     with pytest.raises(QuantizationError, match="not finite"):
         fake(torch.tensor([0.0, torch.inf]))
 

@@ -1,4 +1,4 @@
-"""What any module is trained on: the teacher's answers, split once and for all."""
+"""What any module is trained on: the teacher's outputs, split once and for all."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from tts_compress import find_recipe
 from tts_compress.errors import ModelError, RecipeError
 from tts_compress.models.distillation import Objective
-from tts_compress.models.distillation_losses import kl_divergence, waveform_loss
 from tts_compress.qat.fake_quantize import disable_fake_quant
+from tts_compress.qat.losses import kl_divergence, waveform_loss
 from tts_compress.qat.module_task import ModuleTask
 from tts_compress.qat.prepare import prepare_qat
 from tts_compress.qat.task import Task
@@ -128,8 +128,8 @@ def test_batches_are_tensors_tuples_or_dictionaries() -> None:
             assert torch.equal(found.targets[0], meant.targets[0])
 
 
-def test_batches_that_cannot_be_learnt_from_are_refused() -> None:
-    with pytest.raises(RecipeError, match="1 batches to learn from"):
+def test_batches_that_cannot_be_trained_on_are_refused() -> None:
+    with pytest.raises(RecipeError, match="1 batches to train on"):
         _task(_mels(1))
     with pytest.raises(RecipeError, match="holds no tensor"):
         _task([{"loud": 1.0}, {"loud": 1.0}])
@@ -138,10 +138,10 @@ def test_batches_that_cannot_be_learnt_from_are_refused() -> None:
         _task([{"mel": mels[0], "loud": 1.0}, {"mel": mels[1], "loud": 2.0}])
 
 
-def test_objectives_that_cannot_be_heard_are_refused() -> None:
+def test_objectives_that_cannot_be_captured_are_refused() -> None:
     with pytest.raises(ModelError, match="no part 'flow'"):
         _task(objectives=[_objective("flow")])
-    with pytest.raises(ModelError, match=r"'encoder\.infer' cannot be heard"):
+    with pytest.raises(ModelError, match=r"'encoder\.infer' cannot be captured"):
         _task(objectives=[_objective("encoder", method="infer")])
     with pytest.raises(ModelError, match="returned 1 floating-point tensors"):
         _task(objectives=[_objective(outputs=(1,))])
@@ -156,5 +156,5 @@ def test_a_teacher_that_draws_noise_of_its_own_is_refused() -> None:
             """Return audio that is never the same."""
             return super().forward(mel + torch.randn_like(mel), **options)
 
-    with pytest.raises(ModelError, match="answers otherwise to the same inputs"):
+    with pytest.raises(ModelError, match="returns something else for the same inputs"):
         _task(teacher=Noisy())

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrizations, weight_norm
 
 from tts_compress import compress, find_recipe
-from tts_compress.errors import ModelError, QuantizationError, RecipeError
+from tts_compress.errors import QuantizationError, RecipeError
 from tts_compress.qat.fake_quantize import (
     DynamicFakeQuantize,
     WeightFakeQuantize,
@@ -22,9 +22,7 @@ from tts_compress.qat.fake_quantize import (
     enable_fake_quant,
 )
 from tts_compress.qat.layer import FakeQuantizedLayer
-from tts_compress.qat.observers import HistogramObserver, MovingAverageObserver
-from tts_compress.qat.prepare import QATOptions, prepare_qat
-from tts_compress.qat.stubs import Bordered
+from tts_compress.qat.prepare import prepare_qat
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,37 +126,23 @@ def test_what_is_tied_stays_tied() -> None:
     assert first.weight is not net[0].weight
 
 
-def test_options_choose_what_is_learned(module: Speech) -> None:
+def test_ranges_are_trained_if_asked_for(module: Speech) -> None:
     plain = prepare_qat(module, _recipe())
     assert not [name for name, _ in plain.named_parameters() if "log_stretch" in name]
-    assert any(isinstance(part, HistogramObserver) for part in plain.modules())
-    options = QATOptions(
-        observer="moving-average", momentum=0.1, learn_ranges=True, learn_weight_scales=True
-    )
-    student = prepare_qat(module, _recipe(), options=options)
-    assert sum("log_stretch" in name for name, _ in student.named_parameters()) == 2 * 8
-    watched = [part for part in student.modules() if isinstance(part, MovingAverageObserver)]
-    assert {part.momentum for part in watched} == {0.1}
+    student = prepare_qat(module, _recipe(), learned_ranges=True)
+    assert sum("log_stretch" in name for name, _ in student.named_parameters()) == 8
     student(IDS).square().sum().backward()
     assert all(p.grad is not None for p in student.parameters())
 
 
-def test_borders_hand_over_real_numbers_in_single_precision(module: Speech) -> None:
-    student = prepare_qat(module, _recipe("int8-dynamic"), components=["post", "post.2"])
-    assert isinstance(student.module.post, Bordered)
-    assert isinstance(student.get_submodule("post.module.2"), Bordered)
+def test_it_has_the_modules_attributes_and_returns_single_precision(module: Speech) -> None:
+    student = prepare_qat(module, _recipe("int8-dynamic"))
     assert student.hop == 4
-    assert student.post.module[1] is student.get_submodule("post.module.1")
+    assert student.post is student.module.post
     with pytest.raises(AttributeError, match="pitch"):
         _ = student.pitch
     with torch.autocast("cpu", torch.bfloat16):
         assert student(IDS).dtype == torch.float32
-    with pytest.raises(ModelError, match=r"no component 'decoder'; there are: embed, attention"):
-        prepare_qat(module, _recipe(), components=["decoder"])
-    with pytest.raises(ModelError, match="'parts' is a ModuleList, which is never called"):
-        prepare_qat(
-            nn.ModuleDict({"parts": nn.ModuleList([module])}), _recipe(), components=["parts"]
-        )
 
 
 def test_it_stays_in_evaluation(module: Speech) -> None:
@@ -171,11 +155,10 @@ def test_it_stays_in_evaluation(module: Speech) -> None:
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_copies_and_states_go_on_alike(module: Speech, learned: bool) -> None:
-    options = QATOptions(learn_ranges=learned, learn_weight_scales=learned)
-    student = prepare_qat(module, _recipe(), options=options)
+    student = prepare_qat(module, _recipe(), learned_ranges=learned)
     student(IDS).square().sum().backward()
     torch.optim.SGD(student.parameters(), lr=0.1).step()
-    other = prepare_qat(module, _recipe(), options=options)
+    other = prepare_qat(module, _recipe(), learned_ranges=learned)
     other.load_state_dict(student.state_dict())
     for same in (other, copy.deepcopy(student)):
         assert torch.equal(same(IDS), student(IDS))
@@ -195,8 +178,7 @@ def test_mixed_precision_trains(module: Speech) -> None:
 
 def test_several_processes_train_it(module: Speech, tmp_path: Path) -> None:
     """Every parameter takes part in every step, and buffers are sent around."""
-    options = QATOptions(learn_ranges=True, learn_weight_scales=True)
-    alone = prepare_qat(module, _recipe(), options=options)
+    alone = prepare_qat(module, _recipe(), learned_ranges=True)
     student = copy.deepcopy(alone)
     distributed.init_process_group("gloo", f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from tts_compress.artifact import TrainingRecord
-    from tts_compress.qat.train.options import TrainingOptions
-    from tts_compress.qat.training import Training, Workplace
+    from tts_compress.qat.options import TrainingRun
     from tts_compress.recipes.recipe import Recipe
 
 __all__ = ["compress", "compress_trained", "is_feeds"]
@@ -86,8 +85,8 @@ def compress(
             path, or just the path where `calibration` is an `.npz`. Or any torch module: the
             answer is one, too, and shares with it what was not compressed.
         scheme: What to do; `tts-compress schemes` lists the names. `int8-qat` trains, with the
-            default options; `compress_trained` takes others, and goes on after it was
-            interrupted.
+            default options; `compress_trained` takes others, and resumes after an
+            interruption.
         recipe: A recipe's TOML file in the place of the shipped one, or a recipe that
             `find_recipe` gave and `model_copy` changed, for another target or format.
         calibration: A calibration set's name or TOML file, in the place of the recipe's; for a
@@ -106,13 +105,10 @@ def compress(
     progress = progress or Silent()
     training = None
     if find_scheme(scheme).trained:
-        from tts_compress.qat.train.processes import require_packages
+        from tts_compress.qat.options import TrainingOptions, TrainingRun, require_packages
 
         require_packages()
-        from tts_compress.qat.train.options import TrainingOptions
-        from tts_compress.qat.training import Training, Workplace
-
-        training = Training(TrainingOptions(seed=seed), Workplace(progress=progress))
+        training = TrainingRun(options=TrainingOptions(seed=seed), progress=progress)
     opened, found = _open(model, scheme, recipe, calibration)
     return _run(opened, found, calibration, seed=seed, progress=progress, training=training)
 
@@ -123,21 +119,19 @@ def compress_trained(
     *,
     recipe: Recipe | str | Path | None = None,
     calibration: Any = None,
-    options: TrainingOptions | None = None,
-    workplace: Workplace | None = None,
+    run: TrainingRun | None = None,
 ) -> Model | nn.Module:
-    """Return a compressed model that was trained to answer as the original does.
+    """Return a compressed model that was trained to return what the original returns.
 
-    The original is the only teacher: texts, or a graph's or module's inputs, are the only data.
+    The original is the teacher: texts, or a graph's or module's inputs, are the only data.
 
     Args:
         model: As `compress` takes it.
         scheme: `int8-qat`; for what runs in torch also one with four-bit weights.
         recipe: As `compress` takes it.
-        calibration: The texts to learn from, by a calibration set's name or TOML file; for a bare
+        calibration: The texts to train on, by a calibration set's name or TOML file; for a bare
             graph an `.npz` of its inputs; for a torch module batches of them, two or more.
-        options: Options of the training; for a system in torch, of that of each component.
-        workplace: Where the training is kept, and what its progress is reported to.
+        run: Options of the training, where it is kept, and where its progress is reported.
 
     Raises:
         SchemeError: The scheme is unknown, or the model's family does not have it.
@@ -147,17 +141,16 @@ def compress_trained(
         ArtifactError: The folder holds a checkpoint of another training.
         MissingExtraError: accelerate is not installed.
     """
-    from tts_compress.qat.train.options import TrainingOptions
-    from tts_compress.qat.training import Training, Workplace
+    from tts_compress.qat.options import TrainingRun
 
-    training = Training(options or TrainingOptions(), workplace or Workplace())
+    training = run or TrainingRun()
     opened, found = _open(model, scheme, recipe, calibration)
     return _run(
         opened,
         found,
         calibration,
         seed=training.options.seed,
-        progress=training.workplace.progress,
+        progress=training.progress,
         training=training,
     )
 
@@ -182,7 +175,7 @@ def _run(
     *,
     seed: int,
     progress: Progress,
-    training: Training | None,
+    training: TrainingRun | None,
 ) -> Model | nn.Module:
     if recipe.calibration is None and calibration is not None and training is None:
         raise SchemeError(f"scheme {recipe.scheme!r} needs no calibration set; leave it out")
@@ -210,7 +203,7 @@ def _compress_graph(
     *,
     seed: int,
     progress: Progress,
-    training: Training | None,
+    training: TrainingRun | None,
 ) -> OnnxGraph:
     calls, record = None, None
     if recipe.calibration is not None:
@@ -227,8 +220,7 @@ def _compress_graph(
             recipe,
             calls,
             sample_rate=model.sample_rate if isinstance(model, GraphModel) else None,
-            options=training.options,
-            workplace=training.workplace,
+            run=training,
         )
     finished = convert(conversion)
     manifest = describe(model, recipe, conversion, calibration=record, training=trained, seed=seed)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tts_compress.artifact import TrainingRecord
     from tts_compress.models.base import TorchModel
     from tts_compress.progress import Progress
-    from tts_compress.qat.training import Training
+    from tts_compress.qat.options import TrainingRun
     from tts_compress.recipes.recipe import Recipe
     from tts_compress.torch.convert import Converted
 
@@ -46,7 +46,7 @@ def compress_system(
     *,
     seed: int,
     progress: Progress,
-    training: Training | None,
+    training: TrainingRun | None,
 ) -> TorchModel:
     """Return a system with its modules converted as a recipe says.
 
@@ -69,12 +69,10 @@ def compress_system(
     if training is None:
         done = _convert(model.root(), recipe, run, progress)
     elif isinstance(model, Distillable):
-        from tts_compress.qat.family.training import train_family
+        from tts_compress.qat.training import train_system
 
         assert run is not None, "a shipped recipe for training has texts"
-        done, trained = train_family(
-            model, recipe, seeded, run, options=training.options, workplace=training.workplace
-        )
+        done, trained = train_system(model, recipe, seeded, run, run=training)
     else:
         raise SchemeError(
             f"family {model.family!r} has no components that can be trained; give one of its "
@@ -90,7 +88,7 @@ def compress_module(
     calibration: Any,
     *,
     progress: Progress,
-    training: Training | None,
+    training: TrainingRun | None,
 ) -> nn.Module:
     """Return a compressed copy of any module, which shares every other tensor with it.
 
@@ -103,9 +101,7 @@ def compress_module(
 
         if calibration is None:
             raise RecipeError("a module is trained on its inputs; give batches as calibration")
-        return train_module(
-            module, recipe, calibration, options=training.options, workplace=training.workplace
-        )[0]
+        return train_module(module, recipe, calibration, run=training)
     run = None
     if recipe.calibration is not None:
         run = _calling(_batches(calibration)[: recipe.calibration.utterances], progress)

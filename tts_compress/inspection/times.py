@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import GraphModel, TorchModel
-from tts_compress.models.interception import intercepted
-from tts_compress.models.named_calls import NamedCalls
+from tts_compress.models.interception import NamedCalls, intercepted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

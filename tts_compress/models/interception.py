@@ -1,33 +1,44 @@
-"""Standing between a module and who calls it."""
+"""Intercepting calls of a module's methods."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import nn
 
-__all__ = ["intercepted"]
+__all__ = ["NamedCalls", "intercepted"]
+
+
+@runtime_checkable
+class NamedCalls(Protocol):
+    """A torch model whose system calls components by methods other than `forward`."""
+
+    def named_calls(self) -> Mapping[str, tuple[str, ...]]:
+        """Return these methods by component: dotted names below `root()`, such as `t2s.infer`.
+
+        Each is looked up on its module whenever the model speaks.
+        """
 
 
 @contextmanager
-def intercepted(module: nn.Module, method: str, answer: Callable[..., Any]) -> Iterator[None]:
-    """Have calls of a module's method answered by `answer` in the block.
+def intercepted(module: nn.Module, method: str, replacement: Callable[..., Any]) -> Iterator[None]:
+    """Replace a method of a module in the block.
 
     Args:
         module: Left as it was, also after an error.
         method: `forward` stands for calls of the module itself.
-        answer: Is given the method, then what it was called with.
+        replacement: Is given the original method, then what it was called with.
     """
     own = vars(module)
     before = own.get(method)
     original = getattr(module, method)
 
     def intercept(*arguments: Any, **keywords: Any) -> Any:
-        return answer(original, *arguments, **keywords)
+        return replacement(original, *arguments, **keywords)
 
     own[method] = intercept
     try:

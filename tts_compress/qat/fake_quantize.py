@@ -1,8 +1,8 @@
 """Modules that round as integer layers will, and let gradients through.
 
-Names and switches are those of `torch.ao.quantization`: a `FakeQuantize` has an observer, which
-chooses a range while it is on, and rounds while its fake quantization is on. torchao has such
-modules for linear layers only, and none with static ranges; convolutions are most of a vocoder.
+Names and switches are those of `torch.ao.quantization`: a `FakeQuantize` observes a range while its
+observer is on, and rounds while its fake quantization is on. torchao has such modules for linear
+layers only, and none with static ranges; convolutions are most of a vocoder.
 """
 
 from __future__ import annotations
@@ -13,30 +13,74 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
-from tts_compress.qat.rounding import (
-    affine_codes,
-    pass_through,
-    round_affine,
-    round_to_range,
-    round_to_scale,
-    with_gradient_of,
-)
+from tts_compress.numerics.histogram import Histogram, choose_range
+from tts_compress.qat.rounding import affine_codes, pass_through, round_affine, round_to_range
 
 if TYPE_CHECKING:
     from tts_compress.numerics.histogram import Range
-    from tts_compress.qat.observers import Observer
     from tts_compress.qat.weight_format import WeightFormat
+    from tts_compress.recipes.recipe import Calibration
 
 __all__ = [
     "ActivationFakeQuantize",
     "DynamicFakeQuantize",
     "FakeQuantize",
+    "HistogramObserver",
     "WeightFakeQuantize",
     "disable_fake_quant",
     "disable_observer",
     "enable_fake_quant",
-    "enable_observer",
 ]
+
+_SAMPLE = 16_384
+"""About as many values of a tensor are counted per call; its extremes are always exact."""
+
+
+class HistogramObserver(nn.Module):
+    """Chooses a range as post-training calibration does, from all values it has observed.
+
+    Its counts are buffers, and so in checkpoints.
+
+    Args:
+        settings: How a range is made of a histogram; `settings.observer` names the rule.
+    """
+
+    def __init__(self, settings: Calibration) -> None:
+        super().__init__()
+        self.settings = settings
+        empty = Histogram()
+        self.counts: Tensor
+        self.extent: Tensor
+        self.register_buffer("counts", torch.from_numpy(empty.counts))
+        self.register_buffer("extent", _extent(empty))
+
+    def observe(self, values: Tensor) -> None:
+        """Count a sample of the values, any shape but empty.
+
+        Raises:
+            QuantizationError: A value is not finite.
+        """
+        seen = self._histogram()
+        low, high = (float(limit) for limit in torch.aminmax(values))
+        step = max(values.numel() // _SAMPLE, 1)
+        seen.add(values.flatten()[::step].float().cpu().numpy(), low, high)
+        self.counts.copy_(torch.from_numpy(seen.counts))
+        self.extent.copy_(_extent(seen))
+
+    def range(self) -> Range | None:
+        """Return the range that the settings choose, which holds zero; None if nothing was seen."""
+        seen = self._histogram()
+        return None if seen.low > seen.high else choose_range(seen, self.settings)
+
+    def _histogram(self) -> Histogram:
+        seen = Histogram()
+        seen.counts = self.counts.cpu().numpy().copy()
+        seen.span, seen.low, seen.high = self.extent.tolist()
+        return seen
+
+
+def _extent(seen: Histogram) -> Tensor:
+    return torch.tensor([seen.span, seen.low, seen.high], dtype=torch.float64)
 
 
 class FakeQuantize(nn.Module):
@@ -51,11 +95,11 @@ class FakeQuantize(nn.Module):
 
 
 class ActivationFakeQuantize(FakeQuantize):
-    """8 bits for a whole tensor, in a range that was observed, and may go on learning.
+    """8 bits for a whole tensor, in an observed range, which may be trained further.
 
     Whether codes are signed changes which they are, but not what values they stand for.
 
-    A learned range starts as the observed one. What is learned is the logarithm of the factor by
+    A trained range starts as the observed one. The parameter is the logarithm of the factor by
     which each end moved, because an optimizer's steps should be as large for a range of 0.01 as
     for one of 100.
 
@@ -64,7 +108,7 @@ class ActivationFakeQuantize(FakeQuantize):
         learned: Whether the range is a parameter.
     """
 
-    def __init__(self, observer: Observer, *, learned: bool = False) -> None:
+    def __init__(self, observer: HistogramObserver, *, learned: bool = False) -> None:
         super().__init__()
         self.observer = observer
         self.low: Tensor
@@ -97,7 +141,7 @@ class ActivationFakeQuantize(FakeQuantize):
         return chosen is not None
 
     def set_limits(self, limits: Range) -> None:
-        """Take over a range; whatever was learned starts anew from it."""
+        """Take over a range; training of it starts anew."""
         with torch.no_grad():
             self.low.fill_(min(limits[0], 0.0))
             self.high.fill_(max(limits[1], 0.0))
@@ -107,8 +151,7 @@ class ActivationFakeQuantize(FakeQuantize):
     def limits(self) -> Range:
         """Return the range that values are rounded in: exactly what the codes reach.
 
-        So whoever computes scale and zero point from it anew gets the same, whichever precision
-        he computes in.
+        Scale and zero point computed from it anew are the same in any precision.
         """
         with torch.no_grad():
             low, high = self._ends()
@@ -150,26 +193,18 @@ class DynamicFakeQuantize(FakeQuantize):
 
 
 class WeightFakeQuantize(FakeQuantize):
-    """A weight's codes, with scales that follow its peaks or are learned.
+    """A weight's codes, with scales that follow its peaks.
 
-    Following scales are computed from the weight each time, by post-training quantization's own
-    rounding: what is trained is what quantizing the trained weight gives. Learned scales start
-    there, and go on by the gradients of "Learned Step Size Quantization"; what is learned is the
-    logarithm of the factor by which each has moved. Nothing is observed.
+    Scales are computed from the weight each time, by post-training quantization's own rounding:
+    what is trained is what quantizing the trained weight gives. Nothing is observed.
 
     Args:
         form: How codes are made.
-        weight: What it is going to round; learned scales start from it.
-        learned: Whether scales are parameters.
     """
 
-    def __init__(self, form: WeightFormat, weight: Tensor, *, learned: bool = False) -> None:
+    def __init__(self, form: WeightFormat) -> None:
         super().__init__()
         self.form = form
-        scales = form.round(weight.detach().float())[1].float() if learned else None
-        self.first_scales: Tensor | None
-        self.register_buffer("first_scales", scales)
-        self.log_stretch = None if scales is None else nn.Parameter(torch.zeros_like(scales))
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the weight, rounded or not.
@@ -179,17 +214,10 @@ class WeightFakeQuantize(FakeQuantize):
         """
         if not self.fake_quant_enabled[0]:
             return weight
-        if self.log_stretch is None:
-            with torch.no_grad():
-                codes, scales = self.form.round(weight)
-                rounded = self.form.weight(codes * _beside(scales.float(), codes), weight)
-            return pass_through(weight, rounded)
-        rows = self.form.rows(weight)
-        per_scale = rows.shape[-1]
-        scales = with_gradient_of((per_scale * self.form.codes[1]) ** -0.5, self._scales(weight))
-        return self.form.weight(
-            round_to_scale(rows, _beside(scales, rows), self.form.codes), weight
-        )
+        with torch.no_grad():
+            codes, scales = self.form.round(weight)
+            rounded = self.form.weight(codes * scales.float().unsqueeze(-1), weight)
+        return pass_through(weight, rounded)
 
     @torch.no_grad()
     def codes(self, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -202,31 +230,8 @@ class WeightFakeQuantize(FakeQuantize):
         Raises:
             QuantizationError: A weight is not finite.
         """
-        if self.log_stretch is None:
-            codes, scales = self.form.round(weight)
-        else:
-            if not torch.isfinite(weight).all():
-                raise QuantizationError("a weight is not finite; training went wrong")
-            rows, scales = self.form.rows(weight), self._scales(weight)
-            steps = rows / _beside(scales, rows)
-            codes = steps.clamp(*self.form.codes).round().to(torch.int8)
-            scales = scales if self.form.group is None else scales.to(torch.bfloat16)
+        codes, scales = self.form.round(weight)
         return self.form.stored(codes, weight), scales
-
-    def _scales(self, weight: Tensor) -> Tensor:
-        """Return the learned scales, FP32, as a file can hold them and kernels can multiply."""
-        assert self.log_stretch is not None
-        assert self.first_scales is not None
-        scales = self.first_scales * self.log_stretch.exp()
-        if self.form.group is None:
-            least = self.form.least_scales(weight.detach())
-            return scales if least is None else torch.maximum(scales, least)
-        return pass_through(scales, scales.detach().to(torch.bfloat16).float())
-
-
-def enable_observer(root: nn.Module) -> None:
-    """Have every range below a module follow what is seen."""
-    _switch(root, observer=True)
 
 
 def disable_observer(root: nn.Module) -> None:
@@ -235,40 +240,32 @@ def disable_observer(root: nn.Module) -> None:
     Raises:
         QuantizationError: Some saw nothing; all stay on.
     """
-    watching = [
+    active = [
         (name, part)
         for name, part in root.named_modules()
         if isinstance(part, ActivationFakeQuantize) and part.observer_enabled[0]
     ]
-    if idle := [name for name, part in watching if not part.adopt()]:
+    if idle := [name for name, part in active if not part.adopt()]:
         raise QuantizationError(
             f"{len(idle)} ranges were never observed, such as that of '{idle[0]}'; give inputs "
             "that reach them, or exclude their layers in the recipe"
         )
-    _switch(root, observer=False)
+    for part in root.modules():
+        if isinstance(part, FakeQuantize):
+            part.observer_enabled.fill_(0)
 
 
 def enable_fake_quant(root: nn.Module) -> None:
-    """Have everything below a module rounded that is to be."""
-    _switch(root, fake_quant=True)
+    """Turn rounding on in everything below a module."""
+    _switch_fake_quant(root, on=True)
 
 
 def disable_fake_quant(root: nn.Module) -> None:
-    """Have everything below a module computed in FP32."""
-    _switch(root, fake_quant=False)
+    """Turn rounding off in everything below a module, which then computes in FP32."""
+    _switch_fake_quant(root, on=False)
 
 
-def _switch(
-    root: nn.Module, *, observer: bool | None = None, fake_quant: bool | None = None
-) -> None:
+def _switch_fake_quant(root: nn.Module, *, on: bool) -> None:
     for part in root.modules():
         if isinstance(part, FakeQuantize):
-            if observer is not None:
-                part.observer_enabled.fill_(observer)
-            if fake_quant is not None:
-                part.fake_quant_enabled.fill_(fake_quant)
-
-
-def _beside(scales: Tensor, rows: Tensor) -> Tensor:
-    """Return scales in a shape that broadcasts to the values they belong to."""
-    return scales.unsqueeze(-1).expand_as(rows)
+            part.fake_quant_enabled.fill_(on)

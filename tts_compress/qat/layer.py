@@ -28,7 +28,7 @@ __all__ = ["FakeQuantizedLayer"]
 class FakeQuantizedLayer(nn.Module):
     """Stands in the place of a linear layer, a convolution or an embedding.
 
-    Only what goes in is rounded: the integer layers that this one becomes answer in FP32.
+    Only what goes in is rounded: the integer layers that this one becomes return FP32.
 
     Args:
         module: The layer in FP32, whose parameters it takes over.
@@ -71,7 +71,7 @@ class FakeQuantizedLayer(nn.Module):
 
     @torch.no_grad()
     def build(self) -> CompressedLayer:
-        """Return the compressed layer of what was learnt.
+        """Return the compressed layer with the trained weight and range.
 
         Raises:
             QuantizationError: A weight is not finite.

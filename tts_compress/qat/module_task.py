@@ -1,9 +1,10 @@
-"""What any module is trained on: batches of its inputs, and what its original answers to them."""
+"""Training any module: batches of its inputs, and what its original returns for them."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,9 +12,9 @@ from torch import Tensor, nn
 
 from tts_compress.errors import ModelError, RecipeError
 from tts_compress.models.distillation import Objective
-from tts_compress.models.distillation_losses import kl_divergence, mse, waveform_loss
-from tts_compress.qat.listening import Listening, Signature
-from tts_compress.qat.task import Example
+from tts_compress.qat.losses import objective_terms, target_variances
+from tts_compress.qat.recorded_calls import compared_outputs
+from tts_compress.qat.task import CallSignature, Example
 from tts_compress.torch.layers.structure import share
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from tts_compress.qat.prepare import PreparedModule
 
-__all__ = ["ModuleTask", "target_variances"]
+__all__ = ["ModuleTask"]
 
 _OUTPUT = Objective(component="", module="", loss="mse")
 """Whatever the module returns."""
@@ -30,11 +31,8 @@ _OUTPUT = Objective(component="", module="", loss="mse")
 class ModuleTask:
     """A `Task` made of a module and batches of its inputs.
 
-    Squared differences are divided by the teacher's variance, so that terms of tensors of any
-    magnitude weigh alike.
-
     Args:
-        teacher: In FP32; not modified. It has to answer the same to the same inputs: noise is an
+        teacher: In FP32; not modified. It has to return the same for the same inputs: noise is an
             input, or seeded.
         student: What `prepare_qat` made of it.
         batches: What modules are called with, each a tensor, a tuple of arguments or a dictionary
@@ -46,8 +44,8 @@ class ModuleTask:
 
     Raises:
         RecipeError: The batches are too few, or differ in more than their tensors.
-        ModelError: The teacher answers otherwise the second time, or an objective names what is
-            not there, is not called once, or returns no real numbers.
+        ModelError: The teacher returns something else the second time, or an objective names what
+            is not there, is not called once, or returns no real numbers.
     """
 
     def __init__(
@@ -63,14 +61,17 @@ class ModuleTask:
         self._objectives = tuple(objectives) or (_OUTPUT,)
         calls = [_as_call(batch) for batch in batches]
         if len(calls) < 2:
-            raise RecipeError(
-                f"{len(calls)} batches to learn from; give 2 or more: one is held out"
-            )
-        signature = Signature.of(calls)
-        original = Listening(share(teacher).eval(), signature, self._objectives)
+            raise RecipeError(f"{len(calls)} batches to train on; give 2 or more: one is held out")
+        signature = _common_signature(calls)
+        original = _OutputCapture(share(teacher).eval(), signature, self._objectives)
         examples = [_example(original, signature.tensors(call)) for call in calls]
-        _check_repeats(original, examples[0])
-        self.student: nn.Module = Listening(student, signature, self._objectives)
+        again = _example(original, examples[0].inputs).targets
+        if not all(map(torch.equal, again, examples[0].targets)):
+            raise ModelError(
+                "the module returns something else for the same inputs, so there is nothing to "
+                "imitate; make its noise one of its inputs, or seed it in forward"
+            )
+        self.student: nn.Module = _OutputCapture(student, signature, self._objectives)
         self._train, self._held_out = _split(examples, held_out, seed)
         self._lengths = original.lengths
         self._variances = target_variances(self._train)
@@ -88,23 +89,80 @@ class ModuleTask:
         terms: dict[str, Tensor] = {}
         start = 0
         for objective, length in zip(self._objectives, self._lengths, strict=True):
-            these = range(start, start + length)
-            parts = [self._distance(objective, outputs, example, place) for place in these]
-            name = f"{objective.module or 'output'}/{objective.loss}"
-            term = torch.stack(parts).sum()
-            terms[name] = terms[name] + term if name in terms else term
+            own = slice(start, start + length)
+            found = objective_terms(
+                objective, outputs[own], example.targets[own], self._variances[own]
+            )
+            for kind, term in found.items():
+                name = f"{objective.module or 'output'}/{kind}"
+                terms[name] = terms[name] + term if name in terms else term
             start += length
         return terms
 
-    def _distance(
-        self, objective: Objective, outputs: tuple[Tensor, ...], example: Example, place: int
-    ) -> Tensor:
-        found, meant = outputs[place], example.targets[place]
-        if objective.loss == "mse":
-            return mse(found, meant) / self._variances[place]
-        if objective.loss == "kl":
-            return kl_divergence(found, meant)
-        return waveform_loss(found, meant)
+
+class _OutputCapture(nn.Module):
+    """A module that takes the tensors of a call, and returns those that objectives compare.
+
+    Args:
+        module: Teacher or student.
+        signature: Of the calls.
+        objectives: Name modules below it.
+
+    Raises:
+        ModelError: There is no module of such a name.
+    """
+
+    def __init__(
+        self, module: nn.Module, signature: CallSignature, objectives: Sequence[Objective]
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.lengths: tuple[int, ...] = ()
+        """How many tensors belong to each objective, of the last call."""
+
+        self._signature = signature
+        self._objectives = tuple(objectives)
+        for objective in objectives:
+            _find(module, objective)
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return the compared tensors of all objectives, in order.
+
+        Raises:
+            ModelError: A module was not called once, or returned no such tensors.
+        """
+        arguments, keywords = self._signature.call(tensors)
+        captured: dict[str, list[Any]] = {objective.module: [] for objective in self._objectives}
+        with ExitStack() as hooks:
+            for name in captured.keys() - {""}:
+                hook = self.module.get_submodule(name).register_forward_hook(
+                    lambda _module, _inputs, output, name=name: captured[name].append(output)
+                )
+                hooks.callback(hook.remove)
+            captured[""] = [self.module(*arguments, **keywords)]
+        compared = []
+        for objective in self._objectives:
+            outputs = captured[objective.module]
+            if len(outputs) != 1:
+                raise ModelError(
+                    f"'{objective.module}' was called {len(outputs)} times in one call of the "
+                    "whole; name a module that is called once"
+                )
+            compared.append(compared_outputs(objective, outputs[0]))
+        self.lengths = tuple(len(outputs) for outputs in compared)
+        return tuple(tensor for outputs in compared for tensor in outputs)
+
+
+def _find(root: nn.Module, objective: Objective) -> None:
+    if objective.method != "forward":
+        raise ModelError(
+            f"'{objective.module}.{objective.method}' cannot be captured inside of a module; only "
+            "what 'forward' returns can"
+        )
+    try:
+        root.get_submodule(objective.module)
+    except AttributeError as error:
+        raise ModelError(f"the module has no part '{objective.module}': {error}") from error
 
 
 def _as_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -114,20 +172,25 @@ def _as_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (tuple(batch), {}) if isinstance(batch, tuple | list) else ((batch,), {})
 
 
+def _common_signature(calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]]) -> CallSignature:
+    """Return the signature of all calls; refuse those that differ in more than their tensors."""
+    first = CallSignature.of(calls[0])
+    if not first.places:
+        raise RecipeError("a batch holds no tensor; give what the module is called with")
+    for number, call in enumerate(calls):
+        if CallSignature.of(call) != first:
+            raise RecipeError(
+                f"batch {number} and batch 0 differ in more than the values of their tensors; "
+                "give all of one structure, with the same other arguments"
+            )
+    return first
+
+
 @torch.no_grad()
-def _example(teacher: Listening, inputs: tuple[Tensor, ...]) -> Example:
+def _example(teacher: _OutputCapture, inputs: tuple[Tensor, ...]) -> Example:
     given = tuple(tensor.detach().clone() for tensor in inputs)
-    answers = teacher(*(tensor.clone() for tensor in given))  # it may change its inputs
-    return Example(inputs=given, targets=tuple(answer.clone() for answer in answers))
-
-
-def _check_repeats(teacher: Listening, example: Example) -> None:
-    again = _example(teacher, example.inputs).targets
-    if not all(map(torch.equal, again, example.targets)):
-        raise ModelError(
-            "the module answers otherwise to the same inputs, so there is nothing to learn from "
-            "it; make its noise one of its inputs, or seed it in forward"
-        )
+    outputs = teacher(*(tensor.clone() for tensor in given))  # it may change its inputs
+    return Example(inputs=given, targets=tuple(output.clone() for output in outputs))
 
 
 def _split(
@@ -137,13 +200,3 @@ def _split(
     chosen = set(random.Random(seed).sample(range(len(examples)), count))  # noqa: S311  no secret
     train = [example for i, example in enumerate(examples) if i not in chosen]
     return train, [examples[i] for i in sorted(chosen)]
-
-
-def target_variances(examples: Sequence[Example]) -> list[float]:
-    """Return the variance of each target over all examples; 1 where it is constant."""
-    found = []
-    for tensors in zip(*(example.targets for example in examples), strict=True):
-        values = torch.cat([tensor.double().flatten() for tensor in tensors])
-        variance = float(values.var(correction=0))
-        found.append(variance if variance > 0 else 1.0)
-    return found

@@ -1,67 +1,54 @@
-"""From a module in FP32 to one that trains as if it were compressed."""
+"""From a module in FP32 to one that trains as if it were compressed, and on to a compressed one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
-from tts_compress.errors import ModelError, QuantizationError
+from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import (
     ActivationFakeQuantize,
     DynamicFakeQuantize,
     FakeQuantize,
+    HistogramObserver,
     WeightFakeQuantize,
+    disable_observer,
 )
 from tts_compress.qat.layer import FakeQuantizedLayer
-from tts_compress.qat.observers import HistogramObserver, MovingAverageObserver
-from tts_compress.qat.stubs import Bordered
 from tts_compress.qat.weight_format import WeightFormat
-from tts_compress.torch.convert import refuse_unfit
+from tts_compress.torch.convert import finish, refuse_unfit, round_stored
 from tts_compress.torch.decisions import decide
 from tts_compress.torch.layers.base import Geometry
 from tts_compress.torch.layers.pointwise import is_pointwise
 from tts_compress.torch.layers.structure import prepare, replace_module, share
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
+    from typing import Self
 
-    from tts_compress.qat.observers import Observer
     from tts_compress.recipes.recipe import Recipe
+    from tts_compress.torch.convert import Converted
     from tts_compress.torch.decisions import Decision
 
-__all__ = ["PreparedModule", "QATOptions", "own_tensors", "prepare_qat"]
+__all__ = ["PreparedModule", "convert_qat", "own_tensors", "prepare_qat"]
 
 _TRAINED = frozenset({"int8", "int4"})
 _LEAST_STEP_OF_LINEAR = 6.1e-5
 """torch's dynamic kernels for linear layers round no finer; its name there is
 SMALL_SCALE_THRESHOLD."""
 
-_KEPT = frozenset({"float32", "float16", "bfloat16"})
+_STORED = frozenset({"float32", "float16", "bfloat16"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QATOptions:
-    """How ranges and scales come about."""
+class PreparedModule(nn.Module):
+    """A module that trains as if it were compressed; its attributes are those of the module.
 
-    observer: Literal["recipe", "moving-average"] = "recipe"
-    """Who chooses the ranges of activations: what the recipe's calibration names, from all that
-    is seen, or a moving average of each tensor's extremes."""
-
-    momentum: float = 0.01
-    """Of the moving average: the share that the newest tensor decides."""
-
-    learn_ranges: bool = False
-    """Whether static ranges of activations are parameters."""
-
-    learn_weight_scales: bool = False
-    """Whether scales of weights are parameters; if not, they follow each channel's peak."""
-
-
-class PreparedModule(Bordered):
-    """A module that trains as if it were compressed, and what was decided for its layers.
+    Integer layers round their inputs and return FP32, so it takes and returns FP32, whatever mixed
+    precision is trained in. It is always in evaluation: dropout would be noise that the teacher
+    never had, and statistics of batches are no part of what is deployed.
 
     Args:
         module: With fake-quantized layers.
@@ -69,17 +56,32 @@ class PreparedModule(Bordered):
     """
 
     def __init__(self, module: nn.Module, decisions: Sequence[Decision]) -> None:
-        super().__init__(module)
+        super().__init__()
+        self.module = module
         self.decisions = tuple(decisions)
+        self.eval()
+
+    def forward(self, *arguments: Any, **keywords: Any) -> Any:
+        """Return what the module returns, real numbers in FP32."""
+        arguments, keywords = tree_map(_as_float, (arguments, keywords))
+        return tree_map(_as_float, self.module(*arguments, **keywords))
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in evaluation."""
+        del mode
+        return super().train(mode=False)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            # Special methods are of the wrapper alone, and `module` is not there yet while copied.
+            if name == "module" or name.startswith("__"):
+                raise
+            return getattr(self.module, name)
 
 
-def prepare_qat(
-    root: nn.Module,
-    recipe: Recipe,
-    *,
-    options: QATOptions | None = None,
-    components: Collection[str] = (),
-) -> PreparedModule:
+def prepare_qat(root: nn.Module, recipe: Recipe, *, learned_ranges: bool = False) -> PreparedModule:
     """Return a copy of a module with fake-quantized layers, ready to be trained.
 
     Every tensor of it is its own. Weight norm is folded: scales are computed from the weights
@@ -92,14 +94,12 @@ def prepare_qat(
     Args:
         root: In FP32; not modified.
         recipe: What happens to which layer. How it chooses codes does not matter: training does.
-        options: How ranges and scales come about.
-        components: Dotted names of modules that get stubs at their borders, besides the root.
+        learned_ranges: Whether static ranges of activations are parameters.
 
     Raises:
         QuantizationError: The module is compressed or prepared already, has no weights in memory or
             not in FP32, or the recipe would round nothing of it in training.
         RecipeError: The recipe has what only ONNX graphs have.
-        ModelError: There is no component of that name, or nothing calls it.
     """
     if any(isinstance(module, FakeQuantize) for module in root.modules()):
         raise QuantizationError("the module is already prepared; prepare the original")
@@ -107,14 +107,50 @@ def prepare_qat(
     decisions = decide(copy, recipe)
     refuse_unfit(copy, decisions)
     _refuse_untrainable(copy, decisions)
-    swap = _Swap(recipe=recipe, options=options or QATOptions())
     for decision in decisions:
         if decision.weights in _TRAINED:
-            layer = swap.layer(copy.get_submodule(decision.module), decision)
+            module = copy.get_submodule(decision.module)
+            geometry = Geometry.of(module)
+            layer = FakeQuantizedLayer(
+                module,
+                decision,
+                WeightFakeQuantize(_weight_format(geometry, decision)),
+                _activation(geometry, decision, recipe, learned_ranges),
+            )
             copy = replace_module(copy, decision.module, layer)
-    for name in sorted(components, key=len, reverse=True):  # the inner ones first
-        copy = replace_module(copy, name, Bordered(_component(copy, name)))
     return PreparedModule(copy, decisions)
+
+
+@torch.no_grad()
+def convert_qat(prepared: PreparedModule) -> Converted:
+    """Return a compressed copy with the trained weights and ranges.
+
+    Its layers are those that `compress` makes, and it shares no tensor with what was trained.
+
+    Args:
+        prepared: As `prepare_qat` made it and training left it; not modified.
+
+    Raises:
+        QuantizationError: A range was never observed, a weight is not finite, or the finished
+            module does not hold what the recipe promised.
+    """
+    copy = own_tensors(share(prepared), trainable=False)
+    assert isinstance(copy, PreparedModule)
+    disable_observer(copy)
+    root = copy.module
+    for name, parameter in root.named_parameters():
+        if not torch.isfinite(parameter).all():
+            raise QuantizationError(
+                f"'{name}' is not finite: training went wrong; go back to an earlier checkpoint"
+            )
+    rounded: dict[int, nn.Parameter] = {}
+    for decision in prepared.decisions:
+        layer = root.get_submodule(decision.module)
+        if isinstance(layer, FakeQuantizedLayer):
+            root = replace_module(root, decision.module, layer.build())
+        elif decision.weights != "float32":
+            round_stored(layer, decision.weights, rounded)
+    return finish(root.eval(), prepared.decisions)
 
 
 def own_tensors(root: nn.Module, *, trainable: bool) -> nn.Module:
@@ -124,7 +160,7 @@ def own_tensors(root: nn.Module, *, trainable: bool) -> nn.Module:
         root: Whose parameters and buffers are copied.
         trainable: Whether parameters of real numbers get gradients.
     """
-    made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    made: dict[int, tuple[Tensor, Tensor]] = {}
     for module in root.modules():
         tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)  # noqa: SLF001
         for held in tables:
@@ -137,25 +173,28 @@ def own_tensors(root: nn.Module, *, trainable: bool) -> nn.Module:
     return root
 
 
-def _copied(tensor: torch.Tensor, trainable: bool) -> torch.Tensor:
+def _copied(tensor: Tensor, trainable: bool) -> Tensor:
     values = tensor.detach().clone()
     if not isinstance(tensor, nn.Parameter):
         return values
     return nn.Parameter(values, requires_grad=trainable and values.is_floating_point())
 
 
+def _as_float(value: Any) -> Any:
+    """Return a tensor of real numbers in FP32, and anything else as it is."""
+    is_real = isinstance(value, Tensor) and value.is_floating_point()
+    return value.float() if is_real else value
+
+
 def _refuse_untrainable(root: nn.Module, decisions: Sequence[Decision]) -> None:
     """Refuse arithmetic that is not trained for, and weights that are not FP32."""
-    foreign = [
-        d
-        for d in decisions
-        if d.weights not in _TRAINED and (d.weights not in _KEPT or d.activations != "none")
-    ]
-    if foreign:
-        raise QuantizationError(
-            f"'{foreign[0].module}': training rounds to int8 and int4, not to "
-            f"{foreign[0].weights} with {foreign[0].activations} activations; give another recipe"
-        )
+    for decision in decisions:
+        is_stored = decision.weights in _STORED and decision.activations == "none"
+        if decision.weights not in _TRAINED and not is_stored:
+            raise QuantizationError(
+                f"'{decision.module}': training rounds to int8 and int4, not to "
+                f"{decision.weights} with {decision.activations} activations; give another recipe"
+            )
     trained = [d for d in decisions if d.weights in _TRAINED]
     if not trained:
         raise QuantizationError(
@@ -171,59 +210,24 @@ def _refuse_untrainable(root: nn.Module, decisions: Sequence[Decision]) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Swap:
-    """Makes fake-quantized layers."""
-
-    recipe: Recipe
-    options: QATOptions
-
-    def layer(self, module: nn.Module, decision: Decision) -> FakeQuantizedLayer:
-        """Return what stands for a layer in training."""
-        weight: torch.Tensor = module.weight  # type: ignore[assignment]
-        form = self._form(Geometry.of(module), decision)
-        learned = self.options.learn_weight_scales
-        return FakeQuantizedLayer(
-            module,
-            decision,
-            WeightFakeQuantize(form, weight, learned=learned),
-            self._activation(Geometry.of(module), decision),
-        )
-
-    def _form(self, geometry: Geometry, decision: Decision) -> WeightFormat:
-        in_integers = decision.activations != "none"
-        is_transposed = geometry.operator == "ConvTranspose1d"
-        return WeightFormat(
-            axis=geometry.channel_axis,
-            multiplied=in_integers,
-            group=decision.group if decision.weights == "int4" else None,
-            phases=geometry if is_transposed and in_integers else None,
-        )
-
-    def _activation(
-        self, geometry: Geometry, decision: Decision
-    ) -> ActivationFakeQuantize | DynamicFakeQuantize | None:
-        if decision.activations == "none":
-            return None
-        if decision.activations == "dynamic":
-            is_linear = geometry.operator == "Linear" or is_pointwise(geometry)
-            return DynamicFakeQuantize(_LEAST_STEP_OF_LINEAR if is_linear else 0.0)
-        return ActivationFakeQuantize(self._observer(), learned=self.options.learn_ranges)
-
-    def _observer(self) -> Observer:
-        if self.options.observer == "moving-average":
-            return MovingAverageObserver(self.options.momentum)
-        assert self.recipe.calibration is not None, "a recipe with static activations has one"
-        return HistogramObserver(self.recipe.calibration)
+def _weight_format(geometry: Geometry, decision: Decision) -> WeightFormat:
+    in_integers = decision.activations != "none"
+    is_transposed = geometry.operator == "ConvTranspose1d"
+    return WeightFormat(
+        axis=geometry.channel_axis,
+        multiplied=in_integers,
+        group=decision.group if decision.weights == "int4" else None,
+        phases=geometry if is_transposed and in_integers else None,
+    )
 
 
-def _component(root: nn.Module, name: str) -> nn.Module:
-    try:
-        component = root.get_submodule(name)
-    except AttributeError as error:
-        known = ", ".join(child for child, _ in root.named_children())
-        raise ModelError(f"there is no component {name!r}; there are: {known}") from error
-    if isinstance(component, nn.ModuleList | nn.ModuleDict):
-        kind = type(component).__name__
-        raise ModelError(f"'{name}' is a {kind}, which is never called; name what it holds")
-    return component
+def _activation(
+    geometry: Geometry, decision: Decision, recipe: Recipe, learned_ranges: bool
+) -> ActivationFakeQuantize | DynamicFakeQuantize | None:
+    if decision.activations == "none":
+        return None
+    if decision.activations == "dynamic":
+        is_linear = geometry.operator == "Linear" or is_pointwise(geometry)
+        return DynamicFakeQuantize(_LEAST_STEP_OF_LINEAR if is_linear else 0.0)
+    assert recipe.calibration is not None, "a recipe with static activations has one"
+    return ActivationFakeQuantize(HistogramObserver(recipe.calibration), learned=learned_ranges)

@@ -1,8 +1,8 @@
 """Rounding that gradients pass through.
 
 Forward, values fall on the grid of their codes. Backward, rounding counts as the identity and
-clipping as what it is (the straight-through estimator); grids that are learned get the gradients
-of "Learned Step Size Quantization" (Esser et al., 2020, arXiv 1902.08153).
+clipping as what it is (the straight-through estimator); trained ranges get the gradients of
+"Learned Step Size Quantization" (Esser et al., 2020, arXiv 1902.08153).
 """
 
 from __future__ import annotations
@@ -15,14 +15,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx
 
-__all__ = [
-    "affine_codes",
-    "pass_through",
-    "round_affine",
-    "round_to_range",
-    "round_to_scale",
-    "with_gradient_of",
-]
+__all__ = ["affine_codes", "pass_through", "round_affine", "round_to_range"]
 
 _LEVELS = 255
 
@@ -46,8 +39,8 @@ def affine_codes(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 def pass_through(values: Tensor, rounded: Tensor) -> Tensor:
     """Return `rounded`, with gradients as if it were `values`."""
-    answer: Tensor = _PassThrough.apply(values, rounded)  # type: ignore[no-untyped-call]
-    return answer
+    result: Tensor = _PassThrough.apply(values, rounded)  # type: ignore[no-untyped-call]
+    return result
 
 
 def round_affine(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -58,26 +51,8 @@ def round_affine(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
         low: The smallest value that is kept, FP64, a scalar.
         high: The largest.
     """
-    answer: Tensor = _RoundAffine.apply(values, low, high)  # type: ignore[no-untyped-call]
-    return answer
-
-
-def with_gradient_of(factor: float, values: Tensor) -> Tensor:
-    """Return values whose gradient is multiplied by a factor."""
-    answer: Tensor = _ScaledGradient.apply(values, factor)  # type: ignore[no-untyped-call]
-    return answer
-
-
-def round_to_scale(values: Tensor, scales: Tensor, limits: tuple[int, int]) -> Tensor:
-    """Return symmetrically rounded values; gradients flow into them and into the scales.
-
-    Args:
-        values: FP32.
-        scales: FP32, of a shape that broadcasts to the values'.
-        limits: The smallest and the largest code.
-    """
-    steps = (values / scales).clamp(*limits)
-    return pass_through(steps, steps.detach().round()) * scales
+    result: Tensor = _RoundAffine.apply(values, low, high)  # type: ignore[no-untyped-call]
+    return result
 
 
 def round_to_range(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -88,8 +63,8 @@ def round_to_range(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
         low: The smallest value that is kept, FP64, a scalar.
         high: The largest.
     """
-    answer: Tensor = _RoundToRange.apply(values, low, high)  # type: ignore[no-untyped-call]
-    return answer
+    result: Tensor = _RoundToRange.apply(values, low, high)  # type: ignore[no-untyped-call]
+    return result
 
 
 class _PassThrough(torch.autograd.Function):
@@ -102,17 +77,6 @@ class _PassThrough(torch.autograd.Function):
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
         del ctx
         return gradient, None
-
-
-class _ScaledGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, factor: float) -> Tensor:
-        ctx.factor = factor
-        return values.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient * ctx.factor, None
 
 
 class _RoundAffine(torch.autograd.Function):

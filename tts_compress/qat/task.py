@@ -1,21 +1,27 @@
-"""What is trained on what: the seam between modules that learn and the loop that trains them."""
+"""The interface between models and the trainer: tasks, their examples, calls as tensors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor, nn
+    from torch.utils._pytree import TreeSpec
 
-__all__ = ["Example", "Task"]
+    Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+__all__ = ["CallSignature", "Example", "Task"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Example:
-    """One thing to learn; the first axis of every tensor is the batch, if only of one.
+    """One training example; the first axis of every tensor is the batch, if only of one.
 
     Examples whose tensors have equal shapes can be joined along it.
     """
@@ -24,12 +30,12 @@ class Example:
     """What the student is called with."""
 
     targets: tuple[Tensor, ...]
-    """What the teacher answered to them, in the order of the student's outputs."""
+    """The teacher's outputs for them, in the order of the student's."""
 
 
 @runtime_checkable
 class Task(Protocol):
-    """A student, what it learns from, and how far it is from having learnt it.
+    """A student, its examples, and its loss.
 
     Everything here is deterministic: a task that is made again, of the same parts and seed, has
     the same examples in the same order, so that a training that was interrupted can go on.
@@ -37,7 +43,7 @@ class Task(Protocol):
 
     @property
     def student(self) -> nn.Module:
-        """What learns; it holds `FakeQuantize` modules, and returns a tuple of tensors."""
+        """The module that is trained; it holds `FakeQuantize` modules and returns a tuple."""
 
     def train_examples(self) -> Sequence[Example]:
         """Return what the student is trained on."""
@@ -49,6 +55,42 @@ class Task(Protocol):
         """Return the terms of the loss by name, each a scalar; their sum is what training lowers.
 
         Args:
-            outputs: What the student answered to the example's inputs.
+            outputs: Of the student, for the example's inputs.
             example: One of this task's, or several joined.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSignature:
+    """The arguments of a call without the values of its tensors."""
+
+    spec: TreeSpec
+    leaves: tuple[Any, ...]
+    """With None in the places of tensors."""
+
+    places: tuple[int, ...]
+    """Of the tensors among the leaves."""
+
+    @staticmethod
+    def of(call: Arguments) -> CallSignature:
+        """Return the signature of a call, given as arguments and keywords."""
+        leaves, spec = tree_flatten(call)
+        places = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
+        others = tuple(None if i in places else leaf for i, leaf in enumerate(leaves))
+        return CallSignature(spec=spec, leaves=others, places=places)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CallSignature:
+        return self  # immutable; copying a tree's structure warns
+
+    def tensors(self, call: Arguments) -> tuple[Tensor, ...]:
+        """Return the tensors of a call that has this signature, in order."""
+        leaves, _ = tree_flatten(call)
+        return tuple(leaves[place] for place in self.places)
+
+    def call(self, tensors: Sequence[Tensor]) -> Arguments:
+        """Return arguments and keywords with these tensors."""
+        leaves = list(self.leaves)
+        for place, tensor in zip(self.places, tensors, strict=True):
+            leaves[place] = tensor
+        call: Arguments = tree_unflatten(leaves, self.spec)
+        return call

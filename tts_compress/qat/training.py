@@ -1,56 +1,42 @@
-"""Training of graphs and modules: open a task, train its student, return what it learned."""
+"""Training of graphs, modules and systems: make a task, train its student, return the result."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import RecipeError
-from tts_compress.progress import Progress, Silent
-from tts_compress.qat.convert import convert_qat
+from tts_compress.progress import ComponentProgress
+from tts_compress.qat.component_dataset import record_datasets
+from tts_compress.qat.component_task import ComponentTask
+from tts_compress.qat.fake_quantize import (
+    ActivationFakeQuantize,
+    disable_fake_quant,
+    disable_observer,
+    enable_fake_quant,
+)
 from tts_compress.qat.graph.deploy import learned_conversion
 from tts_compress.qat.graph.task import GraphTaskSettings, open_graph_task
 from tts_compress.qat.module_task import ModuleTask
-from tts_compress.qat.prepare import QATOptions, prepare_qat
-from tts_compress.qat.train.loop import train
+from tts_compress.qat.prepare import convert_qat, prepare_qat
+from tts_compress.qat.trainer import train
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Sequence
 
     from torch import nn
 
-    from tts_compress.artifact import TrainingRecord
-    from tts_compress.models.distillation import Objective
+    from tts_compress.models.base import TorchModel
+    from tts_compress.models.distillation import Distillable, Objective
     from tts_compress.onnx.quantize.collect import Calls
     from tts_compress.onnx.quantize.convert import Conversion
-    from tts_compress.qat.train.loop import Trained
-    from tts_compress.qat.train.options import TrainingOptions
+    from tts_compress.qat.component_dataset import ComponentDataset
+    from tts_compress.qat.options import TrainingRun
     from tts_compress.recipes.recipe import Recipe
+    from tts_compress.torch.convert import Converted
 
-__all__ = ["Training", "Workplace", "train_graph", "train_module"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workplace:
-    """Where a training is kept, and who is told of it."""
-
-    folder: Path | None = None
-    """For checkpoints and the log; a training whose checkpoint is there goes on. None keeps
-    nothing."""
-
-    restart: bool = False
-    """Drop a checkpoint that is there."""
-
-    progress: Progress = field(default_factory=Silent)
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """How a compressed model is trained."""
-
-    options: TrainingOptions
-    workplace: Workplace
+__all__ = ["train_graph", "train_module", "train_system"]
 
 
 def train_graph(
@@ -59,8 +45,7 @@ def train_graph(
     calls: Calls | None,
     *,
     sample_rate: int | None,
-    options: TrainingOptions,
-    workplace: Workplace,
+    run: TrainingRun,
 ) -> tuple[Conversion, TrainingRecord]:
     """Return a conversion with trained weights and ranges, and how they were trained.
 
@@ -69,8 +54,7 @@ def train_graph(
         recipe: The recipe it was prepared by.
         calls: Its inputs.
         sample_rate: Of a voice, Hz; None for a bare graph.
-        options: Options of the training.
-        workplace: Where it is kept, and what its progress is reported to.
+        run: Options, folder and progress.
 
     Raises:
         RecipeError: The recipe has no calibration.
@@ -81,9 +65,9 @@ def train_graph(
             f"recipe '{recipe.family}-{recipe.scheme}' has no [calibration] table; training "
             "starts from calibrated ranges"
         )
-    settings = GraphTaskSettings(learned_ranges=options.learned_ranges)
+    settings = GraphTaskSettings(learned_ranges=run.options.learned_ranges)
     task = open_graph_task(conversion, recipe, calls, sample_rate=sample_rate, settings=settings)
-    trained = _train(task, options, workplace)
+    trained = train(task, run)
     return learned_conversion(conversion, task.student), trained.record
 
 
@@ -93,36 +77,76 @@ def train_module(
     batches: Iterable[Any],
     *,
     objectives: Sequence[Objective] = (),
-    options: TrainingOptions,
-    workplace: Workplace,
-) -> tuple[nn.Module, Trained]:
-    """Return a compressed copy of any module, and what was trained of it.
+    run: TrainingRun,
+) -> nn.Module:
+    """Return a compressed and trained copy of any module.
 
     Args:
         module: In FP32; not modified.
         recipe: What happens to which layer.
         batches: Its inputs, as `ModuleTask` takes them.
         objectives: What is compared; by default all that it returns, by squared difference.
-        options: Of the training.
-        workplace: Where it is kept, and who is told.
+        run: Options, folder and progress.
 
     Raises:
         QuantizationError: As `compress_trained`.
     """
-    learned = QATOptions(
-        learn_ranges=options.learned_ranges, learn_weight_scales=options.learned_scales
-    )
-    student = prepare_qat(module, recipe, options=learned)
-    task = ModuleTask(module, student, list(batches), objectives=objectives, seed=options.seed)
-    trained = _train(task, options, workplace)
-    return convert_qat(student).root, trained
+    student = prepare_qat(module, recipe, learned_ranges=run.options.learned_ranges)
+    task = ModuleTask(module, student, list(batches), objectives=objectives, seed=run.options.seed)
+    train(task, run)
+    return convert_qat(student).root
 
 
-def _train(task: Any, options: TrainingOptions, workplace: Workplace) -> Trained:
-    return train(
-        task,
-        options,
-        folder=workplace.folder,
-        restart=workplace.restart,
-        progress=workplace.progress,
+def train_system(
+    model: Distillable,
+    recipe: Recipe,
+    texts: Sequence[tuple[str, int]],
+    speak: Callable[[nn.Module], None],
+    *,
+    run: TrainingRun,
+) -> tuple[Converted, TrainingRecord]:
+    """Return a system's components, compressed and trained one after the other, and how.
+
+    Args:
+        model: The teacher; not modified.
+        recipe: What is rounded.
+        texts: What is trained on, each text with the seed of its noise.
+        speak: Makes the system speak them with another root.
+        run: Options of each component's training; each is kept in a folder of its own.
+
+    Raises:
+        QuantizationError: The recipe rounds no component that can be trained, or a training broke
+            down.
+        RecipeError: There is one text only.
+        ModelError: The model cannot speak, or a component returns something else for the same call.
+        ArtifactError: A folder holds a checkpoint of another training.
+        MissingExtraError: accelerate is not installed.
+    """
+    prepared = prepare_qat(model.root(), recipe, learned_ranges=run.options.learned_ranges)
+    datasets = record_datasets(model, prepared.module, texts, progress=run.progress)
+    # Ranges are observed in the whole model's speech, also of parts that are not trained.
+    if any(isinstance(part, ActivationFakeQuantize) for part in prepared.modules()):
+        disable_fake_quant(prepared)
+        speak(prepared.module)
+        disable_observer(prepared)
+        enable_fake_quant(prepared)
+    records = {d.name: _train_component(d, model, prepared.module, run) for d in datasets}
+    return convert_qat(prepared), TrainingRecord(
+        steps=sum(record.steps for record in records.values()),
+        seed=run.options.seed,
+        before={f"{n}/{term}": v for n, r in records.items() for term, v in r.before.items()},
+        after={f"{n}/{term}": v for n, r in records.items() for term, v in r.after.items()},
     )
+
+
+def _train_component(
+    dataset: ComponentDataset, model: TorchModel, student: nn.Module, run: TrainingRun
+) -> TrainingRecord:
+    component = student.get_submodule(dataset.objective.module)
+    task = ComponentTask(dataset, model.root(), component, sample_rate=model.sample_rate)
+    own = replace(
+        run,
+        folder=run.folder / dataset.name if run.folder else None,
+        progress=ComponentProgress(dataset.name, run.progress),
+    )
+    return train(task, own).record

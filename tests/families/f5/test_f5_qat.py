@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.qat.train.options import TrainingOptions
+    from tts_compress.qat.options import TrainingOptions
 
 _TEXTS = ("one and two.", "three or four.", "five, six.")
 _TEXT = "hello there, this is a text."

@@ -12,7 +12,7 @@ from tts_compress.cli import main
 from tts_compress.inspection.times import _torch_seconds
 from tts_compress.models.gpt_sovits import GptSovitsModel
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
-from tts_compress.models.named_calls import NamedCalls
+from tts_compress.models.interception import NamedCalls
 
 if TYPE_CHECKING:
     from pathlib import Path

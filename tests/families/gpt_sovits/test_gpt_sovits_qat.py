@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.qat.train.options import TrainingOptions
+    from tts_compress.qat.options import TrainingOptions
 
 _TEXTS = ("please call at ten", "the door was open", "a quiet day", "who are you")
 _OBJECTIVES = ("t2s", "vits.enc_p", "vits.flow", "vits.dec")
@@ -65,4 +65,4 @@ def test_stopped_it_goes_on_with_the_same_bytes(
 ) -> None:
     lines = resume(train, small, ("train vits.flow", 3))
     unheard = [line.split(":")[0] for line in lines if "rounded without" in line]
-    assert unheard == ["bert is not called", "hubert hears the same in every text"]
+    assert unheard == ["bert is not called", "hubert gets the same inputs for every text"]

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 from tts_compress.compression import compress
 from tts_compress.models.distillation import Distillable
-from tts_compress.models.recorded_calls import call_module, compared_outputs, record_calls
+from tts_compress.qat.recorded_calls import CallRecorder, call_module, compared_outputs
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from tts_compress.models.distillation import Call, Objective
     from tts_compress.models.naturalspeech2 import NaturalSpeech2Model
 
@@ -21,10 +19,10 @@ def _objective(model: NaturalSpeech2Model, module: str) -> Objective:
 
 
 def _record(model: NaturalSpeech2Model, objective: Objective) -> list[Call]:
-    def run(root: nn.Module) -> None:
+    recorder, root = CallRecorder(most=8), model.root()
+    with recorder.recording(root, objective):
         model.with_root(root, None).synthesize("good day", seed=0)
-
-    return record_calls(model.root(), objective, run, most=8)
+    return recorder.calls
 
 
 def _loss(model: NaturalSpeech2Model, objective: Objective, call: Call) -> float:

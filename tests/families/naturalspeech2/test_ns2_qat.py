@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.qat.train.options import TrainingOptions
+    from tts_compress.qat.options import TrainingOptions
 
 _TEXTS = ("good day", "hello there", "hello good day", "there")
 _OBJECTIVES = ("prior_encoder.encoder", "diffusion.diff_estimator", "codec.decoder")
@@ -71,4 +71,4 @@ def test_stopped_it_goes_on_with_the_same_bytes(
 ) -> None:
     lines = resume(train, small, ("train diffusion.diff_estimator", 3))
     unheard = [line.split(":")[0] for line in lines if "rounded without" in line]
-    assert unheard == ["prompt_encoder hears the same in every text"]
+    assert unheard == ["prompt_encoder gets the same inputs for every text"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.qat.train.options import TrainingOptions
+    from tts_compress.qat.options import TrainingOptions
 
 _TEXTS = ("please call at ten", "the door was open", "a quiet day", "who are you")
 _OBJECTIVES = ("text_encoder", "decoder", "audio_encoder.decoder")
@@ -62,15 +62,15 @@ def test_decoder_and_encoder_learn_four_bits_and_are_saved(
 def test_only_scores_of_speech_are_learned_from(wide: ParlerModel) -> None:
     """The tiny decoder has the text's positions before those of speech."""
     pytest.importorskip("accelerate")
-    from tts_compress.models.recorded_calls import compared_outputs
-    from tts_compress.qat.family.lessons import find_lessons
+    from tts_compress.qat.component_dataset import record_datasets
     from tts_compress.qat.prepare import prepare_qat
+    from tts_compress.qat.recorded_calls import compared_outputs
 
     prepared = prepare_qat(wide.root(), find_recipe("parler-tts", "int4-weight-only"))
     seeded = [(text, number) for number, text in enumerate(_TEXTS[:2])]
-    lessons = find_lessons(wide, prepared.module, seeded, progress=Silent())
-    encoder, decoder, _ = lessons
-    assert [lesson.name for lesson in lessons] == list(_OBJECTIVES)
+    datasets = record_datasets(wide, prepared.module, seeded, progress=Silent())
+    encoder, decoder, _ = datasets
+    assert [dataset.name for dataset in datasets] == list(_OBJECTIVES)
     (call,) = decoder.train
     tokens = wide.generate_tokens(_TEXTS[0], seed=0)
     (scores,) = compared_outputs(decoder.objective, call.output, call.keywords)

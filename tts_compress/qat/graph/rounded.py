@@ -12,6 +12,7 @@ from tts_compress.onnx.graph import integers, real
 from tts_compress.qat.fake_quantize import (
     ActivationFakeQuantize,
     DynamicFakeQuantize,
+    HistogramObserver,
     WeightFakeQuantize,
 )
 from tts_compress.qat.graph.code_plan import SIGMOID, TANH, plan_codes
@@ -29,7 +30,6 @@ from tts_compress.qat.graph.quantizers import (
     SlopeFakeQuantize,
     StoredFakeQuantize,
 )
-from tts_compress.qat.observers import HistogramObserver
 from tts_compress.qat.weight_format import WeightFormat
 from tts_compress.torch.layers.base import Geometry
 
@@ -138,7 +138,7 @@ class _Builder:
         if decision.activations == "dynamic":
             inputs[0] = self._keep(f"{node.input[0]}.dynamic", DynamicFakeQuantize())
         weight = read_tensor(constants[decision.weight])
-        quantizer = WeightFakeQuantize(self._form(node, decision, weight), weight)
+        quantizer = WeightFakeQuantize(self._form(node, decision, weight))
         self._keep(f"{made}.weight", quantizer)
         return NodeQuantizers(
             inputs=inputs,

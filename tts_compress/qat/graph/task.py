@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from tts_compress.errors import QuantizationError
-from tts_compress.models.distillation_losses import log_mel_loss, mse, waveform_loss
 from tts_compress.onnx.noise import feed_noise, noise_inputs
 from tts_compress.qat.graph.borders import find_borders
 from tts_compress.qat.graph.network import GraphNetwork
@@ -16,6 +15,7 @@ from tts_compress.qat.graph.part import cut_graph
 from tts_compress.qat.graph.recording import record_tensors
 from tts_compress.qat.graph.rounded import rounded_network
 from tts_compress.qat.graph.segments import Cut, Segments, measure_reach
+from tts_compress.qat.losses import log_mel_loss, mse, waveform_loss
 from tts_compress.qat.task import Example
 
 if TYPE_CHECKING:

@@ -1,0 +1,58 @@
+"""The log says what a setting did, not what was asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+import torch
+
+from tts_compress.qat import devices
+from tts_compress.qat.devices import device_load, matmul_precision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CPU = torch.device("cpu")
+
+
+def _units(*formats: str) -> Callable[[str, torch.device], torch.Tensor]:
+    """Return what multiplies on hardware that has such number formats."""
+
+    def multiply(wanted: str, _device: torch.device) -> torch.Tensor:
+        return torch.tensor(0.1 if wanted in formats else 0.0)
+
+    return multiply
+
+
+@pytest.mark.parametrize(
+    ("wanted", "formats", "told"),
+    [
+        ("highest", ("high", "medium"), "highest: FP32"),
+        ("high", ("high", "medium"), "high: TF32"),
+        ("medium", ("high", "medium"), "medium: bfloat16 products"),
+        ("high", ("medium",), "high: no effect on this hardware, FP32"),
+        ("medium", (), "medium: no effect on this hardware, FP32"),
+    ],
+)
+def test_effect_is_what_products_show(
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: Literal["highest", "high", "medium"],
+    formats: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.setattr(devices, "_product", _units(*formats))
+    with matmul_precision(wanted, _CPU) as effect:
+        assert effect.startswith(told)
+
+
+@pytest.mark.parametrize("wanted", ["highest", "high", "medium"])
+def test_setting_lasts_for_a_block(wanted: Literal["highest", "high", "medium"]) -> None:
+    with matmul_precision(wanted, _CPU) as effect:
+        assert torch.get_float32_matmul_precision() == wanted
+        assert effect.startswith(wanted)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_processors_have_no_load_of_a_gpu() -> None:
+    assert device_load(_CPU) == {}

@@ -1,0 +1,165 @@
+"""How a training runs: its numbers, where it is kept, and the packages it needs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal
+
+from tts_compress.errors import MissingExtraError, QuantizationError
+from tts_compress.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["TrainingOptions", "TrainingRun", "is_main_process", "require_packages"]
+
+_POSITIVE = (
+    *("steps", "batch_size", "accumulation"),
+    *("held_out", "held_out_every", "checkpoint_every"),
+)
+_NOT_NEGATIVE = ("warm_up", "weight_decay", "observe", "patience", "recoveries", "clip")
+_NOT_IDENTITY = frozenset({"threads", "checkpoint_every"})
+"""Options that a resumed training may change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingOptions:
+    """Numbers of a training; the defaults suit a vocoder of a few million weights.
+
+    Raises:
+        QuantizationError: A number is out of its range.
+    """
+
+    steps: int = 1000
+    """Updates of the weights."""
+
+    batch_size: int = 4
+    """Examples at a time, in each process. Where they do not fit into memory they are taken in
+    smaller parts, which changes no result but for the order of sums."""
+
+    accumulation: int = 1
+    """Batches whose gradients make one update."""
+
+    learning_rate: float | None = None
+    """Peak rate of AdamW, for one process; with several it is multiplied by their number. None for
+    one that suits the bits of the weights."""
+
+    learned_ranges: bool = True
+    """Whether ranges of activations are trained, too; if not, they stay as observed. They are few,
+    and of eight bits they decide more than weights do."""
+
+    range_learning_rate: float = 2e-2
+    """The same for trained ranges, whose parameters are logarithms of factors."""
+
+    warm_up: int = 20
+    """Updates over which the learning rate rises; then it falls, along a cosine, to a hundredth."""
+
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    """Largest norm of all gradients together; 0 for any."""
+
+    averaging: float = 0.9
+    """Share of the past in the moving average of weights, which is what is judged and deployed."""
+
+    observe: int = 64
+    """Examples that ranges are observed on before they are frozen, where a task asks for it."""
+
+    mixed_precision: Literal["no", "bf16", "fp16"] = "no"
+    """What arithmetic the student runs in; losses and weights are FP32."""
+
+    matmul_precision: Literal["highest", "high", "medium"] = "highest"
+    """Of FP32 products, as `torch.set_float32_matmul_precision` takes it: `high` allows TF32,
+    `medium` bfloat16. Hardware without such units computes FP32 whatever it says."""
+
+    seed: int = 0
+    """Seed of the order of examples."""
+
+    held_out_every: int = 50
+    """Updates between two evaluations on held-out examples."""
+
+    held_out: int = 16
+    """How many held-out examples are used, spread evenly."""
+
+    patience: int = 0
+    """Evaluations without anything better after which training ends; 0 for never."""
+
+    checkpoint_every: int = 25
+    """Updates between two checkpoints."""
+
+    recoveries: int = 3
+    """How often training goes back to its last checkpoint, with half the learning rate, because a
+    loss or a gradient was not finite."""
+
+    without_gain: Literal["keep", "fail"] = "keep"
+    """Where training brings nothing better than post-training quantization: keep that, or fail."""
+
+    threads: int | None = None
+    """Of torch on the processor; None for its own choice."""
+
+    device: Literal["auto", "cpu"] = "auto"
+    """`auto` takes a GPU where there is one."""
+
+    def __post_init__(self) -> None:
+        rates = [(n, v) for n, v in self._values("learning_rate", "range_learning_rate")]
+        problems = [
+            *(f"{n} is {v}; give 1 or more" for n, v in self._values(*_POSITIVE) if not v >= 1),
+            *(f"{n} is {v}; give 0 or more" for n, v in self._values(*_NOT_NEGATIVE) if not v >= 0),
+            *(
+                f"{n} is {v}; give a number above 0"
+                for n, v in rates
+                if v is not None and not 0 < v < inf
+            ),
+        ]
+        if not 0 <= self.averaging < 1:
+            problems.append(f"averaging is {self.averaging}; give 0 or more, below 1")
+        if self.threads is not None and self.threads < 1:
+            problems.append(f"threads is {self.threads}; give 1 or more, or leave it out")
+        if problems:
+            raise QuantizationError("; ".join(problems))
+
+    def identity(self) -> dict[str, Any]:
+        """Return the options that a resumed training shares with its checkpoint."""
+        return {name: value for name, value in asdict(self).items() if name not in _NOT_IDENTITY}
+
+    def _values(self, *names: str) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in names]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRun:
+    """A training: its numbers, where it is kept, and where its progress is reported."""
+
+    options: TrainingOptions = field(default_factory=TrainingOptions)
+    """For a system in torch, of the training of each component."""
+
+    folder: Path | None = None
+    """For checkpoints and the log; a training whose checkpoint is there is resumed. None keeps
+    nothing."""
+
+    restart: bool = False
+    """Drop a checkpoint that is there."""
+
+    progress: Progress = field(default_factory=Silent)
+
+
+def is_main_process() -> bool:
+    """Return whether this process is the one that writes and prints.
+
+    Launchers such as `torchrun` and `accelerate launch` number processes in `RANK`; without one
+    there is only this.
+    """
+    return os.environ.get("RANK", "0") == "0"
+
+
+def require_packages() -> None:
+    """Check, before minutes of work, that the packages that training needs are installed.
+
+    Raises:
+        MissingExtraError: torch, safetensors or accelerate is not.
+    """
+    for package in ("torch", "safetensors", "accelerate"):
+        if find_spec(package) is None:
+            raise MissingExtraError(package, "qat")

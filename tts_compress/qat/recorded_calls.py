@@ -1,0 +1,248 @@
+"""Recording what a system's components are called with while it speaks, and repeating the calls."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+from tts_compress.errors import ModelError, TTSCompressError
+from tts_compress.models.base import Prompt, Prompted
+from tts_compress.models.distillation import Call
+from tts_compress.models.interception import intercepted
+from tts_compress.models.language_model import LanguageModel
+from tts_compress.torch.layers.structure import share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from torch import Tensor, nn
+
+    from tts_compress.models.base import TorchModel
+    from tts_compress.models.distillation import Objective
+    from tts_compress.progress import Progress
+
+    Pairs = Sequence[tuple[Objective, "CallRecorder"]]
+
+__all__ = [
+    "CallRecorder",
+    "call_module",
+    "compared_outputs",
+    "record_objectives",
+    "repeatable",
+]
+
+
+def record_objectives(
+    model: TorchModel,
+    objectives: Sequence[Objective],
+    texts: Sequence[tuple[str, int]],
+    *,
+    most: int,
+    progress: Progress,
+) -> list[list[Call]]:
+    """Return the calls of each objective while a model speaks; none of what it never called.
+
+    A language model's scores are recorded while it reads what it has just said, and encoders of
+    descriptions while it does so again with the text as description.
+
+    Args:
+        model: The teacher; not modified.
+        objectives: Whose calls are recorded, all in one go.
+        texts: What it says, each with the seed of its noise.
+        most: Of more calls of one objective a sample is kept.
+        progress: Is told of every text.
+
+    Raises:
+        ModelError: There is no such module, an objective is about scores of a model that has
+            none, or the model cannot speak.
+        TextError: A text cannot be spoken.
+    """
+    recorders = [CallRecorder(most=most) for _ in objectives]
+    pairs = list(zip(objectives, recorders, strict=True))
+    root = share(model.root())
+    session = _Session(root=root, model=model.with_root(root, None), pairs=pairs)
+    for done, (text, seed) in enumerate(texts):
+        progress.advance("record", done, len(texts))
+        session.synthesize(text, seed)
+    progress.advance("record", len(texts), len(texts))
+    return [recorder.calls for recorder in recorders]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Session:
+    """A model that speaks, and the recorders of its calls."""
+
+    root: nn.Module
+    model: TorchModel
+    pairs: Pairs
+
+    def synthesize(self, text: str, seed: int) -> None:
+        """Make every call that a text causes."""
+        describing = [pair for pair in self.pairs if pair[0].hears == "description"]
+        others = [pair for pair in self.pairs if pair[0].hears == "text"]
+        scoring = [pair for pair in others if pair[0].loss == "kl"]
+        speaking = [pair for pair in others if pair[0].loss != "kl"]
+        if not scoring and not describing:
+            with self._recording(speaking):
+                self.model.synthesize(text, seed=seed)
+            return
+        model = self.model
+        if not isinstance(model, LanguageModel):
+            raise ModelError(
+                f"'{(scoring or describing)[0][0].module}' is recorded while tokens are read, but "
+                f"models of family {model.family!r} have none"
+            )
+        with self._recording(speaking):
+            tokens = model.generate_tokens(text, seed=seed)
+        with self._recording(scoring):
+            model.logits(text, tokens)
+        if describing and isinstance(model, Prompted):
+            described = model.with_prompt(Prompt(description=text))
+            assert isinstance(described, LanguageModel)
+            with self._recording(describing):
+                described.logits(text, tokens)
+
+    @contextmanager
+    def _recording(self, pairs: Pairs) -> Iterator[None]:
+        with ExitStack() as stack:
+            for objective, recorder in pairs:
+                stack.enter_context(recorder.recording(self.root, objective))
+            yield
+
+
+class CallRecorder:
+    """Keeps a uniform sample of the calls of a module, without knowing how many will come.
+
+    The first ones would be the first steps of a loop and the first texts.
+
+    Args:
+        most: How many are kept.
+        seed: Chooses the sample.
+
+    Raises:
+        TTSCompressError: `most` is not positive.
+    """
+
+    def __init__(self, *, most: int, seed: int = 0) -> None:
+        if most < 1:
+            raise TTSCompressError(f"{most} calls cannot be recorded; give 1 or more")
+        self._kept: list[tuple[int, Call]] = []
+        self._most = most
+        self._seen = 0
+        self._random = random.Random(seed)  # noqa: S311  no secret
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls that were kept, in order."""
+        return [call for _, call in sorted(self._kept, key=lambda kept: kept[0])]
+
+    @contextmanager
+    def recording(self, root: nn.Module, objective: Objective) -> Iterator[None]:
+        """Record an objective's calls in the block; it may be entered again for more.
+
+        Args:
+            root: What the objective's names are below; left as it was, also after an error.
+            objective: Names the module and its method.
+
+        Raises:
+            ModelError: There is no such module or method.
+        """
+        with intercepted(_module_of(root, objective), objective.method, self):
+            yield
+
+    def __call__(self, method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Make a call, and keep it or not."""
+        index, self._seen = self._seen, self._seen + 1
+        place = index if index < self._most else self._random.randrange(self._seen)
+        if place >= self._most:
+            return method(*arguments, **keywords)
+        before = tree_map(_copy, (arguments, keywords))  # a module may change its inputs
+        output = method(*arguments, **keywords)
+        call = Call(arguments=before[0], keywords=before[1], output=tree_map(_copy, output))
+        self._kept[place : place + 1] = [(index, call)]
+        return output
+
+
+def call_module(root: nn.Module, objective: Objective, call: Call) -> Any:
+    """Return a module's output for recorded inputs; gradients flow if they are enabled.
+
+    Raises:
+        ModelError: There is no such module or method.
+    """
+    method = repeatable(_module_of(root, objective), objective)
+    # A copy each time: what a module changes in place must not reach the next call.
+    arguments, keywords = tree_map(_copy, (call.arguments, call.keywords))
+    return method(*arguments, **keywords)
+
+
+def repeatable(module: nn.Module, objective: Objective) -> Callable[..., Any]:
+    """Return the method that repeats an objective's calls.
+
+    Some systems put their methods into `torch.inference_mode`, which no gradient leaves; here
+    methods are called without their decorators.
+
+    Args:
+        module: The one that the objective names, or a copy of it.
+        objective: Names the method, and keywords that are not as they were recorded.
+    """
+    method: Any = module
+    if objective.method != "forward":
+        method = getattr(module, objective.method)
+        undecorated = inspect.unwrap(method)
+        if undecorated is not method:
+            method = MethodType(undecorated, module)
+    changed = dict(objective.repeated)
+    return lambda *arguments, **keywords: method(*arguments, **keywords | changed)
+
+
+def compared_outputs(
+    objective: Objective, output: Any, keywords: Mapping[str, Any] | None = None
+) -> list[Tensor]:
+    """Return the tensors of an output that count, in order.
+
+    Args:
+        objective: Names them.
+        output: What the module returned.
+        keywords: Of the call, which determine how many steps count; None for all.
+
+    Raises:
+        ModelError: The output has no such tensors.
+    """
+    leaves, _ = tree_flatten(output)
+    found = [x for x in leaves if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    positions = objective.outputs or range(len(found))
+    if not found or max(positions) >= len(found):
+        raise ModelError(
+            f"'{objective.module}.{objective.method}' returned {len(found)} floating-point "
+            f"tensors and the objective compares {list(positions) or 'at least one'}"
+        )
+    if keywords is None or objective.steps_of is None:
+        return [found[position] for position in positions]
+    steps = keywords[objective.steps_of].shape[-1]
+    return [found[position][..., -steps:, :] for position in positions]
+
+
+def _module_of(root: nn.Module, objective: Objective) -> nn.Module:
+    try:
+        module = root.get_submodule(objective.module)
+    except AttributeError as error:
+        raise ModelError(f"the model has no module '{objective.module}': {error}") from error
+    if not callable(getattr(module, objective.method, None)):
+        kind = type(module).__name__
+        raise ModelError(f"'{objective.module}' is a {kind} without a method {objective.method!r}")
+    return module
+
+
+def _copy(value: Any) -> Any:
+    """Return a detached copy of a tensor on the processor; anything else as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    with torch.inference_mode(mode=False):  # what is made in inference mode has no gradients ever
+        return value.detach().to("cpu", copy=True)

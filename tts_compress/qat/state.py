@@ -1,0 +1,180 @@
+"""The state of a training, and checkpoints of it: one safetensors file, replaced whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tts_compress.errors import ArtifactError, MissingExtraError
+from tts_compress.torch.layers.tensors_file import TensorsFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from tts_compress.qat.task import Task
+
+__all__ = ["CHECKPOINT_NAME", "Checkpoints", "Snapshot", "TrainingState", "identity_of"]
+
+CHECKPOINT_NAME = "checkpoint.safetensors"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingState:
+    """Counts and losses of a training."""
+
+    before: dict[str, float]
+    """Terms of the loss on held-out examples before the first update: of post-training
+    quantization."""
+
+    best: dict[str, float]
+    """The same of the best average so far."""
+
+    best_step: int = 0
+    """Updates that made the best average; 0 where nothing was better than before."""
+
+    step: int = 0
+    """Updates so far."""
+
+    rate_factor: float = 1.0
+    """Halved by each recovery."""
+
+    recoveries: int = 0
+    stale: int = 0
+    """Evaluations on held-out examples since the best one."""
+
+    scaler: dict[str, Any] = field(default_factory=dict)
+    """State of the gradient scaler in fp16; empty otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Snapshot:
+    """Everything that a training is resumed from."""
+
+    state: TrainingState
+    tensors: dict[str, Tensor]
+    """Weights, averages, the best ones, the optimizer's moments, states of random generators."""
+
+
+class Checkpoints:
+    """Keeps the newest snapshot; a process killed while writing leaves the last one.
+
+    Args:
+        folder: Of the file; must exist. None keeps the snapshot in memory.
+        identity: Of the training; a file of another is refused.
+        writes: Whether this process is the one that writes.
+    """
+
+    def __init__(
+        self, folder: Path | None, identity: Mapping[str, Any], *, writes: bool = True
+    ) -> None:
+        self._path = None if folder is None else folder / CHECKPOINT_NAME
+        self._identity = json.loads(json.dumps(identity))
+        self._writes = writes
+        self._last: Snapshot | None = None
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot in the place of the last.
+
+        Raises:
+            ArtifactError: The file cannot be written.
+            MissingExtraError: safetensors is not installed.
+        """
+        # Tensors that share memory are no error of ours: each is written as it is.
+        tensors = {name: tensor.contiguous().clone() for name, tensor in snapshot.tensors.items()}
+        if self._path is None:
+            self._last = Snapshot(state=snapshot.state, tensors=tensors)
+            return
+        if not self._writes:
+            return
+        try:
+            from safetensors.torch import save_file
+        except ImportError as error:
+            raise MissingExtraError("safetensors", "torch") from error
+        partial = self._path.with_suffix(".partial")
+        stated = {"state": asdict(snapshot.state), "training": self._identity}
+        metadata = {name: json.dumps(value) for name, value in stated.items()}
+        try:
+            save_file(tensors, partial, metadata)
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
+            partial.replace(self._path)
+        except OSError as error:
+            raise ArtifactError(f"cannot write '{self._path}': {error}") from error
+
+    def drop(self) -> None:
+        """Remove the file, if there is one."""
+        if self._writes and self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def load(self) -> Snapshot | None:
+        """Return the last snapshot; None if there is none.
+
+        Raises:
+            ArtifactError: The file cannot be read, or is of another training.
+        """
+        if self._path is None or not self._path.is_file():
+            return self._last
+        file = TensorsFile(self._path)
+        try:
+            found = json.loads(file.metadata["training"])
+            state = TrainingState(**json.loads(file.metadata["state"]))
+        except (KeyError, ValueError, TypeError) as error:
+            raise ArtifactError(
+                f"'{self._path}' is no checkpoint of a training ({error}); "
+                "start anew with --restart"
+            ) from error
+        if found != self._identity:
+            raise ArtifactError(
+                f"'{self._path}' is of another training: {_differences(found, self._identity)}; "
+                "repeat its options, or start anew with --restart"
+            )
+        return Snapshot(state=state, tensors={name: file.read(name) for name in file.names})
+
+
+def identity_of(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what distinguishes a training from others: student, examples, options.
+
+    Args:
+        task: Whose student is as it was made.
+        options: Those that matter.
+    """
+    student = hashlib.sha256()
+    for name, tensor in sorted(task.student.state_dict().items()):
+        student.update(name.encode())
+        _add(student, tensor)
+    digest = hashlib.sha256()
+    examples = task.train_examples()
+    for example in (examples[0], examples[len(examples) - 1], task.held_out_examples()[0]):
+        for tensor in (*example.inputs, *example.targets):
+            _add(digest, tensor)
+    return {
+        "model": student.hexdigest(),
+        "examples": digest.hexdigest(),
+        "count": len(examples),
+        **options,
+    }
+
+
+def _add(digest: Any, tensor: Tensor) -> None:
+    digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
+def _differences(found: Any, wanted: dict[str, Any]) -> str:
+    if not isinstance(found, dict):
+        return "it does not state which"
+    names = [name for name in (found | wanted) if found.get(name) != wanted.get(name)]
+    hashes = {"model", "examples"}
+    return ", ".join(
+        f"other {name}"
+        if name in hashes
+        else f"{name} {found.get(name)} there, {wanted.get(name)} here"
+        for name in names
+    )

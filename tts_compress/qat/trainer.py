@@ -1,0 +1,273 @@
+"""Training: observe, freeze, fine-tune; go back where something broke; keep what was best."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from tts_compress.artifact import TrainingRecord
+from tts_compress.errors import QuantizationError
+from tts_compress.progress import remark, say
+from tts_compress.qat.batches import spread
+from tts_compress.qat.devices import accelerated, device_load, matmul_precision
+from tts_compress.qat.fake_quantize import (
+    ActivationFakeQuantize,
+    FakeQuantize,
+    disable_fake_quant,
+    disable_observer,
+    enable_fake_quant,
+)
+from tts_compress.qat.log import RunLog
+from tts_compress.qat.optimization import Optimization
+from tts_compress.qat.state import Checkpoints, TrainingState, identity_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import nn
+
+    from tts_compress.progress import Progress
+    from tts_compress.qat.options import TrainingRun
+    from tts_compress.qat.task import Example, Task
+
+__all__ = ["Trained", "train"]
+
+_STAGE = "train"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trained:
+    """A trained student."""
+
+    student: nn.Module
+    """The task's own, with the best average that was seen, on the processor, ranges frozen."""
+
+    record: TrainingRecord
+    gained: bool
+    """Whether it is better than post-training quantization; if not, it is that."""
+
+
+def train(task: Task, run: TrainingRun) -> Trained:
+    """Train a task's student in place.
+
+    A training with a folder that holds a checkpoint of the same training is resumed, with the same
+    result as if it had never stopped.
+
+    Args:
+        task: Whose student is as it was made, also to resume.
+        run: Its options, the folder of checkpoints and the log, made if it is not there, and the
+            progress of every update.
+
+    Raises:
+        QuantizationError: Nothing is rounded or trainable, losses stay not finite, or training
+            brings nothing better and the options make that an error.
+        ArtifactError: The folder holds a checkpoint of another training.
+        MissingExtraError: accelerate is not installed.
+    """
+    _refuse_idle(task)
+    options = run.options
+    if run.folder is not None:
+        run.folder.mkdir(parents=True, exist_ok=True)
+    with accelerated(options) as accelerator:
+        is_main = accelerator.is_main_process
+        identity = {} if run.folder is None else identity_of(task, options.identity())
+        checkpoints = Checkpoints(run.folder, identity, writes=is_main)
+        if run.restart:
+            checkpoints.drop()
+            accelerator.wait_for_everyone()
+        with matmul_precision(options.matmul_precision, accelerator.device) as effect:
+            optimization = Optimization(task, options, accelerator)
+            trainer = _Trainer(task, optimization, checkpoints, run.progress)
+            trained = trainer.run(run.folder if is_main else None, effect)
+        accelerator.wait_for_everyone()
+    return trained
+
+
+class _Trainer:
+    def __init__(
+        self, task: Task, optimization: Optimization, checkpoints: Checkpoints, progress: Progress
+    ) -> None:
+        held_out = task.held_out_examples()
+        places = spread(len(held_out), optimization.options.held_out)
+        self._task = task
+        self._optimization = optimization
+        self._options = optimization.options
+        self._held_out: list[Example] = [held_out[place] for place in places]
+        self._checkpoints = checkpoints
+        self._progress = progress
+        self._log = RunLog(None)
+
+    def run(self, folder: Path | None, effect: str) -> Trained:
+        snapshot = self._checkpoints.load()
+        if snapshot is None:
+            state = self._start()
+            self._log = RunLog(folder)
+            self._log.add("start", **self._circumstances(effect))
+            self._log.add("held-out", step=0, **_with_sum(state.before))
+        else:
+            self._optimization.restore(snapshot)
+            state = snapshot.state
+            self._log = RunLog(folder, state.step)
+            self._log.add("resume", step=state.step, **self._circumstances(effect))
+            say(self._progress, f"resuming after {state.step} updates")
+        try:
+            while state.step < self._options.steps and not self._is_stale(state):
+                state = self._advance(state)
+            return self._finish(state)
+        finally:
+            self._log.close()
+
+    def _start(self) -> TrainingState:
+        """Observe, freeze, and judge the result of post-training quantization."""
+        student, accelerator = self._optimization.student, self._optimization.accelerator
+        if any(
+            bool(module.observer_enabled[0])
+            for module in student.modules()
+            if isinstance(module, ActivationFakeQuantize)
+        ):
+            examples = self._task.train_examples()
+            places = spread(len(examples), self._options.observe)
+            disable_fake_quant(student)
+            for done, place in enumerate(places, start=1):
+                self._optimization.terms([examples[place]] * accelerator.num_processes)
+                self._progress.advance("observe", done, len(places))
+            disable_observer(student)
+            enable_fake_quant(student)
+        before = self._optimization.terms(self._held_out)
+        if not _is_finite(before):
+            raise QuantizationError(
+                f"the loss is {_listed(before)} before training; are the inputs and the "
+                "original's weights finite?"
+            )
+        state = TrainingState(before=before, best=before)
+        self._keep(state)
+        return state
+
+    def _advance(self, state: TrainingState) -> TrainingState:
+        """Make an update, and the evaluation and checkpoint that are due after it."""
+        optimization = self._optimization
+        part = optimization.batch_part
+        update = optimization.update(state)
+        if optimization.batch_part < part:
+            self._log.add("memory", step=state.step, examples_at_once=optimization.batch_part)
+            say(
+                self._progress,
+                f"out of memory: continuing with {optimization.batch_part} examples at a time",
+            )
+        if not update.is_finite:
+            return self._recover(state, f"loss {_listed(update.terms)}, gradients {update.norm}")
+        state = replace(state, step=state.step + 1)
+        loss = sum(update.terms.values())
+        figures = {"loss": loss, "rate": update.rate, "norm": update.norm}
+        load = device_load(optimization.accelerator.device)
+        self._log.add("update", step=state.step, **figures, **update.terms, **load)
+        self._progress.advance(_STAGE, state.step, self._options.steps)
+        best = sum(state.best.values())
+        remark(self._progress, _STAGE, f"loss {loss:.4g}, best {best:.4g}")
+        is_last = state.step == self._options.steps
+        if is_last or state.step % self._options.held_out_every == 0:
+            terms = optimization.terms(self._held_out, averaged=True)
+            self._report(state, terms)
+            if not _is_finite(terms):
+                return self._recover(state, f"held-out loss {_listed(terms)}")
+            if sum(terms.values()) < best:
+                optimization.adopt_average()
+                state = replace(state, best=terms, best_step=state.step, stale=0)
+            else:
+                state = replace(state, stale=state.stale + 1)
+        if is_last or state.step % self._options.checkpoint_every == 0:
+            self._keep(state)
+        return state
+
+    def _report(self, state: TrainingState, terms: dict[str, float]) -> None:
+        self._log.add("held-out", step=state.step, **_with_sum(terms))
+        say(
+            self._progress,
+            f"update {state.step} of {self._options.steps}: loss on held-out examples "
+            f"{sum(terms.values()):.4g}, {sum(state.before.values()):.4g} before the first",
+        )
+
+    def _recover(self, state: TrainingState, problem: str) -> TrainingState:
+        """Go back to the last checkpoint with half the learning rate."""
+        snapshot = self._checkpoints.load()
+        assert snapshot is not None, "one is kept before the first update"
+        used = snapshot.state.recoveries
+        if used >= self._options.recoveries:
+            raise QuantizationError(
+                f"training broke down at update {state.step + 1} ({problem}), also after "
+                f"{used} times half the learning rate; give a lower one than "
+                f"{self._optimization.learning_rate:g}, or smaller gradients by --clip"
+            )
+        self._optimization.restore(snapshot)
+        changed = replace(
+            snapshot.state, recoveries=used + 1, rate_factor=snapshot.state.rate_factor / 2
+        )
+        self._log.add("recovery", at=state.step + 1, back_to=changed.step, problem=problem)
+        say(self._progress, f"{problem}: back to update {changed.step} with half the learning rate")
+        self._keep(changed)
+        return changed
+
+    def _is_stale(self, state: TrainingState) -> bool:
+        return 0 < self._options.patience <= state.stale
+
+    def _finish(self, state: TrainingState) -> Trained:
+        gained = state.best_step > 0
+        self._keep(state)
+        figures = {"best_step": state.best_step, "gained": gained}
+        self._log.add("end", step=state.step, **figures, **_with_sum(state.best))
+        if not gained:
+            problem = (
+                f"none of {state.step} updates is better on held-out examples than "
+                f"post-training quantization (loss {sum(state.before.values()):.4g})"
+            )
+            if self._options.without_gain == "fail":
+                raise QuantizationError(f"{problem}; give more steps or a lower learning rate")
+            say(self._progress, f"{problem}, which is kept")
+        record = TrainingRecord(
+            steps=state.best_step, seed=self._options.seed, before=state.before, after=state.best
+        )
+        return Trained(student=self._optimization.finish(), record=record, gained=gained)
+
+    def _keep(self, state: TrainingState) -> None:
+        # Others may still be reading the last one, or about to read this one.
+        self._optimization.accelerator.wait_for_everyone()
+        self._checkpoints.save(self._optimization.snapshot(state))
+        self._optimization.accelerator.wait_for_everyone()
+
+    def _circumstances(self, effect: str) -> dict[str, object]:
+        accelerator = self._optimization.accelerator
+        return {
+            "options": asdict(self._options),
+            "learning_rate": self._optimization.learning_rate,
+            "device": str(accelerator.device),
+            "processes": accelerator.num_processes,
+            "threads": torch.get_num_threads(),
+            "mixed_precision": str(accelerator.mixed_precision),
+            "matmul_precision": effect,
+        }
+
+
+def _refuse_idle(task: Task) -> None:
+    if not any(isinstance(module, FakeQuantize) for module in task.student.modules()):
+        raise QuantizationError(
+            "nothing of the student is rounded, so there is nothing to train; check what the "
+            "recipe names"
+        )
+    if not any(parameter.requires_grad for parameter in task.student.parameters()):
+        raise QuantizationError("the student has no trainable weight; set requires_grad")
+    if not len(task.train_examples()) or not len(task.held_out_examples()):
+        raise QuantizationError("there are no examples to train on, or none to judge by")
+
+
+def _is_finite(terms: dict[str, float]) -> bool:
+    return all(abs(value) < float("inf") for value in terms.values())
+
+
+def _with_sum(terms: dict[str, float]) -> dict[str, float]:
+    return {"loss": sum(terms.values()), **terms}
+
+
+def _listed(terms: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in terms.items())
