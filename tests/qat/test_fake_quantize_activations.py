@@ -18,6 +18,7 @@ from tts_compress.qat.fake_quantize import (
     disable_observer,
     enable_fake_quant,
 )
+from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
 from tts_compress.torch.layers.integer import activation_codes
 from tts_compress.torch.observe import observe_ranges
