@@ -33,6 +33,16 @@ def test_kl_is_scipys_relative_entropy() -> None:
     assert float(losses.kl_divergence(student, teacher)) == pytest.approx(wanted.mean(), rel=1e-5)
 
 
+def test_kl_is_in_the_direction_of_evaluation() -> None:
+    """The divergence that is trained on is the one that the report shows."""
+    from tts_compress.evaluation.metrics.teacher_forcing import compare_scores
+
+    student, teacher = _normal(1, 5, 2, 9), _normal(2, 5, 2, 9)
+    chosen = np.ones((5, 2), bool)
+    wanted = compare_scores([(teacher.numpy(), student.numpy(), chosen)]).kl_nats
+    assert float(losses.kl_divergence(student, teacher)) == pytest.approx(wanted, rel=1e-5)
+
+
 def test_a_token_that_the_teacher_rules_out_does_not_count() -> None:
     student, teacher = _normal(1, 4, 6).requires_grad_(), _normal(2, 4, 6)
     teacher[:, 2] = -math.inf
