@@ -85,11 +85,11 @@ def compare(reference: Sequence[Spoken], candidate: Sequence[Spoken]) -> Fidelit
 
 
 def expose_durations(model: onnx.ModelProto, *, given: bool) -> onnx.ModelProto:
-    """Add an output for the frames of each id to a graph, or an input that replaces them.
+    """Add an output for the frames of each id to a graph, and with `given` an input of them.
 
     Args:
         model: The graph; changed in place.
-        given: Add the input.
+        given: The frames come from a new input instead of the graph.
 
     Raises:
         ModelError: The graph is not that of a Piper voice.
