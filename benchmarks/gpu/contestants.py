@@ -14,8 +14,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from tts_compress.progress import Silent
 from tts_compress.recipes.family import find_recipe
 from tts_compress.torch.convert import convert
-from tts_compress.torch.gpu import convert_on_gpu, runs_on_gpu
-from tts_compress.torch.layers.structure import share
+from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,7 +92,11 @@ def prepare_contestant(
         TTSCompressError: The scheme cannot be applied there.
     """
     device = next(root.parameters()).device
-    made = share(root) if contestant.scheme is None else _compressed(network, root, contestant)
+    made = (
+        copy_sharing_tensors(root)
+        if contestant.scheme is None
+        else _compressed(network, root, contestant)
+    )
     if contestant.compiled:
         for child in made.children():
             child.compile(dynamic=False, mode=mode)
@@ -107,8 +110,6 @@ def _compressed(network: Network, root: nn.Module, contestant: Contestant) -> nn
     recipe = find_recipe(network.family, str(contestant.scheme))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the table says what was converted
-        if runs_on_gpu(root, recipe):
-            return convert_on_gpu(root, recipe, None, progress=Silent()).root
         return convert(root, recipe, None, progress=Silent()).root
 
 

@@ -14,7 +14,7 @@ from tts_compress.progress import Silent
 from tts_compress.recipes.family import find_recipe
 from tts_compress.torch.convert import Converted, convert
 from tts_compress.torch.layers.integer import IntegerLayer
-from tts_compress.torch.layers.structure import share
+from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def _opened(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
 
 
 def _compiled(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
-    return network.call(_compile(network, share(root)))
+    return network.call(_compile(network, copy_sharing_tensors(root)))
 
 
 def _plain_attention(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
@@ -83,7 +83,7 @@ def _autocast(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
 
 def _torch_ao(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
     quantization = importlib.import_module("torch.ao.quantization")
-    small = quantization.quantize_dynamic(share(root), {nn.Linear}, inplace=True)
+    small = quantization.quantize_dynamic(copy_sharing_tensors(root), {nn.Linear}, inplace=True)
     return network.call(small)
 
 
@@ -104,7 +104,7 @@ def _torchao_compiled(network: Network, root: nn.Module) -> Callable[[], torch.T
 def _by_torchao(root: nn.Module) -> nn.Module:
     torchao = importlib.import_module("torchao.quantization")
     config = torchao.Int8DynamicActivationInt8WeightConfig(version=2)
-    small = share(root)
+    small = copy_sharing_tensors(root)
     torchao.quantize_(small, config)
     return small
 

@@ -133,11 +133,11 @@ def test_linear_layers_of_torch(
     engine: str, rows: int, inputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
-    from tts_compress.torch.layers.packing import pack_linear
+    from tts_compress.torch.layers.integer import pack_linear
 
     if engine not in torch.backends.quantized.supported_engines:
         pytest.skip(f"this build of torch has no {engine}")
-    monkeypatch.setattr("tts_compress.torch.layers.packing._ENGINES", (engine,))
+    monkeypatch.setattr("tts_compress.torch.layers.integer._ENGINES", (engine,))
     weight = _pairs(inputs, 1)
     codes = torch.from_numpy(weight[:, :, 0].copy())
     packed = pack_linear(codes, torch.ones(len(weight)), None)
@@ -148,7 +148,7 @@ def test_linear_layers_of_torch(
 @pytest.mark.parametrize(("inputs", "taps"), _SHAPES)
 def test_convolutions_of_torch(inputs: int, taps: int) -> None:
     torch = pytest.importorskip("torch")
-    from tts_compress.torch.layers.base import Geometry
+    from tts_compress.torch.layers.geometry import Geometry
     from tts_compress.torch.layers.integer_convolution import Int8Conv1d
 
     weight = _pairs(inputs, taps)

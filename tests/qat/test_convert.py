@@ -16,8 +16,7 @@ from tts_compress.qat.fake_quantize import (
 )
 from tts_compress.qat.layer import FakeQuantizedLayer
 from tts_compress.qat.prepare import PreparedModule, convert_qat, prepare_qat
-from tts_compress.torch.layers.base import CompressedLayer
-from tts_compress.torch.layers.build import layer_state
+from tts_compress.torch.layers.base import CompressedLayer, layer_state
 from tts_compress.torch.layers.module_file import load_module, save_module
 
 if TYPE_CHECKING:
@@ -78,7 +77,13 @@ def test_what_follows_the_peak_is_what_quantizing_the_trained_weights_gives(
             continue
         plain = _plain(layer)
         limits = getattr(layer.activation_fake_quant, "limits", lambda: None)()
-        expected = layer_state(plain, layer.decision, group=layer.decision.group, limits=limits)
+        expected = layer_state(
+            plain,
+            layer.decision.weights,
+            layer.decision.activations,
+            group_size=layer.decision.group_size,
+            limits=limits,
+        )
         made = done.root.get_submodule(name)
         assert isinstance(made, CompressedLayer)
         state = made.state()

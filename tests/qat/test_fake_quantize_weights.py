@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,17 +15,9 @@ from tts_compress.qat.fake_quantize import (
     disable_observer,
 )
 from tts_compress.qat.weight_format import WeightFormat
-from tts_compress.torch.layers.base import Geometry
-from tts_compress.torch.layers.build import layer_state
+from tts_compress.torch.layers.base import layer_state
 from tts_compress.torch.layers.codes import pack_nibbles
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """A decision."""
-
-    weights: str
-    activations: str
+from tts_compress.torch.layers.geometry import Geometry
 
 
 def _weight(*shape: int, seed: int = 0) -> nn.Parameter:
@@ -81,8 +72,8 @@ def test_codes_are_those_of_post_training_quantization(name: str, kind: str) -> 
     rows = layer.weight.numel() // geometry.shape[geometry.channel_axis]
     if group and rows % group:
         group = rows
-    chosen = Chosen("int4" if group else "int8", "dynamic" if in_integers else "none")
-    state = layer_state(layer, chosen, group=group or 64)
+    chosen = ("int4" if group else "int8", "dynamic" if in_integers else "none")
+    state = layer_state(layer, *chosen, group_size=group or 64)
     form = WeightFormat(
         axis=geometry.channel_axis,
         multiplied=in_integers,

@@ -18,7 +18,7 @@ from tts_compress.torch.gptq import gptq
 from tts_compress.torch.layers.codes import group_scales, round_channels, round_groups
 from tts_compress.torch.layers.int4 import Int4Linear
 from tts_compress.torch.layers.weight_only import Int8WeightOnly
-from tts_compress.torch.moments import observe_moments
+from tts_compress.torch.observe import observe_moments
 
 if TYPE_CHECKING:
     from collections.abc import Callable

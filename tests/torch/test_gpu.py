@@ -23,12 +23,18 @@ from tts_compress.progress import Silent
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule
 from tts_compress.torch import gpu
-from tts_compress.torch.gpu import convert_on_gpu, runs_on_gpu
-from tts_compress.torch.layers.base import Geometry
+from tts_compress.torch.convert import convert
+from tts_compress.torch.gpu import runs_on_gpu
+from tts_compress.torch.layers.base import layer_state
 from tts_compress.torch.layers.checkpoint import restore_root, write_root
 from tts_compress.torch.layers.codes import round_channels
+from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.integer import Int8Linear
-from tts_compress.torch.torchao_layer import TorchaoLinear, float8_linear, int8_linear
+from tts_compress.torch.layers.torchao_linear import (
+    TorchaoFloat8Linear,
+    TorchaoInt8Linear,
+    TorchaoLinear,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,7 +140,7 @@ def test_codes_are_those_of_a_cpu_and_a_cpu_reads_them(
     net: Net, torchao: Any, on_gpu: None, tmp_path: Path
 ) -> None:
     del torchao, on_gpu
-    done = convert_on_gpu(net, find_recipe("module", "int8"), None, progress=Silent())
+    done = convert(net, find_recipe("module", "int8"), None, progress=Silent())
     codes, scales = round_channels(net.first.weight.detach(), 0, multiplied=True)
     state = done.root.get_submodule("first").state()  # type: ignore[operator]
     assert torch.equal(state["weight"], codes)
@@ -154,7 +160,7 @@ def test_what_is_only_stored_small_is_as_on_a_cpu(net: Net, torchao: Any, on_gpu
     eight = Rule(
         match="*", operators=("Linear",), weights=Weights.INT8, activations=Activations.DYNAMIC
     )
-    done = convert_on_gpu(net, _rules(whole, eight), None, progress=Silent())
+    done = convert(net, _rules(whole, eight), None, progress=Silent())
     assert done.counts == {
         "Conv1d bfloat16/bfloat16": 1,
         "Linear float32/none": 1,
@@ -168,7 +174,7 @@ def test_what_is_only_stored_small_is_as_on_a_cpu(net: Net, torchao: Any, on_gpu
     }
     # A rule that objects leaves a layer to the next one, which only stores it in FP16.
     narrow = eight.model_copy(update={"min_channels": 64})
-    done = convert_on_gpu(
+    done = convert(
         net, _rules(narrow, Rule(match="*", weights=Weights.FLOAT16)), None, progress=Silent()
     )
     last: Any = done.root.get_submodule("last")
@@ -203,7 +209,7 @@ def test_products_have_rows_enough_for_a_gpu(shape: tuple[int, ...]) -> None:
     layer = nn.Linear(64, 24)
     codes, scales = round_channels(layer.weight.detach(), 0, multiplied=True)
     state = {"weight": codes, "weight_scale": scales, "bias": layer.bias.detach()}
-    small = int8_linear(Geometry.of(layer), state)
+    small = TorchaoInt8Linear(Geometry.of(layer), state)
     rows: list[int] = []
     small.inner.register_forward_pre_hook(lambda _, inputs: rows.append(inputs[0].shape[0]))
     x = torch.randn(shape)
@@ -218,7 +224,7 @@ def test_products_have_rows_enough_for_a_gpu(shape: tuple[int, ...]) -> None:
 def test_a_layer_is_one_graph_for_a_compiler() -> None:
     layer = nn.Linear(64, 24)
     codes, scales = round_channels(layer.weight.detach(), 0, multiplied=True)
-    small = int8_linear(Geometry.of(layer), {"weight": codes, "weight_scale": scales})
+    small = TorchaoInt8Linear(Geometry.of(layer), {"weight": codes, "weight_scale": scales})
     graphs: list[Any] = []
 
     def keep(graph: Any, _: Any) -> Any:
@@ -266,13 +272,16 @@ def test_8_bit_floats(
 
 @pytest.mark.usefixtures("float8")
 @pytest.mark.parametrize("by_row", [True, False])
-def test_rows_of_zeros_stay_finite_in_8_bit_floats(by_row: bool) -> None:
+def test_rows_of_zeros_stay_finite_in_8_bit_floats(
+    by_row: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layer = nn.Linear(32, 16)
     with torch.no_grad():
         layer.weight[3] = 0
         layer.bias.fill_(1.0)
-    state = {"weight": layer.weight.detach(), "bias": layer.bias.detach()}
-    small = float8_linear(Geometry.of(layer), state, by_row=by_row)
+    _lie_on(monkeypatch, "cuda:0", capability=(9, 0) if by_row else (8, 9))
+    state = layer_state(layer, "float8", "float8", device="cuda")
+    small = TorchaoFloat8Linear(Geometry.of(layer), state)
     x = torch.randn(40, 32)
     x[7] = 0
     with torch.inference_mode():
@@ -285,7 +294,7 @@ def test_rows_of_zeros_stay_finite_in_8_bit_floats(by_row: bool) -> None:
 
 @pytest.mark.usefixtures("float8")
 def test_8_bit_floats_are_not_saved(net: Net, tmp_path: Path) -> None:
-    done = convert_on_gpu(net, find_recipe("module", "fp8"), None, progress=Silent())
+    done = convert(net, find_recipe("module", "fp8"), None, progress=Silent())
     assert done.counts["Linear float8/float8"] == 5
     with pytest.raises(ArtifactError, match=r"cannot be saved; .* or take 'int8'"):
         write_root(done.root, tmp_path / "w", done.layers)
@@ -349,7 +358,7 @@ def test_what_would_change_nothing_is_refused_with_reasons() -> None:
     with pytest.raises(QuantizationError) as caught:
         compress(nn.ModuleDict(parts), "int8")
     assert str(caught.value).splitlines() == [
-        "the recipe would change nothing in this module on a GPU:",
+        "the recipe would change nothing in this module:",
         "- 'conv' (Conv1d): there is no Conv1d in integers on a GPU",
         "- 'odd' (Linear): its 12 inputs and 8 outputs are not both multiples of 8",
     ]

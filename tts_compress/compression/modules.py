@@ -15,7 +15,6 @@ from tts_compress.errors import RecipeError, SchemeError, TTSCompressWarning
 from tts_compress.models.distillation import Distillable
 from tts_compress.recipes.family import find_recipe
 from tts_compress.torch.convert import convert
-from tts_compress.torch.gpu import convert_on_gpu, runs_on_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -114,8 +113,6 @@ def _convert(
     run: Callable[[nn.Module], None] | None,
     progress: Progress,
 ) -> Converted:
-    if runs_on_gpu(root, recipe):
-        return convert_on_gpu(root, recipe, run, progress=progress)
     features = set(describe_processor().features)
     for kind, needed in _FAST_IF.items() if not torch.cuda.is_available() else ():
         if any(r.activations == kind for r in recipe.component) and not features & needed:

@@ -15,7 +15,7 @@ import torch
 from tts_compress.artifact import atomic_file
 from tts_compress.errors import ArtifactError, ModelError, first_line
 from tts_compress.models.interception import intercepted
-from tts_compress.torch.layers.structure import fold_weight_norm, share
+from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, fold_weight_norm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -123,7 +123,7 @@ def copy_shell(module: nn.Module) -> nn.Module:
     Args:
         module: Not changed.
     """
-    shell = share(module).eval()
+    shell = copy_sharing_tensors(module).eval()
     fold_weight_norm(shell)
     return shell
 

@@ -39,7 +39,8 @@ def find_components(
 
 
 def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -> Component:
-    from tts_compress.torch.layers.base import CompressedLayer, operator_of
+    from tts_compress.torch.layers.base import CompressedLayer
+    from tts_compress.torch.layers.geometry import operator_of
 
     operators: Counter[str] = Counter()
     parameters = size = 0

@@ -10,12 +10,9 @@ from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, WeightFakeQuantize
-from tts_compress.torch.layers.attributes import layer_attributes
-from tts_compress.torch.layers.base import Geometry
-from tts_compress.torch.layers.build import build_layer
-from tts_compress.torch.layers.codes import pack_nibbles
-from tts_compress.torch.layers.integer import activation_codes
-from tts_compress.torch.layers.operators import apply_operator
+from tts_compress.torch.layers.base import build_layer
+from tts_compress.torch.layers.codes import activation_codes, pack_nibbles
+from tts_compress.torch.layers.geometry import Geometry, apply_operator
 
 if TYPE_CHECKING:
     from tts_compress.qat.fake_quantize import DynamicFakeQuantize
@@ -46,7 +43,7 @@ class FakeQuantizedLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.geometry = Geometry.of(module)
-        vars(self).update(layer_attributes(self.geometry))
+        vars(self).update(self.geometry.attributes())
         self.decision = decision
         self.weight: nn.Parameter = module.weight  # type: ignore[assignment]
         self.bias: nn.Parameter | None = getattr(module, "bias", None)
@@ -88,7 +85,7 @@ class FakeQuantizedLayer(nn.Module):
             scale, zero_point = activation_codes(*self.activation_fake_quant.limits())
             state["input_scale"] = torch.tensor(scale, dtype=torch.float64)
             state["input_zero_point"] = torch.tensor(zero_point, dtype=torch.int32)
-        return build_layer(self.geometry, self.decision, state)
+        return build_layer(self.geometry, self.decision.weights, self.decision.activations, state)
 
     def extra_repr(self) -> str:
         """Return what printing the module shows."""

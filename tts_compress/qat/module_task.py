@@ -15,7 +15,7 @@ from tts_compress.models.distillation import Objective
 from tts_compress.qat.losses import objective_terms, target_variances
 from tts_compress.qat.recorded_calls import compared_outputs
 from tts_compress.qat.task import CallSignature, Example
-from tts_compress.torch.layers.structure import share
+from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ class ModuleTask:
         if len(calls) < 2:
             raise RecipeError(f"{len(calls)} batches to train on; give 2 or more: one is held out")
         signature = _common_signature(calls)
-        original = _OutputCapture(share(teacher).eval(), signature, self._objectives)
+        original = _OutputCapture(copy_sharing_tensors(teacher).eval(), signature, self._objectives)
         examples = [_example(original, signature.tensors(call)) for call in calls]
         again = _example(original, examples[0].inputs).targets
         if not all(map(torch.equal, again, examples[0].targets)):

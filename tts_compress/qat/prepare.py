@@ -21,9 +21,9 @@ from tts_compress.qat.layer import FakeQuantizedLayer
 from tts_compress.qat.weight_format import WeightFormat
 from tts_compress.torch.convert import finish, refuse_unfit, round_stored
 from tts_compress.torch.decisions import decide
-from tts_compress.torch.layers.base import Geometry
-from tts_compress.torch.layers.pointwise import is_pointwise
-from tts_compress.torch.layers.structure import prepare, replace_module, share
+from tts_compress.torch.layers.geometry import Geometry
+from tts_compress.torch.layers.integer import is_pointwise
+from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize, replace_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +103,7 @@ def prepare_qat(root: nn.Module, recipe: Recipe, *, learned_ranges: bool = False
     """
     if any(isinstance(module, FakeQuantize) for module in root.modules()):
         raise QuantizationError("the module is already prepared; prepare the original")
-    copy = own_tensors(prepare(share(root)).eval(), trainable=True)
+    copy = own_tensors(normalize(copy_sharing_tensors(root)).eval(), trainable=True)
     decisions = decide(copy, recipe)
     refuse_unfit(copy, decisions)
     _refuse_untrainable(copy, decisions)
@@ -134,7 +134,7 @@ def convert_qat(prepared: PreparedModule) -> Converted:
         QuantizationError: A range was never observed, a weight is not finite, or the finished
             module does not hold what the recipe promised.
     """
-    copy = own_tensors(share(prepared), trainable=False)
+    copy = own_tensors(copy_sharing_tensors(prepared), trainable=False)
     assert isinstance(copy, PreparedModule)
     disable_observer(copy)
     root = copy.module
@@ -216,7 +216,7 @@ def _weight_format(geometry: Geometry, decision: Decision) -> WeightFormat:
     return WeightFormat(
         axis=geometry.channel_axis,
         multiplied=in_integers,
-        group=decision.group if decision.weights == "int4" else None,
+        group=decision.group_size if decision.weights == "int4" else None,
         phases=geometry if is_transposed and in_integers else None,
     )
 

@@ -17,7 +17,7 @@ from tts_compress.models.base import Prompt, Prompted
 from tts_compress.models.distillation import Call
 from tts_compress.models.interception import intercepted
 from tts_compress.models.language_model import LanguageModel
-from tts_compress.torch.layers.structure import share
+from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ def record_objectives(
     """
     recorders = [CallRecorder(most=most) for _ in objectives]
     pairs = list(zip(objectives, recorders, strict=True))
-    root = share(model.root())
+    root = copy_sharing_tensors(model.root())
     session = _Session(root=root, model=model.with_root(root, None), pairs=pairs)
     for done, (text, seed) in enumerate(texts):
         progress.advance("record", done, len(texts))

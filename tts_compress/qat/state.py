@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tts_compress.errors import ArtifactError, MissingExtraError
-from tts_compress.torch.layers.tensors_file import TensorsFile
+from tts_compress.torch.layers.checkpoint import TensorFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,7 +122,7 @@ class Checkpoints:
         """
         if self._path is None or not self._path.is_file():
             return self._last
-        file = TensorsFile(self._path)
+        file = TensorFile(self._path)
         try:
             found = json.loads(file.metadata["training"])
             state = TrainingState(**json.loads(file.metadata["state"]))

@@ -14,7 +14,7 @@ from tts_compress.torch.layers.integer_convolution import transposed_phases
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tts_compress.torch.layers.base import Geometry
+    from tts_compress.torch.layers.geometry import Geometry
 
 __all__ = ["WeightFormat"]
 

@@ -1,4 +1,4 @@
-"""From a module in FP32 and a recipe to a compressed one, with a record of what was done."""
+"""From a module in FP32 and a recipe to a compressed one, with a record of its layers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from tts_compress.errors import QuantizationError
+from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.decisions import (
     Decision,
     count_decisions,
@@ -16,28 +17,27 @@ from tts_compress.torch.decisions import (
     decide,
     describe_untouched,
 )
-from tts_compress.torch.layers.base import CompressedLayer, Geometry
-from tts_compress.torch.layers.build import build_layer, is_layer, layer_state
-from tts_compress.torch.layers.structure import prepare, replace_module, share
+from tts_compress.torch.gpu import fit_to_gpu, runs_on_gpu, warn_of_kept
+from tts_compress.torch.layers.base import CompressedLayer, build_layer, layer_state
+from tts_compress.torch.layers.checkpoint import STORED_TYPES
+from tts_compress.torch.layers.geometry import Geometry
+from tts_compress.torch.layers.module_surgery import (
+    copy_sharing_tensors,
+    normalize,
+    replace_module,
+)
 from tts_compress.torch.observe import observe_ranges
 from tts_compress.torch.weight_codes import choose_codes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from torch import Tensor
-
     from tts_compress.artifact import LayerRecord
-    from tts_compress.numerics.histogram import Range
     from tts_compress.progress import Progress
-    from tts_compress.recipes.formats import Weights
     from tts_compress.recipes.recipe import Recipe
-
-    Run = Callable[[nn.Module], None]
 
 __all__ = ["Converted", "convert", "finish", "refuse_unfit", "round_stored"]
 
-_STORED: dict[str, torch.dtype] = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 _SHOWN_REASONS = 12
 
 
@@ -48,42 +48,74 @@ class Converted:
     root: nn.Module
     layers: tuple[LayerRecord, ...]
     counts: Mapping[str, int]
-    """Layers by decision, counted in the finished module."""
+    """Layers by operator and format, counted in the finished module."""
 
 
 @torch.no_grad()
-def convert(root: nn.Module, recipe: Recipe, run: Run | None, *, progress: Progress) -> Converted:
+def convert(
+    root: nn.Module,
+    recipe: Recipe,
+    run: Callable[[nn.Module], None] | None,
+    *,
+    progress: Progress,
+) -> Converted:
     """Return a compressed copy of a module, which shares every other tensor with it.
+
+    On a GPU, linear layers with arithmetic in eight bits are torchao's. Convolutions with it keep
+    FP32: torchao has none, and a warning says so.
 
     Args:
         root: A module in FP32; it is not changed.
-        recipe: What happens to which layer.
+        recipe: The format of each layer.
         run: Calls a module with calibration data; None where the recipe needs none.
-        progress: Is told of every layer.
+        progress: Receives every layer.
 
     Raises:
         QuantizationError: The recipe does not fit the module, or the finished module does not
             hold what the recipe promises.
+        MissingExtraError: A package is not installed.
     """
-    copy = prepare(share(root)).eval()
-    decisions = decide(copy, recipe)
+    on_gpu = runs_on_gpu(root, recipe)
+    copy = normalize(copy_sharing_tensors(root)).eval()
+    asked = decide(copy, recipe)
+    decisions = fit_to_gpu(copy, asked) if on_gpu else asked
     refuse_unfit(copy, decisions)
-    limits = _limits(copy, decisions, recipe, run)
+    warn_of_kept(asked, decisions)
+    static = [d.module for d in decisions if d.activations == Activations.STATIC]
+    limits = {}
+    if static:
+        assert recipe.calibration is not None, "a recipe with static activations has one"
+        assert run is not None
+        limits = observe_ranges(copy, static, run, recipe.calibration)
     codes = choose_codes(copy, decisions, run, progress=progress)
-    changed = [d for d in decisions if d.weights != "float32"]
+    changed = [d for d in decisions if d.weights != Weights.FLOAT32]
     rounded: dict[int, nn.Parameter] = {}
     for done, decision in enumerate(changed):
         progress.advance("compress", done, len(changed))
-        if is_layer(decision):
-            copy = _exchange(copy, decision, limits, codes)
-        else:
-            round_stored(copy.get_submodule(decision.module), decision.weights, rounded)
+        module = copy.get_submodule(decision.module)
+        if not decision.is_layer:
+            round_stored(module, decision.weights, rounded)
+            continue
+        chosen, device = (decision.weights, decision.activations), "cuda" if on_gpu else "cpu"
+        try:
+            state = layer_state(
+                module,
+                *chosen,
+                group_size=decision.group_size,
+                limits=limits.get(decision.module),
+                device=device,
+            )
+        except QuantizationError as error:
+            raise QuantizationError(f"'{decision.module}': {error}") from error
+        state.update(codes.get(decision.module, {}))
+        layer = build_layer(Geometry.of(module), *chosen, state, device=device)
+        copy = replace_module(copy, decision.module, layer)
     progress.advance("compress", len(changed), len(changed))
     return finish(copy, decisions)
 
 
 def finish(root: nn.Module, decisions: Sequence[Decision]) -> Converted:
-    """Return what was made of a module, after counting its layers.
+    """Return a finished module with its records, after counting its layers.
 
     Raises:
         QuantizationError: They are not what was decided.
@@ -102,7 +134,7 @@ def finish(root: nn.Module, decisions: Sequence[Decision]) -> Converted:
 
 
 def refuse_unfit(root: nn.Module, decisions: Sequence[Decision]) -> None:
-    """Refuse what cannot be compressed, with reasons.
+    """Refuse a module that cannot be compressed, with reasons.
 
     Raises:
         QuantizationError: The module is compressed already, has no weights in memory, or has none
@@ -112,7 +144,7 @@ def refuse_unfit(root: nn.Module, decisions: Sequence[Decision]) -> None:
         raise QuantizationError("the module is already compressed; compress the original")
     if any(parameter.is_meta for parameter in root.parameters()):
         raise QuantizationError("the module's weights are on the meta device: load them first")
-    if any(decision.weights != "float32" for decision in decisions):
+    if any(decision.weights != Weights.FLOAT32 for decision in decisions):
         return
     reasons = describe_untouched(root, decisions)
     shown = "".join(f"\n- {reason}" for reason in reasons[:_SHOWN_REASONS])
@@ -121,47 +153,19 @@ def refuse_unfit(root: nn.Module, decisions: Sequence[Decision]) -> None:
     raise QuantizationError(f"the recipe would change nothing in this module:{shown}")
 
 
-def _limits(
-    root: nn.Module, decisions: Sequence[Decision], recipe: Recipe, run: Run | None
-) -> dict[str, Range]:
-    static = [d.module for d in decisions if d.activations == "static"]
-    if not static:
-        return {}
-    assert recipe.calibration is not None, "a recipe with static activations has one"
-    assert run is not None
-    return observe_ranges(root, static, run, recipe.calibration)
-
-
-def _exchange(
-    root: nn.Module,
-    decision: Decision,
-    limits: Mapping[str, Range],
-    codes: Mapping[str, Mapping[str, Tensor]],
-) -> nn.Module:
-    module = root.get_submodule(decision.module)
-    try:
-        state = layer_state(
-            module, decision, group=decision.group, limits=limits.get(decision.module)
-        )
-    except QuantizationError as error:
-        raise QuantizationError(f"'{decision.module}': {error}") from error
-    state.update(codes.get(decision.module, {}))
-    layer = build_layer(Geometry.of(module), decision, state)
-    return replace_module(root, decision.module, layer)
-
-
 def round_stored(module: nn.Module, weights: Weights, done: dict[int, nn.Parameter]) -> None:
-    """Give a module the weights that a file of another type will give it back.
+    """Round a module's own parameters to the type that a file will store them in.
 
     Args:
-        module: Whose own parameters are rounded.
+        module: The module, changed in place.
         weights: The type in the file, `float16` or `bfloat16`.
-        done: Those rounded before, by the original's identity: what modules share stays shared.
+        done: Parameters rounded before, by the original's identity: what modules share stays
+            shared.
 
     Raises:
         QuantizationError: A weight is too large for the type.
     """
-    kind = _STORED[weights]
+    kind = STORED_TYPES[weights]
     for name, parameter in list(module.named_parameters(recurse=False)):
         if id(parameter) not in done:
             values = parameter.to(kind).to(parameter.dtype)

@@ -1,26 +1,39 @@
-"""Watching what goes into the layers of a module while it runs."""
+"""Observing the inputs of the layers of a module while it runs.
+
+Ranges serve static activations. Second moments serve the choice of weight codes: the cost of
+rounding a weight, at a layer's output, depends on its inputs only through the matrix Σ x xᵀ. It has
+inputs² entries however long the calibration is, but there is one per layer: with more layers than
+memory holds, calibration runs again for those that are left.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.histogram import Histogram, choose_range
+from tts_compress.numerics.histogram import Histogram, Range, choose_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from torch import Tensor, nn
 
     from tts_compress.recipes.recipe import Calibration
 
-__all__ = ["observe_ranges", "watching"]
+__all__ = ["MOMENTS_BYTES", "observe_moments", "observe_ranges"]
+
+MOMENTS_BYTES = 512 * 2**20
+"""Memory for the moments of one pass."""
 
 _SAMPLE = 16_384
-"""About as many values of a tensor are looked at per call; its extremes are always exact."""
+"""Approximate number of values of a tensor that are counted per call; its extremes are exact."""
+
+_WAITING = 256
+"""Rows that wait until they are multiplied: autoregressive models give one at a time."""
 
 
 def observe_ranges(
@@ -28,21 +41,21 @@ def observe_ranges(
     names: Sequence[str],
     run: Callable[[nn.Module], None],
     settings: Calibration,
-) -> dict[str, tuple[float, float]]:
+) -> dict[str, Range]:
     """Return the range of the input of each named layer, over all calibration calls.
 
     Args:
         root: The module; hooks are put on it and removed again.
         names: Dotted names of layers.
         run: Calls the module with calibration data.
-        settings: How a range is made of what was seen.
+        settings: How a range is chosen.
 
     Raises:
         QuantizationError: A layer was never run, or met values that are not finite.
     """
     histograms = {name: Histogram() for name in names}
 
-    def look(name: str, values: Tensor) -> None:
+    def observe(name: str, values: Tensor) -> None:
         low, high = (float(limit) for limit in torch.aminmax(values))
         step = max(values.numel() // _SAMPLE, 1)
         try:
@@ -50,26 +63,61 @@ def observe_ranges(
         except QuantizationError as error:
             raise QuantizationError(f"the input of '{name}': {error}") from error
 
-    with watching(root, names, look):
+    with _hooked(root, names, observe):
         run(root)
-    if idle := [name for name, seen in histograms.items() if seen.low > seen.high]:
-        raise QuantizationError(
-            f"calibration never ran {len(idle)} layers, such as '{idle[0]}'; "
-            "give calibration data that reaches them, or exclude them in the recipe"
-        )
+    _refuse_idle(name for name, seen in histograms.items() if seen.low > seen.high)
     return {name: choose_range(seen, settings) for name, seen in histograms.items()}
 
 
+def observe_moments(
+    root: nn.Module,
+    names: Sequence[str],
+    run: Callable[[nn.Module], None],
+    *,
+    budget_bytes: int = MOMENTS_BYTES,
+) -> Iterator[tuple[tuple[str, ...], Tensor]]:
+    """Yield the second moments of the inputs of linear layers, with the layers they belong to.
+
+    Layers with the same input in every call, such as the projections of attention, share them.
+    The module must stay as it is until the last are yielded.
+
+    Args:
+        root: The module; hooks are put on it and removed again.
+        names: Dotted names of linear layers.
+        run: Calls the module with calibration data, the same in every pass.
+        budget_bytes: Memory for the moments of one pass; those of one layer always fit.
+
+    Yields:
+        Names, and Σ x xᵀ over all rows x of their input: FP32, `[inputs, inputs]`.
+
+    Raises:
+        QuantizationError: A layer was never run, or met values that are not finite.
+    """
+    left, alone = list(names), frozenset[str]()
+    while left:
+        step = _Pass(alone, budget_bytes)
+        with _hooked(root, left, step.observe):
+            run(root)
+        _refuse_idle(name for name in left if not step.calls[name])
+        strays = step.strays()
+        done: set[str] = set()
+        for members, moments in step.finish():
+            yield members, moments
+            done.update(members)
+        alone |= strays
+        left = [name for name in left if name not in done]
+
+
 @contextmanager
-def watching(
-    root: nn.Module, names: Sequence[str], look: Callable[[str, Tensor], None]
+def _hooked(
+    root: nn.Module, names: Sequence[str], observe: Callable[[str, Tensor], None]
 ) -> Iterator[None]:
-    """Have `look` called with the name and the input of each named layer that runs."""
+    """Call `observe` with the name and the input of each named layer that runs."""
 
     def hook_for(name: str) -> Any:
         def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             if inputs[0].numel():
-                look(name, inputs[0].detach())
+                observe(name, inputs[0].detach())
 
         return hook
 
@@ -79,3 +127,113 @@ def watching(
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _refuse_idle(names: Iterable[str]) -> None:
+    if idle := list(names):
+        raise QuantizationError(
+            f"calibration never ran {len(idle)} layers, such as '{idle[0]}'; "
+            "give calibration data that reaches them, or exclude them in the recipe"
+        )
+
+
+class _Moments:
+    """A running Σ x xᵀ."""
+
+    def __init__(self, inputs: int, device: torch.device) -> None:
+        self._sum = torch.zeros(inputs, inputs, device=device)
+        self._rows = torch.empty(_WAITING, inputs, device=device)
+        self._waiting = 0
+
+    @staticmethod
+    def size_bytes(inputs: int) -> int:
+        """Return the memory it takes."""
+        return 4 * inputs * (inputs + _WAITING)
+
+    def add(self, rows: Tensor) -> None:
+        """Add rows `[rows, inputs]`, FP32."""
+        if self._waiting + len(rows) > _WAITING:
+            self.total()
+        if len(rows) > _WAITING:
+            self._sum.addmm_(rows.t(), rows)
+        else:
+            self._rows[self._waiting : self._waiting + len(rows)] = rows
+            self._waiting += len(rows)
+
+    def total(self) -> Tensor:
+        """Return the sum over every row so far."""
+        rows = self._rows[: self._waiting]
+        self._waiting = 0
+        return self._sum.addmm_(rows.t(), rows)
+
+
+class _Pass:
+    """One run of the calibration data, with moments for as many layers as memory allows.
+
+    Args:
+        alone: Layers that share with no other.
+        budget_bytes: Memory for all moments.
+    """
+
+    def __init__(self, alone: frozenset[str], budget_bytes: int) -> None:
+        self.calls: Counter[str] = Counter()
+        self._alone, self._left_bytes = alone, budget_bytes
+        self._moments: dict[str, _Moments] = {}  # by the first layer that saw the input
+        self._leaders: dict[str, str | None] = {}  # None where memory was short
+        self._strays: set[str] = set()
+        self._last: tuple[str, Tensor] | None = None
+
+    @torch.inference_mode(mode=False)  # a sum that began in it could not go on outside
+    @torch.no_grad()
+    def observe(self, name: str, values: Tensor) -> None:
+        """Add the input of a layer that is about to run."""
+        rows = values.reshape(-1, values.shape[-1]).float()
+        self.calls[name] += 1
+        if name not in self._leaders:
+            self._leaders[name] = self._admit(name, rows)
+        leader = self._leaders[name]
+        if leader == name:
+            self._moments[name].add(rows)
+            # A copy: operations in place would change it with the original.
+            self._last = None if name in self._alone else (name, rows.clone())
+        elif leader and not (self._same(rows) == leader and self._in_step(name, leader)):
+            self._strays.add(name)
+
+    def strays(self) -> set[str]:
+        """Return the layers that began like another, but then had other inputs."""
+        pairs = [(name, leader) for name, leader in self._leaders.items() if leader]
+        return self._strays | {name for name, leader in pairs if not self._in_step(name, leader)}
+
+    def finish(self) -> Iterator[tuple[tuple[str, ...], Tensor]]:
+        """Yield the moments and free their memory, one after another."""
+        strays, self._last = self.strays(), None
+        for leader in list(self._moments):
+            pairs = self._leaders.items()
+            members = tuple(name for name, first in pairs if first == leader and name not in strays)
+            total = self._moments.pop(leader).total()
+            if not torch.isfinite(total).all():
+                raise QuantizationError(
+                    f"the input of '{leader}' is not finite or too large; the calibration data or "
+                    "the checkpoint is damaged"
+                )
+            yield members, total
+
+    def _admit(self, name: str, rows: Tensor) -> str | None:
+        """Return the layer whose moments a new one shares, itself, or None without memory."""
+        if name not in self._alone and (leader := self._same(rows)):
+            return leader
+        needed = _Moments.size_bytes(rows.shape[1])
+        if self._moments and needed > self._left_bytes:
+            return None
+        self._left_bytes -= needed
+        self._moments[name] = _Moments(rows.shape[1], rows.device)
+        return name
+
+    def _same(self, rows: Tensor) -> str | None:
+        """Return the layer whose input just before was the same."""
+        if self._last is None or not torch.equal(self._last[1], rows):
+            return None
+        return self._last[0]
+
+    def _in_step(self, name: str, leader: str) -> bool:
+        return self.calls[name] == self.calls[leader]

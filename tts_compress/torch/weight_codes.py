@@ -1,17 +1,19 @@
-"""Codes of weights that are chosen by more than rounding each to nearest."""
+"""Codes of weights that are chosen by an algorithm other than rounding each to nearest."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.neighbours import CODE_LIMIT, PAIR_LIMIT
+from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.torch.gptq import gptq
 from tts_compress.torch.inc import inc_codes
 from tts_compress.torch.layers.codes import group_scales, pack_nibbles, round_channels
-from tts_compress.torch.moments import observe_moments
+from tts_compress.torch.observe import observe_moments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +25,36 @@ if TYPE_CHECKING:
 
 __all__ = ["choose_codes"]
 
-_FOUR_BITS = (-8, 7)
+
+def _gptq_codes(weight: Tensor, moments: Tensor | None, layer: Decision) -> tuple[Tensor, Tensor]:
+    assert moments is not None
+    if layer.weights == Weights.INT4:
+        scales = group_scales(weight, layer.group_size)
+        return gptq(weight, moments, scales, (-8, 7)), scales
+    multiplied = layer.activations != Activations.NONE
+    _, scales = round_channels(weight, 0, multiplied=multiplied)
+    pair_limit = PAIR_LIMIT if multiplied else None
+    limits = (-CODE_LIMIT, CODE_LIMIT)
+    return gptq(weight, moments, scales.unsqueeze(1), limits, pair_limit=pair_limit), scales
+
+
+def _inc_codes(weight: Tensor, moments: Tensor | None, layer: Decision) -> tuple[Tensor, Tensor]:
+    return inc_codes(weight, moments, layer.group_size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chooser:
+    choose: Callable[[Tensor, Tensor | None, Decision], tuple[Tensor, Tensor]]
+    """Returns codes and scales of a weight, given the second moments of its inputs."""
+
+    observes: bool
+
+
+_CHOOSERS = {
+    Algorithm.GPTQ: _Chooser(_gptq_codes, observes=True),
+    Algorithm.INC_GPTQ: _Chooser(_inc_codes, observes=True),
+    Algorithm.INC_RTN: _Chooser(_inc_codes, observes=False),
+}
 
 
 def choose_codes(
@@ -35,7 +66,7 @@ def choose_codes(
 ) -> dict[str, dict[str, Tensor]]:
     """Return codes and scales of the linear layers whose recipe names another algorithm than `rtn`.
 
-    Every layer is calibrated on what the module in FP32 gives it, so that the codes do not depend
+    Every layer is calibrated on its inputs in the FP32 module, so that the codes do not depend
     on how many passes memory takes.
 
     Args:
@@ -43,7 +74,7 @@ def choose_codes(
         decisions: For its layers.
         run: Calls the module with calibration data, the same in every pass; None where no
             algorithm needs it.
-        progress: Is told of every layer; `run` tells of the calibration.
+        progress: Receives every layer; `run` reports the calibration.
 
     Returns:
         By layer, `weight` and `weight_scale` as a compressed layer's state has them.
@@ -52,21 +83,34 @@ def choose_codes(
         QuantizationError: A weight is not finite, or calibration does not reach a layer.
         MissingExtraError: The algorithm's package is not installed.
     """
-    chosen = {d.module: d for d in decisions if _has_choice(d)}
-    for name in chosen:
-        if not torch.isfinite(root.get_submodule(name).weight).all():  # type: ignore[arg-type]
+    chosen = {
+        d.module: d
+        for d in decisions
+        if d.operator == "Linear"
+        and d.weights in {Weights.INT4, Weights.INT8}
+        and d.algorithm in _CHOOSERS
+    }
+    weights: dict[str, Tensor] = {
+        name: root.get_submodule(name).weight.detach().float()  # type: ignore[operator]
+        for name in chosen
+    }
+    for name, weight in weights.items():
+        if not torch.isfinite(weight).all():
             raise QuantizationError(f"'{name}': a weight is not finite; the checkpoint is damaged")
     states: dict[str, dict[str, Tensor]] = {}
 
     def add(name: str, moments: Tensor | None) -> None:
         progress.advance("round", len(states), len(chosen))
-        weight: Tensor = root.get_submodule(name).weight.detach().float()  # type: ignore[operator]
-        states[name] = _state(weight, moments, chosen[name])
+        decision = chosen[name]
+        codes, scales = _CHOOSERS[decision.algorithm].choose(weights[name], moments, decision)
+        packed = pack_nibbles(codes) if decision.weights == Weights.INT4 else codes
+        states[name] = {"weight": packed, "weight_scale": scales}
 
-    observed = [name for name, decision in chosen.items() if decision.algorithm != "inc-rtn"]
+    observed = [name for name, d in chosen.items() if _CHOOSERS[d.algorithm].observes]
     for name in chosen:
-        if name not in observed:
-            add(name, None)
+        if name in observed:
+            continue
+        add(name, None)
     if observed:
         assert run is not None, "a recipe whose algorithm observes has a calibration"
         for names, moments in observe_moments(root, observed, run):
@@ -75,25 +119,3 @@ def choose_codes(
     if chosen:
         progress.advance("round", len(chosen), len(chosen))
     return states
-
-
-def _has_choice(decision: Decision) -> bool:
-    quantized = decision.operator == "Linear" and decision.weights in {"int4", "int8"}
-    return quantized and decision.algorithm != "rtn"
-
-
-def _state(weight: Tensor, moments: Tensor | None, decision: Decision) -> dict[str, Tensor]:
-    if decision.algorithm != "gptq":
-        codes, scales = inc_codes(weight, moments, decision.group)
-        return {"weight": pack_nibbles(codes), "weight_scale": scales}
-    assert moments is not None
-    if decision.weights == "int4":
-        scales = group_scales(weight, decision.group)
-        codes = gptq(weight, moments, scales, _FOUR_BITS)
-        return {"weight": pack_nibbles(codes), "weight_scale": scales}
-    multiplied = decision.activations != "none"
-    _, scales = round_channels(weight, 0, multiplied=multiplied)
-    pair_limit = PAIR_LIMIT if multiplied else None
-    limits = (-CODE_LIMIT, CODE_LIMIT)
-    codes = gptq(weight, moments, scales.unsqueeze(1), limits, pair_limit=pair_limit)
-    return {"weight": codes, "weight_scale": scales}

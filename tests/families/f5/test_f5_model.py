@@ -169,10 +169,10 @@ def test_upstream_speaks_with_the_api_and_in_the_runtime(
 def test_exchanging_a_module_leaves_the_original_as_it_is(tiny_f5: F5Model) -> None:
     import torch
 
-    from tts_compress.torch.layers.structure import share
+    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
     before = tiny_f5.synthesize(_TEXT, seed=0)
-    root = share(tiny_f5.root())
+    root = copy_sharing_tensors(tiny_f5.root())
     layer = root.get_submodule("transformer.transformer_blocks.0.ff.ff.2")
     layer.weight = torch.nn.Parameter(torch.zeros_like(layer.weight))  # type: ignore[arg-type]
     changed = tiny_f5.with_root(root, None)

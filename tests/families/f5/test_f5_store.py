@@ -25,11 +25,11 @@ def _compressed(model: F5Model) -> F5Model:
     """Return the model with the blocks' layers, and one of the vocoder, in fewer bits."""
     import torch
 
-    from tts_compress.torch.layers.base import Geometry, operator_of
-    from tts_compress.torch.layers.build import build_layer, layer_state
-    from tts_compress.torch.layers.structure import replace_module, share
+    from tts_compress.torch.layers.base import build_layer, layer_state
+    from tts_compress.torch.layers.geometry import Geometry, operator_of
+    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, replace_module
 
-    root = share(model.root())
+    root = copy_sharing_tensors(model.root())
     layers = []
     for name, module in list(root.named_modules()):
         operator = operator_of(module)
@@ -45,7 +45,8 @@ def _compressed(model: F5Model) -> F5Model:
             parameters=module.weight.numel(),
         )
         layers.append(layer)
-        built = build_layer(Geometry.of(module), layer, layer_state(module, layer))
+        kind = (layer.weights, layer.activations)
+        built = build_layer(Geometry.of(module), *kind, layer_state(module, *kind))
         replace_module(root, name, built)
     layers.append(
         LayerRecord(

@@ -126,10 +126,10 @@ def test_an_error_of_upstream_is_never_silence(tiny: GptSovitsModel) -> None:
     """Upstream's `run` would yield a second of zeros and read the original's files again."""
     import torch
 
-    from tts_compress.torch.layers.structure import share
+    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
     expected = tiny.synthesize(TEXT, seed=0).samples
-    broken = share(tiny.root())
+    broken = copy_sharing_tensors(tiny.root())
     decoder = broken.get_submodule("vits.dec")
     decoder.conv_post = torch.nn.Conv1d(3, 1, 7)
     model = tiny.with_root(broken, None)
@@ -146,9 +146,9 @@ def test_an_error_of_upstream_is_never_silence(tiny: GptSovitsModel) -> None:
 def test_silence_is_an_error(tiny: GptSovitsModel) -> None:
     import torch
 
-    from tts_compress.torch.layers.structure import share
+    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
-    mute = share(tiny.root())
+    mute = copy_sharing_tensors(tiny.root())
     decoder: Any = mute.get_submodule("vits.dec")
     decoder.conv_post.weight = torch.nn.Parameter(torch.zeros_like(decoder.conv_post.weight))
     with pytest.raises(ModelError, match="only silence"):
@@ -158,11 +158,11 @@ def test_silence_is_an_error(tiny: GptSovitsModel) -> None:
 def test_other_networks_are_heard_and_leave_the_original_alone(tiny: GptSovitsModel) -> None:
     import torch
 
-    from tts_compress.torch.layers.structure import share
+    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
     before = tiny.synthesize(TEXT, seed=0).samples
     for name in ("t2s.t2s_transformer.blocks.1.down", "vits.flow.flows.0.pre", "vits.enc_p.proj"):
-        root = share(tiny.root())
+        root = copy_sharing_tensors(tiny.root())
         module: Any = root.get_submodule(name)
         module.weight = torch.nn.Parameter(torch.randn_like(module.weight))
         changed = tiny.with_root(root, None).synthesize(TEXT, seed=0).samples
@@ -173,11 +173,11 @@ def test_other_networks_are_heard_and_leave_the_original_alone(tiny: GptSovitsMo
 def test_chinese_is_heard_through_the_text_encoder(tiny: GptSovitsModel) -> None:
     import torch
 
-    from tts_compress.torch.layers.structure import share
+    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
     chinese = _again(tiny, text_lang="all_zh", top_k=1)
     before = chinese.generate_tokens(CHINESE, seed=None).ids
-    root = share(tiny.root())
+    root = copy_sharing_tensors(tiny.root())
     layer: Any = root.get_submodule("bert.bert.encoder.layer.0.output.dense")
     layer.weight = torch.nn.Parameter(layer.weight + torch.randn_like(layer.weight))
     changed = chinese.with_root(root, None)

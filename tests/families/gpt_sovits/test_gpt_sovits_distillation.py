@@ -40,7 +40,7 @@ def test_a_component_learns_from_the_original(tiny: GptSovitsModel, index: int) 
     import torch
 
     from tts_compress.qat.prepare import own_tensors
-    from tts_compress.torch.layers.structure import share
+    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
     assert isinstance(tiny, Distillable)
     objectives = tiny.objectives()
@@ -54,7 +54,7 @@ def test_a_component_learns_from_the_original(tiny: GptSovitsModel, index: int) 
         "vits.dec",
     ]
     objective = objectives[index + (index > 1)]  # the style encoder's answer has no noise to find
-    root = share(tiny.root())
+    root = copy_sharing_tensors(tiny.root())
     recorder = CallRecorder(most=2)
     with recorder.recording(root, objective):
         _run(tiny, root)
@@ -66,7 +66,7 @@ def test_a_component_learns_from_the_original(tiny: GptSovitsModel, index: int) 
         warnings.simplefilter("ignore")
         small = compress(tiny, "int8-weight-only")
     assert isinstance(small, Distillable)
-    student: Any = own_tensors(share(tiny.root()), trainable=True)
+    student: Any = own_tensors(copy_sharing_tensors(tiny.root()), trainable=True)
     assert float(_loss(small.root(), objective, call)) > 1e-9
     module = student.get_submodule(objective.module)
     with torch.no_grad():

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tts_compress.models.gpt_sovits.residual import ResidualBlock, open_residuals  # noqa: E402
-from tts_compress.torch.layers.structure import fold_weight_norm  # noqa: E402
+from tts_compress.torch.layers.module_surgery import fold_weight_norm  # noqa: E402
 
 if TYPE_CHECKING:
     from tts_compress.models.gpt_sovits.model import GptSovitsModel

@@ -71,11 +71,11 @@ def test_the_original_imitates_itself_and_a_rounded_one_nearly(
 def test_gradients_reach_the_weights(tiny_ns2: NaturalSpeech2Model) -> None:
     import copy
 
-    from tts_compress.torch.layers.structure import prepare, share
+    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize
 
     objective = _objective(tiny_ns2, "diffusion.diff_estimator")
     call = _record(tiny_ns2, objective)[0]
-    student = copy.deepcopy(prepare(share(tiny_ns2.root())))
+    student = copy.deepcopy(normalize(copy_sharing_tensors(tiny_ns2.root())))
     for parameter in student.parameters():
         parameter.requires_grad_()
     (answer,) = compared_outputs(objective, call_module(student, objective, call))

@@ -34,9 +34,9 @@ def artifact(tmp_path_factory: pytest.TempPathFactory, tiny_ns2: NaturalSpeech2M
 
 
 def _names(path: Path) -> set[str]:
-    from tts_compress.torch.layers.tensors_file import TensorsFile
+    from tts_compress.torch.layers.checkpoint import TensorFile
 
-    return set(TensorsFile(path / "model.safetensors").names)
+    return set(TensorFile(path / "model.safetensors").names)
 
 
 def test_an_original_is_saved_and_speaks_the_same(

@@ -104,8 +104,8 @@ def test_the_older_codec_in_the_official_object(
 
 def _with_codec(model: ParlerModel, path: Path) -> ParlerModel:
     """Return the model with a graph as its codec; the given one keeps its own."""
-    from tts_compress.torch.layers.structure import share
+    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
-    root: Any = share(model.root())
+    root: Any = copy_sharing_tensors(model.root())
     root.audio_encoder = OnnxDac(path, like=root.audio_encoder, threads=1)
     return model.with_root(root, None)

@@ -40,11 +40,15 @@ def _manifest(layers: tuple[LayerRecord, ...]) -> Manifest:
 
 def _compress(model: ParlerModel, prefixes: tuple[str, ...]) -> ParlerModel:
     """Return the model with every layer below the prefixes in eight bits."""
-    from tts_compress.torch.layers.base import Geometry, operator_of
-    from tts_compress.torch.layers.build import build_layer, layer_state
-    from tts_compress.torch.layers.structure import prepare, replace_module, share
+    from tts_compress.torch.layers.base import build_layer, layer_state
+    from tts_compress.torch.layers.geometry import Geometry, operator_of
+    from tts_compress.torch.layers.module_surgery import (
+        copy_sharing_tensors,
+        normalize,
+        replace_module,
+    )
 
-    root = prepare(share(model.root()))
+    root = normalize(copy_sharing_tensors(model.root()))
     layers = []
     for name, module in list(root.named_modules()):
         operator = operator_of(module)
@@ -58,8 +62,9 @@ def _compress(model: ParlerModel, prefixes: tuple[str, ...]) -> ParlerModel:
             activations=dynamic,
             parameters=sum(p.numel() for p in module.parameters() if p.dim() > 1),
         )
-        state = layer_state(module, record)
-        replace_module(root, name, build_layer(Geometry.of(module), record, state))
+        kind = (record.weights, record.activations)
+        state = layer_state(module, *kind)
+        replace_module(root, name, build_layer(Geometry.of(module), *kind, state))
         layers.append(record)
     assert layers
     return model.with_root(root, _manifest(tuple(layers)))
@@ -245,16 +250,16 @@ def test_an_artifact_is_recognised_by_its_manifest(
 def test_a_table_of_positions_is_in_the_file_only_if_it_is_no_computed_one(
     tiny_parler: ParlerModel, tmp_path: Path, changed: bool
 ) -> None:
-    from tts_compress.torch.layers.structure import share
-    from tts_compress.torch.layers.tensors_file import TensorsFile
+    from tts_compress.torch.layers.checkpoint import TensorFile
+    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
-    root: Any = share(tiny_parler.root())
+    root: Any = copy_sharing_tensors(tiny_parler.root())
     table = root.decoder.model.decoder.embed_positions
     if changed:
         table.weights = type(table.weights)(table.weights * 1.5, requires_grad=False)
     model = tiny_parler.with_root(root, _manifest(()))
     saved = model.save(tmp_path / "saved")
-    names = TensorsFile(saved / "model.safetensors").names
+    names = TensorFile(saved / "model.safetensors").names
     assert ("decoder.model.decoder.embed_positions.weights" in names) == changed
     again = open_parler(str(saved), str(saved), read_manifest(saved))
     options = ParlerOptions(max_length=40)
@@ -270,12 +275,12 @@ def test_the_codecs_activations_are_the_official_ones(
     """Both packages have the same formula; what replaces it walks through memory in blocks."""
     import torch
 
+    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
     from tts_compress.torch.layers.snake import Snake, replace_snakes
-    from tts_compress.torch.layers.structure import share
 
     for model in (tiny_parler, open_parler(str(wrapped_dir), "older")):
         codec = model.root().get_submodule("audio_encoder")
-        ours = share(codec)
+        ours = copy_sharing_tensors(codec)
         assert replace_snakes(ours) > 0
         pairs = zip(codec.named_modules(), ours.modules(), strict=True)
         checked = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,19 +9,11 @@ from torch import nn
 
 from tts_compress.qat.prepare import prepare_qat
 from tts_compress.recipes.family import find_recipe
-from tts_compress.torch.layers.base import Geometry
-from tts_compress.torch.layers.build import build_layer, layer_state
+from tts_compress.torch.layers.base import build_layer, layer_state
+from tts_compress.torch.layers.geometry import Geometry
 
 if TYPE_CHECKING:
     from tts_compress.torch.layers.base import CompressedLayer
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """A decision."""
-
-    weights: str
-    activations: str
 
 
 _LAYERS: dict[str, nn.Module] = {
@@ -51,9 +42,9 @@ _LEFT_OUT = {"training", "transposed", "scale_grad_by_freq", "sparse"}
 
 
 def _compressed(layer: nn.Module, kind: tuple[str, str]) -> CompressedLayer:
-    chosen = Chosen(*kind)
-    state = layer_state(layer, chosen, group=4, limits=(-1.0, 1.0))
-    return build_layer(Geometry.of(layer), chosen, state)
+    chosen = kind
+    state = layer_state(layer, *chosen, group_size=4, limits=(-1.0, 1.0))
+    return build_layer(Geometry.of(layer), *chosen, state)
 
 
 def _told(layer: nn.Module) -> dict[str, Any]:

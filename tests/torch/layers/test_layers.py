@@ -11,20 +11,11 @@ import torch
 from torch import nn
 
 from tts_compress.errors import ModelError
-from tts_compress.torch.layers.base import Geometry, operator_of
-from tts_compress.torch.layers.build import build_layer, layer_state
+from tts_compress.torch.layers.base import build_layer, layer_state
 from tts_compress.torch.layers.codes import pack_nibbles, unpack_nibbles
-from tts_compress.torch.layers.int4 import Int4Linear
-from tts_compress.torch.layers.int4_convolution import Int4Convolution
+from tts_compress.torch.layers.geometry import Geometry, operator_of
+from tts_compress.torch.layers.int4 import Int4Convolution, Int4Linear
 from tts_compress.torch.layers.integer_convolution import transposed_phases
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """A decision."""
-
-    weights: str
-    activations: str
 
 
 @dataclass(frozen=True)
@@ -77,13 +68,13 @@ LEAST_SNR = {
 def test_a_compressed_layer_is_near_and_survives_its_file(
     case: Case, kind: tuple[str, str]
 ) -> None:
-    chosen = Chosen(*kind)
+    chosen = kind
     x = torch.randn(case.shape, generator=torch.Generator().manual_seed(1)) + 0.3
     geometry = Geometry.of(case.layer)
     with torch.inference_mode():
         limits = (float(x.min()), float(x.max()))
-        state = layer_state(case.layer, chosen, limits=limits)
-        layer = build_layer(geometry, chosen, state)
+        state = layer_state(case.layer, *chosen, limits=limits)
+        layer = build_layer(geometry, *chosen, state)
         expected, found = case.layer(x), layer(x)
         assert found.shape == expected.shape
         assert found.dtype == expected.dtype
@@ -92,7 +83,7 @@ def test_a_compressed_layer_is_near_and_survives_its_file(
         assert kept.keys() == state.keys()
         for name in set(state) - {"bias"}:
             assert torch.equal(kept[name], state[name].to(kept[name].dtype)), name
-        again = build_layer(geometry, chosen, kept)
+        again = build_layer(geometry, *chosen, kept)
         assert torch.equal(again(x), found)
         assert torch.equal(copy.deepcopy(layer)(x), found)
 
@@ -102,11 +93,11 @@ def test_linear_layers_multiply_the_codes(engine: str, monkeypatch: pytest.Monke
     """Integers have no rounding: what comes out is the product of the codes, in the last bits."""
     if engine not in torch.backends.quantized.supported_engines:
         pytest.skip(f"this build of torch has no {engine}")
-    monkeypatch.setattr("tts_compress.torch.layers.packing._ENGINES", (engine,))
+    monkeypatch.setattr("tts_compress.torch.layers.integer._ENGINES", (engine,))
     linear, x = nn.Linear(24, 10), torch.randn(7, 24, generator=torch.Generator().manual_seed(3))
-    chosen = Chosen("int8", "dynamic")
-    state = layer_state(linear, chosen)
-    found = build_layer(Geometry.of(linear), chosen, state)(x)
+    chosen = ("int8", "dynamic")
+    state = layer_state(linear, *chosen)
+    found = build_layer(Geometry.of(linear), *chosen, state)(x)
     weight = state["weight"].double() * state["weight_scale"].double().unsqueeze(1)
     expected = nn.functional.linear(_rounded(x), weight, state["bias"].double())
     assert _snr(expected, found) > 55  # a value between two codes may fall to either side
@@ -117,9 +108,9 @@ def test_convolutions_multiply_the_codes() -> None:
     torch.manual_seed(0)
     layer, x = nn.Conv1d(12, 20, 5), torch.randn(3, 12, 31) * 0.1
     layer.weight.data *= 20  # what comes out is far larger than what goes in
-    chosen = Chosen("int8", "dynamic")
-    state = layer_state(layer, chosen)
-    found = build_layer(Geometry.of(layer), chosen, state)(x)
+    chosen = ("int8", "dynamic")
+    state = layer_state(layer, *chosen)
+    found = build_layer(Geometry.of(layer), *chosen, state)(x)
     weight = state["weight"].double() * state["weight_scale"].double().view(-1, 1, 1)
     expected = nn.functional.conv1d(_rounded(x), weight, state["bias"].double())
     assert _snr(expected, found) > 55
@@ -128,17 +119,17 @@ def test_convolutions_multiply_the_codes() -> None:
 @pytest.mark.parametrize("activations", ["dynamic", "static"])
 def test_either_layout_of_a_signal_gives_the_same(activations: str) -> None:
     torch.manual_seed(0)
-    layer, chosen = nn.Conv1d(12, 20, 5, padding=2), Chosen("int8", activations)
+    layer, chosen = nn.Conv1d(12, 20, 5, padding=2), ("int8", activations)
     x = torch.randn(2, 12, 31)
-    state = layer_state(layer, chosen, limits=(-3.0, 3.0))
-    small = build_layer(Geometry.of(layer), chosen, state)
+    state = layer_state(layer, *chosen, limits=(-3.0, 3.0))
+    small = build_layer(Geometry.of(layer), *chosen, state)
     last = x.transpose(1, 2).contiguous().transpose(1, 2)
     assert torch.equal(small(x), small(last))
 
 
 def test_an_input_that_is_not_finite_is_an_error() -> None:
-    layer, chosen = nn.Conv1d(2, 2, 3), Chosen("int8", "dynamic")
-    small = build_layer(Geometry.of(layer), chosen, layer_state(layer, chosen))
+    layer, chosen = nn.Conv1d(2, 2, 3), ("int8", "dynamic")
+    small = build_layer(Geometry.of(layer), *chosen, layer_state(layer, *chosen))
     with pytest.raises(ValueError, match="not finite"):
         small(torch.full((1, 2, 4), float("nan")))
 
@@ -168,9 +159,9 @@ def test_phases_of_a_transposed_convolution_are_exact() -> None:
 def test_four_bits_multiply_what_the_codes_stand_for(outputs: int, group: int) -> None:
     """In torch's kernel, which takes some shapes, and without it, which takes all."""
     torch.manual_seed(0)
-    linear, chosen = nn.Linear(128, outputs), Chosen("int4", "none")
-    state = layer_state(linear, chosen, group=group)
-    layer = build_layer(Geometry.of(linear), chosen, state)
+    linear, chosen = nn.Linear(128, outputs), ("int4", "none")
+    state = layer_state(linear, *chosen, group_size=group)
+    layer = build_layer(Geometry.of(linear), *chosen, state)
     assert isinstance(layer, Int4Linear)
     x = torch.randn(2, 5, 128)
     expected = nn.functional.linear(x, layer.real_weight(), linear.bias)
@@ -194,9 +185,9 @@ def test_four_bits_multiply_what_the_codes_stand_for(outputs: int, group: int) -
 )
 def test_convolutions_in_four_bits(layer: Any) -> None:
     """A group is 32 neighbours among the weights of one output channel, whatever their layout."""
-    chosen, x = Chosen("int4", "none"), torch.randn(2, layer.in_channels, 21)
-    state = layer_state(layer, chosen, group=32)
-    small = build_layer(Geometry.of(layer), chosen, state)
+    chosen, x = ("int4", "none"), torch.randn(2, layer.in_channels, 21)
+    state = layer_state(layer, *chosen, group_size=32)
+    small = build_layer(Geometry.of(layer), *chosen, state)
     assert isinstance(small, Int4Convolution)
     axis = 1 if isinstance(layer, nn.ConvTranspose1d) else 0
     expected = layer.weight.detach().transpose(0, axis).clone(memory_format=torch.contiguous_format)
@@ -217,8 +208,8 @@ def test_convolutions_in_four_bits(layer: Any) -> None:
 def test_moving_layers_between_devices() -> None:
     """What is packed for a CPU stays there, and says so; four bits leave its layout first."""
     linear, x = nn.Linear(128, 32), torch.randn(3, 128)
-    chosen = Chosen("int4", "none")
-    layer = build_layer(Geometry.of(linear), chosen, layer_state(linear, chosen))
+    chosen = ("int4", "none")
+    layer = build_layer(Geometry.of(linear), *chosen, layer_state(linear, *chosen))
     with torch.inference_mode():
         expected = layer(x)
     state = layer.state()
@@ -227,8 +218,8 @@ def test_moving_layers_between_devices() -> None:
     with torch.inference_mode():
         assert torch.equal(moved(x), expected)
     for kind, module in (("int8", linear), ("int8", nn.Conv1d(4, 4, 3))):
-        small = Chosen(kind, "dynamic")
-        packed = build_layer(Geometry.of(module), small, layer_state(module, small))
+        small = (kind, "dynamic")
+        packed = build_layer(Geometry.of(module), *small, layer_state(module, *small))
         with pytest.raises(ModelError, match="cannot move to 'meta'"):
             packed.to("meta")
         packed.to("cpu")
@@ -252,16 +243,16 @@ def test_a_layer_with_a_forward_of_its_own_is_no_operator() -> None:
 
 def test_a_table_can_be_read_directly() -> None:
     """Codebooks are looked up by their weight, and tied heads multiply by it."""
-    table, chosen = nn.Embedding(10, 6), Chosen("int8", "none")
-    small = build_layer(Geometry.of(table), chosen, layer_state(table, chosen))
+    table, chosen = nn.Embedding(10, 6), ("int8", "none")
+    small = build_layer(Geometry.of(table), *chosen, layer_state(table, *chosen))
     ids = torch.tensor([[3, 9, 0]])
     assert torch.equal(nn.functional.embedding(ids, small.weight), small(ids))
 
 
 def test_weight_tells_type_and_shape_without_memory() -> None:
     """Some upstream code asks a layer's weight for its type before it converts its input."""
-    linear, chosen = nn.Linear(8, 4), Chosen("int8", "dynamic")
-    layer = build_layer(Geometry.of(linear), chosen, layer_state(linear, chosen))
+    linear, chosen = nn.Linear(8, 4), ("int8", "dynamic")
+    layer = build_layer(Geometry.of(linear), *chosen, layer_state(linear, *chosen))
     assert layer.weight.shape == (4, 8)
     assert layer.weight.dtype == torch.int8
     assert layer.weight.is_meta

@@ -11,8 +11,13 @@ from torch import nn
 from torch.nn.utils import parametrizations, weight_norm
 
 from tts_compress.torch.layers.attention import OpenAttention, open_attention
+from tts_compress.torch.layers.module_surgery import (
+    copy_sharing_tensors,
+    fold_weight_norm,
+    normalize,
+    replace_module,
+)
 from tts_compress.torch.layers.snake import Snake, replace_snakes
-from tts_compress.torch.layers.structure import fold_weight_norm, prepare, replace_module, share
 
 
 class Local(nn.Module):
@@ -41,7 +46,7 @@ def test_folding_a_copy_changes_neither_output_nor_original(norm, layer) -> None
     x = torch.randn(2, 4, 7)
     expected = original(x)  # leaves a computed weight that is part of a graph of gradients
     names = set(original.state_dict())
-    folded = share(original)
+    folded = copy_sharing_tensors(original)
     assert fold_weight_norm(folded) == 1
     torch.testing.assert_close(folded(x), expected)
     assert type(folded[0]) in {nn.Conv1d, nn.ConvTranspose1d, nn.Linear}
@@ -49,7 +54,7 @@ def test_folding_a_copy_changes_neither_output_nor_original(norm, layer) -> None
     # Torch's own way of removing it takes a property from a class that both share.
     torch.testing.assert_close(original(x), expected)
     assert set(original.state_dict()) == names
-    again = share(original)
+    again = copy_sharing_tensors(original)
     assert fold_weight_norm(again) == 1
 
 
@@ -62,7 +67,7 @@ def test_a_copy_shares_weights_and_nothing_else() -> None:
     original = Local()
     with pytest.raises(TypeError):
         copy.deepcopy(original)
-    copied = share(original)
+    copied = copy_sharing_tensors(original)
     assert copied.linear.weight is original.linear.weight
     replace_module(copied, "linear", nn.Identity())
     assert isinstance(original.linear, nn.Linear)
@@ -71,7 +76,7 @@ def test_a_copy_shares_weights_and_nothing_else() -> None:
 def test_a_module_under_two_names_stays_one() -> None:
     """T5 has its table as `shared` and as `encoder.embed_tokens`, and looks up in the second."""
     inner = nn.Linear(2, 2)
-    copied = share(nn.ModuleDict({"a": inner, "b": nn.Sequential(inner)}))
+    copied = copy_sharing_tensors(nn.ModuleDict({"a": inner, "b": nn.Sequential(inner)}))
     assert copied["a"] is copied.get_submodule("b.0")
     other = nn.Identity()
     replace_module(copied, "a", other)
@@ -96,7 +101,7 @@ def test_open_attention_equals_torchs(
     torch.manual_seed(0)
     closed = nn.MultiheadAttention(16, 4, **options).eval()
     root = nn.ModuleDict({"attention": closed})
-    assert open_attention(share(root)) == 1
+    assert open_attention(copy_sharing_tensors(root)) == 1
     found = OpenAttention(closed)
     query, key = torch.randn(5, 3, 16), torch.randn(7, 3, closed.kdim or 16)
     value = torch.randn(7, 3, closed.vdim or 16)
@@ -142,7 +147,7 @@ def test_an_encoder_layer_calls_what_replaced_its_attention(batch_first: bool) -
     x = torch.randn(3, 5, 16)
     with torch.inference_mode():
         expected = encoder(x)
-        opened = prepare(share(encoder))
+        opened = normalize(copy_sharing_tensors(encoder))
         torch.testing.assert_close(opened(x), expected)
         calls: list[int] = []
         for module in opened.modules():

@@ -12,7 +12,7 @@ from tts_compress.models.gpt_sovits.settings import GptSovitsSettings, v4_vocode
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 from tts_compress.models.packages import import_package
 from tts_compress.models.settings_file import read_json
-from tts_compress.torch.layers.structure import fold_weight_norm
+from tts_compress.torch.layers.module_surgery import fold_weight_norm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

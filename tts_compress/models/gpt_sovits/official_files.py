@@ -16,7 +16,7 @@ from tts_compress.models.gpt_sovits.weights import (
     write_t2s,
 )
 from tts_compress.torch.layers.base import CompressedLayer
-from tts_compress.torch.layers.half import HalfLayer
+from tts_compress.torch.layers.float16 import Float16Layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -82,7 +82,7 @@ def _plain(root: nn.Module, component: str) -> dict[str, Tensor]:
     for name, part in module.named_modules():
         if not isinstance(part, CompressedLayer):
             continue
-        if not isinstance(part, HalfLayer) or part.weights != "float16":
+        if not isinstance(part, Float16Layer) or part.weights != "float16":
             raise ModelError(
                 f"layer '{component}.{name}' has {part.weights} weights; upstream's formats have "
                 "FP16 alone: compress by fp16, or save() an artifact"

@@ -66,10 +66,10 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, Loaded]):
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, in the order data flows."""
-        from tts_compress.torch.layers.structure import prepare, share
+        from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize
 
         # Attention hides three of its four projections until it is opened.
-        return find_components(prepare(share(self.root())), ROLES, self.layers)
+        return find_components(normalize(copy_sharing_tensors(self.root())), ROLES, self.layers)
 
     def describe(self) -> Mapping[str, Any]:
         """Return what `inspect` shows beside the components."""
@@ -102,9 +102,11 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, Loaded]):
     def _write(self, directory: Path) -> None:
         from tts_compress.models.naturalspeech2.tables import drop_tables
         from tts_compress.torch.layers.checkpoint import write_root
-        from tts_compress.torch.layers.structure import share
+        from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
-        root = self.root() if self.manifest is None else drop_tables(share(self.root()))
+        root = (
+            self.root() if self.manifest is None else drop_tables(copy_sharing_tensors(self.root()))
+        )
         settings = replace(self.loaded.value.settings, options=self.options)
         write_root(root, directory / WEIGHTS, self.layers)
         (directory / SETTINGS).write_text(settings.to_json(), encoding="utf-8")

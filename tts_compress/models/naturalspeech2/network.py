@@ -58,11 +58,10 @@ def restore_inference(
         ArtifactError: The weights are not those of the model that the settings describe.
     """
     from tts_compress.models.naturalspeech2.tables import compute_tables
-    from tts_compress.torch.layers.checkpoint import restore_root
-    from tts_compress.torch.layers.tensors_file import TensorsFile
+    from tts_compress.torch.layers.checkpoint import TensorFile, restore_root
 
     path = source.checkpoint()
-    stored = TensorsFile(path).names
+    stored = TensorFile(path).names
     model, codec = _skeletons(official, settings, source)
     if not any(name.startswith(f"{_CODEC}.quantizer.") for name in stored):
         codec.quantizer = model.quantizer

@@ -54,10 +54,9 @@ def load_source(source: ParlerSource, manifest: Manifest | None) -> Loaded:
 
 
 def _restore(source: ParlerSource, manifest: Manifest) -> nn.Module:
-    from tts_compress.torch.layers.checkpoint import restore_root
-    from tts_compress.torch.layers.tensors_file import TensorsFile
+    from tts_compress.torch.layers.checkpoint import TensorFile, restore_root
 
     path = source.directory / WEIGHTS
-    root = compute_tables(build_skeleton(source.directory), TensorsFile(path).names)
+    root = compute_tables(build_skeleton(source.directory), TensorFile(path).names)
     restore_root(root, manifest.layers, path)
     return root

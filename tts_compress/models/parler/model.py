@@ -119,9 +119,11 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, Loaded]):
     def _write(self, directory: Path) -> None:
         """Write what the official `from_pretrained` reads, where nothing is compressed."""
         from tts_compress.torch.layers.checkpoint import write_root
-        from tts_compress.torch.layers.structure import share
+        from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
-        root = self.root() if self.manifest is None else drop_tables(share(self.root()))
+        root = (
+            self.root() if self.manifest is None else drop_tables(copy_sharing_tensors(self.root()))
+        )
         write_root(root, directory / WEIGHTS, self.layers)
         write_settings(root, directory)
         write_tokenizers(self.loaded.value.tokenizers.value, directory)

@@ -31,7 +31,7 @@ from tts_compress.qat.graph.quantizers import (
     StoredFakeQuantize,
 )
 from tts_compress.qat.weight_format import WeightFormat
-from tts_compress.torch.layers.base import Geometry
+from tts_compress.torch.layers.geometry import Geometry
 
 if TYPE_CHECKING:
     import onnx

@@ -1,129 +1,113 @@
-"""What a compressed layer is: the shape of the layer it stands for, and its tensors in a file."""
+"""Compressed layers and their registry.
+
+A layer is added by one file in this folder: a subclass of `CompressedLayer`, decorated by
+`register_layer`. Other packages name modules with theirs as entry points of the group
+`tts_compress.layers`.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from tts_compress.torch.layers.attributes import layer_attributes
+from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.torch.layers.codes import activation_codes
+from tts_compress.torch.layers.geometry import Geometry
 
 if TYPE_CHECKING:
-    from tts_compress.recipes.formats import Activations, Weights
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
-__all__ = ["CompressedLayer", "Geometry", "operator_of"]
+__all__ = [
+    "CODED",
+    "CompressedLayer",
+    "FloatLayer",
+    "build_layer",
+    "find_layer",
+    "is_layer",
+    "layer_state",
+    "register_layer",
+    "walk_layers",
+]
 
-_FORWARD: dict[type[nn.Module], str] = {
-    nn.Linear: "Linear",
-    nn.Conv1d: "Conv1d",
-    nn.ConvTranspose1d: "ConvTranspose1d",
-    nn.Embedding: "Embedding",
-}
 
-
-def operator_of(module: nn.Module) -> str | None:
-    """Return the name of the operator a module computes; None where no layer here stands for it.
-
-    A subclass counts where it computes what its base class does; one with a `forward` of its own
-    may do anything.
-    """
-    for kind, name in _FORWARD.items():
-        if isinstance(module, kind) and type(module).forward is kind.forward:
-            return name
-    return None
+CODED = {"weight": "codes", "weight_scale": "scales", "bias": "bias"}
+"""The buffers of layers that keep their codes as they are in a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Geometry:
-    """Everything about a layer but its weights."""
+class FloatLayer:
+    """A layer in FP32 that is to be compressed."""
 
-    operator: str
-    """`Linear`, `Conv1d`, `ConvTranspose1d` or `Embedding`."""
-
-    shape: tuple[int, ...]
-    """Of the weight, as torch lays it out."""
-
-    stride: int = 1
-    padding: int = 0
-    dilation: int = 1
-    groups: int = 1
-    output_padding: int = 0
-    padding_mode: str = "zeros"
-
-    @staticmethod
-    def of(module: nn.Module) -> Geometry:
-        """Return the geometry of a torch layer, which may be without memory (`meta`)."""
-        operator = operator_of(module)
-        assert operator is not None, type(module)
-        shape = tuple(module.weight.shape)  # type: ignore[arg-type]
-        if not isinstance(module, nn.Conv1d | nn.ConvTranspose1d):
-            return Geometry(operator=operator, shape=shape)
-        return Geometry(
-            operator=operator,
-            shape=shape,
-            stride=module.stride[0],
-            padding=_padding(module),
-            dilation=module.dilation[0],
-            groups=module.groups,
-            output_padding=module.output_padding[0],
-            padding_mode=module.padding_mode,
-        )
-
-    @property
-    def channel_axis(self) -> int:
-        """The axis of the weight's output channels; of an embedding, its rows."""
-        return 1 if self.operator == "ConvTranspose1d" else 0
-
-
-def _padding(module: nn.Conv1d | nn.ConvTranspose1d) -> int:
-    if not isinstance(module.padding, str):
-        return module.padding[0]
-    total = module.dilation[0] * (module.kernel_size[0] - 1)
-    # `same` with an even reach pads one sample more behind; -1 says that no number does it.
-    return 0 if module.padding == "valid" else total // 2 if total % 2 == 0 else -1
+    geometry: Geometry
+    weight: Tensor
+    group_size: int
+    """Weights that share a scale, where they have four bits."""
 
 
 class CompressedLayer(nn.Module):
-    """Stands in the place of a torch layer, with its weights in fewer bits.
+    """Replaces a torch layer, with its weights in fewer bits.
 
-    It has that layer's attributes too, such as `in_features` or `kernel_size`.
+    It has that layer's attributes too, such as `in_features` or `kernel_size`. Layers of one
+    format keep the same tensors in a file, so that each can be restored as another: what a GPU
+    computed with, as the layer for CPUs.
 
     Args:
-        geometry: Of the layer it stands for.
-        weights: How the weights are stored.
-        activations: What the arithmetic runs on.
+        geometry: Of the layer it replaces.
+        state: As `quantize` or `state` returned it, and `bias` where there is one.
     """
 
-    def __init__(self, geometry: Geometry, weights: Weights, activations: Activations) -> None:
-        super().__init__()
-        vars(self).update(layer_attributes(geometry))
-        self.geometry = geometry
-        self.weights: Weights = weights
-        self.activations: Activations = activations
+    weights: Weights
+    activations: Activations = Activations.NONE
+    kept: ClassVar[Mapping[str, str]] = {}
+    """Names of buffers by the names of their tensors in a file; without, `state` is overridden."""
 
+    def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        vars(self).update(geometry.attributes())
+        self.geometry = geometry
+        for name, buffer in self.kept.items():
+            self.register_buffer(buffer, state.get(name) if name == "bias" else state[name])
+
+    @classmethod
+    def objection(cls, geometry: Geometry, group_size: int) -> str:
+        """Return the reason why it cannot replace a layer of that shape; nothing if it can."""
+        del geometry, group_size
+        return ""
+
+    @classmethod
     @abstractmethod
+    def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
+        """Return the tensors of a weight that is rounded to nearest, as `state` names them.
+
+        Raises:
+            QuantizationError: A weight is not finite.
+        """
+
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a file keeps, by name; `weight` first."""
+        held = {name: getattr(self, buffer) for name, buffer in self.kept.items()}
+        return {name: tensor for name, tensor in held.items() if tensor is not None}
 
     @property
     def weight(self) -> Tensor:
-        """A tensor without memory in the weight's shape and stored type.
+        """A tensor without memory in the weight's shape.
 
-        Upstream code asks a layer's weight for its type before it converts what goes in; the codes
-        themselves are packed for the processor.
+        Upstream code asks a layer's weight for its type before it converts the inputs, which T5
+        does for any type but `int8`; the codes themselves are packed for the processor.
         """
-        return torch.empty(self.geometry.shape, dtype=self.stored_type, device="meta")
-
-    @property
-    def stored_type(self) -> torch.dtype:
-        """The type of the codes; T5 converts what goes in to any other than `int8`."""
-        return torch.int8
+        return torch.empty(self.geometry.shape, dtype=torch.int8, device="meta")
 
     def extra_repr(self) -> str:
-        """Return what printing the module shows."""
+        """Return the text that printing the module shows."""
         shape = "×".join(map(str, self.geometry.shape))
         return f"{shape}, weights={self.weights}, activations={self.activations}"
 
@@ -131,3 +115,155 @@ class CompressedLayer(nn.Module):
 
         def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
             """Run the layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    layer: type[CompressedLayer]
+    operators: frozenset[str]
+    weights: Weights
+    activations: frozenset[Activations]
+    device: str | None
+    only_for: Callable[[Geometry], bool] | None
+
+
+_ENTRIES: list[_Entry] = []
+_LayerT = TypeVar("_LayerT", bound=type[CompressedLayer])
+
+
+def register_layer(
+    *kinds: type[nn.Module],
+    weights: Weights,
+    activations: Collection[Activations] = (Activations.NONE,),
+    device: str | None = None,
+    only_for: Callable[[Geometry], bool] | None = None,
+) -> Callable[[_LayerT], _LayerT]:
+    """Register the decorated class as a compressed layer.
+
+    Args:
+        kinds: The modules it replaces.
+        weights: The format of its weights.
+        activations: The types of its arithmetic.
+        device: The type of device it runs on, if only one.
+        only_for: Whether it replaces a layer of that shape; it goes before those for any shape.
+    """
+
+    def register(layer: _LayerT) -> _LayerT:
+        operators = frozenset(kind.__name__ for kind in kinds)
+        entry = _Entry(layer, operators, weights, frozenset(activations), device, only_for)
+        _ENTRIES.insert(0 if only_for else len(_ENTRIES), entry)
+        return layer
+
+    return register
+
+
+@cache
+def _entries() -> list[_Entry]:
+    """Return what is registered, after importing every file that registers a layer."""
+    for module in iter_modules([str(Path(__file__).parent)]):
+        import_module(f"{__package__}.{module.name}")
+    for point in entry_points(group="tts_compress.layers"):
+        point.load()
+    return _ENTRIES
+
+
+def is_layer(weights: str, activations: str) -> bool:
+    """Return whether a format exchanges layers; others change at most how a file stores them."""
+    return any(weights == e.weights and activations in e.activations for e in _entries())
+
+
+def find_layer(
+    geometry: Geometry, weights: str, activations: str, *, device: str | None = "cpu"
+) -> type[CompressedLayer] | None:
+    """Return the registered layer for a shape, a format and a type of device (None for any)."""
+    for entry in _entries():
+        if (
+            geometry.operator in entry.operators
+            and weights == entry.weights
+            and activations in entry.activations
+            and (device is None or entry.device in {None, device})
+            and (entry.only_for is None or entry.only_for(geometry))
+        ):
+            return entry.layer
+    return None
+
+
+def layer_state(
+    module: nn.Module,
+    weights: str,
+    activations: str,
+    *,
+    group_size: int = 64,
+    limits: tuple[float, float] | None = None,
+    device: str = "cpu",
+) -> dict[str, Tensor]:
+    """Return the tensors of the compressed layer that replaces a module, rounded to nearest.
+
+    Args:
+        module: A linear layer, convolution or embedding in FP32.
+        weights: The format of the weights.
+        activations: The type of the arithmetic.
+        group_size: Weights that share a scale, for four bits.
+        limits: The range of its input, for static activations.
+        device: The type of device the layer runs on.
+
+    Raises:
+        QuantizationError: A weight is not finite, or the group does not divide the inputs.
+    """
+    geometry = Geometry.of(module)
+    weight: Tensor = module.weight.detach().float()  # type: ignore[operator]
+    layer = _required(geometry, weights, activations, device)
+    state = layer.quantize(FloatLayer(geometry=geometry, weight=weight, group_size=group_size))
+    if isinstance(bias := getattr(module, "bias", None), Tensor):
+        state["bias"] = bias.detach().float()
+    if activations == Activations.STATIC:
+        assert limits is not None, "calibration chose a range for every static layer"
+        scale, zero_point = activation_codes(*limits)
+        state["input_scale"] = torch.tensor(scale, dtype=torch.float64)
+        state["input_zero_point"] = torch.tensor(zero_point, dtype=torch.int32)
+    return state
+
+
+def build_layer(
+    geometry: Geometry,
+    weights: str,
+    activations: str,
+    state: Mapping[str, Tensor],
+    *,
+    device: str = "cpu",
+) -> CompressedLayer:
+    """Return the layer of a format and a state, packed for the processor at hand.
+
+    Args:
+        geometry: Of the layer it replaces.
+        weights: The format of the weights.
+        activations: The type of the arithmetic.
+        state: As `layer_state` or `CompressedLayer.state` returned it.
+        device: The type of device the layer runs on.
+
+    Raises:
+        ValueError: There is no such layer.
+    """
+    return _required(geometry, weights, activations, device)(geometry, state)
+
+
+def _required(
+    geometry: Geometry, weights: str, activations: str, device: str
+) -> type[CompressedLayer]:
+    layer = find_layer(geometry, weights, activations, device=device)
+    if layer is None:
+        raise ValueError(
+            f"there is no {geometry.operator} with {weights} weights and {activations} activations"
+        )
+    return layer
+
+
+def walk_layers(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield every module with its dotted name, but not the parts of compressed layers."""
+    inside: str | None = None
+    for name, module in root.named_modules():
+        if inside is not None and name.startswith(inside):
+            continue
+        if isinstance(module, CompressedLayer):
+            inside = f"{name}." if name else ""
+        yield name, module

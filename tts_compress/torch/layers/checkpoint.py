@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import ctypes
+import sys
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import ArtifactError, MissingExtraError
-from tts_compress.torch.layers.base import CompressedLayer, Geometry, operator_of
-from tts_compress.torch.layers.build import build_layer, is_layer
-from tts_compress.torch.layers.memory import release_freed
-from tts_compress.torch.layers.structure import prepare, replace_module
-from tts_compress.torch.layers.tensors_file import TensorsFile
+from tts_compress.torch.layers.base import CompressedLayer, build_layer, is_layer, walk_layers
+from tts_compress.torch.layers.geometry import Geometry, operator_of
+from tts_compress.torch.layers.module_surgery import normalize, replace_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +20,67 @@ if TYPE_CHECKING:
 
     from tts_compress.artifact import LayerRecord
 
-__all__ = ["restore_root", "stored_bytes", "write_root"]
+__all__ = ["STORED_TYPES", "TensorFile", "restore_root", "stored_bytes", "write_root"]
 
-_STORED = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+STORED_TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+"""Formats that change only how a file stores the weights."""
+
+_MAPPED_BYTES = 1 << 22
+"""Bytes to read through one memory map."""
+
+
+class TensorFile:
+    """A safetensors file whose tensors are copied one by one.
+
+    The library maps the file into memory, and the pages that were read count as the process's own
+    until the map is closed: through one map, loading would take twice the file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ArtifactError: It is no such file, or its header does not fit its content.
+        MissingExtraError: safetensors is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._open()
+        self.metadata: dict[str, str] = self._map.metadata() or {}
+        """The texts that were written beside the tensors."""
+
+        self.names = frozenset(self._map.keys())
+        """The names of the tensors."""
+
+    def read(self, name: str) -> Tensor:
+        """Return a copy of a tensor.
+
+        Raises:
+            ArtifactError: There is none of that name.
+        """
+        if name not in self.names:
+            raise ArtifactError(
+                f"'{self._path}' holds no tensor {name!r}; compress the model again"
+            )
+        if self._read_bytes > _MAPPED_BYTES:
+            self._open()
+        copy: Tensor = self._map.get_tensor(name).clone()
+        self._read_bytes += copy.nbytes
+        return copy
+
+    def _open(self) -> None:
+        try:
+            from safetensors import SafetensorError, safe_open
+        except ImportError as error:
+            raise MissingExtraError("safetensors", "torch") from error
+        try:
+            self._map: Any = safe_open(self._path, framework="pt")
+        except (OSError, SafetensorError) as error:
+            raise ArtifactError(
+                f"'{self._path}' is not a readable safetensors file ({error}); "
+                "compress the model again"
+            ) from error
+        self._read_bytes = 0
 
 
 def write_root(
@@ -35,11 +93,11 @@ def write_root(
     """Write every tensor of a tree of modules.
 
     Args:
-        root: What to write; tensors that modules share are written once.
+        root: The modules; tensors that they share are written once.
         path: The file.
-        layers: What was decided for its layers; some only say how a file stores them.
-        metadata: One entry of text to write beside the tensors, in place of the format that
-            transformers asks for; safetensors writes several in an order of chance.
+        layers: The decisions for its layers; some only concern how a file stores them.
+        metadata: One text to write beside the tensors, in place of the format that transformers
+            asks for; safetensors would write several in random order.
 
     Raises:
         ArtifactError: The file cannot be written.
@@ -51,14 +109,14 @@ def write_root(
     except ImportError as error:
         raise MissingExtraError("safetensors", "torch") from error
     halved = {
-        layer.module: _STORED[layer.weights]
+        layer.module: STORED_TYPES[layer.weights]
         for layer in layers
-        if layer.weights in _STORED and not is_layer(layer)
+        if layer.weights in STORED_TYPES and not is_layer(layer.weights, layer.activations)
     }
-    tensors = {
-        f"{module}.{name}" if module else name: _stored(tensor, halved.get(module))
-        for module, name, tensor in _tensors(root)
-    }
+    tensors = {}
+    for module, name, tensor in _tensors(root):
+        kind = halved.get(module) if tensor.is_floating_point() else None
+        tensors[_join(module, name)] = tensor.to(kind or tensor.dtype).cpu().contiguous()
     try:
         save_file(tensors, path, metadata=dict(metadata or {"format": "pt"}))
     except SafetensorError as error:  # a full disk, a folder that is not there
@@ -69,12 +127,12 @@ def write_root(
 def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> nn.Module:
     """Fill a tree of modules from a file that `write_root` wrote, in place.
 
-    Weights are read one by one, and what is compressed never becomes FP32: the peak of memory is
+    Weights are read one by one, and compressed ones never become FP32: the peak of memory is
     the file's size and its largest tensor.
 
     Args:
         root: The modules as the system builds them, without memory (`meta`) where they can be.
-        layers: What was decided for its layers; empty if it is not compressed.
+        layers: The decisions for its layers; empty if it is not compressed.
         path: The file.
 
     Returns:
@@ -82,38 +140,43 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
 
     Raises:
         ArtifactError: The file's tensors are not those of the modules.
+        MissingExtraError: safetensors is not installed.
     """
-    file = TensorsFile(path)
+    file = TensorFile(path)
     if layers:
-        root = prepare(root)
+        root = normalize(root)
     used: set[str] = set()
     for layer in layers:
-        if not is_layer(layer):
+        if not is_layer(layer.weights, layer.activations):
             continue
-        prefix = f"{layer.module}." if layer.module else ""
-        state = {name: file.read(prefix + name) for name in _STATE if prefix + name in file.names}
-        used |= {prefix + name for name in state}
-        module = _find(root, layer, path)
+        names = {name: _join(layer.module, name) for name in _STATE}
+        state = {name: file.read(full) for name, full in names.items() if full in file.names}
+        used.update(names[name] for name in state)
+        geometry = _geometry(root, layer, path)
         try:
-            built = build_layer(Geometry.of(module), layer, state)
+            built = build_layer(geometry, layer.weights, layer.activations, state)
         except (KeyError, RuntimeError, ValueError) as error:
             raise ArtifactError(f"'{path}': layer '{layer.module}': {error}") from error
         root = replace_module(root, layer.module, built)
         del state
-        release_freed()
+        _release_freed_memory()
     _fill(root, file, used, path)
     return root
 
 
 def stored_bytes(module: nn.Module) -> int:
-    """Return what the tensors of a tree of modules take in memory, packed codes included."""
+    """Return the size of the tensors of a tree of modules in memory, packed codes included."""
     return sum(tensor.nbytes for _, _, tensor in _tensors(module))
 
 
 _STATE = ("weight", "weight_scale", "bias", "input_scale", "input_zero_point")
 
 
-def _find(root: nn.Module, layer: LayerRecord, path: Path) -> nn.Module:
+def _join(module: str, name: str) -> str:
+    return f"{module}.{name}" if module else name
+
+
+def _geometry(root: nn.Module, layer: LayerRecord, path: Path) -> Geometry:
     try:
         module = root.get_submodule(layer.module)
     except AttributeError:
@@ -123,60 +186,62 @@ def _find(root: nn.Module, layer: LayerRecord, path: Path) -> nn.Module:
             f"'{path}': the system has no {layer.operator} '{layer.module}'; "
             "it was compressed with another version of the system's package"
         )
-    return module
+    return Geometry.of(module)
 
 
-def _fill(root: nn.Module, file: TensorsFile, used: set[str], path: Path) -> None:
-    """Give every tensor that is not a compressed layer's its values."""
+def _fill(root: nn.Module, file: TensorFile, used: set[str], path: Path) -> None:
+    """Give every tensor outside of compressed layers its values."""
     left = set(file.names) - used
     # One that several modules share is filled once and given to all of them.
     filled: dict[int, Tensor] = {}
-    for name, module in root.named_modules():
+    for name, module in walk_layers(root):
         if isinstance(module, CompressedLayer):
             continue
-        for key, tensor, is_parameter in _own(module):
+        for key, tensor in _own(module):
+            is_parameter = isinstance(tensor, nn.Parameter)
             if id(tensor) not in filled:
-                full = f"{name}.{key}" if name else key
+                full = _join(name, key)
                 values = file.read(full).to(tensor.dtype)
                 if values.shape != tensor.shape:
                     raise ArtifactError(f"'{path}': tensor {full!r} has another shape")
                 left.discard(full)
                 made = nn.Parameter(values, requires_grad=False) if is_parameter else values
-                filled[id(tensor)] = made
-                filled[id(made)] = made
-            holder = module._parameters if is_parameter else module._buffers  # noqa: SLF001
+                filled[id(tensor)] = filled[id(made)] = made
+            holder: dict[str, Any] = module._parameters if is_parameter else module._buffers  # noqa: SLF001
             holder[key] = filled[id(tensor)]
     if left:
         raise ArtifactError(f"'{path}' holds tensors the system does not have: {sorted(left)[:3]}")
 
 
-def _own(module: nn.Module) -> list[tuple[str, Tensor, bool]]:
+def _own(module: nn.Module) -> list[tuple[str, Tensor]]:
     """Return a module's own parameters and persistent buffers."""
     hidden = module._non_persistent_buffers_set  # noqa: SLF001
-    found = [(k, t, True) for k, t in module._parameters.items() if t is not None]  # noqa: SLF001
-    buffers = module._buffers.items()  # noqa: SLF001
-    return found + [(k, t, False) for k, t in buffers if t is not None and k not in hidden]
+    held: list[tuple[str, Tensor | None]] = list(module._parameters.items())  # noqa: SLF001
+    held += [(k, t) for k, t in module._buffers.items() if k not in hidden]  # noqa: SLF001
+    return [(key, tensor) for key, tensor in held if tensor is not None]
 
 
 def _tensors(root: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
     """Yield module, name and tensor of everything a file keeps; shared tensors once."""
     seen: set[int] = set()
-    inside: set[str] = set()
-    for module_name, module in root.named_modules():
-        if module_name.rpartition(".")[0] in inside:
-            inside.add(module_name)
-            continue  # a part of a compressed layer
+    for module_name, module in walk_layers(root):
         if isinstance(module, CompressedLayer):
-            inside.add(module_name)
             for name, tensor in module.state().items():
                 yield module_name, name, tensor
             continue
-        for name, tensor, _ in _own(module):
+        for name, tensor in _own(module):
             if id(tensor) not in seen:
                 seen.add(id(tensor))
                 yield module_name, name, tensor.detach()
 
 
-def _stored(tensor: Tensor, kind: torch.dtype | None) -> Tensor:
-    kept = tensor.to(kind) if kind is not None and tensor.is_floating_point() else tensor
-    return kept.cpu().contiguous()
+def _release_freed_memory() -> None:
+    """Return freed memory to the operating system, where the C library keeps it for later.
+
+    Packing a layer needs its codes three times for a moment; glibc keeps the holes that are left,
+    and without this a loaded model takes far more than its file.
+    """
+    if sys.platform.startswith("linux"):
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:  # musl has none, and needs none
+            trim(0)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GROUP_LIMIT",
+    "activation_codes",
     "as_rows",
     "from_rows",
     "group_scales",
@@ -131,3 +132,10 @@ def unpack_nibbles(packed: Tensor) -> Tensor:
     """Return the codes that `pack_nibbles` packed, int8."""
     low, high = packed & 0x0F, packed >> 4
     return (torch.stack((low, high), -1).flatten(-2).to(torch.int8)) - 8
+
+
+def activation_codes(low: float, high: float) -> tuple[float, int]:
+    """Return scale and zero point of `uint8` codes for a range, extended to include zero."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = max((high - low) / 255, float(torch.finfo(torch.float32).tiny))
+    return scale, round(-low / scale)

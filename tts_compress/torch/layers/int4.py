@@ -1,4 +1,4 @@
-"""Linear layers with four-bit weights in groups of inputs."""
+"""Layers with four-bit weights that share scales in groups."""
 
 from __future__ import annotations
 
@@ -7,47 +7,83 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
-from torch import Tensor
+from torch import Tensor, nn
 
-from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.torch.layers.base import CompressedLayer
-from tts_compress.torch.layers.codes import pack_nibbles, unpack_nibbles
+from tts_compress.errors import QuantizationError
+from tts_compress.recipes.formats import Weights
+from tts_compress.torch.layers.base import CODED, CompressedLayer, register_layer
+from tts_compress.torch.layers.codes import (
+    as_rows,
+    from_rows,
+    group_scales,
+    pack_nibbles,
+    round_groups,
+    unpack_nibbles,
+)
+from tts_compress.torch.layers.geometry import apply_operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Self
 
-    from tts_compress.torch.layers.base import Geometry
+    from tts_compress.torch.layers.base import FloatLayer
+    from tts_compress.torch.layers.geometry import Geometry
 
-__all__ = ["Int4Linear"]
+__all__ = ["Int4Convolution", "Int4Layer", "Int4Linear"]
 
 _KERNEL_GROUPS = (32, 64, 128, 256)
 _KERNEL_OUTPUTS = 16
 """torch's kernel takes multiples of it."""
 
 
-class Int4Linear(CompressedLayer):
-    """A linear layer whose weights are codes in [-8, 7] with one scale per group of inputs.
+class Int4Layer(CompressedLayer):
+    """A layer whose weights are codes in [-8, 7] with one scale per group.
+
+    Args:
+        geometry: Of the layer it replaces.
+        state: `weight` (uint8, two codes per byte, `[outputs, inputs × kernel / 2]`),
+            `weight_scale` (bfloat16, `[outputs, groups]`) and `bias` where there is one.
+    """
+
+    weights = Weights.INT4
+    kept = CODED
+    codes: Tensor
+    scales: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def objection(cls, geometry: Geometry, group_size: int) -> str:
+        """Return an objection to groups that do not divide an output channel."""
+        if geometry.channel_size % group_size == 0:
+            return ""
+        return f"its {geometry.channel_size} inputs are no multiple of the group of {group_size}"
+
+    @classmethod
+    def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
+        """Return packed codes and scales.
+
+        Raises:
+            QuantizationError: A weight is not finite, or the groups do not divide a channel.
+        """
+        rows = as_rows(layer.weight, layer.geometry.channel_axis)
+        if objection := cls.objection(layer.geometry, layer.group_size):
+            raise QuantizationError(f"{objection}; give another group_size")
+        scales = group_scales(rows, layer.group_size)
+        return {"weight": pack_nibbles(round_groups(rows, scales)), "weight_scale": scales}
+
+
+@register_layer(nn.Linear, weights=Weights.INT4)
+class Int4Linear(Int4Layer):
+    """A linear layer.
 
     On x86 torch's own four-bit kernel multiplies, in bfloat16 with 32-bit sums: the inputs lose all
     but 8 bits of mantissa, little beside what the weights lost. Elsewhere, and for shapes the
     kernel does not take, the weight is made FP32 where it is used. Codes are brought into the
     kernel's layout when the layer first runs.
-
-    Args:
-        geometry: Of the layer it stands for.
-        state: `weight` (uint8, two codes per byte, `[outputs, inputs / 2]`), `weight_scale`
-            (bfloat16, `[outputs, groups]`) and `bias` where there is one.
     """
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
-        super().__init__(geometry, Weights.INT4, Activations.NONE)
-        self.codes: Tensor
-        self.scales: Tensor
-        self.bias: Tensor | None
-        self.register_buffer("codes", state["weight"])
-        self.register_buffer("scales", state["weight_scale"])
-        self.register_buffer("bias", state.get("bias"))
+        super().__init__(geometry, state)
         self.group = geometry.shape[1] // self.scales.shape[1]
         self._in_kernel_layout = False
 
@@ -68,13 +104,8 @@ class Int4Linear(CompressedLayer):
         return outputs.to(inputs.dtype)
 
     def real_weight(self) -> Tensor:
-        """Return the weight that the codes stand for, FP32 `[outputs, inputs]`."""
-        codes = unpack_nibbles(self._file_codes()).float()
-        scales = self._file_scales().float()
-        weight: Tensor = (codes.view(*scales.shape, self.group) * scales.unsqueeze(-1)).view(
-            codes.shape
-        )
-        return weight
+        """Return the dequantized weight, FP32 `[outputs, inputs]`."""
+        return _dequantize(self._file_codes(), self._file_scales())
 
     def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
         """Leave the layout of the CPU's kernel before anything is moved or cast."""
@@ -87,8 +118,8 @@ class Int4Linear(CompressedLayer):
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a file keeps."""
-        state = {"weight": self._file_codes(), "weight_scale": self._file_scales()}
-        return state if self.bias is None else state | {"bias": self.bias}
+        own = {"weight": self._file_codes(), "weight_scale": self._file_scales()}
+        return super().state() | own
 
     def _fits_kernel(self, device: torch.device) -> bool:
         return (
@@ -107,7 +138,6 @@ class Int4Linear(CompressedLayer):
         self._in_kernel_layout = True
 
     def _file_scales(self) -> Tensor:
-        """Return the scales in the file's layout."""
         return self.scales[..., 0].t().contiguous() if self._in_kernel_layout else self.scales
 
     def _file_codes(self) -> Tensor:
@@ -123,3 +153,24 @@ class Int4Linear(CompressedLayer):
             for row in rows
         ]
         return pack_nibbles(torch.cat(products).t().to(torch.int8).contiguous())
+
+
+@register_layer(nn.Conv1d, nn.ConvTranspose1d, weights=Weights.INT4)
+class Int4Convolution(Int4Layer):
+    """A convolution in FP32: small, not faster. Its weight is FP32 only while it is used."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the outputs of the layer it replaces, in the type of the inputs."""
+        outputs = apply_operator(self.geometry, inputs.float(), self.real_weight(), self.bias)
+        return outputs.to(inputs.dtype)
+
+    def real_weight(self) -> Tensor:
+        """Return the dequantized weight, FP32, as torch lays it out."""
+        rows = _dequantize(self.codes, self.scales)
+        return from_rows(rows, self.geometry.shape, self.geometry.channel_axis)
+
+
+def _dequantize(packed: Tensor, scales: Tensor) -> Tensor:
+    """Return the FP32 rows of packed codes and the scales of their groups."""
+    groups = unpack_nibbles(packed).float().view(*scales.shape, -1)
+    return (groups * scales.float().unsqueeze(-1)).flatten(1)

@@ -5,46 +5,62 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
-from torch import Tensor
+from torch import Tensor, nn
 
-from tts_compress.torch.layers.integer import IntegerLayer, activation_codes
-from tts_compress.torch.layers.layout import plain_view
-from tts_compress.torch.layers.operators import outer_padding, pad
+from tts_compress.recipes.formats import Weights
+from tts_compress.torch.layers.base import register_layer
+from tts_compress.torch.layers.codes import activation_codes, round_channels
+from tts_compress.torch.layers.geometry import outer_padding, pad, plain_view
+from tts_compress.torch.layers.integer import INTEGERS, IntegerLayer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
-    from tts_compress.torch.layers.base import Geometry
+    from tts_compress.torch.layers.base import FloatLayer
+    from tts_compress.torch.layers.geometry import Geometry
 
 __all__ = ["Int8Conv1d", "Int8ConvTranspose1d", "transposed_phases"]
 
+_LEAST_CHANNELS = 8
+"""Channels of a group below which integers are not faster than FP32."""
 
+_BY_CHANNELS = "a convolution by channels is not faster in integers"
+
+
+@register_layer(nn.Conv1d, weights=Weights.INT8, activations=INTEGERS, device="cpu")
 class Int8Conv1d(IntegerLayer):
     """A convolution on `[batch, inputs, time]` or `[inputs, time]`.
 
-    The kernel is onednn's, because it answers in FP32. `torch.ops.quantized.conv1d_dynamic` looks
+    The kernel is onednn's, because it outputs FP32. `torch.ops.quantized.conv1d_dynamic` looks
     like one that does, but rounds its output to the codes of its *input*, and clips it to their
     range.
     """
 
+    kept: ClassVar[Mapping[str, str]] = {"weight_scale": "scales", "bias": "bias"}
+    scales: Tensor
+    bias: Tensor | None
+    zeros: Tensor
+
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         super().__init__(geometry, state)
         _, self._inner = outer_padding(geometry)
-        self.scales: Tensor
-        self.bias: Tensor | None
-        self.zeros: Tensor
-        self.register_buffer("scales", state["weight_scale"])
-        self.register_buffer("bias", state.get("bias"))
         self.register_buffer("zeros", torch.zeros(len(self.scales), dtype=torch.int64))
         # The layout depends on neither scale nor zero point of the input.
         self._packed = torch.ops.onednn.qconv_prepack(
             state["weight"], self.scales, 1.0, 0, *self._window, self._inner.groups, None
         )
+
+    @classmethod
+    def objection(cls, geometry: Geometry, group_size: int) -> str:
+        """Return an objection to groups of few channels."""
+        del group_size
+        channels = min(geometry.shape[1], geometry.shape[0] // geometry.groups)
+        return _BY_CHANNELS if geometry.groups > 1 and channels < _LEAST_CHANNELS else ""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[batch, outputs, time]` in the type of the inputs.
@@ -109,6 +125,7 @@ _PLAIN_FP32_OUTPUT: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "")
 """The kernel's last arguments: scale, zero point and type of its output, and nothing fused."""
 
 
+@register_layer(nn.ConvTranspose1d, weights=Weights.INT8, activations=INTEGERS, device="cpu")
 class Int8ConvTranspose1d(IntegerLayer):
     """A transposed convolution on `[batch, inputs, time]` or `[inputs, time]`, undilated.
 
@@ -130,8 +147,25 @@ class Int8ConvTranspose1d(IntegerLayer):
         )
         inner = dict(state)
         if "bias" in state:
-            inner["bias"] = _repeat(state["bias"], geometry)
+            repeat = Tensor.repeat if geometry.groups == 1 else Tensor.repeat_interleave
+            inner["bias"] = repeat(state["bias"], geometry.stride)
         self.phases = Int8Conv1d(plain, inner)
+
+    @classmethod
+    def objection(cls, geometry: Geometry, group_size: int) -> str:
+        """Return an objection to dilation, and to groups of few channels."""
+        del group_size
+        if geometry.dilation > 1:
+            return "no integer kernel computes a dilated transposed convolution"
+        channels = min(geometry.shape[0] // geometry.groups, geometry.shape[1])
+        return _BY_CHANNELS if geometry.groups > 1 and channels < _LEAST_CHANNELS else ""
+
+    @classmethod
+    def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
+        """Return codes and scales per output channel of each phase."""
+        phases = transposed_phases(layer.weight, layer.geometry)
+        codes, scales = round_channels(phases, 0, multiplied=True)
+        return {"weight": codes, "weight_scale": scales}
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[batch, outputs, time]` in the type of the inputs."""
@@ -139,7 +173,7 @@ class Int8ConvTranspose1d(IntegerLayer):
         phases = self.phases(inputs)
         outputs = phases.shape[-2] // shape.stride
         if shape.groups == 1:
-            # With channels last the phases of a frame lie behind each other: time goes on.
+            # With channels last the phases of a frame lie behind each other, in order of time.
             frames = phases.transpose(-1, -2)
             woven = frames.reshape(*frames.shape[:-2], -1, outputs).transpose(-1, -2)
         else:
@@ -177,10 +211,3 @@ def transposed_phases(weight: Tensor, geometry: Geometry) -> Tensor:
     # Phase by phase, where groups, whose channels have to stay together, allow it.
     order = (0, 4, 2, 1, 3) if groups == 1 else (0, 2, 4, 1, 3)
     return parts.permute(*order).reshape(-1, weight.shape[0] // groups, reach)
-
-
-def _repeat(bias: Tensor, geometry: Geometry) -> Tensor:
-    """Return a bias for every phase, in the order of `transposed_phases`."""
-    if geometry.groups == 1:
-        return bias.repeat(geometry.stride)
-    return bias.repeat_interleave(geometry.stride)

@@ -1,4 +1,4 @@
-"""A compressed module as one safetensors file that says itself what it holds."""
+"""A compressed module as one safetensors file that describes its own layers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import ArtifactError, ModelError
-from tts_compress.torch.layers.base import CompressedLayer
-from tts_compress.torch.layers.checkpoint import restore_root, write_root
-from tts_compress.torch.layers.tensors_file import TensorsFile
+from tts_compress.torch.layers.base import CompressedLayer, walk_layers
+from tts_compress.torch.layers.checkpoint import TensorFile, restore_root, write_root
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,12 +23,12 @@ _KEY = "tts_compress.layers"  # of the file format, whatever this package is cal
 
 
 def save_module(module: nn.Module, path: Path | str, *, force: bool = False) -> Path:
-    """Write what `compress` made of a module; no pickle, and all or nothing.
+    """Write a module that `compress` returned; no pickle, and all or nothing.
 
     Args:
         module: A compressed module.
-        path: The file, by custom `.safetensors`.
-        force: Replace a file that is there.
+        path: The file, usually `.safetensors`.
+        force: Replace an existing file.
 
     Raises:
         ArtifactError: The file exists and `force` is not given, or cannot be written.
@@ -39,7 +38,17 @@ def save_module(module: nn.Module, path: Path | str, *, force: bool = False) -> 
     target = Path(path)
     if target.exists() and not force:
         raise ArtifactError(f"'{target}' exists; give force=True to replace it")
-    layers = _layers(module)
+    layers = [
+        LayerRecord(
+            module=name,
+            operator=part.geometry.operator,
+            weights=part.weights,
+            activations=part.activations,
+            parameters=math.prod(part.geometry.shape),
+        )
+        for name, part in walk_layers(module)
+        if isinstance(part, CompressedLayer)
+    ]
     if not layers:
         raise ModelError("the module has no compressed layer; give one that `compress` returned")
     partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
@@ -60,7 +69,7 @@ def load_module(original: nn.Module, path: Path | str) -> nn.Module:
     Args:
         original: The module as its class builds it, with any weights or, to save memory, none
             (`with torch.device("meta")`); it is filled in place.
-        path: What `save_module` wrote.
+        path: The file that `save_module` wrote.
 
     Returns:
         The module, in `eval` mode.
@@ -70,27 +79,8 @@ def load_module(original: nn.Module, path: Path | str) -> nn.Module:
     """
     source = Path(path)
     try:
-        rows = json.loads(TensorsFile(source).metadata[_KEY])
+        rows = json.loads(TensorFile(source).metadata[_KEY])
         layers = [LayerRecord(**row) for row in rows]
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"'{source}' was not written by save_module ({error})") from error
     return restore_root(original, layers, source).eval()
-
-
-def _layers(module: nn.Module) -> list[LayerRecord]:
-    found: list[LayerRecord] = []
-    inside: tuple[str, ...] = ()  # what a compressed layer consists of
-    for name, part in module.named_modules():
-        if isinstance(part, CompressedLayer) and not name.startswith(inside):
-            inside = (*inside, f"{name}.")
-            record = LayerRecord(
-                module=name,
-                operator=part.geometry.operator,
-                weights=part.weights,
-                activations=part.activations,
-                parameters=math.prod(part.geometry.shape),
-            )
-            found.append(record)
-            if not name:  # the module is itself a layer
-                break
-    return found

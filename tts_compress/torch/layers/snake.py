@@ -1,18 +1,18 @@
-"""The Snake activation of neural codecs, a cacheful at a time."""
+"""The Snake activation of neural codecs, computed in blocks that fit a processor's cache."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from tts_compress.torch.layers.layout import channels_lie_last, plain_view
+from tts_compress.torch.layers.geometry import plain_view
 
 __all__ = ["Snake", "replace_snakes"]
 
-_AT_ONCE = 1 << 16
-"""Values worked on at once: with what is made of them, they stay in a processor's cache."""
+_BLOCK = 1 << 16
+"""Values of a block: with what is computed from them, they stay in a processor's cache."""
 
-_EQUAL_ONES = frozenset(
+_UPSTREAM = frozenset(
     {
         ("dac.nn.layers", "Snake1d"),
         ("transformers.models.dac.modeling_dac", "Snake1d"),
@@ -40,9 +40,8 @@ class Snake(nn.Module):
         if torch.is_grad_enabled() or signal.dim() != 3 or signal.is_cuda:
             return signal + torch.sin(self.alpha * signal).square() / (self.alpha + 1e-9)
         plain = plain_view(signal)
-        if not plain.is_contiguous():
-            plain = plain.contiguous()
-        last = channels_lie_last(signal)
+        last = plain is not signal  # channels lie last
+        plain = plain.contiguous()
         outputs = torch.empty_like(plain)
         alpha = self.alpha.view(1, -1) if last else self.alpha.view(-1, 1)
         alpha = alpha.to(signal.dtype)
@@ -53,7 +52,7 @@ class Snake(nn.Module):
 
     def _fill(self, source: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> None:
         """Write the activation of `[time, channels]` or `[channels, time]` in blocks of rows."""
-        rows = max(_AT_ONCE // source.shape[1], 1)
+        rows = max(_BLOCK // source.shape[1], 1)
         scratch = torch.empty_like(source[:rows])
         per_row = alpha.shape[0] > 1
         for start in range(0, source.shape[0], rows):
@@ -67,12 +66,12 @@ class Snake(nn.Module):
 
 
 def replace_snakes(root: nn.Module) -> int:
-    """Replace every Snake activation of a known package, in place; return how many there were."""
+    """Replace every Snake activation of a known package, in place; return their number."""
     count = 0
     for parent in list(root.modules()):
         for name, child in list(parent.named_children()):
             kind = type(child)
-            if (kind.__module__, kind.__name__) in _EQUAL_ONES:
+            if (kind.__module__, kind.__name__) in _UPSTREAM:
                 assert isinstance(child.alpha, nn.Parameter)
                 setattr(parent, name, Snake(child.alpha).train(child.training))
                 count += 1

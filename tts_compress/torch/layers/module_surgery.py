@@ -1,4 +1,4 @@
-"""Modules as trees: copies that share weights, and one leaf in the place of another."""
+"""Changes to a tree of modules: copies that share tensors, and replaced modules."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ if TYPE_CHECKING:
 
     ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
-__all__ = ["fold_weight_norm", "prepare", "replace_module", "share"]
+__all__ = ["copy_sharing_tensors", "fold_weight_norm", "normalize", "replace_module"]
 
 
-def share(module: ModuleT) -> ModuleT:
+def copy_sharing_tensors(module: ModuleT) -> ModuleT:
     """Return a copy of a tree of modules that shares every tensor with the original.
 
-    Exchanging or removing modules and parameters of the copy leaves the original as it is.
+    Replacing or removing modules and parameters of the copy leaves the original as it is.
     """
     memo: dict[int, Any] = {}
     for part in module.modules():
-        # Also what is no parameter: the old weight norm keeps a computed weight as an attribute,
-        # which cannot be copied while it is part of a graph of gradients.
-        for value in _values(part):
+        # Also attributes: the old weight norm keeps a computed weight as one, which cannot be
+        # copied while it is part of a graph of gradients.
+        own = (vars(part), part._parameters, part._buffers)  # noqa: SLF001
+        for value in (value for held in own for value in held.values()):
             if isinstance(value, Tensor | threading.local):
                 memo[id(value)] = value
     return copy.deepcopy(module, memo)
 
 
-def prepare(root: nn.Module) -> nn.Module:
-    """Fold weight norm, open attention and exchange Snake below a module, in place; return it.
+def normalize(root: nn.Module) -> nn.Module:
+    """Fold weight norm, and replace attention and Snake by modules of ours; return the root.
 
-    None of it changes what the module computes.
+    Works in place. The module's outputs stay the same.
     """
     holder = nn.ModuleList([root])  # the module may itself be one of those
     fold_weight_norm(holder)
@@ -51,10 +52,10 @@ def prepare(root: nn.Module) -> nn.Module:
 
 
 def fold_weight_norm(root: nn.Module) -> int:
-    """Replace weight norm, in both of torch's forms, by the weights it stands for, in place.
+    """Replace weight norm, in both of torch's forms, by the weights it computes, in place.
 
     Returns:
-        How many modules had it.
+        The number of modules that had it.
     """
     count = 0
     for module in root.modules():
@@ -65,19 +66,17 @@ def fold_weight_norm(root: nn.Module) -> int:
                     hook.remove(module)
                 del module._forward_pre_hooks[key]  # noqa: SLF001
                 count += 1
-        if _is_normed(module):
+        if _has_weight_norm(module):
             _fold_parametrizations(module)
             count += 1
     return count
 
 
 def replace_module(root: nn.Module, name: str, module: nn.Module) -> nn.Module:
-    """Put a module in the place of the one of that dotted name, in place.
-
-    One that is held under several names is replaced under all of them.
+    """Replace the module of a dotted name, under every name it is held by, in place.
 
     Returns:
-        The root, or the module if it takes the root's own place (an empty name).
+        The root, or the module if it replaces the root itself (an empty name).
     """
     if not name:
         return module.train(root.training)
@@ -89,7 +88,7 @@ def replace_module(root: nn.Module, name: str, module: nn.Module) -> nn.Module:
     return root
 
 
-def _is_normed(module: nn.Module) -> bool:
+def _has_weight_norm(module: nn.Module) -> bool:
     """Return whether a module has weight norm in the new form, and no other parametrization."""
     if not parametrize.is_parametrized(module):
         return False
@@ -110,10 +109,3 @@ def _fold_parametrizations(module: nn.Module) -> None:
     module.__class__ = type(module).__bases__[0]
     for name, weight in weights.items():
         module.register_parameter(name, nn.Parameter(weight, requires_grad=False))
-
-
-def _values(module: nn.Module) -> list[Any]:
-    values = list(module.__dict__.values())
-    for held in (module._parameters, module._buffers):  # noqa: SLF001
-        values += held.values()
-    return values

@@ -1,0 +1,68 @@
+"""Layers that compute in 16-bit floats between FP32 ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.torch.layers.base import CompressedLayer, register_layer
+from tts_compress.torch.layers.geometry import apply_operator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tts_compress.torch.layers.base import FloatLayer
+    from tts_compress.torch.layers.geometry import Geometry
+
+__all__ = ["BFloat16Layer", "Float16Layer"]
+
+_KINDS = (nn.Linear, nn.Conv1d, nn.ConvTranspose1d)
+
+
+@register_layer(*_KINDS, weights=Weights.FLOAT16, activations=(Activations.FLOAT16,))
+class Float16Layer(CompressedLayer):
+    """A linear layer or convolution with weights and arithmetic of 16 bits.
+
+    Inputs are cast on the way in and outputs on the way out, so that norms, sums and everything
+    else between layers keep FP32.
+
+    Args:
+        geometry: Of the layer it replaces.
+        state: `weight` and `bias` where there is one, in any type.
+    """
+
+    weights, activations = Weights.FLOAT16, Activations.FLOAT16
+    kept: ClassVar[Mapping[str, str]] = {"weight": "values", "bias": "bias"}
+    dtype: ClassVar[torch.dtype] = torch.float16
+    values: Tensor
+    bias: Tensor | None
+
+    def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
+        super().__init__(geometry, {name: value.to(self.dtype) for name, value in state.items()})
+
+    @classmethod
+    def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
+        """Return the weight, which is cast when the layer is built."""
+        return {"weight": layer.weight}
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight itself."""
+        return self.values
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the outputs of the layer it replaces, in the type of the inputs."""
+        values = inputs.to(self.values.dtype)
+        outputs = apply_operator(self.geometry, values, self.values, self.bias)
+        return outputs.to(inputs.dtype)
+
+
+@register_layer(*_KINDS, weights=Weights.BFLOAT16, activations=(Activations.BFLOAT16,))
+class BFloat16Layer(Float16Layer):
+    """The same in bfloat16."""
+
+    weights, activations = Weights.BFLOAT16, Activations.BFLOAT16
+    dtype = torch.bfloat16

@@ -1,0 +1,189 @@
+"""Linear layers whose products in eight bits are torchao's, for GPUs.
+
+The weights are rounded here, as for a CPU, so that a module holds the same codes wherever it was
+made; torchao rounds the inputs, with one scale per row, and multiplies.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812  its usual name
+from torch import Tensor, nn
+
+from tts_compress.errors import ArtifactError, MissingExtraError, QuantizationError
+from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.torch.layers.base import CompressedLayer, register_layer
+from tts_compress.torch.layers.codes import round_channels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tts_compress.torch.layers.base import FloatLayer
+    from tts_compress.torch.layers.geometry import Geometry
+
+__all__ = ["FLOAT8", "TorchaoFloat8Linear", "TorchaoInt8Linear", "TorchaoLinear", "load_torchao"]
+
+FLOAT8 = torch.float8_e4m3fn
+"""Four bits of exponent and three of mantissa: up to 448, and no infinities."""
+
+_LEAST_ROWS = 32
+"""CUDA's integer product takes more than 16 rows: torch refuses fewer in compiled graphs, and
+torchao multiplies them in floating point otherwise. Autoregressive models have one row."""
+
+_LEAST_PEAK = 1e-12
+"""A row of zeros, such as padding, would have a scale of zero, and torchao would divide by it."""
+
+_BY_ROW = frozenset({9, 10})
+"""Generations whose products in 8-bit floats take a scale per row in every build of torch that
+torchao supports; the others take one per tensor."""
+
+
+class TorchaoLinear(CompressedLayer):
+    """A linear layer on `[..., inputs]` with one of torchao's tensors for a weight.
+
+    Args:
+        geometry: Of the layer it replaces.
+        state: `weight` (int8, or float8 e4m3), `weight_scale` (FP32, one per output or one for
+            all) and `bias` where there is one.
+
+    Raises:
+        MissingExtraError: torchao is not installed.
+    """
+
+    dtype: ClassVar[torch.dtype]
+    """The type of what goes into torchao's product."""
+
+    multiple: ClassVar[int]
+    """A divisor that inputs and outputs must have; others torchao would compute on the CPU."""
+
+    def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
+        super().__init__(geometry, state)
+        codes, scales, bias = state["weight"], state["weight_scale"], state.get("bias")
+        outputs, inputs = geometry.shape
+        # Without memory at first: initializing it would draw random numbers.
+        self.inner = nn.Linear(
+            inputs, outputs, bias=bias is not None, device="meta", dtype=self.dtype
+        )
+        self.inner.weight = nn.Parameter(codes.to(self.dtype), requires_grad=False)
+        if bias is not None:
+            self.inner.bias = nn.Parameter(bias.to(self.dtype), requires_grad=False)
+        package = load_torchao()
+        package.quantize_(self.inner, self.config(package, by_row=scales.numel() > 1))
+        made: Any = self.inner.weight
+        with torch.no_grad():  # the codes torchao chose are overwritten
+            made.qdata.copy_(codes)
+            made.scale.copy_(scales.view(made.scale.shape))
+
+    @classmethod
+    def objection(cls, geometry: Geometry, group_size: int) -> str:
+        """Return an objection to shapes that the GPU's kernel does not take."""
+        del group_size
+        outputs, inputs = geometry.shape
+        if outputs % cls.multiple == 0 and inputs % cls.multiple == 0:
+            return ""
+        return f"its {inputs} inputs and {outputs} outputs are not both multiples of {cls.multiple}"
+
+    @classmethod
+    @abstractmethod
+    def config(cls, package: Any, *, by_row: bool) -> Any:
+        """Return torchao's configuration of that kind of layer."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return `[..., outputs]` in the type of the inputs."""
+        rows = inputs.reshape(-1, inputs.shape[-1]).to(self.dtype)
+        count = rows.shape[0]
+        if count < _LEAST_ROWS:
+            rows = F.pad(rows, (0, 0, 0, _LEAST_ROWS - count))
+        outputs: Tensor = self.inner(rows)[:count]
+        return outputs.reshape(*inputs.shape[:-1], outputs.shape[-1]).to(inputs.dtype)
+
+
+@register_layer(nn.Linear, weights=Weights.INT8, activations=(Activations.DYNAMIC,), device="cuda")
+class TorchaoInt8Linear(TorchaoLinear):
+    """A linear layer that multiplies `int8` by `int8` and scales the sums in FP32."""
+
+    weights, activations = Weights.INT8, Activations.DYNAMIC
+    dtype, multiple = torch.float32, 8
+
+    @classmethod
+    def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
+        """Return the codes and scales of the layer for CPUs."""
+        codes, scales = round_channels(layer.weight, 0, multiplied=True)
+        return {"weight": codes, "weight_scale": scales}
+
+    @classmethod
+    def config(cls, package: Any, *, by_row: bool) -> Any:
+        """Return torchao's configuration, which always has a scale for each row."""
+        del by_row
+        # torchao would set options of torch's compiler for the whole process.
+        return package.Int8DynamicActivationInt8WeightConfig(version=2, set_inductor_config=False)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors that a file keeps: those of the layer for CPUs."""
+        weight: Any = self.inner.weight
+        state = {"weight": weight.qdata, "weight_scale": weight.scale.flatten()}
+        bias: Tensor | None = self.inner.bias
+        return state if bias is None else state | {"bias": bias.detach()}
+
+
+@register_layer(nn.Linear, weights=Weights.FLOAT8, activations=(Activations.FLOAT8,), device="cuda")
+class TorchaoFloat8Linear(TorchaoLinear):
+    """A linear layer that multiplies 8-bit floats and outputs bfloat16."""
+
+    weights, activations = Weights.FLOAT8, Activations.FLOAT8
+    dtype = torch.bfloat16  # the only type that scales per row go with
+    multiple = 16
+
+    @classmethod
+    def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
+        """Return codes, and scales `[outputs, 1]` or `[1, 1]` as the weight's GPU takes them."""
+        if not torch.isfinite(layer.weight).all():
+            raise QuantizationError("a weight is not finite; the checkpoint is damaged")
+        limit = torch.finfo(FLOAT8).max
+        peaks = layer.weight.abs().amax(1, keepdim=True)
+        generation, _ = torch.cuda.get_device_capability(layer.weight.device)
+        peaks = peaks if generation in _BY_ROW else peaks.amax(0, keepdim=True)
+        scales = (peaks / limit).clamp_min(torch.finfo(torch.float32).tiny)  # not zero for zeros
+        codes = (layer.weight / scales).clamp(-limit, limit).to(FLOAT8)
+        return {"weight": codes, "weight_scale": scales}
+
+    @classmethod
+    def config(cls, package: Any, *, by_row: bool) -> Any:
+        """Return torchao's configuration, with scales for each row or for the whole."""
+        return package.Float8DynamicActivationFloat8WeightConfig(
+            granularity=package.PerRow() if by_row else package.PerTensor(),
+            activation_value_lb=_LEAST_PEAK,
+            # With CUDA 12.9 the faster sum fails for some shapes, as torchao warns.
+            mm_config=package.Float8MMConfig(
+                use_fast_accum=not (torch.version.cuda or "").startswith("12.9")
+            ),
+            set_inductor_config=False,
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Refuse to be saved.
+
+        Raises:
+            ArtifactError: The weights are 8-bit floats.
+        """
+        raise ArtifactError(
+            "weights in 8-bit floats are made on the GPU they run on and cannot be saved; "
+            "save the FP32 model and compress it there, or take 'int8', which can be saved"
+        )
+
+
+def load_torchao() -> Any:
+    """Return torchao's module of techniques.
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
+    try:
+        return import_module("torchao.quantization")
+    except ModuleNotFoundError as error:
+        missing = (error.name or "torchao").partition(".")[0]
+        raise MissingExtraError(missing, "gpu") from error
