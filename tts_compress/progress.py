@@ -1,44 +1,51 @@
-"""How long work tells its caller where it is."""
+"""Progress of long work, for its caller."""
 
 from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-__all__ = ["ComponentProgress", "Narrated", "Progress", "Silent", "remark", "say"]
+__all__ = [
+    "ComponentProgress",
+    "Progress",
+    "Silent",
+    "VerboseProgress",
+    "report_message",
+    "report_status",
+]
 
 
 class Progress(Protocol):
-    """Receives what long work reports: the command line draws bars, a library may ignore it."""
+    """Receives reports of long work: the command line draws bars, a library may ignore them."""
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Note that `done` of `total` steps of a stage are finished."""
 
 
 @runtime_checkable
-class Narrated(Progress, Protocol):
-    """Also receives words, for work that takes so long that one wants to know how it goes."""
+class VerboseProgress(Progress, Protocol):
+    """Also receives texts, for work that takes very long."""
 
-    def remark(self, stage: str, text: str) -> None:
-        """Note what there is to say of a stage at the moment, in the place of the last remark."""
+    def status(self, stage: str, text: str) -> None:
+        """Note the current status of a stage, in place of its last one."""
 
-    def say(self, line: str) -> None:
-        """Note something that stays worth knowing."""
-
-
-def say(progress: Progress, line: str) -> None:
-    """Tell a line to who listens to words."""
-    if isinstance(progress, Narrated):
-        progress.say(line)
+    def message(self, line: str) -> None:
+        """Note a line that stays."""
 
 
-def remark(progress: Progress, stage: str, text: str) -> None:
-    """Tell what there is to say of a stage to who listens to words."""
-    if isinstance(progress, Narrated):
-        progress.remark(stage, text)
+def report_message(progress: Progress, line: str) -> None:
+    """Report a line, if texts are received."""
+    if isinstance(progress, VerboseProgress):
+        progress.message(line)
+
+
+def report_status(progress: Progress, stage: str, text: str) -> None:
+    """Report the status of a stage, if texts are received."""
+    if isinstance(progress, VerboseProgress):
+        progress.status(stage, text)
 
 
 class Silent:
-    """Ignores what it is told."""
+    """Ignores all reports."""
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Do nothing."""
@@ -49,7 +56,7 @@ class ComponentProgress:
 
     Args:
         component: Its name.
-        progress: Where to.
+        progress: Receives the reports.
     """
 
     def __init__(self, component: str, progress: Progress) -> None:
@@ -57,13 +64,13 @@ class ComponentProgress:
         self._progress = progress
 
     def advance(self, stage: str, done: int, total: int) -> None:
-        """Note a step of a stage."""
+        """Report a step of a stage."""
         self._progress.advance(f"{stage} {self._component}", done, total)
 
-    def remark(self, stage: str, text: str) -> None:
-        """Note what there is to report of a stage at the moment."""
-        remark(self._progress, f"{stage} {self._component}", text)
+    def status(self, stage: str, text: str) -> None:
+        """Report the status of a stage."""
+        report_status(self._progress, f"{stage} {self._component}", text)
 
-    def say(self, line: str) -> None:
-        """Note something that stays worth knowing."""
-        say(self._progress, f"{self._component}: {line}")
+    def message(self, line: str) -> None:
+        """Report a line."""
+        report_message(self._progress, f"{self._component}: {line}")

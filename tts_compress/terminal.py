@@ -26,15 +26,15 @@ class Bars:
     def advance(self, stage: str, done: int, total: int) -> None:
         """Move a stage's bar."""
         if stage not in self._tasks:
-            self._tasks[stage] = self._progress.add_task(stage, total=total, remark="")
+            self._tasks[stage] = self._progress.add_task(stage, total=total, status="")
         self._progress.update(self._tasks[stage], completed=done, total=total)
 
-    def remark(self, stage: str, text: str) -> None:
+    def status(self, stage: str, text: str) -> None:
         """Show a text beside a stage's bar."""
         if stage in self._tasks:
-            self._progress.update(self._tasks[stage], remark=text)
+            self._progress.update(self._tasks[stage], status=text)
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         """Print a line above the bars, or into the log file that is written instead."""
         self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -53,7 +53,7 @@ def progress_bars() -> Iterator[Bars]:
         *columns,
         Elapsed(),
         Remaining(),
-        TextColumn("{task.fields[remark]}"),
+        TextColumn("{task.fields[status]}"),
         console=console,
         disable=not console.is_terminal,
     ) as progress:

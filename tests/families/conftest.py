@@ -35,10 +35,10 @@ class Listener:
         if (stage, done) == self._stop:
             raise Stopped
 
-    def remark(self, stage: str, text: str) -> None:
+    def status(self, stage: str, text: str) -> None:
         """Ignore what changes with each step."""
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         """Note a line."""
         self.lines.append(line)
 

@@ -170,10 +170,10 @@ class Told:
         del done, total
         self.stages.add(stage)
 
-    def remark(self, stage: str, text: str) -> None:
+    def status(self, stage: str, text: str) -> None:
         """Ignore it."""
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         """Note a line."""
         self.lines.append(line)
 

@@ -71,10 +71,10 @@ class Recorder:
         if stage == "train" and done == self._kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def remark(self, stage: str, text: str) -> None:
+    def status(self, stage: str, text: str) -> None:
         """Ignore what changes with each step."""
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         """Note a line."""
         self.lines.append(line)
 

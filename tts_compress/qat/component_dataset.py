@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from tts_compress.errors import ModelError, QuantizationError, RecipeError
-from tts_compress.progress import say
+from tts_compress.progress import report_message
 from tts_compress.qat.fake_quantize import FakeQuantize
 from tts_compress.qat.recorded_calls import record_objectives
 
@@ -97,7 +97,7 @@ def _is_rounded(root: nn.Module, objective: Objective, progress: Progress) -> bo
         ) from error
     if any(isinstance(part, FakeQuantize) for part in parts):
         return True
-    say(progress, f"{_name_of(objective)} is not rounded: it is not trained")
+    report_message(progress, f"{_name_of(objective)} is not rounded: it is not trained")
     return False
 
 
@@ -110,7 +110,7 @@ def _dataset(
     if new and held_out:
         return [ComponentDataset(objective=objective, train=new, held_out=held_out)]
     reason = "gets the same inputs for every text" if calls and held_out else "is not called"
-    say(progress, f"{_name_of(objective)} {reason}: it is rounded without training")
+    report_message(progress, f"{_name_of(objective)} {reason}: it is rounded without training")
     return []
 
 

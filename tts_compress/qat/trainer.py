@@ -9,7 +9,7 @@ import torch
 
 from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.progress import remark, say
+from tts_compress.progress import report_message, report_status
 from tts_compress.qat.batches import spread
 from tts_compress.qat.devices import accelerated, device_load, matmul_precision
 from tts_compress.qat.fake_quantize import (
@@ -111,7 +111,7 @@ class _Trainer:
             state = snapshot.state
             self._log = RunLog(folder, state.step)
             self._log.add("resume", step=state.step, **self._circumstances(effect))
-            say(self._progress, f"resuming after {state.step} updates")
+            report_message(self._progress, f"resuming after {state.step} updates")
         try:
             while state.step < self._options.steps and not self._is_stale(state):
                 state = self._advance(state)
@@ -152,7 +152,7 @@ class _Trainer:
         update = optimization.update(state)
         if optimization.batch_part < part:
             self._log.add("memory", step=state.step, examples_at_once=optimization.batch_part)
-            say(
+            report_message(
                 self._progress,
                 f"out of memory: continuing with {optimization.batch_part} examples at a time",
             )
@@ -165,7 +165,7 @@ class _Trainer:
         self._log.add("update", step=state.step, **figures, **update.terms, **load)
         self._progress.advance(_STAGE, state.step, self._options.steps)
         best = sum(state.best.values())
-        remark(self._progress, _STAGE, f"loss {loss:.4g}, best {best:.4g}")
+        report_status(self._progress, _STAGE, f"loss {loss:.4g}, best {best:.4g}")
         is_last = state.step == self._options.steps
         if is_last or state.step % self._options.held_out_every == 0:
             terms = optimization.terms(self._held_out, averaged=True)
@@ -183,7 +183,7 @@ class _Trainer:
 
     def _report(self, state: TrainingState, terms: dict[str, float]) -> None:
         self._log.add("held-out", step=state.step, **_with_sum(terms))
-        say(
+        report_message(
             self._progress,
             f"update {state.step} of {self._options.steps}: loss on held-out examples "
             f"{sum(terms.values()):.4g}, {sum(state.before.values()):.4g} before the first",
@@ -205,7 +205,9 @@ class _Trainer:
             snapshot.state, recoveries=used + 1, rate_factor=snapshot.state.rate_factor / 2
         )
         self._log.add("recovery", at=state.step + 1, back_to=changed.step, problem=problem)
-        say(self._progress, f"{problem}: back to update {changed.step} with half the learning rate")
+        report_message(
+            self._progress, f"{problem}: back to update {changed.step} with half the learning rate"
+        )
         self._keep(changed)
         return changed
 
@@ -224,7 +226,7 @@ class _Trainer:
             )
             if self._options.without_gain == "fail":
                 raise QuantizationError(f"{problem}; give more steps or a lower learning rate")
-            say(self._progress, f"{problem}, which is kept")
+            report_message(self._progress, f"{problem}, which is kept")
         record = TrainingRecord(
             steps=state.best_step, seed=self._options.seed, before=state.before, after=state.best
         )
