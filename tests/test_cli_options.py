@@ -14,7 +14,7 @@ from tts_compress.models.checkout import known_upstreams
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tts_compress.models.checkout import Upstream
+    from tts_compress.families import Upstream
 
 
 @pytest.fixture(params=known_upstreams(), ids=lambda upstream: upstream.family)

@@ -1,21 +1,25 @@
-"""The supported systems.
+"""The supported systems. One that runs in torch states itself as `FAMILY` in its own package.
 
-A new one is an entry of `_OWN`, or of another package's entry points in the group
-`tts_compress.families`, each of which names a `Family`. Nothing is imported here: functions and
-constants are named, and found when a model is opened.
+The packages in `tts_compress/models/` are found by looking there; other distributions name their
+`Family` by an entry point of the group `tts_compress.families`. Functions that open models are
+named here, and imported when one is opened.
 """
 
 from __future__ import annotations
 
+import pkgutil
 import warnings
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from tts_compress.errors import TTSCompressWarning, reason
 
 __all__ = [
     "Family",
+    "Upstream",
     "accepted_specs",
     "families",
     "family_names",
@@ -25,18 +29,48 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """A system that people run from a clone of its repository."""
+
+    family: str
+    """Name of its family, such as `gpt-sovits`."""
+
+    name: str
+    """Its authors' name for it, for people."""
+
+    repository: str
+    """Where to clone it from."""
+
+    commit: str
+    """The commit that was tested."""
+
+    variable: str
+    """The environment variable that names the clone."""
+
+    extra: str
+    """The extra of this project that installs what it imports."""
+
+    markers: tuple[str, ...]
+    """Files that every clone has, relative to its root."""
+
+    paths: tuple[str, ...]
+    """Folders its code imports from, relative to the root, first one first."""
+
+    modules: tuple[str, ...]
+    """Top-level modules it brings; at most one clone's can be imported into a process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """A system whose models can be opened."""
 
     name: str
     """Name before the colon in specs, and in recipes and manifests."""
 
-    package: str
-    """Package or module that has the function below."""
-
     opener: str
-    """Its function that opens a model: `(location, spec, manifest) -> Model`; the location follows
-    the colon in the spec, and the manifest is None where the model is no artifact."""
+    """`package.module:function` of what opens a model: `(location, spec, manifest) -> Model`; the
+    location follows the colon in the spec, and the manifest is None where it was not read. Of a
+    torch family its model class's `open`."""
 
     location: str
     """Description of the location, for help and errors."""
@@ -54,64 +88,33 @@ class Family:
     heavy: str | None = None
     """Name, below `root()`, of the module whose blocks take most of the time, in torch."""
 
-    upstream: str | None = None
-    """The `Upstream` constant in its `upstream.py`, for a system that runs from a clone."""
+    upstream: Upstream | None = None
+    """The clone that it runs from; None for a system that is installed."""
 
 
-_MODELS = "tts_compress.models"
-_OWN = (
-    Family(
-        name="piper",
-        package=f"{_MODELS}.piper",
-        opener="open_piper",
-        location="'demo', a Piper voice's .onnx, a Piper training .ckpt",
-        suffixes=(".onnx", ".ckpt"),
-        beside=".json",
-        shipped=("demo",),
-    ),
-    Family(
-        name="f5-tts",
-        package=f"{_MODELS}.f5",
-        opener="open_f5",
-        location="a directory or a hub's name",
-        heavy="transformer",
-    ),
-    Family(
-        name="parler-tts",
-        package=f"{_MODELS}.parler",
-        opener="open_parler",
-        location="a directory or a hub's name",
-        heavy="decoder",
-    ),
-    Family(
-        name="gpt-sovits",
-        package=f"{_MODELS}.gpt_sovits",
-        opener="open_gpt_sovits",
-        location="CONFIG.yaml or T2S.ckpt,SOVITS.pth",
-        heavy="t2s",
-        upstream="GPT_SOVITS",
-    ),
-    Family(
-        name="naturalspeech2",
-        package=f"{_MODELS}.naturalspeech2",
-        opener="open_naturalspeech2",
-        location="a checkpoint's directory",
-        heavy="diffusion",
-        upstream="AMPHION",
-    ),
-    Family(
-        name="onnx",
-        package=f"{_MODELS}.onnx_model",
-        opener="open_graph",
-        location="the path of a bare graph",
-    ),
+_PIPER = Family(
+    name="piper",
+    opener="tts_compress.models.piper:open_piper",
+    location="'demo', a Piper voice's .onnx, a Piper training .ckpt",
+    suffixes=(".onnx", ".ckpt"),
+    beside=".json",
+    shipped=("demo",),
+)
+_ONNX = Family(
+    name="onnx",
+    opener="tts_compress.models.onnx_model:open_graph",
+    location="the path of a bare graph",
 )
 
 
 @cache
 def families() -> dict[str, Family]:
-    """Return the known families by name: this package's, then those of other packages."""
-    found = {family.name: family for family in _OWN}
+    """Return the known families by name: this package's, then those of other distributions."""
+    models = str(Path(__file__).with_name("models"))
+    packages = [found.name for found in pkgutil.iter_modules([models]) if found.ispkg]
+    modules = [import_module(f"tts_compress.models.{name}") for name in packages]
+    torch = [module.FAMILY for module in modules if hasattr(module, "FAMILY")]
+    found: dict[str, Family] = {family.name: family for family in (_PIPER, *torch, _ONNX)}
     for point in entry_points(group="tts_compress.families"):
         try:
             family: Family = point.load()

@@ -86,8 +86,8 @@ def _vocos() -> Network:
 
 
 def _parler_decoder() -> Network:
+    from tts_compress.models.parler.network import find_tables
     from tts_compress.models.parler.package import load_packages
-    from tts_compress.models.parler.tables import compute_tables
 
     parler, transformers = load_packages()
     transformers.logging.set_verbosity_error()
@@ -110,7 +110,9 @@ def _parler_decoder() -> Network:
 
     def make() -> nn.Module:
         decoder = nn.ModuleDict({"decoder": parler.ParlerTTSForCausalLM(config)})
-        return compute_tables(decoder, ())  # as in an artifact; a file does not hold it
+        for table in find_tables(decoder):
+            table.fill()  # as in an artifact, whose file does not hold it
+        return decoder
 
     def call(root: nn.Module) -> Callable[[], torch.Tensor]:
         decoder: Any = root["decoder"]  # type: ignore[index]

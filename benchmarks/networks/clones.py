@@ -157,10 +157,10 @@ def ns2_estimator() -> Network:
         ModelError: No clone is named.
         MissingExtraError: A package is not installed.
     """
-    from tts_compress.models.naturalspeech2.package import Official
+    from tts_compress.models.naturalspeech2.upstream import Amphion
 
-    official = Official()
-    stated = json.loads((official.clone / "config/ns2.json").read_text("utf-8"))
+    amphion = Amphion()
+    stated = json.loads((amphion.clone / "config/ns2.json").read_text("utf-8"))
     arch = SimpleNamespace(**stated["model"]["diffusion"]["wavenet"])
     inputs = {
         "x": torch.randn(1, 128, 375),
@@ -171,8 +171,8 @@ def ns2_estimator() -> Network:
     }
 
     def make() -> nn.Module:
-        with official.running():
-            estimator = official.network.WaveNet(arch)
+        with amphion.running():
+            estimator = amphion.network.WaveNet(arch)
         return nn.ModuleDict({"diffusion": nn.ModuleDict({"diff_estimator": estimator})})
 
     def call(root: nn.Module) -> Callable[[], torch.Tensor]:

@@ -9,12 +9,14 @@ import pytest
 
 from tts_compress.evaluation.model_ref import open_subject
 from tts_compress.evaluation.process import Worker, WorkerOptions
-from tts_compress.models.checkout import Upstream, known_upstreams
+from tts_compress.models.checkout import known_upstreams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
+
+    from tts_compress.families import Upstream
 
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import MissingExtraError, ModelError
-from tts_compress.models.checkout import Checkout, Upstream, find_checkout, named, recognize
+from tts_compress.families import Upstream
+from tts_compress.models.checkout import Checkout, find_checkout, named, recognize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

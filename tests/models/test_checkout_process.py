@@ -15,7 +15,8 @@ _NAMES = ("models", "utils", "text", "module", "tools", "tests")
 _LOAD_CLONE = """
 import json, sys
 from pathlib import Path
-from tts_compress.models.checkout import Checkout, Upstream
+from tts_compress.families import Upstream
+from tts_compress.models.checkout import Checkout
 
 names = {names!r}
 upstream = Upstream(

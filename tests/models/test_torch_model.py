@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,10 +13,13 @@ from tts_compress.artifact import Manifest, Source
 from tts_compress.audio import Audio
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.models.base import ModelFiles, Prompt, TorchModel
-from tts_compress.models.lazy import Lazy
 from tts_compress.models.options import Options
-from tts_compress.models.saved import WEIGHTS, find_manifest, layers_of
-from tts_compress.models.torch_model import TorchFamilyModel
+from tts_compress.models.torch_model import (
+    WEIGHTS,
+    TorchFamilyModel,
+    find_manifest,
+    layers_of,
+)
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -72,7 +75,7 @@ class _Toy(TorchFamilyModel[_Source, _Options, _Loaded]):
     sample_rate = 8000
 
     def describe(self) -> Mapping[str, Any]:
-        return {"of": self.loaded.value.name}
+        return {"of": self.loaded.name}
 
     def _speech(self) -> _Speech:
         if self.prompt.description is None:
@@ -85,7 +88,6 @@ class _Toy(TorchFamilyModel[_Source, _Options, _Loaded]):
         return _Speech(root=self.root(), options=self.options)
 
     def _write(self, directory: Path) -> None:
-        write_root(self.root(), directory / WEIGHTS, self.layers)
         (directory / "how.txt").write_text(str(self.prompt.description))
 
 
@@ -115,7 +117,7 @@ class _Opener:
             source=source,
             options=_Options(),
             prompt=Prompt(description="calmly"),
-            loaded=Lazy(load),
+            load=cache(load),
             manifest=manifest,
         )
 
@@ -228,9 +230,9 @@ def test_what_cannot_be_read_is_not_said_to_be_unwritable(toy: _Toy, tmp_path: P
     def read() -> _Loaded:
         raise FileNotFoundError("no lexicon")
 
-    broken: Any = Lazy(read)
+    broken: Any = read
     with pytest.raises(FileNotFoundError, match="no lexicon"):
-        replace(toy, loaded=broken).save(tmp_path / "never")
+        replace(toy, load=broken).save(tmp_path / "never")
     assert not (tmp_path / "never").exists()
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from tts_compress.artifact import MANIFEST_NAME, read_manifest
@@ -70,8 +70,7 @@ def open_model(spec: str | Path, *, bare: bool = False) -> Model:
                 raise ModelError(f"'{path}' is an artifact of family {manifest.family!r}; upgrade")
         elif family is None or family.suffixes:
             family = _recognize(location, text, manifest, bare=bare)
-        opener = getattr(import_module(family.package), family.opener)
-        model: Model = opener(location, text, manifest)
+        model: Model = resolve_name(family.opener)(location, text, manifest)
     except (OSError, UnicodeError) as error:
         raise ModelError(
             f"cannot load {text[:80]!r}: {error}; accepted: {accepted_specs()}"

@@ -22,46 +22,15 @@ from tts_compress.families import families
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tts_compress.families import Upstream
+
 __all__ = [
     "Checkout",
-    "Upstream",
     "find_checkout",
     "known_upstreams",
     "named",
     "recognize",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upstream:
-    """A system that people run from a clone of its repository."""
-
-    family: str
-    """Ours, such as `gpt-sovits`."""
-
-    name: str
-    """Its authors', for people."""
-
-    repository: str
-    """Where to clone it from."""
-
-    commit: str
-    """The commit that was tried."""
-
-    variable: str
-    """The environment variable that names the clone."""
-
-    extra: str
-    """The extra of this project that brings what it imports."""
-
-    markers: tuple[str, ...]
-    """Files that every clone has, relative to its root."""
-
-    paths: tuple[str, ...]
-    """Folders its code imports from, relative to the root, first one first."""
-
-    modules: tuple[str, ...]
-    """Top-level modules it brings; at most one clone's can be imported into a process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,11 +144,8 @@ def recognize(root: Path, upstreams: tuple[Upstream, ...]) -> Upstream:
 
 def known_upstreams() -> tuple[Upstream, ...]:
     """Return every system that runs from a clone."""
-    return tuple(
-        getattr(import_module(f"{family.package}.upstream"), family.upstream)
-        for family in families().values()
-        if family.upstream is not None
-    )
+    stated = (family.upstream for family in families().values())
+    return tuple(upstream for upstream in stated if upstream is not None)
 
 
 @contextmanager

@@ -1,44 +1,57 @@
-"""What systems that run in torch have in common.
+"""The base of every family that runs in torch, and the form in which its models are saved.
 
-A new one brings a class that knows its files (`SourceFiles`), one that holds what was read of them
-(`Loaded`), its `Options`, and a `TorchFamilyModel` that says how it speaks and what it writes.
+A new one brings a class of its files (`SourceFiles`), one of what is in memory (`Loaded`), its
+`Options`, and a `TorchFamilyModel` that states how it is read, how it speaks and what it writes.
+Its package's `FAMILY` registers it (`tts_compress/families.py`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from tts_compress.artifact import MANIFEST_NAME, atomic_directory, with_files
+from tts_compress.artifact import MANIFEST_NAME, atomic_directory, read_manifest, with_files
 from tts_compress.errors import ModelError
-from tts_compress.models.lazy import Lazy
-from tts_compress.models.saved import WEIGHTS, layers_of
+from tts_compress.models.options import split_location
 from tts_compress.models.torch_components import find_components
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Self
 
-    from torch import nn
+    from torch import Tensor, nn
 
     from tts_compress.artifact import LayerRecord, Manifest
     from tts_compress.audio import Audio
     from tts_compress.models.base import Component, ModelFiles, Prompt, Runtime
 
-__all__ = ["Loaded", "SourceFiles", "TorchFamilyModel"]
+__all__ = [
+    "WEIGHTS",
+    "Loaded",
+    "SourceFiles",
+    "Table",
+    "TorchFamilyModel",
+    "find_manifest",
+    "layers_of",
+    "restore_weights",
+]
+
+WEIGHTS = "model.safetensors"
+"""The file of a saved model with the weights of all components."""
 
 
 class SourceFiles(Protocol):
-    """Where a model is read from."""
+    """A model's files, upstream's own or saved ones."""
 
     def files(self) -> ModelFiles:
         """Return what the model consists of on disk."""
 
 
 class Loaded(Protocol):
-    """What of a model is in memory: upstream's own objects."""
+    """A model in memory: upstream's own objects."""
 
     @property
     def root(self) -> nn.Module:
@@ -53,6 +66,35 @@ OptionsT = TypeVar("OptionsT")
 LoadedT = TypeVar("LoadedT", bound=Loaded)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A tensor of a module that a file need not hold, because upstream's settings determine it."""
+
+    path: str
+    """Dotted name of the module."""
+
+    module: nn.Module
+
+    name: str
+    """The module's attribute that is the tensor."""
+
+    computed: Tensor
+    """What it is by the settings."""
+
+    is_used: bool = True
+    """False for what only training reads: its values are dropped, whatever they are."""
+
+    def drop(self) -> None:
+        """Keep it out of what a file gets, in place, unless the model changed it."""
+        if not self.is_used or getattr(self.module, self.name).equal(self.computed):
+            self.fill()
+
+    def fill(self) -> None:
+        """Give the module the computed tensor, as a buffer that no file holds, in place."""
+        delattr(self.module, self.name)
+        self.module.register_buffer(self.name, self.computed, persistent=False)
+
+
 # No slots, for families cache what they derive; and no comparison or text of whole models.
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
@@ -62,10 +104,19 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
     """
 
     family: ClassVar[str]
-    """Its name in `tts_compress/families.py`."""
+    """Name of its `FAMILY`."""
 
     roles: ClassVar[Mapping[str, str]]
     """What each component does, by its name below `root()`, in the order data flows."""
+
+    example: ClassVar[str] = ""
+    """Options behind a location, for errors; empty for a family whose specs have none."""
+
+    find: ClassVar[Callable[[str], Any]]
+    """Returns the `source` at a place, with `options` and `prompt`, for `open`."""
+
+    read: ClassVar[Callable[[Any, Sequence[LayerRecord]], Any]]
+    """Reads what is in memory of a source and the decisions for its layers, for `open`."""
 
     spec: str
     """What the user named the model by."""
@@ -79,14 +130,42 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
     prompt: Prompt
     """What it speaks by, besides the text."""
 
-    loaded: Lazy[LoadedT]
-    """What of it is in memory, read when it is first needed."""
+    load: Callable[[], LoadedT]
+    """Returns what is in memory, read at the first call."""
 
     manifest: Manifest | None = None
     """How it was compressed; None for an original."""
 
     is_on_disk: bool = True
     """Whether the files hold what is in memory."""
+
+    @classmethod
+    def open(cls, location: str, spec: str, manifest: Manifest | None = None) -> Self:
+        """Return the model at a location; weights are read when they are first needed.
+
+        Args:
+            location: A directory, or another place that the family accepts; options may follow a
+                question mark, named as those of the family are.
+            spec: What the user named the model by.
+            manifest: The manifest in that directory, where it was read already.
+
+        Raises:
+            ModelError: There is no such model, a file of it is missing or malformed, or an option
+                is wrong.
+            ArtifactError: An artifact was altered after it was saved.
+            MissingExtraError: A package is needed to find the files and not installed.
+        """
+        place, given = split_location(location, cls.example) if cls.example else (location, {})
+        manifest = manifest or find_manifest(Path(place), cls.family)
+        source = cls.find(place)
+        return cls(
+            spec=spec,
+            source=source,
+            options=source.options.changed(given, repr(spec)) if given else source.options,
+            prompt=source.prompt,
+            load=cache(lambda: cls.read(source, layers_of(manifest))),
+            manifest=manifest,
+        )
 
     @property
     @abstractmethod
@@ -107,15 +186,30 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
 
     @abstractmethod
     def _write(self, directory: Path) -> None:
-        """Write the weights, as `WEIGHTS`, and all else that a saved model is opened from.
+        """Write all that a saved model is opened from, except its weights and manifest.
 
         The manifest is written afterwards, and names every file that is there then.
         """
+
+    def _tables(self, root: nn.Module) -> Iterable[Table]:  # noqa: ARG002  for subclasses
+        """Yield the tables that a compressed model's file does not hold unless they differ."""
+        return ()
 
     @property
     def layers(self) -> tuple[LayerRecord, ...]:
         """What was decided for its layers; empty for an original."""
         return layers_of(self.manifest)
+
+    @property
+    def loaded(self) -> LoadedT:
+        """What is in memory.
+
+        Raises:
+            ModelError: The files cannot be read or do not fit each other, or no clone is named.
+            ArtifactError: A saved model's weights are not those of its settings.
+            MissingExtraError: A package is not installed.
+        """
+        return self.load()
 
     def root(self) -> nn.Module:
         """Return the module that holds every component as a child; they are the live ones.
@@ -125,7 +219,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
             ArtifactError: A saved model's weights are not those of its settings.
             MissingExtraError: A package is not installed.
         """
-        return self.loaded.value.root
+        return self.loaded.root
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, in the order data flows."""
@@ -133,8 +227,8 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
 
     def with_root(self, root: nn.Module, manifest: Manifest | None) -> Self:
         """Return this model with other components in upstream's object; nothing is written."""
-        changed = self.loaded.value.with_root(root)
-        return replace(self, manifest=manifest, loaded=Lazy(lambda: changed), is_on_disk=False)
+        changed = self.loaded.with_root(root)
+        return replace(self, manifest=manifest, load=lambda: changed, is_on_disk=False)
 
     def with_options(self, options: OptionsT) -> Self:
         """Return this model run in another way."""
@@ -184,10 +278,64 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
             ModelError: The model or its recording cannot be read.
         """
         target = Path(directory)
-        self.root()  # read first: what fails then is not the writing
+        root = self.root()  # read first: what fails then is not the writing
         with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
+            from tts_compress.torch.layers.checkpoint import write_root
+            from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
+
+            if self.manifest is not None:
+                root = copy_sharing_tensors(root)
+                for table in self._tables(root):
+                    table.drop()
+            write_root(root, partial / WEIGHTS, self.layers)
             self._write(partial)
             if self.manifest is not None:
                 manifest = with_files(self.manifest, partial, WEIGHTS)
                 (partial / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         return target
+
+
+def find_manifest(directory: Path, family: str) -> Manifest | None:
+    """Return the manifest in a folder; None for a folder without one.
+
+    Raises:
+        ModelError: It is of another family.
+        ArtifactError: It cannot be read, or a file that it names was altered.
+    """
+    if not (directory / MANIFEST_NAME).is_file():
+        return None
+    manifest = read_manifest(directory)
+    if manifest.family != family:
+        raise ModelError(f"'{directory}' is an artifact of family {manifest.family!r}")
+    return manifest
+
+
+def layers_of(manifest: Manifest | None) -> tuple[LayerRecord, ...]:
+    """Return the decisions for a model's layers; none for an original's."""
+    return () if manifest is None else manifest.layers
+
+
+def restore_weights(
+    root: nn.Module,
+    layers: Sequence[LayerRecord],
+    path: Path,
+    tables: Callable[[nn.Module], Iterable[Table]] = lambda _: (),
+) -> nn.Module:
+    """Fill the modules of a saved model, in place; no weight is ever larger than stored.
+
+    Args:
+        root: The modules as upstream builds them, without memory (`meta`) where they can be.
+        layers: The decisions for its layers; empty if it is not compressed.
+        path: The file with the weights.
+        tables: Yields the tensors that are computed where the file does not hold them.
+
+    Raises:
+        ArtifactError: The file's tensors are not those of the modules.
+    """
+    from tts_compress.torch.layers.checkpoint import TensorFile, restore_root
+
+    stored = TensorFile(path).names
+    for table in tables(root):
+        if f"{table.path}.{table.name}" not in stored:
+            table.fill()
+    return restore_root(root, layers, path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tts_compress.models.f5 import F5Model, open_f5
+from tts_compress.models.f5.model import F5Model
 from tts_compress.models.f5.package import official, quiet
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def tiny_f5_dir(tmp_path_factory: pytest.TempPathFactory, make_f5_dir: Callable[
 @pytest.fixture(scope="session")
 def tiny_f5(tiny_f5_dir: Path) -> F5Model:
     """Return the tiny model, loaded, with four steps of its solver."""
-    return open_f5(f"{tiny_f5_dir}?nfe_step=4", f"f5-tts:{tiny_f5_dir}?nfe_step=4")
+    return F5Model.open(f"{tiny_f5_dir}?nfe_step=4", f"f5-tts:{tiny_f5_dir}?nfe_step=4")
 
 
 def _make_everything_matter(network: Any) -> None:

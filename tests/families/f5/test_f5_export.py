@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.models.f5 import F5Model
+    from tts_compress.models.f5.model import F5Model
 
 _TEXT = "A short text to speak."
 _GRAPHS = ("preprocess", "transformer", "decode", "vocoder")

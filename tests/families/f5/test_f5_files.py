@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import MissingExtraError, ModelError, TTSCompressError
-from tts_compress.models.f5 import F5Options, open_f5
+from tts_compress.models.f5.files import F5Options
+from tts_compress.models.f5.model import F5Model
 from tts_compress.models.f5.package import official
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def test_a_spoiled_model_is_an_error(
     shutil.copytree(tiny_f5_dir, folder)
     spoil(folder)
     with pytest.raises(ModelError, match=re.escape(message)):
-        open_f5(str(folder), "spoiled").root()
+        F5Model.open(str(folder), "spoiled").root()
     assert not (folder / "owned").exists()
 
 
@@ -111,8 +112,8 @@ def test_a_vocoder_may_lie_in_safetensors_and_a_checkpoint_in_pt(
     vocoder = folder / "vocoder" / "pytorch_model.bin"
     save_file(torch.load(vocoder, weights_only=True), vocoder.with_name("model.safetensors"))
     vocoder.unlink()
-    found = dict(open_f5(str(folder), "other").root().named_parameters())
-    wanted = dict(open_f5(str(tiny_f5_dir), "tiny").root().named_parameters())
+    found = dict(F5Model.open(str(folder), "other").root().named_parameters())
+    wanted = dict(F5Model.open(str(tiny_f5_dir), "tiny").root().named_parameters())
     assert found.keys() == wanted.keys()
     assert all(found[name].equal(wanted[name]) for name in wanted)
 
@@ -120,13 +121,13 @@ def test_a_vocoder_may_lie_in_safetensors_and_a_checkpoint_in_pt(
 @pytest.mark.parametrize("location", ["some/where", "/nowhere", __file__])
 def test_a_place_without_a_model_is_an_error(location: str) -> None:
     with pytest.raises(ModelError, match="is no directory; an F5-TTS model is a directory or"):
-        open_f5(location, location)
+        F5Model.open(location, location)
 
 
 @pytest.mark.usefixtures("f5_packages")
 def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(ModelError, match=r"no F5-TTS model 'F6'; give .* F5TTS_v1_Base"):
-        open_f5("F6", "f5-tts:F6")
+        F5Model.open("F6", "f5-tts:F6")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_a_name_is_downloaded_with_the_packages_own_example(
         return tiny_f5_dir / "vocoder" / url.rpartition("/")[2]
 
     monkeypatch.setattr(import_module("cached_path"), "cached_path", download)
-    model = open_f5(f"{name}?speed=1.2", f"f5-tts:{name}?speed=1.2")
+    model = F5Model.open(f"{name}?speed=1.2", f"f5-tts:{name}?speed=1.2")
     assert asked == [
         checkpoint,
         "hf://charactr/vocos-mel-24khz/config.yaml",
@@ -166,7 +167,7 @@ def test_a_failed_download_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(import_module("cached_path"), "cached_path", fail)
     with pytest.raises(ModelError, match=r"cannot download 'F5TTS_v1_Base' .*: no way to hf://"):
-        open_f5("F5TTS_v1_Base", "f5-tts:F5TTS_v1_Base")
+        F5Model.open("F5TTS_v1_Base", "f5-tts:F5TTS_v1_Base")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_a_failed_download_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_wrong_option_is_an_error(tiny_f5_dir: Path, query: str, message: str) -> None:
     with pytest.raises(ModelError, match=re.escape(message)):
-        open_f5(f"{tiny_f5_dir}?{query}", "tiny")
+        F5Model.open(f"{tiny_f5_dir}?{query}", "tiny")
 
 
 def test_options_that_are_not_the_defaults_are_stated() -> None:

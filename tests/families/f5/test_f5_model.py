@@ -12,7 +12,8 @@ import pytest
 
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.base import Prompt, Prompted, TorchModel
-from tts_compress.models.f5 import F5Model, F5Options, open_f5
+from tts_compress.models.f5.files import F5Options
+from tts_compress.models.f5.model import F5Model
 from tts_compress.models.f5.package import official, quiet
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ def test_without_noise_it_says_what_upstream_says(
 
 
 def test_a_long_text_is_reproducible_and_its_parts_have_their_own_noise(tiny_f5: F5Model) -> None:
-    from tts_compress.models.f5.reference import prepare_reference
-    from tts_compress.models.f5.speech import split_text
+
+    from tts_compress.models.f5.speech import prepare_reference, split_text
 
     model = tiny_f5.with_options(F5Options(nfe_step=1))
     text = "A text. " * 120
@@ -208,9 +209,9 @@ def test_other_backbones_speak_and_are_restored(
     make_f5_dir: Callable[..., Path], tmp_path: Path, backbone: str, arch: dict[str, Any]
 ) -> None:
     folder = make_f5_dir(tmp_path / "model", backbone, **arch)
-    model = open_f5(f"{folder}?nfe_step=2", "other")
+    model = F5Model.open(f"{folder}?nfe_step=2", "other")
     spoken = model.synthesize(_TEXT, seed=0)
-    saved = open_f5(str(model.save(tmp_path / "saved")), "saved")
+    saved = F5Model.open(str(model.save(tmp_path / "saved")), "saved")
     assert _same(saved.synthesize(_TEXT, seed=0), spoken)
     assert sum(c.parameters for c in saved.components().values()) == sum(
         c.parameters for c in model.components().values()

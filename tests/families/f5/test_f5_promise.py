@@ -11,7 +11,7 @@ import pytest
 from tts_compress.compression import compress
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.models import load
-from tts_compress.models.f5 import F5Model
+from tts_compress.models.f5.model import F5Model
 from tts_compress.recipes.family import find_recipe
 
 if TYPE_CHECKING:

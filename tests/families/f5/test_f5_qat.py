@@ -13,7 +13,7 @@ from tts_compress.cli import main
 from tts_compress.errors import QuantizationError
 from tts_compress.models.base import Model
 from tts_compress.models.distillation import Distillable
-from tts_compress.models.f5 import F5Model
+from tts_compress.models.f5.model import F5Model
 
 if TYPE_CHECKING:
     from collections.abc import Callable

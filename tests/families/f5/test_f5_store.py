@@ -12,7 +12,8 @@ import pytest
 from tts_compress.artifact import LayerRecord, Manifest, Source, read_manifest
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.models.base import Prompt
-from tts_compress.models.f5 import F5Model, F5Options, open_f5
+from tts_compress.models.f5.files import F5Options
+from tts_compress.models.f5.model import F5Model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +92,7 @@ def test_an_original_is_saved_and_speaks_the_same(tiny_f5: F5Model, tmp_path: Pa
         "vocab.txt",
         "vocoder.yaml",
     ]
-    saved = open_f5(str(folder), "saved")
+    saved = F5Model.open(str(folder), "saved")
     assert saved.manifest is None
     assert saved.options == tiny_f5.options  # or it would be judged by other steps
     spoken = saved.synthesize(_TEXT, seed=0)
@@ -111,7 +112,7 @@ def test_a_compressed_model_is_saved_and_speaks_the_same(
     manifest = read_manifest(artifact)
     assert manifest.size_bytes == (artifact / "model.safetensors").stat().st_size
     assert set(manifest.files) == {p.name for p in artifact.iterdir()} - {"manifest.json"}
-    opened = open_f5(str(artifact), "small", manifest)
+    opened = F5Model.open(str(artifact), "small", manifest)
     assert opened.manifest == manifest
     assert opened.files().weights == (artifact / "model.safetensors",)
     assert artifact / "vocoder.yaml" in opened.files().settings
@@ -125,7 +126,8 @@ def test_a_compressed_model_is_saved_and_speaks_the_same(
     in_memory = compressed.synthesize(_TEXT, seed=0).samples
     original = tiny_f5.synthesize(_TEXT, seed=0).samples
     assert np.abs(spoken - in_memory).max() < 0.1 * np.abs(spoken - original).max()
-    assert np.array_equal(spoken, open_f5(str(artifact), "s").synthesize(_TEXT, seed=0).samples)
+    again = F5Model.open(str(artifact), "s")
+    assert np.array_equal(spoken, again.synthesize(_TEXT, seed=0).samples)
     runtime = opened.open_runtime(threads=1)
     assert len(runtime.speak(_TEXT).samples) == len(spoken)
 
@@ -133,7 +135,7 @@ def test_a_compressed_model_is_saved_and_speaks_the_same(
 def test_components_of_an_artifact_count_what_the_file_holds(
     tiny_f5: F5Model, artifact: Path
 ) -> None:
-    before, after = tiny_f5.components(), open_f5(str(artifact), "small").components()
+    before, after = tiny_f5.components(), F5Model.open(str(artifact), "small").components()
     for name, component in before.items():
         assert after[name].parameters == component.parameters
         assert after[name].operators == component.operators
@@ -157,7 +159,7 @@ def test_an_artifact_is_opened_without_allocating_its_fp32_weights(
         restore(root, layers, path)
 
     monkeypatch.setattr(checkpoint, "restore_root", spy)
-    root = open_f5(str(artifact), "small").root()
+    root = F5Model.open(str(artifact), "small").root()
     assert {kind for name, kind in seen if name in dict(tiny_f5.root().named_parameters())} == {
         "meta"
     }
@@ -177,21 +179,22 @@ def test_an_altered_artifact_is_refused(artifact: Path, tmp_path: Path) -> None:
     shutil.copytree(artifact, copy)
     (copy / "reference.txt").write_text("something else")
     with pytest.raises(ArtifactError, match=r"'reference.txt' was altered"):
-        open_f5(str(copy), "copy")
+        F5Model.open(str(copy), "copy")
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps(manifest | {"family": "piper", "files": {}}))
     with pytest.raises(ModelError, match="artifact of family 'piper'"):
-        open_f5(str(copy), "copy")
+        F5Model.open(str(copy), "copy")
 
 
 def test_weights_of_another_model_are_refused(
     tiny_f5: F5Model, make_f5_dir: Callable[..., Path], tmp_path: Path
 ) -> None:
     folder = tiny_f5.save(tmp_path / "saved")
-    other = open_f5(str(make_f5_dir(tmp_path / "other", depth=3)), "other").save(tmp_path / "o")
+    deeper = F5Model.open(str(make_f5_dir(tmp_path / "other", depth=3)), "other")
+    other = deeper.save(tmp_path / "o")
     (other / "model.safetensors").replace(folder / "model.safetensors")
     with pytest.raises(ArtifactError, match=r"model\.safetensors"):
-        open_f5(str(folder), "mixed").root()
+        F5Model.open(str(folder), "mixed").root()
 
 
 @pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT"])
@@ -204,7 +207,7 @@ def test_a_recording_is_kept_as_16_bits(tiny_f5: F5Model, tmp_path: Path, subtyp
     path = tmp_path / "prompt.wav"
     soundfile.write(path, np.stack([wave, wave], axis=1), rate, subtype=subtype)
     model = tiny_f5.with_prompt(Prompt(audio=path, text="one two three."))
-    saved = open_f5(str(model.save(tmp_path / "saved")), "saved")
+    saved = F5Model.open(str(model.save(tmp_path / "saved")), "saved")
     kept, _ = soundfile.read(saved.prompt.audio)
     assert np.array_equal(kept[:, 0], wave)
     assert saved.prompt.text == "one two three."
@@ -215,7 +218,7 @@ def test_a_recording_is_kept_as_16_bits(tiny_f5: F5Model, tmp_path: Path, subtyp
 
 def test_a_model_without_a_recording_is_saved_without(tiny_f5: F5Model, tmp_path: Path) -> None:
     silent = replace(tiny_f5.with_options(F5Options(speed=1.5)), prompt=Prompt())
-    saved = open_f5(str(silent.save(tmp_path / "silent")), "silent")
+    saved = F5Model.open(str(silent.save(tmp_path / "silent")), "silent")
     assert saved.options == replace(F5Options(), speed=1.5)
     assert saved.describe()["recording"] == "none"
     for refused in (

@@ -14,10 +14,9 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models.checkout import find_checkout
-from tts_compress.models.naturalspeech2 import NaturalSpeech2Model, open_naturalspeech2
-from tts_compress.models.naturalspeech2.package import Official
+from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 from tts_compress.models.naturalspeech2.source import CODEC, CODEC_VARIABLE
-from tts_compress.models.naturalspeech2.upstream import AMPHION
+from tts_compress.models.naturalspeech2.upstream import AMPHION, Amphion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,25 +123,25 @@ def tiny_ns2_dir(
 def tiny_ns2(tiny_ns2_dir: Path) -> NaturalSpeech2Model:
     """Return the tiny model, loaded, with four steps of its solver."""
     location = f"{tiny_ns2_dir}?inference_step=4"
-    return open_naturalspeech2(location, f"naturalspeech2:{location}")
+    return NaturalSpeech2Model.open(location, f"naturalspeech2:{location}")
 
 
 def _networks(folder: Path) -> tuple[Any, Any]:
     """Return seeded networks of upstream's classes, with values where training begins with none."""
     import torch
 
-    official = Official()
+    amphion = Amphion()
     load_config = importlib.import_module("utils.util").load_config
-    encodec = official.encodec
+    encodec = amphion.encodec
     torch.manual_seed(0)
-    network = official.network
+    network = amphion.network
 
     class Untrained:
         @staticmethod
         def encodec_model_24khz() -> Any:
             return encodec.encodec_model_24khz(pretrained=False)
 
-    with official.running(), pytest.MonkeyPatch.context() as patch:
+    with amphion.running(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(network, "EncodecModel", Untrained)
         patch.delenv("WORK_DIR", raising=False)
         config = load_config(str(folder / "args.json"))

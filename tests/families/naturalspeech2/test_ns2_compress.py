@@ -11,10 +11,7 @@ import pytest
 from tts_compress.artifact import read_manifest
 from tts_compress.compression import compress
 from tts_compress.errors import TTSCompressWarning
-from tts_compress.models.naturalspeech2 import (
-    NaturalSpeech2Model,
-    open_naturalspeech2,
-)
+from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +100,7 @@ def test_a_scheme_is_compressed_saved_loaded_and_speaks(
     assert _LIMITS[scheme] < _snr_db(original, spoken) < 100
 
     saved = small.save(tmp_path / scheme)
-    model = open_naturalspeech2(str(saved), "small", read_manifest(saved))
+    model = NaturalSpeech2Model.open(str(saved), "small", read_manifest(saved))
     assert np.array_equal(model.synthesize(_TEXT, seed=0).samples, spoken)
     heard = model.open_runtime(threads=1).speak(_TEXT).samples
     assert np.isfinite(heard).all()

@@ -10,7 +10,7 @@ from tts_compress.qat.recorded_calls import CallRecorder, call_module, compared_
 
 if TYPE_CHECKING:
     from tts_compress.models.distillation import Call, Objective
-    from tts_compress.models.naturalspeech2 import NaturalSpeech2Model
+    from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 
 
 def _objective(model: NaturalSpeech2Model, module: str) -> Objective:

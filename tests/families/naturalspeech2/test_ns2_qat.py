@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tts_compress import load
-from tts_compress.models.naturalspeech2 import NaturalSpeech2Model
+from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 
 if TYPE_CHECKING:
     from collections.abc import Callable

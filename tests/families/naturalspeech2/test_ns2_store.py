@@ -12,10 +12,7 @@ import pytest
 from tts_compress.artifact import read_manifest
 from tts_compress.compression import compress
 from tts_compress.errors import ArtifactError, ModelError
-from tts_compress.models.naturalspeech2 import (
-    NaturalSpeech2Model,
-    open_naturalspeech2,
-)
+from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 from tts_compress.models.naturalspeech2.source import CODEC
 
 if TYPE_CHECKING:
@@ -45,7 +42,7 @@ def test_an_original_is_saved_and_speaks_the_same(
     folder = tiny_ns2.save(tmp_path / "copy")
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["model.safetensors", "reference.wav", "settings.json"]
-    saved = open_naturalspeech2(str(folder), "saved")
+    saved = NaturalSpeech2Model.open(str(folder), "saved")
     assert saved.manifest is None
     assert saved.options.inference_step == 4  # or it would be judged by other steps
     spoken = saved.synthesize(_TEXT, seed=0).samples
@@ -55,7 +52,7 @@ def test_an_original_is_saved_and_speaks_the_same(
         assert path.read_bytes() == (again / path.name).read_bytes(), path.name
     with pytest.raises(ArtifactError, match="exists"):
         saved.save(folder)
-    changed = open_naturalspeech2(f"{folder}?inference_step=2", "saved")
+    changed = NaturalSpeech2Model.open(f"{folder}?inference_step=2", "saved")
     assert changed.options.inference_step == 2
 
 
@@ -89,7 +86,7 @@ def test_an_artifact_is_restored_without_fp32_weights_or_the_codecs_file(
         restore(root, layers, path)
 
     monkeypatch.setattr(checkpoint, "restore_root", spy)
-    model = open_naturalspeech2(str(artifact), "small", read_manifest(artifact))
+    model = NaturalSpeech2Model.open(str(artifact), "small", read_manifest(artifact))
     root = model.root()
     assert set(seen) == {"meta"}
     tensors = [*root.named_parameters(), *root.named_buffers()]
@@ -110,11 +107,11 @@ def test_an_altered_artifact_is_refused(artifact: Path, tmp_path: Path) -> None:
     with (copy / "settings.json").open("a") as file:
         file.write(" ")
     with pytest.raises(ArtifactError, match=r"'settings.json' was altered"):
-        open_naturalspeech2(str(copy), "copy")
+        NaturalSpeech2Model.open(str(copy), "copy")
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps(manifest | {"family": "piper", "files": {}}))
     with pytest.raises(ModelError, match="artifact of family 'piper'"):
-        open_naturalspeech2(str(copy), "copy")
+        NaturalSpeech2Model.open(str(copy), "copy")
 
 
 def test_weights_of_another_model_are_refused(
@@ -125,7 +122,7 @@ def test_weights_of_another_model_are_refused(
     settings["model"]["diffusion"]["wavenet"]["num_layers"] = 7
     (folder / "settings.json").write_text(json.dumps(settings))
     with pytest.raises(ArtifactError, match=r"model\.safetensors"):
-        open_naturalspeech2(str(folder), "mixed").root()
+        NaturalSpeech2Model.open(str(folder), "mixed").root()
 
 
 def test_a_codec_of_its_own_tables_keeps_them(
@@ -138,12 +135,12 @@ def test_a_codec_of_its_own_tables_keeps_them(
     weights = torch.load(folder / CODEC, weights_only=True)
     weights["quantizer.vq.layers.0._codebook.embed"] += 0.1
     torch.save(weights, folder / CODEC)
-    model = open_naturalspeech2(f"{folder}?inference_step=2", "other")
+    model = NaturalSpeech2Model.open(f"{folder}?inference_step=2", "other")
     inference = model.inference
     assert inference.codec.quantizer is not inference.model.quantizer
     saved = compress(model, "int8-weight-only").save(tmp_path / "small")
     assert any(name.startswith("codec.quantizer.") for name in _names(saved))
-    again = open_naturalspeech2(str(saved), "small", read_manifest(saved))
+    again = NaturalSpeech2Model.open(str(saved), "small", read_manifest(saved))
     table = again.root().get_buffer("codec.quantizer.vq.layers.0._codebook.embed")
     assert table.equal(weights["quantizer.vq.layers.0._codebook.embed"])
     assert np.isfinite(again.synthesize(_TEXT, seed=0).samples).all()

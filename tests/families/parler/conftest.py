@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tts_compress.models.parler import ParlerModel, open_parler
+from tts_compress.models.parler.model import ParlerModel
 from tts_compress.models.parler.package import load_packages, quiet
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def tiny_parler_dir(make_parler_dir: Callable[..., Path]) -> Path:
 @pytest.fixture(scope="session")
 def tiny_parler(tiny_parler_dir: Path) -> ParlerModel:
     """Return that model, loaded; it is never modified."""
-    return open_parler(str(tiny_parler_dir), f"parler-tts:{tiny_parler_dir}")
+    return ParlerModel.open(str(tiny_parler_dir), f"parler-tts:{tiny_parler_dir}")
 
 
 def _make_expressive(model: Any) -> None:

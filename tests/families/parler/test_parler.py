@@ -11,7 +11,7 @@ import pytest
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt, Prompted, TorchModel
 from tts_compress.models.language_model import LanguageModel
-from tts_compress.models.parler import DEFAULT_DESCRIPTION, ParlerModel, open_parler
+from tts_compress.models.parler.model import DEFAULT_DESCRIPTION, ParlerModel
 from tts_compress.models.parler.package import load_packages
 from tts_compress.models.parler.speech import ParlerOptions
 
@@ -63,8 +63,8 @@ def test_is_every_kind_of_model_that_it_says(tiny_parler: ParlerModel) -> None:
 def test_nothing_is_read_before_it_is_needed(
     tiny_parler_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tts_compress.models.parler.loaded.load_root", pytest.fail)
-    model = open_parler(str(tiny_parler_dir), "it")
+    monkeypatch.setattr("tts_compress.models.parler.network.load_root", pytest.fail)
+    model = ParlerModel.open(str(tiny_parler_dir), "it")
     assert model.sample_rate == 44100
     assert model.spec == "it"
     assert {path.name for path in model.files().weights} == {"model.safetensors"}
@@ -215,7 +215,7 @@ def test_a_folder_without_a_description_speaks_neutrally(
 ) -> None:
     directory = make_parler_dir("plain")
     (directory / "description.txt").unlink()
-    assert open_parler(str(directory), "x").description == DEFAULT_DESCRIPTION
+    assert ParlerModel.open(str(directory), "x").description == DEFAULT_DESCRIPTION
 
 
 def test_options_change_how_tokens_are_drawn(tiny_parler: ParlerModel) -> None:
@@ -284,7 +284,7 @@ def test_a_hub_name_is_fetched_when_needed(
         return str(tiny_parler_dir)
 
     monkeypatch.setattr(hub, "snapshot_download", download)
-    model = open_parler("parler-tts/parler-tts-mini-v1", "it")
+    model = ParlerModel.open("parler-tts/parler-tts-mini-v1", "it")
     assert not asked
     assert model.sample_rate == 44100
     assert len(model.synthesize(TEXT, seed=0).samples) > 0
@@ -302,4 +302,4 @@ def test_a_hub_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(hub, "snapshot_download", download)
     with pytest.raises(ModelError, match=r"no folder .* no route"):
-        open_parler("parler-tts/parler-tts-mini-v1", "it").synthesize(TEXT, seed=0)
+        ParlerModel.open("parler-tts/parler-tts-mini-v1", "it").synthesize(TEXT, seed=0)

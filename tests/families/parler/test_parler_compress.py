@@ -11,7 +11,7 @@ import pytest
 from tts_compress.compression import compress
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.models import load
-from tts_compress.models.parler import ParlerModel
+from tts_compress.models.parler.model import ParlerModel
 from tts_compress.models.parler.speech import ParlerOptions
 
 if TYPE_CHECKING:

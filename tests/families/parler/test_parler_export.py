@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tts_compress.compression import compress
-from tts_compress.models.parler import open_parler
+from tts_compress.models.parler.model import ParlerModel
 from tts_compress.models.parler.package import load_packages
 
 pytest.importorskip("torch")
@@ -20,8 +20,6 @@ from tts_compress.export import OnnxDac, export, record_feeds
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from tts_compress.models.parler import ParlerModel
 
 _TEXT = "A short text to speak."
 _BOUNDS_DB = {"int8-weight-only": 20, "int8-dynamic": 18, "int8-static": 15, "int8": 17}
@@ -90,7 +88,7 @@ def test_the_older_codec_in_the_official_object(
     parler, _ = load_packages()
     codec = parler.DACConfig(num_codebooks=9, codebook_size=64, latent_dim=16)
     directory = make_parler_dir("exported-wrapped", codec=codec)
-    model = open_parler(str(directory), f"parler-tts:{directory}")
+    model = ParlerModel.open(str(directory), f"parler-tts:{directory}")
     export(model, tmp_path / "graphs")
     files = record_feeds(model, [_TEXT], tmp_path)
     with np.load(files[0]) as arrays:

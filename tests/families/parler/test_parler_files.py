@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tts_compress.errors import ModelError, TextError
-from tts_compress.models.parler import ParlerModel, open_parler
+from tts_compress.models.parler.model import ParlerModel
 from tts_compress.models.parler.speech import ParlerOptions
 from tts_compress.models.parler.tokenizers import load_tokenizers
 
@@ -117,7 +117,7 @@ _DAMAGE = [
 
 
 def _use(directory: Path) -> None:
-    model = open_parler(str(directory), "damaged")
+    model = ParlerModel.open(str(directory), "damaged")
     assert model.sample_rate
     model.synthesize(TEXT, seed=0)
 
@@ -141,7 +141,7 @@ def test_what_is_wrong_with_a_folder_is_said(
 )
 def test_what_is_no_model_is_said(location: str) -> None:
     with pytest.raises(ModelError, match=r"no Parler-TTS model at.*parler-tts-mini-v1"):
-        open_parler(location, location)
+        ParlerModel.open(location, location)
 
 
 @pytest.mark.parametrize(
@@ -177,13 +177,13 @@ def test_shards_are_the_models_files(tiny_parler: ParlerModel, tmp_path: Path) -
     (saved / "model.safetensors").unlink()
     root: Any = tiny_parler.root()
     root.save_pretrained(saved, max_shard_size="1MB")
-    model = open_parler(str(saved), "shards")
+    model = ParlerModel.open(str(saved), "shards")
     assert len(model.files().weights) > 1
     spoken = model.synthesize(TEXT, seed=0).samples
     np.testing.assert_array_equal(spoken, tiny_parler.synthesize(TEXT, seed=0).samples)
     model.files().weights[0].unlink()
     with pytest.raises(ModelError, match="which is not there"):
-        open_parler(str(saved), "shards")
+        ParlerModel.open(str(saved), "shards")
 
 
 @pytest.mark.slow
@@ -205,8 +205,8 @@ def test_the_published_form_of_the_older_codec(wrapped_dir: Path, tmp_path: Path
         tensors[renamed] = tensor
     assert any(name.endswith("weight_g") for name in tensors)
     save_file(tensors, file, metadata={"format": "pt"})
-    spoken = open_parler(str(directory), "published").synthesize(TEXT, seed=0).samples
-    same = open_parler(str(wrapped_dir), "wrapped").synthesize(TEXT, seed=0).samples
+    spoken = ParlerModel.open(str(directory), "published").synthesize(TEXT, seed=0).samples
+    same = ParlerModel.open(str(wrapped_dir), "wrapped").synthesize(TEXT, seed=0).samples
     np.testing.assert_array_equal(spoken, same)
     file.unlink()
 

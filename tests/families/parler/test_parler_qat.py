@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tts_compress import find_recipe, load
-from tts_compress.models.parler import ParlerModel
+from tts_compress.models.parler.model import ParlerModel
 from tts_compress.models.parler.speech import ParlerOptions
 from tts_compress.progress import Silent
 

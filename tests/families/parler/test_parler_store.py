@@ -12,7 +12,7 @@ import pytest
 from tts_compress.artifact import LayerRecord, Manifest, Source, read_manifest
 from tts_compress.errors import ArtifactError
 from tts_compress.models.base import Prompt
-from tts_compress.models.parler import ParlerModel, open_parler
+from tts_compress.models.parler.model import ParlerModel
 from tts_compress.models.parler.network import build_skeleton
 from tts_compress.models.parler.package import load_packages
 from tts_compress.models.parler.speech import ParlerOptions
@@ -72,7 +72,7 @@ def _compress(model: ParlerModel, prefixes: tuple[str, ...]) -> ParlerModel:
 
 def _reopened(model: ParlerModel, directory: Path) -> ParlerModel:
     saved = model.save(directory)
-    return open_parler(str(saved), "again", read_manifest(saved))
+    return ParlerModel.open(str(saved), "again", read_manifest(saved))
 
 
 def test_an_original_is_saved_in_the_official_format(
@@ -80,7 +80,7 @@ def test_an_original_is_saved_in_the_official_format(
 ) -> None:
     saved = tiny_parler.save(tmp_path / "copy")
     assert not (saved / "manifest.json").exists()
-    again = open_parler(str(saved), "copy")
+    again = ParlerModel.open(str(saved), "copy")
     before = tiny_parler.synthesize(TEXT, seed=1).samples
     np.testing.assert_array_equal(again.synthesize(TEXT, seed=1).samples, before)
     parler, transformers = load_packages()
@@ -169,7 +169,7 @@ def test_kinds_of_decoders(
     make_parler_dir: Callable[..., Path], tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     """Each computes something the others do not have, which the skeleton must have, too."""
-    model = open_parler(str(make_parler_dir("kind", **changes)), "kind")
+    model = ParlerModel.open(str(make_parler_dir("kind", **changes)), "kind")
     tokens = model.generate_tokens(TEXT, seed=None)
     scores = model.logits(TEXT, tokens)
     scores[..., 64] = -np.inf  # sampling's rules say when speech may end
@@ -197,7 +197,7 @@ def test_the_older_codec(wrapped_dir: Path, tmp_path: Path) -> None:
     import torch
 
     short = ParlerOptions(max_length=20)
-    model = open_parler(str(wrapped_dir), "wrapped").with_options(short)
+    model = ParlerModel.open(str(wrapped_dir), "wrapped").with_options(short)
     audio = model.synthesize(TEXT, seed=0)
     assert np.sqrt(np.square(audio.samples).mean()) > 0.02
     codec = model.components()["audio_encoder"]
@@ -226,14 +226,14 @@ def test_a_description_can_have_its_own_tokenizer(tiny_parler_dir: Path, tmp_pat
     vocabulary = other["model"]["vocab"]
     vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
     (source / "description_tokenizer.json").write_text(json.dumps(other), encoding="utf-8")
-    model = open_parler(str(source), "two")
-    one = open_parler(str(tiny_parler_dir), "one").with_prompt(
+    model = ParlerModel.open(str(source), "two")
+    one = ParlerModel.open(str(tiny_parler_dir), "one").with_prompt(
         Prompt(description="b cblm low voice")
     )
     spoken = model.synthesize(TEXT, seed=0).samples
     np.testing.assert_array_equal(spoken, one.synthesize(TEXT, seed=0).samples)
     saved = model.save(tmp_path / "saved")
-    again = open_parler(str(saved), "again").synthesize(TEXT, seed=0).samples
+    again = ParlerModel.open(str(saved), "again").synthesize(TEXT, seed=0).samples
     np.testing.assert_array_equal(again, spoken)
 
 
@@ -241,7 +241,7 @@ def test_an_artifact_is_recognised_by_its_manifest(
     tiny_parler: ParlerModel, tmp_path: Path
 ) -> None:
     saved = _compress(tiny_parler, ("decoder.model",)).save(tmp_path / "int8")
-    manifest = open_parler(str(saved), "again").manifest
+    manifest = ParlerModel.open(str(saved), "again").manifest
     assert manifest is not None
     assert manifest.scheme == "int8-dynamic"
 
@@ -261,7 +261,7 @@ def test_a_table_of_positions_is_in_the_file_only_if_it_is_no_computed_one(
     saved = model.save(tmp_path / "saved")
     names = TensorFile(saved / "model.safetensors").names
     assert ("decoder.model.decoder.embed_positions.weights" in names) == changed
-    again = open_parler(str(saved), str(saved), read_manifest(saved))
+    again = ParlerModel.open(str(saved), str(saved), read_manifest(saved))
     options = ParlerOptions(max_length=40)
     first, second = (m.with_options(options).synthesize(TEXT, seed=1) for m in (model, again))
     assert np.array_equal(first.samples, second.samples)
@@ -278,7 +278,7 @@ def test_the_codecs_activations_are_the_official_ones(
     from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
     from tts_compress.torch.layers.snake import Snake, replace_snakes
 
-    for model in (tiny_parler, open_parler(str(wrapped_dir), "older")):
+    for model in (tiny_parler, ParlerModel.open(str(wrapped_dir), "older")):
         codec = model.root().get_submodule("audio_encoder")
         ours = copy_sharing_tensors(codec)
         assert replace_snakes(ours) > 0

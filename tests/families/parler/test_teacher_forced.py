@@ -20,7 +20,7 @@ from tts_compress.evaluation.metrics.teacher_forcing import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tts_compress.models.parler import ParlerModel
+    from tts_compress.models.parler.model import ParlerModel
 
 stats = pytest.importorskip("scipy.stats")
 special = pytest.importorskip("scipy.special")

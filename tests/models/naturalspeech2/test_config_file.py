@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tts_compress.errors import ModelError
-from tts_compress.models.naturalspeech2.config_file import merge, parse, read_config_file
+from tts_compress.models.naturalspeech2.settings import merge, parse, read_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +90,7 @@ def test_a_file_is_built_on_others_of_the_clone(tmp_path: Path) -> None:
     )
     path = tmp_path / "elsewhere.json"
     path.write_text('{"base_config": "config/middle.json", "model": {"c": {"e": 2}}}')
-    found = read_config_file(path, tmp_path)
+    found = read_config(path, tmp_path)
     assert found["model"] == {"a": 1, "b": [2, 3], "c": {"d": 1, "e": 2}}
 
 
@@ -109,4 +109,4 @@ def test_a_wrong_file_is_refused(tmp_path: Path, content: str, message: str) -> 
     path = tmp_path / "loop.json"
     path.write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(ModelError, match=message):
-        read_config_file(path, tmp_path)
+        read_config(path, tmp_path)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.naturalspeech2.options import NS2Options
-from tts_compress.models.naturalspeech2.settings import check_settings, read_settings
+from tts_compress.models.naturalspeech2.settings import NS2Options, check_settings, read_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt
-from tts_compress.models.naturalspeech2 import NS2Options, open_naturalspeech2
-from tts_compress.models.naturalspeech2.settings import SETTINGS, check_settings
+from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
+from tts_compress.models.naturalspeech2.settings import SETTINGS, NS2Options, check_settings
 from tts_compress.models.naturalspeech2.source import CODEC, CODEC_VARIABLE, NS2Source
 from tts_compress.models.naturalspeech2.upstream import AMPHION
 
@@ -30,7 +30,7 @@ def test_a_checkpoint_is_opened_without_the_clone(
     monkeypatch.delenv(AMPHION.variable, raising=False)
     folder = make_checkpoint(weights=weights)
     (folder / "reference.flac").write_bytes(b"")
-    model = open_naturalspeech2(str(folder), "naturalspeech2:here")
+    model = NaturalSpeech2Model.open(str(folder), "naturalspeech2:here")
     assert model.spec == "naturalspeech2:here"
     assert model.manifest is None
     assert model.prompt == Prompt(audio=folder / "reference.flac")
@@ -43,13 +43,13 @@ def test_a_checkpoint_is_opened_without_the_clone(
 
 def test_steps_are_named_behind_the_folder(make_checkpoint: Callable[..., Path]) -> None:
     folder = make_checkpoint()
-    assert open_naturalspeech2(str(folder), "x").options == NS2Options()
-    model = open_naturalspeech2(f"{folder}?inference_step=12", "x")
+    assert NaturalSpeech2Model.open(str(folder), "x").options == NS2Options()
+    model = NaturalSpeech2Model.open(f"{folder}?inference_step=12", "x")
     assert model.options == NS2Options(inference_step=12)
     with pytest.raises(ModelError, match="inference_step=20"):
-        open_naturalspeech2(f"{folder}?inference_step", "x")
+        NaturalSpeech2Model.open(f"{folder}?inference_step", "x")
     with pytest.raises(ModelError, match="'the spec' states 'steps'"):
-        open_naturalspeech2(f"{folder}?steps=12", "the spec")
+        NaturalSpeech2Model.open(f"{folder}?steps=12", "the spec")
 
 
 def test_what_is_no_checkpoint_is_refused(
@@ -57,14 +57,14 @@ def test_what_is_no_checkpoint_is_refused(
 ) -> None:
     folder = make_checkpoint()
     with pytest.raises(ModelError, match="is not there"):
-        open_naturalspeech2(str(tmp_path / "nowhere"), "x")
+        NaturalSpeech2Model.open(str(tmp_path / "nowhere"), "x")
     with pytest.raises(ModelError, match="is no folder"):
-        open_naturalspeech2(str(folder / "pytorch_model.bin"), "x")
+        NaturalSpeech2Model.open(str(folder / "pytorch_model.bin"), "x")
     with pytest.raises(ModelError, match=r"no pytorch_model.bin or .*; '.*epoch-0089.*' does"):
-        open_naturalspeech2(str(tmp_path / "experiment"), "x")
+        NaturalSpeech2Model.open(str(tmp_path / "experiment"), "x")
     (folder / SETTINGS).write_text("{}")
     with pytest.raises(ModelError, match=r"no model\.safetensors"):
-        open_naturalspeech2(str(folder), "x")
+        NaturalSpeech2Model.open(str(folder), "x")
 
 
 def test_the_experiments_settings_go_before_the_clones(
@@ -91,12 +91,11 @@ def test_a_saved_models_settings_need_no_clone(
     (folder / SETTINGS).write_text(settings.to_json())
     (folder / CODEC).unlink()
     source = _source(folder)
-    source.check()
     assert source.settings(tmp_path) == settings
     assert source.files().weights == (folder / "model.safetensors",)
     (folder / SETTINGS).write_text("{}")
     with pytest.raises(ModelError, match=r"settings\.json"):
-        source.check()
+        NaturalSpeech2Model.open(str(folder), "x")
 
 
 def test_the_codecs_weights_are_looked_for_where_people_have_them(
@@ -130,7 +129,7 @@ def test_a_recording_is_checked_before_anything_is_loaded(
     import numpy as np
     import soundfile
 
-    model = open_naturalspeech2(str(make_checkpoint()), "naturalspeech2:here")
+    model = NaturalSpeech2Model.open(str(make_checkpoint()), "naturalspeech2:here")
     with pytest.raises(ModelError, match=r"no recording to speak by; put reference\.wav"):
         model.synthesize("hello", seed=0)
     recording = tmp_path / "voice.wav"

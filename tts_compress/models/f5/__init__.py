@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from tts_compress.models.f5.model import F5Model
-from tts_compress.models.f5.opening import open_f5
-from tts_compress.models.f5.options import F5Options
+from tts_compress.families import Family
 
-__all__ = ["F5Model", "F5Options", "open_f5"]
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    name="f5-tts",
+    opener="tts_compress.models.f5.model:F5Model.open",
+    location="a directory or a hub's name",
+    heavy="transformer",
+)

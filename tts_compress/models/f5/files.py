@@ -1,31 +1,29 @@
-"""The files of an F5-TTS model: upstream's own, or those of a saved artifact."""
+"""The files of an F5-TTS model, upstream's own or saved ones, and what its settings may say."""
 
 from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
 from tts_compress.errors import MissingExtraError, ModelError, first_line
 from tts_compress.models.base import ModelFiles, Prompt
-from tts_compress.models.f5.package import EXTRA, official
+from tts_compress.models.f5.package import EXTRA, HOP_LENGTH, SAMPLE_RATE, official
+from tts_compress.models.options import Options
+from tts_compress.models.packages import import_package
 from tts_compress.models.recording import REFERENCE_TEXT, find_prompt
-from tts_compress.models.saved import WEIGHTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tts_compress.models.f5.config import F5Config
+from tts_compress.models.settings_file import read_yaml
+from tts_compress.models.torch_model import WEIGHTS
 
 __all__ = [
     "CONFIG",
     "VOCABULARY",
     "VOCODER",
-    "F5Files",
+    "F5Options",
     "F5Source",
-    "download_release",
-    "find_files",
+    "check_vocoder_config",
+    "find_source",
 ]
 
 CONFIG = "config.yaml"
@@ -39,102 +37,168 @@ _OLDER = {
 }
 _VOCOS = "hf://charactr/vocos-mel-24khz"
 
+_BACKBONES = ("DiT", "MMDiT", "UNetT")
+# Upstream's inference computes with these, whatever a configuration says.
+_MEL_SPEC = {
+    "target_sample_rate": SAMPLE_RATE,
+    "n_mel_channels": 100,
+    "hop_length": HOP_LENGTH,
+    "win_length": 1024,
+    "n_fft": 1024,
+    "mel_spec_type": "vocos",
+}
+# Upstream would run whatever classes are named.
+_VOCODER_CLASSES = {
+    "feature_extractor": "vocos.feature_extractors.MelSpectrogramFeatures",
+    "backbone": "vocos.models.VocosBackbone",
+    "head": "vocos.heads.ISTFTHead",
+}
+_OPTIONS = "inference"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class F5Files:
-    """Where the parts of a model are."""
+class F5Options(Options):
+    """Settings of inference, named as in `F5TTS.infer`; the defaults are the system's own.
+
+    Raises:
+        ModelError: One of them is no number, or out of its range.
+    """
+
+    # Outside these, time would run backwards or not at all.
+    limits: ClassVar = {
+        "nfe_step": (1, 1000),
+        "cfg_strength": (0, 100),
+        "sway_sampling_coef": (-1, 1.75),
+        "speed": (0.1, 10),
+    }
+
+    nfe_step: int = 32
+    """Steps of the solver, 1 to 1000; each runs the transformer once."""
+
+    cfg_strength: float = 2.0
+    """How far guidance goes beyond the prompt, 0 to 100; 0 halves the work."""
+
+    sway_sampling_coef: float = -1.0
+    """How the steps are spread, -1 to 1.75: below 0 more of them are early."""
+
+    speed: float = 1.0
+    """Speed of speech, 0.1 to 10 times the recording's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class F5Source:
+    """Where a model is read from."""
 
     checkpoint: Path
-    """The transformer's weights; those of a saved artifact hold the vocoder's too."""
+    """The transformer's weights; those of a saved model hold the vocoder's too."""
 
     config: Path
+    settings: dict[str, Any]
+    """Everything in `config`, checked."""
+
     vocabulary: Path
     vocoder_config: Path
     vocoder_weights: Path | None = None
     """None where the checkpoint holds them."""
 
     prompt: Prompt = field(default_factory=Prompt)
-    """The recording that lies beside them, if one does."""
+    """The recording beside them, if there is one."""
 
     prompt_text: Path | None = None
 
-    def model_files(self) -> ModelFiles:
-        """Return the files by what they hold."""
-        weights = (self.checkpoint, self.vocoder_weights)
-        settings = (
-            self.config,
-            self.vocabulary,
-            self.vocoder_config,
-            self.prompt.audio,
-            self.prompt_text,
-        )
-        return ModelFiles(
-            weights=tuple(path for path in weights if path is not None),
-            settings=tuple(path for path in settings if path is not None),
-        )
+    @property
+    def backbone(self) -> str:
+        """Class of the transformer: `DiT`, `MMDiT` or `UNetT`."""
+        return str(self.settings["model"]["backbone"])
 
+    @property
+    def arch(self) -> dict[str, Any]:
+        """What the transformer is built with."""
+        return dict(self.settings["model"]["arch"])
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class F5Source:
-    """A model's files, of which the settings are read."""
-
-    paths: F5Files
-    config: F5Config
+    @property
+    def options(self) -> F5Options:
+        """How the model is run; the system's defaults unless a saved model states otherwise."""
+        stated = _section(self.config, self.settings, _OPTIONS) if _OPTIONS in self.settings else {}
+        return F5Options().changed(stated, f"'{self.config}'")
 
     def files(self) -> ModelFiles:
         """Return the checkpoint, the vocoder and what lies beside them."""
-        return self.paths.model_files()
+        weights = (self.checkpoint, self.vocoder_weights)
+        settings = (self.config, self.vocabulary, self.vocoder_config)
+        reference = (self.prompt.audio, self.prompt_text)
+        return ModelFiles(
+            weights=tuple(path for path in weights if path is not None),
+            settings=tuple(path for path in (*settings, *reference) if path is not None),
+        )
+
+    def write_config(self, path: Path, options: F5Options) -> None:
+        """Write a `config.yaml` with the options that are not the system's defaults."""
+        settings = {name: value for name, value in self.settings.items() if name != _OPTIONS}
+        if stated := options.stated():
+            settings[_OPTIONS] = stated
+        yaml = import_package("yaml", EXTRA)
+        path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
 
 
-def find_files(directory: Path) -> F5Files:
-    """Return the files in a directory, as upstream lays them out or as an artifact's are.
+def find_source(place: str) -> F5Source:
+    """Return the files in a directory, or of a release that the f5_tts package knows by name.
 
     Raises:
-        ModelError: One is missing, or there are several checkpoints.
+        ModelError: There is no such model, or a file of it is missing or malformed.
+        MissingExtraError: f5_tts is not installed and a name was given.
     """
-    is_flat = (directory / VOCODER).is_file()
+    directory = Path(place)
+    if not directory.is_dir() and (directory.exists() or len(directory.parts) != 1):
+        raise ModelError(
+            f"'{place}' is no directory; an F5-TTS model is a directory or a name such as "
+            "'F5TTS_v1_Base'"
+        )
+    source = _in_directory(directory) if directory.is_dir() else _release(place)
+    check_vocoder_config(source.vocoder_config)
+    return source
+
+
+def _in_directory(directory: Path) -> F5Source:
+    """Return files laid out as upstream's are, or as a saved model's."""
+    is_saved = (directory / VOCODER).is_file()
     folder = directory / "vocoder"
-    names = ("model.safetensors", "pytorch_model.bin")
+    config = _existing(directory, CONFIG)
     text = directory / REFERENCE_TEXT
-    return F5Files(
-        checkpoint=_existing(directory, [WEIGHTS]) if is_flat else _checkpoint(directory),
-        config=_existing(directory, [CONFIG]),
-        vocabulary=_existing(directory, [VOCABULARY]),
-        vocoder_config=_existing(directory, [VOCODER]) if is_flat else _existing(folder, [CONFIG]),
-        vocoder_weights=None if is_flat else _existing(folder, names),
+    return F5Source(
+        checkpoint=_existing(directory, WEIGHTS) if is_saved else _checkpoint(directory),
+        config=config,
+        settings=_read_config(config),
+        vocabulary=_existing(directory, VOCABULARY),
+        vocoder_config=_existing(directory, VOCODER) if is_saved else _existing(folder, CONFIG),
+        vocoder_weights=None if is_saved else _existing(folder, WEIGHTS, "pytorch_model.bin"),
         prompt=find_prompt(directory),
         prompt_text=text if text.is_file() else None,
     )
 
 
-def download_release(name: str) -> F5Files:
-    """Return the files of a model that the package knows by name, downloaded once.
-
-    Its prompt is the package's own example.
-
-    Raises:
-        ModelError: The package knows no such model, or it cannot be downloaded.
-        MissingExtraError: The package is not installed.
-    """
+def _release(name: str) -> F5Source:
+    """Return the files of a release, downloaded once; the prompt is the package's own example."""
     package = _package()
-    config = package / "configs" / f"{name}.yaml"
-    known = sorted(p.stem for p in (package / "configs").glob("*.yaml"))
+    known = sorted(path.stem for path in (package / "configs").glob("*.yaml"))
     if name not in known:
         raise ModelError(
             f"no F5-TTS model {name!r}; give a directory with its checkpoint, "
             f"or one of {', '.join(known)}"
         )
-    example = package / "infer" / "examples" / "basic" / "basic.toml"
+    examples = package / "infer" / "examples"
     try:
-        stated = tomllib.loads(example.read_text(encoding="utf-8"))
+        stated = tomllib.loads((examples / "basic" / "basic.toml").read_text(encoding="utf-8"))
         prompt = Prompt(audio=package / stated["ref_audio"], text=stated["ref_text"])
     except (OSError, ValueError, KeyError, TypeError):
         prompt = Prompt()  # speaking will ask for one
+    config = package / "configs" / f"{name}.yaml"
     latest = f"hf://SWivid/F5-TTS/{name}/model_1250000.safetensors"
-    return F5Files(
+    return F5Source(
         checkpoint=_download(_OLDER.get(name, latest), name),
         config=config,
-        vocabulary=package / "infer" / "examples" / VOCABULARY,
+        settings=_read_config(config),
+        vocabulary=examples / VOCABULARY,
         vocoder_config=_download(f"{_VOCOS}/{CONFIG}", name),
         vocoder_weights=_download(f"{_VOCOS}/pytorch_model.bin", name),
         prompt=prompt,
@@ -146,8 +210,7 @@ def _package() -> Path:
 
     It is a namespace, which other projects' folders of that name may join.
     """
-    folders = [Path(str(folder)) for folder in official("f5_tts").__path__]
-    for folder in folders:
+    for folder in map(Path, official("f5_tts").__path__):
         if (folder / "configs").is_dir():
             return folder
     raise MissingExtraError("f5_tts", EXTRA)
@@ -173,12 +236,59 @@ def _checkpoint(directory: Path) -> Path:
     raise ModelError(f"'{directory}' holds {holds}; one checkpoint is needed")
 
 
-def _existing(directory: Path, names: Iterable[str]) -> Path:
-    paths = [directory / name for name in names]
-    for path in paths:
-        if path.is_file():
-            return path
+def _existing(directory: Path, *names: str) -> Path:
+    for name in names:
+        if (directory / name).is_file():
+            return directory / name
     raise ModelError(
-        f"'{directory}' holds no {' or '.join(p.name for p in paths)}; an F5-TTS model is a "
+        f"'{directory}' holds no {' or '.join(names)}; an F5-TTS model is a "
         f"checkpoint, {VOCABULARY}, {CONFIG}, vocoder/{CONFIG} and vocoder/pytorch_model.bin"
     )
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """Return a `config.yaml` as upstream ships one for each model."""
+    settings = _read_mapping(path)
+    model = _section(path, settings, "model")
+    backbone = model.get("backbone")
+    if backbone not in _BACKBONES:
+        raise ModelError(
+            f"'{path}': backbone is {backbone!r}; accepted are {', '.join(_BACKBONES)}"
+        )
+    _section(path, model, "arch")
+    for name, value in _section(path, model, "mel_spec").items():
+        if value != _MEL_SPEC.get(name, value):
+            raise ModelError(
+                f"'{path}': mel_spec.{name} is {value!r}; F5-TTS's inference takes "
+                f"{_MEL_SPEC[name]!r} only"
+            )
+    return settings
+
+
+def check_vocoder_config(path: Path) -> None:
+    """Refuse a vocoder's configuration with other classes than those F5-TTS speaks with.
+
+    Raises:
+        ModelError: It names others, or cannot be read.
+    """
+    settings = _read_mapping(path)
+    for part, accepted in _VOCODER_CLASSES.items():
+        stated = _section(path, settings, part).get("class_path")
+        if stated != accepted:
+            raise ModelError(
+                f"'{path}': class_path of {part} is {stated!r}; only {accepted!r} is accepted"
+            )
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
+    settings = read_yaml(path, EXTRA)
+    if not isinstance(settings, dict):
+        raise ModelError(f"'{path}' holds a {type(settings).__name__}; sections by name are needed")
+    return settings
+
+
+def _section(path: Path, settings: dict[str, Any], name: str) -> dict[str, Any]:
+    section = settings.get(name)
+    if not isinstance(section, dict):
+        raise ModelError(f"'{path}' has no section {name!r}; take upstream's file of the model")
+    return section

@@ -5,20 +5,30 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tts_compress.models.f5.components import ROLES
-from tts_compress.models.f5.config import write_config
-from tts_compress.models.f5.distillation import OBJECTIVES
-from tts_compress.models.f5.files import CONFIG, VOCABULARY, VOCODER, F5Source
-from tts_compress.models.f5.loaded import Loaded
-from tts_compress.models.f5.network import forget_text
-from tts_compress.models.f5.options import F5Options
+from tts_compress.models.distillation import Objective
+from tts_compress.models.f5 import FAMILY
+from tts_compress.models.f5.files import (
+    CONFIG,
+    VOCABULARY,
+    VOCODER,
+    F5Options,
+    F5Source,
+    find_source,
+)
+from tts_compress.models.f5.network import F5Networks, load_networks
 from tts_compress.models.f5.package import SAMPLE_RATE
-from tts_compress.models.f5.reference import check_recording, prepare_reference, write_recording
-from tts_compress.models.f5.speech import F5Runtime, check_symbols, speak, split_text
+from tts_compress.models.f5.speech import (
+    F5Runtime,
+    check_recording,
+    check_symbols,
+    prepare_reference,
+    speak,
+    split_text,
+    write_recording,
+)
 from tts_compress.models.recording import REFERENCE, REFERENCE_TEXT, exchange_recording
-from tts_compress.models.saved import WEIGHTS
 from tts_compress.models.torch_model import TorchFamilyModel
 
 if TYPE_CHECKING:
@@ -27,18 +37,36 @@ if TYPE_CHECKING:
 
     from tts_compress.audio import Audio
     from tts_compress.models.base import Prompt
-    from tts_compress.models.distillation import Objective
-    from tts_compress.models.f5.reference import Reference
+    from tts_compress.models.f5.speech import Reference
 
 __all__ = ["F5Model"]
 
 
-class F5Model(TorchFamilyModel[F5Source, F5Options, Loaded]):
-    """An F5-TTS model, from its files or with modules exchanged in memory."""
+class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
+    """An F5-TTS model, from its files or with modules exchanged in memory.
 
-    family = "f5-tts"
-    roles = ROLES
+    It is opened from a directory, or by a name that the f5_tts package knows;
+    `?nfe_step=16&speed=1.2` behind it sets options of `F5Options`.
+    """
+
+    family = FAMILY.name
+    example = "nfe_step=16&speed=1.2"
+    find = find_source
+    read = load_networks
     sample_rate = SAMPLE_RATE
+    # Of every backbone.
+    roles: ClassVar = {
+        "transformer.text_embed": "text encoder",
+        "transformer.time_embed": "time embedding",
+        "transformer.audio_embed": "input embedding",
+        "transformer.input_embed": "input embedding",
+        "transformer.transformer_blocks": "diffusion transformer",
+        "transformer.layers": "diffusion transformer",
+        "transformer.long_skip_connection": "skip connection",
+        "transformer.norm_out": "output modulation",
+        "transformer.proj_out": "output projection",
+        "vocoder": "vocoder",
+    }
 
     @property
     def api(self) -> Any:
@@ -49,7 +77,7 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, Loaded]):
             ArtifactError: A saved artifact's weights are not those of its settings.
             MissingExtraError: A package is not installed.
         """
-        return self.loaded.value.api
+        return self.loaded.api
 
     def with_prompt(self, prompt: Prompt) -> F5Model:
         """Return this model with another recording, or another text of the same one.
@@ -65,18 +93,31 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, Loaded]):
 
     def describe(self) -> Mapping[str, Any]:
         """Return what `inspect` shows beside the components."""
-        config, audio = self.source.config, self.prompt.audio
+        source, audio = self.source, self.prompt.audio
         return {
             "sample rate": f"{SAMPLE_RATE} Hz",
-            "transformer": f"{config.backbone}, {config.arch.get('depth')} layers "
-            f"of width {config.arch.get('dim')}",
+            "transformer": f"{source.backbone}, {source.arch.get('depth')} layers "
+            f"of width {source.arch.get('dim')}",
             "solver": f"{self.options.nfe_step} steps, guidance {self.options.cfg_strength:g}",
             "recording": "none" if audio is None else audio.name,
         }
 
     def objectives(self) -> tuple[Objective, ...]:
-        """Return what there is to imitate, in the order data flows."""
-        return OBJECTIVES
+        """Return what a compressed model is trained to imitate, in the order data flows.
+
+        The transformer's calls are the steps of the original's own trajectories: its output for
+        each state that the solver reaches, with the text and without.
+        """
+        return (
+            Objective(
+                component="transformer",
+                module="transformer",
+                loss="mse",
+                # It keeps the text's embedding from one step of the solver to the next.
+                repeated=(("cache", False),),
+            ),
+            Objective(component="vocoder", module="vocoder", loss="waveform", method="decode"),
+        )
 
     def synthesize(self, text: str, *, seed: int | None) -> Audio:
         """Speak a text with noise chosen by `seed`; None speaks without noise.
@@ -92,7 +133,7 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, Loaded]):
         try:
             return speak(self.api, self._reference, parts, self.options, seed)
         finally:
-            forget_text(self.api)
+            self.loaded.forget_text()
 
     @cached_property
     def _reference(self) -> Reference:
@@ -104,13 +145,9 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, Loaded]):
         return F5Runtime(self.api, self.prompt, self.options)
 
     def _write(self, directory: Path) -> None:
-        from tts_compress.torch.layers.checkpoint import write_root
-
-        paths = self.source.paths
-        write_root(self.root(), directory / WEIGHTS, self.layers)
-        write_config(directory / CONFIG, self.source.config, self.options)
-        shutil.copyfile(paths.vocabulary, directory / VOCABULARY)
-        shutil.copyfile(paths.vocoder_config, directory / VOCODER)
+        self.source.write_config(directory / CONFIG, self.options)
+        shutil.copyfile(self.source.vocabulary, directory / VOCABULARY)
+        shutil.copyfile(self.source.vocoder_config, directory / VOCODER)
         if self.prompt.audio is not None:
             write_recording(self.prompt.audio, directory / REFERENCE)
         if self.prompt.text is not None:

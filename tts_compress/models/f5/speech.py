@@ -1,7 +1,9 @@
-"""Speaking by F5-TTS's own code, reproducibly: one part of the text after the other."""
+"""Speaking by F5-TTS's own code: the recording as upstream prepares it, text part by part."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -12,23 +14,129 @@ from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.models.base import check_text
 from tts_compress.models.f5.package import HOP_LENGTH, SAMPLE_RATE, official, quiet
-from tts_compress.models.f5.reference import write_recording
+from tts_compress.models.recording import read_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from torch import Tensor
+
     from tts_compress.audio import Samples
     from tts_compress.models.base import Prompt
-    from tts_compress.models.f5.options import F5Options
-    from tts_compress.models.f5.reference import Reference
+    from tts_compress.models.f5.files import F5Options
 
-__all__ = ["MAX_FRAMES", "F5Runtime", "check_symbols", "speak", "split_text"]
+__all__ = [
+    "MAX_FRAMES",
+    "F5Runtime",
+    "Reference",
+    "check_recording",
+    "check_symbols",
+    "prepare_reference",
+    "speak",
+    "split_text",
+    "write_recording",
+]
 
 MAX_FRAMES = 8_192
 """Frames of the recording and one part of a text together, 87 s: the text encoder's positions."""
 
 _CROSS_FADE_S = 0.15
 _LONGEST_S = 22.0
+_SHORTEST_REFERENCE_S = 0.5
+
+# Converting the sample rate takes one filter per position between samples.
+_LARGEST_FILTERS = 50_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """The recording to speak by, as upstream's inference takes it."""
+
+    samples: Tensor
+    """Float32 `[1, T]`, without silence at the ends and at most 12 s long."""
+
+    sample_rate: int
+    """Samples per second, Hz."""
+
+    text: str
+    """What is said, with a full stop."""
+
+    @property
+    def duration_s(self) -> float:
+        """Length in seconds."""
+        return self.samples.shape[-1] / self.sample_rate
+
+
+def prepare_reference(prompt: Prompt, spec: str) -> Reference:
+    """Return a recording cut and finished as `F5TTS.infer` does it.
+
+    Raises:
+        ModelError: There is no recording, its text is missing, or it holds next to no sound.
+        MissingExtraError: A package is not installed.
+    """
+    if prompt.audio is None:
+        raise ModelError(
+            f"{spec!r} has no recording to speak by; put reference.wav and reference.txt (what is "
+            "said in it) beside its checkpoint, or give a prompt with audio and text"
+        )
+    if not (prompt.text or "").strip():
+        raise ModelError(
+            f"what is said in '{prompt.audio}' is not known; write it into reference.txt beside "
+            "it, or give it as the prompt's text"
+        )
+    import soundfile
+    import torch
+
+    prepare = official("f5_tts.infer.utils_infer").preprocess_ref_audio_text
+    with TemporaryDirectory() as folder, quiet():
+        copy = Path(folder) / "reference.wav"
+        write_recording(prompt.audio, copy)
+        cut, text = prepare(str(copy), prompt.text, show_info=lambda _: None)
+        wave, sample_rate = soundfile.read(cut, dtype="float32", always_2d=True)
+    samples = torch.from_numpy(wave.T).mean(dim=0, keepdim=True)
+    reference = Reference(samples=samples, sample_rate=sample_rate, text=text)
+    if reference.duration_s < _SHORTEST_REFERENCE_S:
+        raise ModelError(
+            f"'{prompt.audio}' holds {reference.duration_s:.1f} s of sound; "
+            f"give a recording of {_SHORTEST_REFERENCE_S:g} to 12 s"
+        )
+    return reference
+
+
+def check_recording(path: Path) -> None:
+    """Refuse a file that is no recording, without reading all of it.
+
+    Raises:
+        ModelError: It is missing, no audio, or of a sample rate that cannot be converted.
+    """
+    rate = read_header(path).samplerate
+    common = math.gcd(rate, SAMPLE_RATE)
+    if (rate // common) * (SAMPLE_RATE // common) > _LARGEST_FILTERS:
+        raise ModelError(
+            f"'{path}' has {rate} samples per second, which is in no simple relation to "
+            f"{SAMPLE_RATE}; convert the recording to that rate"
+        )
+
+
+def write_recording(source: Path, target: Path) -> None:
+    """Write a recording as 16-bit WAV, which every reader knows; one that is keeps its samples.
+
+    Raises:
+        ModelError: It cannot be read.
+    """
+    check_recording(source)
+    import soundfile
+
+    try:
+        exact = soundfile.info(source).subtype == "PCM_16"
+        samples, rate = soundfile.read(source, dtype="int16" if exact else "float32")
+    except (OSError, soundfile.LibsndfileError) as error:
+        raise ModelError(f"cannot read audio from '{source}': {error}") from error
+    if not np.isfinite(samples).all():
+        raise ModelError(f"'{source}' holds values that are not finite; record it again")
+    if not exact:
+        samples = np.clip(np.round(samples * 32768), -32768, 32767).astype(np.int16)
+    soundfile.write(target, samples, rate, subtype="PCM_16", format="WAV")
 
 
 class F5Runtime:
@@ -62,26 +170,19 @@ class F5Runtime:
         """
         check_text(text)
         try:
-            samples, sample_rate = self._infer(text)
+            with quiet():
+                samples, sample_rate, _ = self._api.infer(
+                    str(self._recording),
+                    self._text,
+                    text,
+                    show_info=lambda *_: None,
+                    progress=None,
+                    **_solver(self._options),
+                )
         # Of audio codecs that upstream's way of reading recordings may need, or of the modules.
         except (ImportError, RuntimeError, ValueError) as error:
             raise ModelError(f"f5_tts cannot speak {text[:40]!r}: {reason(error)}") from error
         return Audio(samples=np.asarray(samples, np.float32), sample_rate=sample_rate)
-
-    def _infer(self, text: str) -> tuple[Any, int]:
-        with quiet():
-            samples, sample_rate, _ = self._api.infer(
-                str(self._recording),
-                self._text,
-                text,
-                show_info=lambda *_: None,
-                progress=None,
-                nfe_step=self._options.nfe_step,
-                cfg_strength=self._options.cfg_strength,
-                sway_sampling_coef=self._options.sway_sampling_coef,
-                speed=self._options.speed,
-            )
-        return samples, sample_rate
 
 
 def check_symbols(api: Any, text: str) -> None:
@@ -121,18 +222,14 @@ def split_text(text: str, reference: Reference, options: F5Options) -> list[str]
 
 
 def speak(
-    api: Any,
-    reference: Reference,
-    parts: Sequence[str],
-    options: F5Options,
-    seed: int | None,
+    api: Any, reference: Reference, parts: Sequence[str], options: F5Options, seed: int | None
 ) -> Audio:
     """Speak the parts of a text, each with noise chosen by the seed and its number.
 
     Args:
         api: The official object.
         reference: What to speak by.
-        parts: Of the text.
+        parts: The parts of the text.
         options: How to run the solver.
         seed: Chooses the noise; None speaks without.
 
@@ -161,19 +258,20 @@ def _speak_part(api: Any, reference: Reference, part: str, options: F5Options) -
         api.vocoder,
         mel_spec_type=api.mel_spec_type,
         progress=None,
-        nfe_step=options.nfe_step,
-        cfg_strength=options.cfg_strength,
-        sway_sampling_coef=options.sway_sampling_coef,
-        speed=options.speed,
         device=api.device,
         streaming=True,
         chunk_size=1 << 48,
+        **_solver(options),
     )
     try:
         with quiet():
             return np.concatenate([piece for piece, _ in pieces]).astype(np.float32)
     except (RuntimeError, ValueError) as error:
         raise ModelError(f"the model cannot speak {part[:40]!r}: {reason(error)}") from error
+
+
+def _solver(options: F5Options) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in options.limits}
 
 
 def _join(waves: Sequence[Samples]) -> Samples:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.models.gpt_sovits.settings import SETTINGS, read_settings, sample_rate_of
 from tts_compress.models.gpt_sovits.weights import read_sovits
-from tts_compress.models.saved import WEIGHTS
+from tts_compress.models.torch_model import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

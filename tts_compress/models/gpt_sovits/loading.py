@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError, reason
-from tts_compress.models.finite import check_finite
 from tts_compress.models.gpt_sovits.decoder import official_name
 from tts_compress.models.gpt_sovits.network import build_skeleton, fill, leave_out_unheard
 from tts_compress.models.gpt_sovits.settings import GptSovitsSettings, v4_vocoder
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 from tts_compress.models.packages import import_package
 from tts_compress.models.settings_file import read_json
+from tts_compress.models.weights import check_finite
 from tts_compress.torch.layers.module_surgery import fold_weight_norm
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from tts_compress.models.gpt_sovits.settings import SETTINGS
 from tts_compress.models.gpt_sovits.source import GptSovitsSource
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 from tts_compress.models.recording import check_duration, exchange_recording
-from tts_compress.models.saved import WEIGHTS
 from tts_compress.models.torch_model import TorchFamilyModel
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
     @property
     def settings(self) -> GptSovitsSettings:
         """What its networks are built from."""
-        return self.loaded.value.settings
+        return self.loaded.settings
 
     @cached_property
     def sample_rate(self) -> int:
@@ -158,16 +157,11 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         """
         from tts_compress.models.gpt_sovits.official_files import write_official
 
-        return write_official(
-            self.loaded.value, self.source, self.prompt, Path(directory), force=force
-        )
+        return write_official(self.loaded, self.source, self.prompt, Path(directory), force=force)
 
     def _write(self, directory: Path) -> None:
-        from tts_compress.torch.layers.checkpoint import write_root
-
-        loaded = self.loaded.value
+        loaded = self.loaded
         settings = replace(loaded.settings, options=self.options.stated())
-        write_root(loaded.root, directory / WEIGHTS, self.layers)
         (directory / SETTINGS).write_text(settings.to_json(), encoding="utf-8")
         loaded.tokenizer.save_pretrained(directory)
         write_prompt(self.prompt, directory)
@@ -193,7 +187,7 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
                 "prompt with audio and text"
             )
         check_duration(self.prompt.audio, ACCEPTED_S)
-        loaded = self.loaded.value
+        loaded = self.loaded
         tts = assemble(loaded.official, loaded.settings, loaded.root, loaded.tokenizer)
         speech = GptSovitsSpeech(loaded.official, tts, self.options)
         speech.hear(self.prompt.audio, self.prompt.text)

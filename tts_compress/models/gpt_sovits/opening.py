@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,9 @@ from tts_compress.models.gpt_sovits.model import GptSovitsModel
 from tts_compress.models.gpt_sovits.options import GptSovitsOptions
 from tts_compress.models.gpt_sovits.settings import SETTINGS, read_settings
 from tts_compress.models.gpt_sovits.source import artifact_source, open_source
-from tts_compress.models.lazy import Lazy
 from tts_compress.models.options import split_location
 from tts_compress.models.recording import find_prompt
-from tts_compress.models.saved import find_manifest, layers_of
+from tts_compress.models.torch_model import find_manifest, layers_of
 
 if TYPE_CHECKING:
     from tts_compress.artifact import Manifest
@@ -54,7 +54,7 @@ def open_gpt_sovits(location: str, spec: str, manifest: Manifest | None = None) 
         source=source,
         options=options,
         prompt=find_prompt(beside),
-        loaded=Lazy(lambda: load_source(source, layers_of(manifest))),
+        load=cache(lambda: load_source(source, layers_of(manifest))),
         manifest=manifest,
     )
 

@@ -22,7 +22,7 @@ from tts_compress.models.gpt_sovits.pretrained import (
 from tts_compress.models.gpt_sovits.settings import SETTINGS, read_settings
 from tts_compress.models.gpt_sovits.versions import check_alphabet, read_mark
 from tts_compress.models.gpt_sovits.weights import is_t2s, peek_version, read_sovits, read_t2s
-from tts_compress.models.saved import WEIGHTS
+from tts_compress.models.torch_model import WEIGHTS
 
 if TYPE_CHECKING:
     from tts_compress.models.gpt_sovits.weights import SovitsWeights, T2SWeights

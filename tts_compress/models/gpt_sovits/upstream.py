@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tts_compress.models.checkout import Upstream
+from tts_compress.families import Upstream
 
 __all__ = ["GPT_SOVITS"]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
-from tts_compress.models.finite import check_finite
 from tts_compress.models.gpt_sovits.torch_file import (
     ZIP,
     read_header,
@@ -15,6 +14,7 @@ from tts_compress.models.gpt_sovits.torch_file import (
     write_torch_file,
 )
 from tts_compress.models.gpt_sovits.versions import HEADERS, T2S_SYMBOLS, read_mark, sovits_version
+from tts_compress.models.weights import check_finite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
-from tts_compress.models.naturalspeech2.opening import open_naturalspeech2
-from tts_compress.models.naturalspeech2.options import NS2Options
+from tts_compress.families import Family
+from tts_compress.models.naturalspeech2.upstream import AMPHION
 
-__all__ = [
-    "NS2Options",
-    "NaturalSpeech2Model",
-    "open_naturalspeech2",
-]
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    name=AMPHION.family,
+    opener="tts_compress.models.naturalspeech2.model:NaturalSpeech2Model.open",
+    location="a checkpoint's directory",
+    heavy="diffusion",
+    upstream=AMPHION,
+)

@@ -4,39 +4,58 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import UNLIKE_UPSTREAM, Prompt
-from tts_compress.models.naturalspeech2.components import ROLES
-from tts_compress.models.naturalspeech2.distillation import OBJECTIVES
-from tts_compress.models.naturalspeech2.loaded import Loaded
-from tts_compress.models.naturalspeech2.options import NS2Options
-from tts_compress.models.naturalspeech2.settings import SETTINGS
-from tts_compress.models.naturalspeech2.source import REFERENCE, NS2Source
+from tts_compress.models.distillation import Objective
+from tts_compress.models.naturalspeech2 import FAMILY
+from tts_compress.models.naturalspeech2.network import NS2Networks, find_tables, load_networks
+from tts_compress.models.naturalspeech2.settings import SETTINGS, NS2Options
+from tts_compress.models.naturalspeech2.source import REFERENCE, NS2Source, find_source
 from tts_compress.models.naturalspeech2.speech import ACCEPTED_S, SAMPLE_RATE, NS2Speech
-from tts_compress.models.naturalspeech2.upstream import AMPHION
 from tts_compress.models.recording import check_duration
-from tts_compress.models.saved import WEIGHTS
 from tts_compress.models.torch_components import find_components
 from tts_compress.models.torch_model import TorchFamilyModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from torch import nn
+
     from tts_compress.models.base import Component
-    from tts_compress.models.distillation import Objective
+    from tts_compress.models.torch_model import Table
 
 __all__ = ["NaturalSpeech2Model"]
 
 
-class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, Loaded]):
-    """A NaturalSpeech2 model, from its files or compressed in memory."""
+class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
+    """A NaturalSpeech2 model, from its files or compressed in memory.
 
-    family = AMPHION.family
-    roles = ROLES
+    It is opened from the folder of a checkpoint, of a saved model or of an artifact;
+    `?inference_step=20` behind it sets the steps.
+    """
+
+    family = FAMILY.name
+    example = "inference_step=20"
+    find = find_source
+    read = load_networks
     sample_rate = SAMPLE_RATE
+    # The codec's tables are no operators' weights.
+    roles: ClassVar = {
+        "prompt_lin": "projection of the prompt",
+        "prompt_encoder": "prompt encoder",
+        "query_emb": "queries of the voice",
+        "query_attn": "attention to the voice",
+        "prior_encoder.encoder": "text encoder",
+        "prior_encoder.duration_predictor": "duration predictor",
+        "prior_encoder.pitch_predictor": "pitch predictor",
+        "prior_encoder.pitch_embedding": "pitch embedding",
+        "diffusion.diff_estimator": "diffusion estimator",
+        "codec.encoder": "audio codec's encoder",
+        "codec.decoder": "audio codec's decoder",
+    }
 
     @property
     def inference(self) -> Any:
@@ -47,7 +66,7 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, Loaded]):
             ArtifactError: An artifact's weights are not those of its settings.
             MissingExtraError: A package is not installed.
         """
-        return self.loaded.value.inference
+        return self.loaded.inference
 
     def with_prompt(self, prompt: Prompt) -> NaturalSpeech2Model:
         """Return this model with another recording; the system does not ask what is said in it.
@@ -61,19 +80,30 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, Loaded]):
         return replace(self, prompt=Prompt(audio=prompt.audio))
 
     def objectives(self) -> tuple[Objective, ...]:
-        """Return what there is to imitate, in the order data flows."""
-        return OBJECTIVES
+        """Return what a compressed model is trained to imitate, in the order data flows.
+
+        The estimator's calls are the steps of the original's own trajectories: its output for each
+        state that the solver reaches. The predictors of durations and pitch are not trained.
+        """
+        return (
+            Objective(component="prompt_encoder", module="prompt_encoder", loss="mse"),
+            Objective(component="prior_encoder", module="prior_encoder.encoder", loss="mse"),
+            Objective(component="diffusion", module="diffusion.diff_estimator", loss="mse"),
+            Objective(component="codec", module="codec.decoder", loss="waveform"),
+        )
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, in the order data flows."""
         from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize
 
         # Attention hides three of its four projections until it is opened.
-        return find_components(normalize(copy_sharing_tensors(self.root())), ROLES, self.layers)
+        return find_components(
+            normalize(copy_sharing_tensors(self.root())), self.roles, self.layers
+        )
 
     def describe(self) -> Mapping[str, Any]:
         """Return what `inspect` shows beside the components."""
-        diffusion = self.loaded.value.settings.model["diffusion"]
+        diffusion = self.loaded.settings.model["diffusion"]
         wavenet, audio = diffusion["wavenet"], self.prompt.audio
         return {
             "sample rate": f"{SAMPLE_RATE} Hz",
@@ -91,24 +121,19 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, Loaded]):
                 "checkpoint, or give a prompt with audio"
             )
         check_duration(self.prompt.audio, ACCEPTED_S)
-        loaded = self.loaded.value
+        loaded = self.loaded
         return NS2Speech(
-            official=loaded.official,
+            amphion=loaded.amphion,
             inference=loaded.inference,
             recording=self.prompt.audio,
             options=self.options,
         )
 
-    def _write(self, directory: Path) -> None:
-        from tts_compress.models.naturalspeech2.tables import drop_tables
-        from tts_compress.torch.layers.checkpoint import write_root
-        from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
+    def _tables(self, root: nn.Module) -> Iterable[Table]:
+        return find_tables(root)
 
-        root = (
-            self.root() if self.manifest is None else drop_tables(copy_sharing_tensors(self.root()))
-        )
-        settings = replace(self.loaded.value.settings, options=self.options)
-        write_root(root, directory / WEIGHTS, self.layers)
+    def _write(self, directory: Path) -> None:
+        settings = replace(self.loaded.settings, options=self.options)
         (directory / SETTINGS).write_text(settings.to_json(), encoding="utf-8")
         if (audio := self.prompt.audio) is not None:
             shutil.copyfile(audio, directory / f"{REFERENCE}{audio.suffix.lower()}")

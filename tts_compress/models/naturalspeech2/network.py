@@ -1,120 +1,172 @@
-"""The official inference object: of a checkpoint's weights, or as a skeleton to be filled."""
+"""The official inference object: of a checkpoint's weights, or built empty and then filled."""
 
 from __future__ import annotations
 
 import argparse
 import copy
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError, reason
-from tts_compress.models.naturalspeech2.weights import fill, read_weights
+from tts_compress.models.naturalspeech2.upstream import AMPHION, Amphion
+from tts_compress.models.torch_model import Table, restore_weights
+from tts_compress.models.weights import check_finite, read_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
-    from torch import nn
+    from torch import Tensor, nn
 
     from tts_compress.artifact import LayerRecord
-    from tts_compress.models.naturalspeech2.package import Official
     from tts_compress.models.naturalspeech2.settings import NS2Settings
     from tts_compress.models.naturalspeech2.source import NS2Source
 
-__all__ = ["load_inference", "restore_inference", "root_of", "with_modules"]
+__all__ = ["NS2Networks", "fill", "find_tables", "load_networks"]
 
 _CODEC = "codec"
 _BANDWIDTH = 12.0
-"""Kilobits per second of the codec, of which upstream's inference is sure."""
+"""Kilobits per second of the codec, which upstream's inference asserts."""
+
+_SUMS = ("embed_avg", "cluster_size")
+"""Running sums from which training makes a codec's tables; as large as these."""
 
 
-def load_inference(official: Official, source: NS2Source, settings: NS2Settings) -> Any:
-    """Return an `NS2Inference` of a checkpoint and EnCodec's weights, in FP32 and `eval` mode.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NS2Networks:
+    """A NaturalSpeech2 model in memory."""
 
-    Upstream's own script leaves dropout on; what it says then differs with every run.
+    amphion: Amphion
+    settings: NS2Settings
 
-    Raises:
-        ModelError: A file cannot be read, does not fit the others, or holds values that are not
-            finite.
-    """
-    codec_file = source.codec()  # first: the larger file is not read in vain
-    model, codec = _skeletons(official, settings, source)
-    fill(model, read_weights(source.checkpoint()), source.checkpoint())
-    fill(codec, read_weights(codec_file), codec_file)
-    if _same_tensors(model.quantizer, codec.quantizer):  # which only a broken training changes
-        codec.quantizer = model.quantizer
-    return _assemble(official, settings, model, codec)
+    inference: Any
+    """The official `NS2Inference`."""
 
+    @property
+    def root(self) -> nn.Module:
+        """A module with the parts of the model, and the codec, as children: the live ones."""
+        from torch import nn
 
-def restore_inference(
-    official: Official,
-    source: NS2Source,
-    settings: NS2Settings,
-    layers: Sequence[LayerRecord],
-) -> Any:
-    """Return an `NS2Inference` of a saved model; no weight is ever larger than stored.
+        children = self.inference.model.named_children()
+        parts = {name: part for name, part in children if part is not None}
+        return nn.ModuleDict(parts | {_CODEC: self.inference.codec}).eval()
 
-    Raises:
-        ModelError: The settings describe no model.
-        ArtifactError: The weights are not those of the model that the settings describe.
-    """
-    from tts_compress.models.naturalspeech2.tables import compute_tables
-    from tts_compress.torch.layers.checkpoint import TensorFile, restore_root
-
-    path = source.checkpoint()
-    stored = TensorFile(path).names
-    model, codec = _skeletons(official, settings, source)
-    if not any(name.startswith(f"{_CODEC}.quantizer.") for name in stored):
-        codec.quantizer = model.quantizer
-    inference = _assemble(official, settings, model, codec)
-    root = compute_tables(root_of(inference), stored)
-    restore_root(root, layers, path)
-    return with_modules(inference, root)
+    def with_root(self, root: nn.Module) -> NS2Networks:
+        """Return an official object with other modules; what else it holds is shared."""
+        parts = dict(root.named_children())
+        model = copy.copy(self.inference.model)
+        # A shallow copy of a module shares the dictionary that its children are in.
+        model.__dict__["_modules"] = {name: parts.get(name) for name in model._modules}  # noqa: SLF001
+        inference = copy.copy(self.inference)
+        inference.model = model.eval()
+        inference.codec = parts[_CODEC]
+        return replace(self, inference=inference)
 
 
-def root_of(inference: Any) -> nn.Module:
-    """Return a module with the parts of the model, and the codec, as children: the live ones."""
-    from torch import nn
+def load_networks(source: NS2Source, layers: Sequence[LayerRecord]) -> NS2Networks:
+    """Read a checkpoint and EnCodec's weights in FP32, or a saved model as it is stored.
 
-    parts = {name: part for name, part in inference.model.named_children() if part is not None}
-    return nn.ModuleDict(parts | {_CODEC: inference.codec}).eval()
-
-
-def with_modules(inference: Any, root: nn.Module) -> Any:
-    """Return an official object with other modules; the given one stays as it is.
+    Upstream's own script leaves dropout on, so that its output differs with every run; here all
+    modules are in `eval` mode. No weight of a saved model is ever larger than stored.
 
     Args:
-        inference: The object to copy; what it holds besides modules is shared.
-        root: Holds what `root_of` named.
+        source: The files.
+        layers: The decisions for the model's layers.
+
+    Raises:
+        ModelError: No clone is named, or a file cannot be read, does not fit the others, or holds
+            values that are not finite.
+        ArtifactError: A saved model's weights are not those of its settings.
+        MissingExtraError: A package is not installed.
     """
-    model = copy.copy(inference.model)
-    # A shallow copy of a module shares the dictionary that its children are in.
-    parts = dict(root.named_children())
-    model.__dict__["_modules"] = {name: parts.get(name) for name in inference.model._modules}  # noqa: SLF001
-    changed = copy.copy(inference)
-    changed.model = model.eval()
-    changed.codec = parts[_CODEC]
-    return changed
+    amphion = Amphion()
+    settings = source.settings(amphion.clone)
+    if source.is_saved:
+        return _restore(_build(amphion, settings, source), source.checkpoint(), layers)
+    codec_file = source.codec()  # first: the larger file is not read in vain
+    networks = _build(amphion, settings, source)
+    model, codec = networks.inference.model, networks.inference.codec
+    fill(model, source.checkpoint())
+    fill(codec, codec_file)
+    others = codec.quantizer.state_dict()
+    if all(tensor.equal(others[name]) for name, tensor in model.quantizer.state_dict().items()):
+        codec.quantizer = model.quantizer  # which only a broken training changes
+    return networks
 
 
-def _skeletons(official: Official, settings: NS2Settings, source: NS2Source) -> tuple[Any, Any]:
-    """Return model and codec as upstream builds them, with tensors that take no memory."""
+def fill(module: nn.Module, path: Path) -> None:
+    """Give a module, which may be without memory (`meta`), the tensors of a file, in FP32.
+
+    Raises:
+        ModelError: The file cannot be read, or its tensors are not the module's, or not finite.
+    """
+    given = read_tensors(path, AMPHION.extra)
+    check_finite(given.items(), path)
+    wanted = module.state_dict()
+    try:
+        for name, tensor in given.items():
+            if name in wanted and tensor.is_floating_point() != wanted[name].is_floating_point():
+                raise TypeError(f"{name!r} is of type {tensor.dtype}")
+        module.load_state_dict({name: _full(tensor) for name, tensor in given.items()}, assign=True)
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(f"'{path}' does not fit its settings: {reason(error)}") from error
+
+
+def find_tables(root: nn.Module) -> Iterator[Table]:
+    """Yield what is computed from the settings, or read in training only; equal ones share memory.
+
+    Tables of positions that are not what upstream computes stay in a file.
+    """
     import torch
 
+    positions: dict[tuple[int, int], Tensor] = {}
+    for path, module in root.named_modules():
+        kind: Any = type(module)
+        if kind.__name__ == "EuclideanCodebook":
+            for name in _SUMS:
+                # An expanded tensor of any size takes the memory of one number.
+                zeros = torch.zeros(1).expand(module.get_buffer(name).shape)
+                yield Table(path=path, module=module, name=name, computed=zeros, is_used=False)
+        elif kind.__name__ == "PositionalEncoding":
+            length, _, width = module.get_buffer("pe").shape
+            if (length, width) not in positions:
+                positions[length, width] = kind(width, 0.0, length).pe
+            yield Table(path=path, module=module, name="pe", computed=positions[length, width])
+
+
+def _restore(networks: NS2Networks, path: Path, layers: Sequence[LayerRecord]) -> NS2Networks:
+    from tts_compress.torch.layers.checkpoint import TensorFile
+
+    inference = networks.inference
+    if not any(name.startswith(f"{_CODEC}.quantizer.") for name in TensorFile(path).names):
+        inference.codec.quantizer = inference.model.quantizer
+    return networks.with_root(restore_weights(networks.root, layers, path, find_tables))
+
+
+def _build(amphion: Amphion, settings: NS2Settings, source: NS2Source) -> NS2Networks:
+    """Return what upstream's constructor makes, with tensors that take no memory."""
+    import torch
+
+    config = amphion.config(settings.model, settings.lexicon)
     try:
-        with official.running(), _without_download(official), torch.device("meta"):
-            model = official.network.NaturalSpeech2(official.config(settings).model)
-            codec = official.encodec.encodec_model_24khz(pretrained=False)
+        with amphion.running(), _without_download(amphion), torch.device("meta"):
+            model = amphion.network.NaturalSpeech2(config.model)
+            codec = amphion.encodec.encodec_model_24khz(pretrained=False)
     # Built by code that was written for its authors' own settings.
     except Exception as error:
         raise ModelError(f"'{source.directory}' cannot be built: {reason(error)}") from error
     codec.set_target_bandwidth(_BANDWIDTH)
-    return model.eval(), codec.eval()
+    loaders = {"build_model": lambda _: model.eval(), "build_codec": lambda _: codec.eval()}
+    kind = type("NS2Inference", (amphion.inference.NS2Inference,), loaders)
+    inference = kind(argparse.Namespace(device="cpu"), config)
+    return NS2Networks(amphion=amphion, settings=settings, inference=inference)
 
 
 @contextmanager
-def _without_download(official: Official) -> Iterator[None]:
+def _without_download(amphion: Amphion) -> Iterator[None]:
     """Let upstream's constructor have a codec without weights: its own come with the checkpoint."""
-    network, encodec = official.network, official.encodec
+    network, encodec = amphion.network, amphion.encodec
 
     class Unfilled:
         @staticmethod
@@ -128,13 +180,5 @@ def _without_download(official: Official) -> Iterator[None]:
         network.EncodecModel = encodec
 
 
-def _assemble(official: Official, settings: NS2Settings, model: Any, codec: Any) -> Any:
-    """Return what upstream's constructor makes, of networks that are built already."""
-    built = {"build_model": lambda _: model, "build_codec": lambda _: codec}
-    kind = type("NS2Inference", (official.inference.NS2Inference,), built)
-    return kind(argparse.Namespace(device="cpu"), official.config(settings))
-
-
-def _same_tensors(one: nn.Module, other: nn.Module) -> bool:
-    others = other.state_dict()
-    return all(tensor.equal(others[name]) for name, tensor in one.state_dict().items())
+def _full(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor

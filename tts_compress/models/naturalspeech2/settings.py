@@ -1,21 +1,31 @@
-"""What a NaturalSpeech2 model is built from: the part of Amphion's configuration that matters."""
+"""What a NaturalSpeech2 model is built from, and how it is run."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tts_compress.errors import ModelError
-from tts_compress.models.naturalspeech2.config_file import parse
-from tts_compress.models.naturalspeech2.options import NS2Options
+from tts_compress.models.options import Options
+from tts_compress.models.settings_file import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["SETTINGS", "NS2Settings", "check_settings", "read_settings"]
+__all__ = [
+    "SETTINGS",
+    "NS2Options",
+    "NS2Settings",
+    "check_settings",
+    "merge",
+    "parse",
+    "read_config",
+    "read_settings",
+]
 
 SETTINGS = "settings.json"
 """The file of a saved model that holds them."""
@@ -24,6 +34,14 @@ LATENT = 128
 """Values in a frame of EnCodec's latents."""
 
 _LEXICON = "./text/lexicon/librispeech-lexicon.txt"
+
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_COMMENT = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
+_LARGEST = 1 << 20
+"""Characters of a configuration; upstream's own have some thousand."""
+
+_DEEPEST = 8
 
 _COUNT = range(1, 65_537)
 _LAYERS = range(1, 1_001)
@@ -82,6 +100,20 @@ _MODEL: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NS2Options(Options):
+    """Settings of inference, named as upstream's script names them; the default is its own.
+
+    Raises:
+        ModelError: The number of steps is wrong.
+    """
+
+    limits: ClassVar = {"inference_step": (1, 10_000)}
+
+    inference_step: int = 200
+    """Steps of the solver, 1 to 10 000; each runs the estimator once, or twice by `midpoint`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NS2Settings:
     """What upstream's classes are built from, and how they are run."""
 
@@ -91,7 +123,7 @@ class NS2Settings:
     lexicon: str = _LEXICON
     """The file of words and their phones, relative to the clone."""
 
-    options: NS2Options = NS2Options()  # noqa: RUF009  frozen
+    options: NS2Options = NS2Options()
     """How the solver is run, unless the model is named with other options."""
 
     def to_json(self) -> str:
@@ -102,6 +134,61 @@ class NS2Settings:
             "inference_step": self.options.inference_step,
         }
         return json.dumps(stated, indent=2, sort_keys=True) + "\n"
+
+
+def read_config(path: Path, clone: Path, depth: int = 0) -> dict[str, Any]:
+    """Return a configuration of Amphion's, which is built on another one and has comments.
+
+    Upstream's own reader takes seconds for one, and opens whatever its `base_config` is.
+
+    Args:
+        path: The file.
+        clone: The folder that the names of others are relative to.
+        depth: How many are built on this one.
+
+    Raises:
+        ModelError: A file cannot be read, or they are built on each other.
+    """
+    try:
+        config = parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # a decoding error is a ValueError, too
+        raise ModelError(f"cannot read '{path}': {error}; give Amphion's JSON file") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"'{path}' holds a {type(config).__name__}; sections by name are needed")
+    base = config.get("base_config")
+    if base is None:
+        return config
+    if not isinstance(base, str) or depth == _DEEPEST:
+        raise ModelError(
+            f"'{path}': base_config is {base!r}; it names another file, and at most {_DEEPEST} "
+            "are built on each other"
+        )
+    return merge(read_config(clone / base, clone, depth + 1), config)
+
+
+def parse(text: str) -> Any:
+    """Return the value of JSON that may have comments and commas after the last item.
+
+    Raises:
+        ValueError: It is no such text.
+    """
+    if len(text) > _LARGEST:
+        raise ValueError(f"it has {len(text)} characters; a configuration has fewer")
+    # What stands in a string stays; the rest of a match is a comment, or a comma too many.
+    plain = _COMMENT.sub(lambda match: match[1] or " ", text)
+    try:
+        return json.loads(_TRAILING_COMMA.sub(lambda match: match[1] or "", plain))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration with some values exchanged, section by section."""
+    merged = base | changes
+    for name in base.keys() & changes.keys():
+        if isinstance(base[name], dict) and isinstance(changes[name], dict):
+            merged[name] = merge(base[name], changes[name])
+    return merged
 
 
 def check_settings(config: dict[str, Any], where: str) -> NS2Settings:
@@ -128,11 +215,11 @@ def read_settings(path: Path) -> NS2Settings:
     Raises:
         ModelError: The file cannot be read, or a value is missing or wrong.
     """
+    stated = read_json(path)
     try:
-        stated = parse(path.read_text(encoding="utf-8"))
         model, lexicon = stated["model"], stated["lexicon"]
         options = NS2Options(inference_step=stated["inference_step"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise ModelError(f"cannot read '{path}': {error!r}; compress the model again") from error
     return _checked(model, lexicon, options, f"'{path}'")
 

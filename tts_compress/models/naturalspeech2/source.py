@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tts_compress.errors import ModelError
-from tts_compress.models.base import ModelFiles
-from tts_compress.models.naturalspeech2.config_file import read_config_file
-from tts_compress.models.naturalspeech2.options import NS2Options
+from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.naturalspeech2.settings import (
     SETTINGS,
+    NS2Options,
     NS2Settings,
     check_settings,
+    read_config,
     read_settings,
 )
-from tts_compress.models.saved import WEIGHTS
+from tts_compress.models.torch_model import WEIGHTS
 
-__all__ = ["CODEC", "CODEC_VARIABLE", "REFERENCE", "NS2Source"]
+__all__ = ["CODEC", "CODEC_VARIABLE", "REFERENCE", "NS2Source", "find_source"]
 
 REFERENCE = "reference"
 """The name, before its ending, of the recording to speak by."""
@@ -53,14 +53,16 @@ class NS2Source:
         """Whether `save` wrote the folder: the codec's weights are among the others then."""
         return (self.directory / SETTINGS).is_file()
 
-    def check(self) -> None:
-        """Refuse a folder that is not one of a model; the clone is not asked."""
-        self.checkpoint()
-        self.options()
-
+    @property
     def options(self) -> NS2Options:
-        """Return how the solver is run: in a saved model's way, or upstream's."""
+        """How the solver is run: in a saved model's way, or upstream's."""
         return read_settings(self.directory / SETTINGS).options if self.is_saved else NS2Options()
+
+    @property
+    def prompt(self) -> Prompt:
+        """The recording beside the weights, if there is one."""
+        paths = [self.directory / f"{REFERENCE}{suffix}" for suffix in _FORMATS]
+        return Prompt(audio=next((path for path in paths if path.is_file()), None))
 
     def checkpoint(self) -> Path:
         """Return the file with the weights."""
@@ -93,13 +95,12 @@ class NS2Source:
         """Return what the model is built from.
 
         Args:
-            clone: Of Amphion, whose configurations others are built on.
+            clone: Amphion's, whose configurations others are built on.
         """
-        config = self.config()
-        if self.is_saved and config is not None:
-            return read_settings(config)
-        config = config or clone / _DEFAULT_CONFIG
-        return check_settings(read_config_file(config, clone), f"'{config}'")
+        if self.is_saved:
+            return read_settings(self.directory / SETTINGS)
+        config = self.config() or clone / _DEFAULT_CONFIG
+        return check_settings(read_config(config, clone), f"'{config}'")
 
     def codec(self) -> Path:
         """Return the file with EnCodec's weights; upstream would download it."""
@@ -119,16 +120,22 @@ class NS2Source:
             f"the file by the environment variable {CODEC_VARIABLE}"
         )
 
-    def reference(self) -> Path | None:
-        """Return the recording that lies beside the weights, if one does."""
-        paths = [self.directory / f"{REFERENCE}{suffix}" for suffix in _FORMATS]
-        return next((path for path in paths if path.is_file()), None)
-
     def files(self) -> ModelFiles:
         """Return what the model consists of."""
         weights = (self.checkpoint(),) if self.is_saved else (self.checkpoint(), self.codec())
-        settings = (self.config(), self.reference())
+        settings = (self.config(), self.prompt.audio)
         return ModelFiles(weights=weights, settings=tuple(p for p in settings if p is not None))
+
+
+def find_source(place: str) -> NS2Source:
+    """Return the files in the folder of a checkpoint or of a saved model.
+
+    Raises:
+        ModelError: There is no such model, or its folder is not complete.
+    """
+    source = NS2Source(directory=Path(place))
+    source.checkpoint()
+    return source
 
 
 def _hub() -> Path:

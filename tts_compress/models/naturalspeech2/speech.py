@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tts_compress.audio import Samples
-    from tts_compress.models.naturalspeech2.options import NS2Options
-    from tts_compress.models.naturalspeech2.package import Official
+    from tts_compress.models.naturalspeech2.settings import NS2Options
+    from tts_compress.models.naturalspeech2.upstream import Amphion
 
 __all__ = ["ACCEPTED_S", "MAX_PHONES", "MAX_S", "SAMPLE_RATE", "NS2Speech"]
 
@@ -47,7 +47,7 @@ class NS2Speech:
     It is upstream's own inference; only dropout is off, which upstream's script leaves on.
     """
 
-    official: Official
+    amphion: Amphion
     inference: Any
     """`NS2Inference`, with any of its modules exchanged."""
 
@@ -89,7 +89,7 @@ class NS2Speech:
         import torch
 
         speaking = copy.copy(self.inference)
-        with TemporaryDirectory() as folder, self.official.running(), torch.no_grad():
+        with TemporaryDirectory() as folder, self.amphion.running(), torch.no_grad():
             speaking.args = argparse.Namespace(
                 device="cpu",
                 text=text,
@@ -97,7 +97,7 @@ class NS2Speech:
                 inference_step=self.options.inference_step,
                 output_dir=folder,
             )
-            with _limited(speaking.model, text), _recorded(self.official) as written:
+            with _limited(speaking.model, text), _recorded(self.amphion) as written:
                 speaking.inference()
         return np.asarray(written[0], np.float32)
 
@@ -105,13 +105,13 @@ class NS2Speech:
         lexicon = self.inference.cfg.preprocess.lexicon_path
         if error.filename != lexicon:
             return ""
-        return f"; Amphion brings it: check the clone at '{self.official.clone}' out again"
+        return f"; Amphion brings it: check the clone at '{self.amphion.clone}' out again"
 
 
 @contextmanager
-def _recorded(official: Official) -> Iterator[list[Any]]:
+def _recorded(amphion: Amphion) -> Iterator[list[Any]]:
     """Have what upstream would write to a file, rounded to 16 bits, in a list instead."""
-    module, written = official.inference, []
+    module, written = amphion.inference, []
     before = module.sf
 
     class Recorder:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from tts_compress.models.checkout import Upstream
+import io
+import warnings
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["AMPHION"]
+from tts_compress.families import Upstream
+from tts_compress.models.checkout import find_checkout
+from tts_compress.models.packages import import_package
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["AMPHION", "Amphion"]
 
 AMPHION = Upstream(
     family="naturalspeech2",
@@ -19,6 +30,49 @@ AMPHION = Upstream(
         "config/ns2.json",
     ),
     paths=(".",),
+    # Those that speaking imports; its root holds more.
     modules=("models", "modules", "text", "utils"),
 )
-"""The modules are those that speaking imports; its root holds more."""
+
+
+class Amphion:
+    """The clone, and the modules of upstream's inference, imported from it.
+
+    Raises:
+        ModelError: No clone is named, or another system's was imported into this process.
+        MissingExtraError: A package that upstream imports is not installed.
+    """
+
+    def __init__(self) -> None:
+        self._checkout = find_checkout(AMPHION)
+        import_package("torch", AMPHION.extra)
+        from tts_compress.models.shims.torchaudio import offer_torchaudio
+
+        offer_torchaudio()
+        with _silence():  # g2p_en looks for its data when it is imported, and reports it
+            self.encodec: Any = import_package("encodec", AMPHION.extra).EncodecModel
+            self.inference: Any = self._checkout.load("models.tts.naturalspeech2.ns2_inference")
+            self.network: Any = self._checkout.load("models.tts.naturalspeech2.ns2")
+            self._util: Any = self._checkout.load("utils.util")
+
+    @property
+    def clone(self) -> Path:
+        """The clone's root."""
+        return self._checkout.root
+
+    def config(self, model: dict[str, Any], lexicon: str) -> Any:
+        """Return settings as upstream's code takes them."""
+        return self._util.JsonHParams(model=model, preprocess={"lexicon_path": lexicon})
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run upstream's code from its root, and keep what it prints to itself."""
+        with self._checkout.running(), _silence():
+            yield
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tts_compress.models.parler.model import DEFAULT_DESCRIPTION, ParlerModel
-from tts_compress.models.parler.opening import open_parler
+from tts_compress.families import Family
 
-__all__ = ["DEFAULT_DESCRIPTION", "ParlerModel", "open_parler"]
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    name="parler-tts",
+    opener="tts_compress.models.parler.model:ParlerModel.open",
+    location="a directory or a hub's name",
+    heavy="decoder",
+)

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tts_compress.errors import ModelError
-from tts_compress.models.parler.components import ROLES
-from tts_compress.models.parler.distillation import find_objectives
-from tts_compress.models.parler.loaded import Loaded
-from tts_compress.models.parler.network import write_settings
-from tts_compress.models.parler.source import DESCRIPTION, ParlerSource
+from tts_compress.models.distillation import Objective
+from tts_compress.models.parler import FAMILY
+from tts_compress.models.parler.network import (
+    ParlerNetworks,
+    find_tables,
+    load_networks,
+    write_settings,
+)
+from tts_compress.models.parler.source import DESCRIPTION, ParlerSource, find_source
 from tts_compress.models.parler.speech import ParlerOptions, ParlerSpeech
-from tts_compress.models.parler.tables import drop_tables
 from tts_compress.models.parler.tokenizers import write_tokenizers
-from tts_compress.models.saved import WEIGHTS
 from tts_compress.models.torch_model import TorchFamilyModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     import numpy as np
     import numpy.typing as npt
+    from torch import nn
 
     from tts_compress.models.base import Prompt
-    from tts_compress.models.distillation import Objective
     from tts_compress.models.language_model import Tokens
+    from tts_compress.models.torch_model import Table
 
 __all__ = ["DEFAULT_DESCRIPTION", "ParlerModel"]
 
@@ -34,17 +37,27 @@ DEFAULT_DESCRIPTION = (
     "A woman speaks at a moderate pace with a clear and natural voice, close to the microphone, "
     "and nothing else can be heard."
 )
-"""How to speak where neither a prompt nor the model's folder says it."""
+"""How to speak where neither the prompt nor the model's folder describes it."""
 
 
-class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, Loaded]):
+class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks]):
     """A Parler-TTS model, from its files or compressed in memory.
 
+    It is opened from a folder that the official `save_pretrained` wrote, with the tokenizer's files
+    and optionally `description.txt`; from a name on the model hub; or from an artifact's folder.
     Speech ends where the model ends it, and after `max_length` steps in any case.
     """
 
-    family = "parler-tts"
-    roles = ROLES
+    family = FAMILY.name
+    find = find_source
+    read = load_networks
+    roles: ClassVar = {
+        "text_encoder": "description encoder",
+        "enc_to_dec_proj": "projection of the description",
+        "embed_prompts": "text embedding",
+        "decoder": "speech language model",
+        "audio_encoder": "audio codec",
+    }
 
     @property
     def sample_rate(self) -> int:
@@ -57,7 +70,7 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, Loaded]):
 
     @property
     def description(self) -> str:
-        """How it speaks, in words; what the prompt says goes before what the folder does."""
+        """How it speaks, in words; the prompt's goes before the folder's."""
         return self.prompt.description or self.source.description() or DEFAULT_DESCRIPTION
 
     def describe(self) -> Mapping[str, Any]:
@@ -71,8 +84,25 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, Loaded]):
         }
 
     def objectives(self) -> tuple[Objective, ...]:
-        """Return what there is to imitate, in the order data flows."""
-        return find_objectives(self.root())
+        """Return what a compressed model is trained to imitate, in the order data flows."""
+        # The codec of transformers has its decoder one level higher than DAC's own.
+        codec: Any = self.root().get_submodule("audio_encoder")
+        codec_decoder = "model.decoder" if hasattr(codec, "model") else "decoder"
+        encoder = Objective(
+            component="text_encoder",
+            module="text_encoder",
+            loss="mse",
+            outputs=(0,),
+            hears="description",
+        )
+        # Scores of the codebooks; text may share the decoder's positions with speech.
+        decoder = Objective(
+            component="decoder", module="decoder", loss="kl", outputs=(0,), steps_of="input_ids"
+        )
+        sound = Objective(
+            component="audio_encoder", module=f"audio_encoder.{codec_decoder}", loss="waveform"
+        )
+        return (encoder, decoder, sound)
 
     def with_prompt(self, prompt: Prompt) -> ParlerModel:
         """Return this model with another description; recordings are not used by this system.
@@ -111,20 +141,16 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, Loaded]):
     def _speech(self) -> ParlerSpeech:
         return ParlerSpeech(
             root=self.root(),
-            tokenizers=self.loaded.value.tokenizers.value,
+            tokenizers=self.loaded.tokenizers(),
             description=self.description,
             options=self.options,
         )
 
+    def _tables(self, root: nn.Module) -> Iterable[Table]:
+        return find_tables(root)
+
     def _write(self, directory: Path) -> None:
         """Write what the official `from_pretrained` reads, where nothing is compressed."""
-        from tts_compress.torch.layers.checkpoint import write_root
-        from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
-
-        root = (
-            self.root() if self.manifest is None else drop_tables(copy_sharing_tensors(self.root()))
-        )
-        write_root(root, directory / WEIGHTS, self.layers)
-        write_settings(root, directory)
-        write_tokenizers(self.loaded.value.tokenizers.value, directory)
+        write_settings(self.root(), directory)
+        write_tokenizers(self.loaded.tokenizers(), directory)
         (directory / DESCRIPTION).write_text(f"{self.description}\n", encoding="utf-8")

@@ -1,29 +1,88 @@
-"""The official Parler-TTS object: read from its files, or as a skeleton to be filled."""
+"""The official Parler-TTS object: read from its files, or built without memory and then filled."""
 
 from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError, first_line
-from tts_compress.models.finite import check_finite
 from tts_compress.models.packages import import_package
 from tts_compress.models.parler.package import EXTRA, load_packages, quiet
 from tts_compress.models.parler.source import CONFIG, GENERATION
+from tts_compress.models.parler.tokenizers import load_tokenizers
+from tts_compress.models.torch_model import WEIGHTS, Table, restore_weights
+from tts_compress.models.weights import check_finite
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from torch import nn
 
+    from tts_compress.artifact import LayerRecord
     from tts_compress.models.parler.source import ParlerSource
+    from tts_compress.models.parler.tokenizers import Tokenizers
 
-__all__ = ["build_skeleton", "load_root", "write_settings"]
+__all__ = [
+    "ParlerNetworks",
+    "build_skeleton",
+    "find_tables",
+    "load_networks",
+    "load_root",
+    "write_settings",
+]
 
 _TABLE = "embed_positions.weights"
 # What `transformers` notes of the process that read the model: where its files lay, what ran first.
 _OF_THE_PROCESS = frozenset({"_name_or_path", "_attn_implementation_autoset"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParlerNetworks:
+    """A Parler-TTS model in memory."""
+
+    root: nn.Module
+    """The official `ParlerTTSForConditionalGeneration`."""
+
+    tokenizers: Callable[[], Tokenizers]
+    """Returns them, read at the first call: `inspect` needs none."""
+
+    def with_root(self, root: nn.Module) -> ParlerNetworks:
+        """Return another official object with the same tokenizers."""
+        return replace(self, root=root)
+
+
+def load_networks(source: ParlerSource, layers: Sequence[LayerRecord]) -> ParlerNetworks:
+    """Read an original, or an artifact whose weights are never larger than stored.
+
+    Args:
+        source: The files.
+        layers: The decisions for the model's layers; empty for an original.
+
+    Raises:
+        ModelError: The files cannot be read, or do not fit each other.
+        ArtifactError: An artifact's weights are not those of its settings.
+        MissingExtraError: A package is not installed.
+    """
+    if source.is_artifact:
+        skeleton = build_skeleton(source.directory)
+        root = restore_weights(skeleton, layers, source.directory / WEIGHTS, find_tables)
+    else:
+        root = load_root(source)
+    tokenizers = cache(lambda: load_tokenizers(source.directory, source.read_config()))
+    return ParlerNetworks(root=root, tokenizers=tokenizers)
+
+
+def find_tables(root: nn.Module) -> Iterator[Table]:
+    """Yield the tables of positions, which are sines; in Parler-TTS mini one takes 17 MB."""
+    for path, module in root.named_modules():
+        if type(module).__name__ == "ParlerTTSSinusoidalPositionalEmbedding":
+            table: Any = module
+            computed = table.get_embedding(*table.weights.shape)
+            yield Table(path=path, module=module, name="weights", computed=computed)
 
 
 def load_root(source: ParlerSource) -> nn.Module:

@@ -7,14 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tts_compress.artifact import MANIFEST_NAME
 from tts_compress.errors import ModelError, first_line
-from tts_compress.models.base import ModelFiles
+from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.packages import import_package
 from tts_compress.models.parler.package import EXTRA
-from tts_compress.models.saved import WEIGHTS
+from tts_compress.models.parler.speech import ParlerOptions
 from tts_compress.models.settings_file import read_json
+from tts_compress.models.torch_model import WEIGHTS
 
-__all__ = ["CONFIG", "DESCRIPTION", "GENERATION", "ParlerSource"]
+__all__ = ["CONFIG", "DESCRIPTION", "GENERATION", "ParlerSource", "find_source"]
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
@@ -34,6 +36,14 @@ class ParlerSource:
 
     location: str
     """A folder, or a hub's `owner/name`."""
+
+    options = ParlerOptions()
+    prompt = Prompt()
+
+    @property
+    def is_artifact(self) -> bool:
+        """Whether the folder holds a compressed model."""
+        return (Path(self.location) / MANIFEST_NAME).is_file()
 
     def check(self) -> None:
         """Refuse a folder that is not one of a model; a hub is not asked."""
@@ -99,7 +109,7 @@ class ParlerSource:
         settings = [
             path
             for path in sorted(self.directory.iterdir())
-            if path.suffix in {".json", ".model", ".txt"} and path.name != "manifest.json"
+            if path.suffix in {".json", ".model", ".txt"} and path.name != MANIFEST_NAME
         ]
         return ModelFiles(weights=weights, settings=tuple(settings))
 
@@ -128,6 +138,17 @@ class ParlerSource:
         if not paths:
             raise ModelError(f"'{index}' names no files; fetch it again")
         return paths
+
+
+def find_source(place: str) -> ParlerSource:
+    """Return the files in a folder, which are checked, or of a name on the hub.
+
+    Raises:
+        ModelError: There is no such model, or its folder is not complete.
+    """
+    source = ParlerSource(location=place)
+    source.check()
+    return source
 
 
 def _is_hub_name(location: str) -> bool:
