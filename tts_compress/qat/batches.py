@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tts_compress.qat.task import Example
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tts_compress.qat.task import Task
 
@@ -73,11 +73,13 @@ class TrainingLoss(nn.Module):
 
     Args:
         task: Defines the loss.
-        student: The task's, or a copy of it; the only part with parameters.
+        student: The task's, a copy of it, or what it is converted to.
         device: Where examples are moved to.
     """
 
-    def __init__(self, task: Task, student: nn.Module, device: torch.device) -> None:
+    def __init__(
+        self, task: Task, student: Callable[..., tuple[Tensor, ...]], device: torch.device
+    ) -> None:
         super().__init__()
         self.student = student
         self._task = task

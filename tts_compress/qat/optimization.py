@@ -15,6 +15,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.qat.batches import TrainingLoss, batch_places
 from tts_compress.qat.fake_quantize import WeightFakeQuantize
 from tts_compress.qat.state import Snapshot
+from tts_compress.qat.task import ConvertedTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,6 +86,7 @@ class Optimization:
         """Peak rate of weights."""
 
         self._average = _moving_average(self.student, options.averaging)
+        self._task = task
         self._examples = task.train_examples()
         self._loss = TrainingLoss(task, self.student, accelerator.device)
         self._average_loss = TrainingLoss(task, self._average.module, accelerator.device)
@@ -113,21 +115,37 @@ class Optimization:
             self._average.update_parameters(self.student)
         return Update(terms=terms, norm=norm, rate=self.learning_rate * share, is_finite=finite)
 
-    @torch.no_grad()
-    def terms(self, examples: Sequence[Example], *, averaged: bool = False) -> dict[str, float]:
-        """Return the terms of the loss on examples, which several processes share among them.
+    def terms(self, examples: Sequence[Example]) -> dict[str, float]:
+        """Return the terms of the student's loss on examples."""
+        return self._terms(self._loss, examples, self.batch_part)  # not DDP: it expects gradients
+
+    def judge(self, examples: Sequence[Example], *, averaged: bool = False) -> dict[str, float]:
+        """Return the terms of the loss on held-out examples, of the artifact if there will be one.
 
         Args:
             examples: To compute it on.
             averaged: Whether the moving average is used in the place of the student.
         """
-        loss = self._average_loss if averaged else self._loss  # not DDP, which expects gradients
+        loss = self._average_loss if averaged else self._loss
+        if not isinstance(self._task, ConvertedTask):
+            return self._terms(loss, examples, self.batch_part)
+        converted = self._task.converted(self._average.module if averaged else self.student)
+        # One at a time: the graph of a voice may be made for one text.
+        return self._terms(
+            TrainingLoss(self._task, converted, self.accelerator.device), examples, 1
+        )
+
+    @torch.no_grad()
+    def _terms(
+        self, loss: TrainingLoss, examples: Sequence[Example], at_once: int
+    ) -> dict[str, float]:
+        """Return the terms of a loss on examples, which several processes share among them."""
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         own = examples[rank::world]
         totals: dict[str, Tensor] = {}
         with self.accelerator.autocast():
-            for start in range(0, len(own), self.batch_part):
-                _add(totals, loss(own[start : start + self.batch_part], len(examples)))
+            for start in range(0, len(own), at_once):
+                _add(totals, loss(own[start : start + at_once], len(examples)))
             if world > 1:  # a process may have had none
                 for name in loss(examples[:1], 1):
                     totals.setdefault(name, torch.zeros((), device=self.accelerator.device))

@@ -9,14 +9,14 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor, nn
     from torch.utils._pytree import TreeSpec
 
     Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
-__all__ = ["CallSignature", "Example", "Task"]
+__all__ = ["CallSignature", "ConvertedTask", "Example", "Task"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,6 +57,18 @@ class Task(Protocol):
         Args:
             outputs: Of the student, for the example's inputs.
             example: One of this task's, or several joined.
+        """
+
+
+@runtime_checkable
+class ConvertedTask(Task, Protocol):
+    """A task whose student is judged by what it is converted to."""
+
+    def converted(self, student: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
+        """Return a function that computes, from a student's inputs, the artifact's outputs.
+
+        Args:
+            student: The task's own, with any values.
         """
 
 

@@ -135,7 +135,7 @@ class _Trainer:
                 self._progress.advance("observe", done, len(places))
             disable_observer(student)
             enable_fake_quant(student)
-        before = self._optimization.terms(self._held_out)
+        before = self._optimization.judge(self._held_out)
         if not _is_finite(before):
             raise QuantizationError(
                 f"the loss is {_listed(before)} before training; are the inputs and the "
@@ -168,7 +168,7 @@ class _Trainer:
         report_status(self._progress, _STAGE, f"loss {loss:.4g}, best {best:.4g}")
         is_last = state.step == self._options.steps
         if is_last or state.step % self._options.held_out_every == 0:
-            terms = optimization.terms(self._held_out, averaged=True)
+            terms = optimization.judge(self._held_out, averaged=True)
             self._report(state, terms)
             if not _is_finite(terms):
                 return self._recover(state, f"held-out loss {_listed(terms)}")

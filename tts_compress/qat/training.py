@@ -16,8 +16,8 @@ from tts_compress.qat.fake_quantize import (
     disable_observer,
     enable_fake_quant,
 )
-from tts_compress.qat.graph.deploy import learned_conversion
-from tts_compress.qat.graph.task import GraphTaskSettings, open_graph_task
+from tts_compress.qat.graph.student import learned_conversion
+from tts_compress.qat.graph.task import open_graph_task
 from tts_compress.qat.module_task import ModuleTask
 from tts_compress.qat.prepare import convert_qat, prepare_qat
 from tts_compress.qat.trainer import train
@@ -65,8 +65,13 @@ def train_graph(
             f"recipe '{recipe.family}-{recipe.scheme}' has no [calibration] table; training "
             "starts from calibrated ranges"
         )
-    settings = GraphTaskSettings(learned_ranges=run.options.learned_ranges)
-    task = open_graph_task(conversion, recipe, calls, sample_rate=sample_rate, settings=settings)
+    task = open_graph_task(
+        conversion,
+        recipe,
+        calls,
+        sample_rate=sample_rate,
+        learned_ranges=run.options.learned_ranges,
+    )
     trained = train(task, run)
     return learned_conversion(conversion, task.student), trained.record
 

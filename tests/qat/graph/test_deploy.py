@@ -21,11 +21,14 @@ from tts_compress.onnx.quantize.convert import (  # noqa: E402
 )
 from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize  # noqa: E402
-from tts_compress.qat.graph.borders import find_borders  # noqa: E402
-from tts_compress.qat.graph.deploy import learned_conversion  # noqa: E402
-from tts_compress.qat.graph.part import cut_graph  # noqa: E402
-from tts_compress.qat.graph.recording import record_tensors  # noqa: E402
-from tts_compress.qat.graph.rounded import rounded_network  # noqa: E402
+from tts_compress.qat.graph.student import (  # noqa: E402
+    build_student,
+    learned_conversion,
+)
+from tts_compress.qat.graph.subgraph import (  # noqa: E402
+    record_tensors,
+    voice_subgraph,
+)
 from tts_compress.recipes.family import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
@@ -61,10 +64,9 @@ def prepared(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Prepared:
 def student(prepared: Prepared) -> GraphNetwork:
     """Return flow and decoder, as post-training quantization rounds them."""
     recipe, _, conversion = prepared
-    borders = find_borders(conversion.graph)
-    part = cut_graph(conversion.graph, borders.inputs, (borders.latent, borders.audio))
+    part, _ = voice_subgraph(conversion.graph)
     assert recipe.calibration is not None
-    return rounded_network(conversion, part, calibration=recipe.calibration)
+    return build_student(conversion, part, calibration=recipe.calibration)
 
 
 def _change(student: GraphNetwork) -> None:
@@ -107,16 +109,18 @@ def test_finished_graph_answers_as_the_student(
     snr_db: Callable[[Any, Any], float],
 ) -> None:
     _, calls, conversion = prepared
-    borders = find_borders(conversion.graph)
-    (call,) = record_tensors(conversion.graph, [borders.prior], [next(calls.feeds())])
+    prior = student.inputs[0]
+    (call,) = record_tensors(conversion.graph, [prior], [next(calls.feeds())])
     _change(student)
-    finished = convert(learned_conversion(conversion, student))
-    (audio,) = run_part(finished, call, [borders.audio])
-    (before,) = run_part(convert(conversion), call, [borders.audio])
+    changed = convert(learned_conversion(conversion, student))
+    latent, audio = run_part(changed, call, student.outputs)
+    before = run_part(convert(conversion), call, student.outputs)
     with torch.no_grad():
-        _, found = student(torch.from_numpy(call[borders.prior]))
-    assert snr_db(audio, found.numpy()) > 40
-    assert snr_db(audio, before) < 25
+        found = student(torch.from_numpy(call[prior]))
+    assert snr_db(latent, found[0].numpy()) > 40
+    assert snr_db(audio, found[1].numpy()) > 35
+    assert snr_db(latent, before[0]) < 25
+    assert snr_db(audio, before[1]) < 25
 
 
 def test_operators_and_shapes_are_those_of_post_training_quantization(

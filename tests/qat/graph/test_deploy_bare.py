@@ -18,10 +18,9 @@ from tts_compress.models.base import OnnxGraph  # noqa: E402
 from tts_compress.onnx.quantize.convert import convert, prepare_conversion  # noqa: E402
 from tts_compress.onnx.session import open_session  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
-from tts_compress.qat.graph.deploy import learned_conversion  # noqa: E402
+from tts_compress.qat.graph.student import learned_conversion  # noqa: E402
 from tts_compress.qat.graph.task import (  # noqa: E402
     GraphTask,
-    GraphTaskSettings,
     open_graph_task,
 )
 from tts_compress.recipes.family import find_recipe  # noqa: E402
@@ -60,8 +59,7 @@ def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., GraphTa
         conversion = prepare_conversion(
             model.graph(), recipe, calls, batch_one=False, progress=Silent()
         )
-        chosen = GraphTaskSettings(**settings)
-        return open_graph_task(conversion, recipe, calls, sample_rate=None, settings=chosen)
+        return open_graph_task(conversion, recipe, calls, sample_rate=None, **settings)
 
     return make
 
@@ -87,7 +85,7 @@ def test_output_that_is_no_waveform_is_compared_by_its_square(
 
 def test_long_calls_are_cut_and_short_ones_stay_whole(make_task: Callable[..., GraphTask]) -> None:
     task = make_task(frames=32)
-    assert 5 < task.cut.reach < 20
+    assert 5 < task.cut.context < 20
     lengths = {e.inputs[0].shape[-1] for e in task.train_examples()}
     assert lengths == {task.cut.window}
     assert [e.inputs[0].shape[-1] for e in task.held_out_examples()] == [40]

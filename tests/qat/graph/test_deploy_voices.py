@@ -24,11 +24,14 @@ from tts_compress.onnx.quantize.prepare import prepare, typed  # noqa: E402
 from tts_compress.onnx.rewrite import rewrite  # noqa: E402
 from tts_compress.onnx.session import open_session  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
-from tts_compress.qat.graph.borders import find_borders  # noqa: E402
 from tts_compress.qat.graph.network import GraphNetwork  # noqa: E402
-from tts_compress.qat.graph.part import cut_graph  # noqa: E402
-from tts_compress.qat.graph.recording import record_tensors  # noqa: E402
-from tts_compress.qat.graph.rounded import rounded_network  # noqa: E402
+from tts_compress.qat.graph.student import build_student  # noqa: E402
+from tts_compress.qat.graph.subgraph import (  # noqa: E402
+    extract_subgraph,
+    record_tensors,
+    voice_subgraph,
+)
+from tts_compress.qat.losses import log_mel_loss, waveform_loss  # noqa: E402
 from tts_compress.recipes.family import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
@@ -43,9 +46,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-_NEAR = 40
-"""dB. Measured: 134 on the embedded voice, 116 on HiFi-GAN V2: every code is equal. With a
-few in a hundred thousand off it was 27 to 45, because gates and residual sums make much of each."""
+_NEAR = 0.03
+"""Of a loss, between what is trained and what is deployed. Measured: 0.1 and 1.6 % on the embedded
+voice, 0.6 and 0.2 % on HiFi-GAN V2. Waveforms are no nearer to each other than to the original, for
+one value in a hundred thousand rounded to the other side makes all behind it differ."""
 
 _MEDIUM = {
     "inter_channels": 192,
@@ -70,26 +74,32 @@ def _prepare(
     return conversion, calibration, next(data.feeds())
 
 
-def test_embedded_voice_rounds_as_deployed(
+def _losses(made: Any, original: Any) -> list[float]:
+    one, other = (torch.from_numpy(audio).reshape(1, 1, -1) for audio in (made, original))
+    terms = (waveform_loss(one, other), log_mel_loss(one, other, sample_rate=22_050))
+    return [float(term) for term in terms]
+
+
+def test_embedded_voice_loses_as_much_as_deployed(
     demo: Path, run_part: Callable[..., list[Any]], snr_db: Snr
 ) -> None:
     voice = load(demo)
     assert isinstance(voice, GraphModel)
     conversion, calibration, feeds = _prepare(voice, 4, None)
-    borders = find_borders(conversion.graph)
-    (call,) = record_tensors(conversion.graph, [borders.prior, borders.audio], [feeds])
-    prior = {borders.prior: call[borders.prior]}
-    (deployed,) = run_part(convert(conversion), prior, [borders.audio])
-    part = cut_graph(conversion.graph, borders.inputs, (borders.latent, borders.audio))
+    part, _ = voice_subgraph(conversion.graph)
+    (call,) = record_tensors(conversion.graph, [*part.inputs, *part.outputs], [feeds])
+    inputs = {name: call[name] for name in part.inputs}
+    latent, audio = run_part(convert(conversion), inputs, part.outputs)
     with torch.no_grad():
-        _, audio = rounded_network(conversion, part, calibration=calibration)(
-            torch.from_numpy(prior[borders.prior])
-        )
-    assert snr_db(call[borders.audio], deployed) < 30
-    assert snr_db(deployed, audio.numpy()) > _NEAR
+        student = build_student(conversion, part, calibration=calibration)
+        trained = [made.numpy() for made in student(*map(torch.from_numpy, inputs.values()))]
+    assert snr_db(call[part.outputs[0]], latent) < 35
+    assert snr_db(latent, trained[0]) > 40
+    expected = _losses(audio, call[part.outputs[1]])
+    assert _losses(trained[1], call[part.outputs[1]]) == pytest.approx(expected, rel=_NEAR)
 
 
-def test_vocoder_rounds_as_deployed(assets: Path, tmp_path: Path, snr_db: Snr) -> None:
+def test_vocoder_loses_as_much_as_deployed(assets: Path, tmp_path: Path) -> None:
     """On speech; the bands are about as wide and loud as those that it was trained on."""
     path = assets / "hifigan-v2-ljspeech" / "generator_v2.fp32.onnx"
     bands = MelSpectrogram(22_050, n_fft=1024, hop_length=256, n_mels=80, f_max=8e3, power=1)
@@ -100,11 +110,13 @@ def test_vocoder_rounds_as_deployed(assets: Path, tmp_path: Path, snr_db: Snr) -
     model = open_model(f"onnx:{path}")
     assert isinstance(model, OnnxGraph)
     conversion, calibration, feeds = _prepare(model, 4, tmp_path / "feeds.npz")
-    deployed = open_session(convert(conversion), "deployed", 1).run(None, feeds)[0]
-    network = rounded_network(conversion, cut_graph(conversion.graph), calibration=calibration)
+    graphs = (conversion.graph, convert(conversion))
+    original, deployed = (open_session(g, "mel", 1).run(None, feeds)[0] for g in graphs)
+    network = build_student(conversion, extract_subgraph(conversion.graph), calibration=calibration)
     with torch.no_grad():
         (audio,) = network(torch.from_numpy(feeds["mel"]))
-    assert snr_db(deployed, audio.numpy()) > _NEAR
+    expected = _losses(deployed, original)
+    assert _losses(audio.numpy(), original) == pytest.approx(expected, rel=_NEAR)
 
 
 def test_medium_network_computes_the_same(
@@ -118,11 +130,10 @@ def test_medium_network_computes_the_same(
     voice = load(path)
     assert isinstance(voice, GraphModel)
     graph: onnx.ModelProto = typed(rewrite(prepare(voice.graph()))[0])
-    borders = find_borders(graph)
+    part, _ = voice_subgraph(graph)
     calls = list(voice.calibration_calls(["A quick test."], seed=3))[:1]
-    (call,) = record_tensors(graph, [*borders.inputs, borders.latent, borders.audio], calls)
-    part = cut_graph(graph, borders.inputs, (borders.latent, borders.audio))
+    (call,) = record_tensors(graph, [*part.inputs, *part.outputs], calls)
     with torch.no_grad():
-        made = GraphNetwork(part)(*(torch.from_numpy(call[name]) for name in borders.inputs))
-    for found, name in zip(made, (borders.latent, borders.audio), strict=True):
+        made = GraphNetwork(part)(*(torch.from_numpy(call[name]) for name in part.inputs))
+    for found, name in zip(made, part.outputs, strict=True):
         np.testing.assert_allclose(found.numpy(), call[name], atol=1e-4)

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 torch = pytest.importorskip("torch")
 
 from tts_compress.errors import QuantizationError  # noqa: E402
-from tts_compress.qat.graph.operators import OPERATORS, find_operator  # noqa: E402
+from tts_compress.qat.graph.network import OPERATORS, find_operator  # noqa: E402
 
 _SEED = np.random.default_rng(0)
 

@@ -1,51 +1,95 @@
-"""ONNX graphs as torch modules, so that what a graph alone is known of can be trained."""
+"""ONNX graphs as torch modules, so that what is known only as a graph can be trained."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize
-from tts_compress.qat.graph.operators import find_operator, read_tensor
+from tts_compress.qat.graph.arithmetic import ARITHMETIC
+from tts_compress.qat.graph.attributes import Attributes, read_tensor
+from tts_compress.qat.graph.shapes import SHAPES
+from tts_compress.qat.rounding import pass_through
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import numpy as np
-    import numpy.typing as npt
+    import onnx
 
-    from tts_compress.numerics.histogram import Range
-    from tts_compress.qat.graph.part import GraphPart
+    from tts_compress.qat.graph.attributes import Operator
+    from tts_compress.qat.graph.subgraph import Subgraph
 
-__all__ = ["GraphNetwork", "NodeRounding"]
+__all__ = ["OPERATORS", "GraphNetwork", "Grid", "Rounding", "find_operator"]
+
+OPERATORS: dict[str, Operator] = {**ARITHMETIC, **SHAPES}
+"""By name, of the standard domain. Random ones are missing: noise has to be an input."""
 
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "LayerNormalization", "MatMul"})
-"""Operators whose constants are learned; any other constant is part of what the graph means."""
+"""Operators whose constants are trained; any other constant is part of what the graph means."""
+
+_ONCE_ATTRIBUTES = {
+    "Clip": ("min", "max"),
+    "Pad": ("pads", "value"),
+    "Slice": ("starts", "ends", "axes"),
+    "Split": ("split",),
+    **dict.fromkeys(("Squeeze", "Unsqueeze"), ("axes",)),
+    **dict.fromkeys((name for name in OPERATORS if name.startswith("Reduce")), ("axes",)),
+}
+"""Inputs, behind the first, that were attributes in earlier versions of an operator."""
 
 
-class NodeRounding(Protocol):
-    """What is rounded where a node computes."""
+def find_operator(node: onnx.NodeProto, opset: int) -> Callable[..., tuple[Tensor, ...]]:
+    """Return the function that computes a node from its inputs, None for each that is left out.
 
-    @property
-    def besides(self) -> tuple[str, ...]:
-        """Names of tensors that it has to see, besides the node's inputs."""
+    Args:
+        node: Of a graph in FP32.
+        opset: Version of the standard operators that it is written in.
 
-    def compute(
-        self,
-        function: Callable[..., tuple[Tensor, ...]],
-        values: list[Tensor | None],
-        besides: list[Tensor | None],
-    ) -> tuple[Tensor, ...]:
-        """Return the node's outputs as its readers are to see them.
+    Raises:
+        QuantizationError: The operator is not known here.
+    """
+    operator = OPERATORS.get(node.op_type) if node.domain in {"", "ai.onnx"} else None
+    attributes = Attributes(node, opset)
+    if operator is None:
+        name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        raise QuantizationError(
+            f"operator {name} of node '{node.name or node.output[0]}' cannot be trained; "
+            "leave it outside of the part that is"
+        )
+    names = _ONCE_ATTRIBUTES.get(node.op_type, ())
+    written = [attributes.get(name) for name in names] if attributes.keys() & names else []
 
-        Args:
-            function: Computes the node.
-            values: Its inputs, as they are.
-            besides: The tensors of those names.
-        """
+    def compute(*inputs: Tensor | None) -> tuple[Tensor, ...]:
+        result = operator(attributes, *inputs, *written)
+        return result if isinstance(result, tuple) else (result,)
+
+    return compute
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The values that codes stand for: those of a quantizer, times a factor."""
+
+    quantizer: str
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounding:
+    """The rounding at one node."""
+
+    inputs: Mapping[int, str] = field(default_factory=dict)
+    """Quantizers of its inputs, weights included, by position; for this node alone."""
+
+    output: str | None = None
+    """Quantizer of its first output, for all who read it."""
+
+    kept: Grid | None = None
+    """The codes of its input, where its output stays in them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,22 +98,22 @@ class _Step:
     reads: tuple[str, ...]
     makes: tuple[str, ...]
     last_read: tuple[str, ...]
-    """What nobody reads behind this step."""
+    """Tensors that nobody reads behind this step."""
 
-    rounding: NodeRounding | None
+    rounding: Rounding
 
 
 class GraphNetwork(nn.Module):
-    """A part of an ONNX graph, computed in torch.
+    """A subgraph of an ONNX graph, computed in torch.
 
     The constants of its weighted operators are parameters, unless the rest of the graph reads them
     too; gradients flow from every output to every input and parameter.
 
     Args:
-        part: Which nodes, between which tensors.
-        roundings: What is rounded at which node, by the node's first output.
-        quantizers: The modules that `roundings` round with; they train, move and are saved with
-            the network.
+        subgraph: The nodes between two sets of tensors.
+        roundings: Quantizers at each node that has any, by the node's first output.
+        quantizers: The modules that round, by name; they train, move and are saved with the
+            network.
 
     Raises:
         QuantizationError: An operator, or the type of a constant, is unknown in torch.
@@ -77,32 +121,38 @@ class GraphNetwork(nn.Module):
 
     def __init__(
         self,
-        part: GraphPart,
+        subgraph: Subgraph,
         *,
-        roundings: Mapping[str, NodeRounding] | None = None,
+        roundings: Mapping[str, Rounding] | None = None,
         quantizers: Mapping[str, nn.Module] | None = None,
     ) -> None:
         super().__init__()
-        self.inputs = part.inputs
-        self.outputs = part.outputs
-        learned = {
+        self.inputs, self.outputs = subgraph.inputs, subgraph.outputs
+        graph = subgraph.model.graph
+        trained = {
             name
-            for node in part.nodes
+            for node in graph.node
             if node.op_type in _WEIGHTED
             for name in node.input[0 if node.op_type == "MatMul" else 1 :]
-        } - part.shared
-        self._places: dict[str, str] = {}
-        self._positions: dict[str, Tensor] = {}
-        for tensor in part.constants:
-            self._keep(tensor.name, read_tensor(tensor), learned=tensor.name in learned)
-        self._quantizers = tuple(quantizers or ())
+        } - subgraph.shared
+        constants = {tensor.name: read_tensor(tensor) for tensor in graph.initializer}
+        self._real = [name for name, value in constants.items() if value.is_floating_point()]
+        # Sizes and positions stay on the processor, wherever the data moves.
+        self._positions = {n: value for n, value in constants.items() if n not in self._real}
+        for name in self._real:
+            if hasattr(self, _attribute(name)):
+                raise QuantizationError(f"two constants of the graph are called like '{name}'")
+            if name in trained:
+                self.register_parameter(_attribute(name), nn.Parameter(constants[name]))
+            else:
+                self.register_buffer(_attribute(name), constants[name])
         self.quantizers = nn.ModuleDict(
             {_attribute(name): module for name, module in (quantizers or {}).items()}
         )
-        self._steps = _steps(part, roundings or {})
+        self._steps = _steps(subgraph.model, roundings or {})
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
-        """Return the part's outputs for its inputs, both in the order of their names.
+        """Return the outputs for the inputs, both in the order of their names.
 
         Raises:
             QuantizationError: There are more or fewer values than inputs.
@@ -112,71 +162,63 @@ class GraphNetwork(nn.Module):
                 f"the network was given {len(values)} tensors; "
                 f"it takes {len(self.inputs)}: {', '.join(self.inputs)}"
             )
-        known: dict[str, Tensor | None] = {"": None}
+        known: dict[str, Tensor | None] = {"": None, **self._positions}
+        known |= {name: getattr(self, _attribute(name)) for name in self._real}
         known |= zip(self.inputs, values, strict=True)
-        known |= {name: getattr(self, place) for name, place in self._places.items()}
-        known |= {name: t for name, t in self._positions.items() if name not in known}
         for step in self._steps:
             arguments = [known[name] for name in step.reads]
-            if step.rounding is None:
-                made = step.compute(*arguments)
-            else:
-                besides = [known[name] for name in step.rounding.besides]
-                made = step.rounding.compute(step.compute, arguments, besides)
+            for position, quantizer in step.rounding.inputs.items():
+                arguments[position] = self.quantizers[_attribute(quantizer)](arguments[position])
+            first, *others = step.compute(*arguments)
+            if step.rounding.output is not None:
+                first = self.quantizers[_attribute(step.rounding.output)](first)
+            if step.rounding.kept is not None:
+                first = self._on_grid(first, step.rounding.kept)
             # A node may make more than it is asked for.
-            known |= {name: value for name, value in zip(step.makes, made, strict=False) if name}
+            known |= {n: made for n, made in zip(step.makes, (first, *others), strict=False) if n}
             for name in step.last_read:
                 del known[name]
-        return tuple(_present(known[name]) for name in self.outputs)
+        found = [known[name] for name in self.outputs]
+        return tuple(value for value in found if value is not None)
 
-    def constants(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the learned constants by their names in the graph, FP32."""
-        return {
-            name: value.detach().cpu().numpy().copy()
-            for name, place in self._places.items()
-            if isinstance(value := getattr(self, place), nn.Parameter)
-        }
+    def quantizer(self, name: str) -> nn.Module | None:
+        """Return a quantizer by its name; None where this part of the graph has no use for it."""
+        return dict(self.quantizers.items()).get(_attribute(name))
 
-    def ranges(self) -> dict[str, Range]:
-        """Return what each quantizer with a range of its own rounds in, by its name."""
-        modules = ((name, self.quantizers[_attribute(name)]) for name in self._quantizers)
-        return {
-            name: module.limits()
-            for name, module in modules
-            if isinstance(module, ActivationFakeQuantize)
-        }
+    def trained(self, name: str) -> nn.Parameter | None:
+        """Return a constant by its name in the graph; None where it is not trained."""
+        return self._parameters.get(_attribute(name))
 
-    def _keep(self, name: str, value: Tensor, *, learned: bool) -> None:
-        if not value.is_floating_point():
-            # Sizes and positions stay on the processor, wherever the data moves.
-            self._positions[name] = value
-            return
-        self._places[name] = place = _attribute(name)
-        if hasattr(self, place):
-            raise QuantizationError(f"two constants of the graph are called like '{name}'")
-        if learned:
-            self.register_parameter(place, nn.Parameter(value))
-        else:
-            self.register_buffer(place, value)
+    def _on_grid(self, values: Tensor, grid: Grid) -> Tensor:
+        """Return values rounded to the codes of a quantizer, which gets no gradients from here."""
+        quantizer = self.quantizer(grid.quantizer)
+        assert isinstance(quantizer, ActivationFakeQuantize)
+        if not quantizer.fake_quant_enabled[0]:
+            return values
+        low, high = quantizer.limits()
+        step = (high - low) / 255 or 1.0
+        zero, step = round(-low / step), step * grid.factor
+        # A tenth of all codes has a tenth in the middle between two others: as integer kernels
+        # do, codes are rounded, which count from 0, and not multiples of the step.
+        codes = torch.div(values.detach(), step).add_(zero).round_().clamp_(0, 255)
+        return pass_through(values, codes.sub_(zero).mul_(step))
 
 
-def _steps(part: GraphPart, roundings: Mapping[str, NodeRounding]) -> list[_Step]:
-    constant = {tensor.name for tensor in part.constants}
-    seen = {"", *part.outputs, *constant}
+def _steps(model: onnx.ModelProto, roundings: Mapping[str, Rounding]) -> list[_Step]:
+    graph = model.graph
+    opset = next(o.version for o in model.opset_import if o.domain in {"", "ai.onnx"})
+    seen = {"", *(value.name for value in graph.output), *(t.name for t in graph.initializer)}
     steps: list[_Step] = []
-    for node in reversed(part.nodes):
-        reads, makes = tuple(node.input), tuple(node.output)
-        rounding = roundings.get(makes[0])
-        besides = rounding.besides if rounding is not None else ()
-        last = dict.fromkeys(name for name in (*reads, *besides, *makes) if name not in seen)
+    for node in reversed(graph.node):
+        last = dict.fromkeys(name for name in (*node.input, *node.output) if name not in seen)
         seen |= last.keys()
         steps.append(
             _Step(
-                compute=find_operator(node, part.opset),
-                reads=reads,
-                makes=makes,
+                compute=find_operator(node, opset),
+                reads=tuple(node.input),
+                makes=tuple(node.output),
                 last_read=tuple(last),
-                rounding=rounding,
+                rounding=roundings.get(node.output[0], Rounding()),
             )
         )
     return steps[::-1]
@@ -185,8 +227,3 @@ def _steps(part: GraphPart, roundings: Mapping[str, NodeRounding]) -> list[_Step
 def _attribute(name: str) -> str:
     """Return a graph's name as one that torch accepts of a parameter."""
     return "graph/" + name.replace(".", "/")
-
-
-def _present(value: Tensor | None) -> Tensor:
-    assert value is not None
-    return value

@@ -1,100 +1,68 @@
-"""Training a part of an ONNX graph to answer as it did before it was rounded."""
+"""Training a part of an ONNX graph to compute what it did before it was rounded."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
+from onnx import helper
 
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.noise import feed_noise, noise_inputs
-from tts_compress.qat.graph.borders import find_borders
+from tts_compress.onnx.quantize.convert import convert
+from tts_compress.onnx.session import open_session, run_session
 from tts_compress.qat.graph.network import GraphNetwork
-from tts_compress.qat.graph.part import cut_graph
-from tts_compress.qat.graph.recording import record_tensors
-from tts_compress.qat.graph.rounded import rounded_network
-from tts_compress.qat.graph.segments import Cut, Segments, measure_reach
+from tts_compress.qat.graph.segments import Cut, measure_receptive_field
+from tts_compress.qat.graph.student import build_student, learned_conversion
+from tts_compress.qat.graph.subgraph import (
+    extract_subgraph,
+    record_tensors,
+    voice_subgraph,
+)
 from tts_compress.qat.losses import log_mel_loss, mse, waveform_loss
 from tts_compress.qat.task import Example
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from tts_compress.onnx.quantize.collect import Calls
     from tts_compress.onnx.quantize.convert import Conversion
-    from tts_compress.qat.graph.part import GraphPart
     from tts_compress.recipes.recipe import Recipe
 
-__all__ = ["GraphTask", "GraphTaskSettings", "Term", "open_graph_task"]
+__all__ = ["GraphTask", "open_graph_task"]
 
 _SAMPLE_RATE = 22_050
-"""Hz; assumed of a bare graph, which tells none. Only the widths of mel bands hang on it."""
-
-_TRAINED_PARTS = {"piper": find_borders}
-"""Finds the part of a voice's graph that is trained, by family; of any other graph all is."""
+"""Hz; assumed of a bare graph, which does not state it. It only decides the widths of mel bands."""
 
 _SAMPLES_PER_FRAME = 16
-"""From as many values per frame on an output of one channel is a waveform."""
+"""The fewest that make an output of one channel a waveform."""
 
 _LEAST_DEVIATION = 1e-3
 """Of a prior that is hardly more than a point: nothing is worth infinitely much."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphTaskSettings:
-    """How examples are made of recorded calls.
-
-    Raises:
-        QuantizationError: A number is not positive.
-    """
-
-    frames: int = 64
-    """Frames that each segment is for; it has more around them, for context."""
-
-    held_out: int = 8
-    """Of so many calls one is held out; at least one is."""
-
-    learned_ranges: bool = True
-    """Whether ranges of activations go on by gradients. They are few, and decide more than weights
-    do: give them a learning rate of their own, about a thousand times as high."""
-
-    def __post_init__(self) -> None:
-        for name, value in (("frames", self.frames), ("held_out", self.held_out)):
-            if value < 1:
-                raise QuantizationError(f"{name} is {value}; give 1 or more")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
-    """How one output is compared with the teacher's."""
-
-    name: str
-    output: int
-    """Position among the outputs, and among the targets."""
-
-    kind: Literal["mse", "waveform"]
-    """A `waveform` is compared by its samples, its spectra and its mel spectrum."""
-
-    deviation: int | None = None
-    """Position among the targets of what differences count in units of; None for the deviation of
-    the target itself."""
+_HELD_OUT = 8
+"""Of so many calls one is held out; at least one is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GraphTask:
-    """A part of a graph as a student, and the calls that its teacher answered; see `Task`."""
+    """A part of a graph as a student, and recorded calls of its teacher; a `ConvertedTask`."""
 
     conversion: Conversion
     """The teacher, prepared."""
 
     student: GraphNetwork
-    terms: tuple[Term, ...]
+    names: tuple[str, ...]
+    """Names of the outputs in the terms of the loss."""
+
     cut: Cut
     train: Sequence[Example]
     held_out: Sequence[Example]
+    """Examples of a voice have one target more: the prior's deviation."""
+
     sample_rate: int
 
     def train_examples(self) -> Sequence[Example]:
@@ -106,19 +74,53 @@ class GraphTask:
         return self.held_out
 
     def loss(self, outputs: tuple[Tensor, ...], example: Example) -> dict[str, Tensor]:
-        """Return the terms of the loss by name."""
+        """Return the terms of the loss by name.
+
+        A waveform is compared by its samples, its spectra and its mel spectrum; anything else by
+        squared difference in units of the prior's deviation, or of the target's own.
+        """
         found: dict[str, Tensor] = {}
-        for term in self.terms:
-            student = self.cut.core(outputs[term.output], example)
-            teacher = self.cut.core(example.targets[term.output], example)
-            if term.kind == "mse":
-                unit = _unit(self.cut, term, teacher, example)
-                found[term.name] = mse(student / unit, teacher / unit)
-            else:
-                found[term.name] = waveform_loss(student, teacher)
+        targets = [self.cut.core(target, example) for target in example.targets]
+        for name, output, teacher in zip(self.names, outputs, targets, strict=False):
+            student = self.cut.core(output, example)
+            if _is_waveform(output, example):
+                found[name] = waveform_loss(student, teacher)
                 mel = log_mel_loss(student, teacher, sample_rate=self.sample_rate)
-                found[f"{term.name} log-mel"] = mel
+                found[f"{name} log-mel"] = mel
+            elif len(targets) > len(self.names):
+                unit = targets[-1].clamp_min(_LEAST_DEVIATION)
+                found[name] = mse(student / unit, teacher / unit)
+            else:
+                unit = teacher.std().clamp_min(torch.finfo(teacher.dtype).tiny)
+                found[name] = mse(student / unit, teacher / unit)
         return found
+
+    def converted(self, student: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
+        """Return the function that a student's part of the finished graph computes.
+
+        That graph is what will be saved, run by onnxruntime.
+
+        Args:
+            student: The task's own, or a copy of it with other values.
+
+        Raises:
+            QuantizationError: A learned value is not finite.
+        """
+        assert isinstance(student, GraphNetwork)
+        finished = feed_noise(convert(learned_conversion(self.conversion, student)))
+        part = extract_subgraph(finished, student.inputs, student.outputs).model
+        for value, given in zip(part.graph.input, self.held_out[0].inputs, strict=True):
+            kind = helper.np_dtype_to_tensor_dtype(given.numpy().dtype)
+            value.type.tensor_type.elem_type = kind
+        session = open_session(part, "the converted graph", torch.get_num_threads())
+
+        def compute(*values: Tensor) -> tuple[Tensor, ...]:
+            arrays = (value.cpu().numpy() for value in values)
+            feeds = dict(zip(student.inputs, arrays, strict=True))
+            made = run_session(session, feeds, "the converted graph")
+            return tuple(torch.from_numpy(output).to(values[0].device) for output in made)
+
+        return compute
 
 
 def open_graph_task(
@@ -127,9 +129,10 @@ def open_graph_task(
     calls: Calls,
     *,
     sample_rate: int | None,
-    settings: GraphTaskSettings | None = None,
+    frames: int = 64,
+    learned_ranges: bool = True,
 ) -> GraphTask:
-    """Return what a voice, or a bare graph, is trained on.
+    """Return the task of training a voice, or a bare graph.
 
     Of a voice flow and decoder are trained; everything else is compressed as without training,
     because what it decides, durations above all, is hardly rounded. Of a bare graph everything is.
@@ -139,90 +142,55 @@ def open_graph_task(
         recipe: The recipe it was prepared by.
         calls: The inputs that ranges were observed on; examples are made of them.
         sample_rate: Of a voice, Hz; None for a bare graph.
-        settings: How examples are made.
+        frames: Frames that each segment of a call is for, besides those for context.
+        learned_ranges: Whether ranges of activations go on by gradients. They are few, and decide
+            more than weights do: give them a learning rate of their own, about a thousand times as
+            high.
 
     Raises:
         QuantizationError: The recipe rounds nothing in the part that is trained, or there are too
             few calls to hold one out.
     """
-    settings = settings or GraphTaskSettings()
     assert recipe.calibration is not None, "the conversion was calibrated by it"
-    find = _TRAINED_PARTS.get(recipe.family)
-    if find is not None:
-        borders = find(conversion.graph)
-        part = cut_graph(conversion.graph, borders.inputs, (borders.latent, borders.audio))
-        besides: tuple[str, ...] = (borders.deviation,)
+    besides: list[str] = []
+    if recipe.family == "piper":
+        part, *besides = voice_subgraph(conversion.graph)
     else:
-        part, besides = cut_graph(feed_noise(conversion.graph)), ()
-    examples = _examples(conversion, part, besides, calls)
+        part = extract_subgraph(feed_noise(conversion.graph))
+    targets = (*part.outputs, *besides)
+    names = tuple(dict.fromkeys((*part.inputs, *targets)))
+    examples = [
+        Example(
+            inputs=tuple(torch.tensor(values[name]) for name in part.inputs),
+            targets=tuple(torch.tensor(values[name]) for name in targets),
+        )
+        for values in record_tensors(conversion.graph, names, calls.feeds())
+    ]
     if len(examples) < 2:
         raise QuantizationError(
-            "one call is not enough to learn from, because one is held out to judge by; "
-            "give two or more"
+            "one call is not enough to train on, because one is held out; give two or more"
         )
-    cut = _cut(part, examples, settings)
-    last = len(examples) - 1
-    judged = set(range(settings.held_out - 1, len(examples), settings.held_out)) or {last}
+    longest = max((example.inputs for example in examples), key=lambda given: given[0].shape[-1])
+    cut = Cut(frames=longest[0].shape[-1], context=0)
+    # What is drawn for a whole call does not belong to a segment of it.
+    if not noise_inputs(part.inputs) and longest[0].is_floating_point():
+        context = measure_receptive_field(GraphNetwork(part), longest)
+        cut = cut if context is None else Cut(frames=frames, context=context)
+    judged = examples[_HELD_OUT - 1 :: _HELD_OUT] or examples[-1:]
     return GraphTask(
         conversion=conversion,
-        student=rounded_network(
-            conversion,
-            part,
-            calibration=recipe.calibration,
-            learned_ranges=settings.learned_ranges,
+        student=build_student(
+            conversion, part, calibration=recipe.calibration, learned_ranges=learned_ranges
         ),
-        terms=_terms(part, examples[0], voice=bool(besides)),
+        names=("flow", "decoder") if besides else tuple(part.outputs),
         cut=cut,
-        train=Segments([c for i, c in enumerate(examples) if i not in judged], cut),
-        held_out=Segments([c for i, c in enumerate(examples) if i in judged], cut),
+        train=[s for call in examples if call not in judged for s in cut.segments(call)],
+        held_out=[s for call in judged for s in cut.segments(call)],
         sample_rate=sample_rate or _SAMPLE_RATE,
     )
 
 
-def _examples(
-    conversion: Conversion, part: GraphPart, besides: tuple[str, ...], calls: Calls
-) -> list[Example]:
-    """Return every call whole, with what the teacher answered, and tensors besides."""
-    answers = (*part.outputs, *besides)
-    names = tuple(dict.fromkeys((*part.inputs, *answers)))
-    recorded = record_tensors(conversion.graph, names, calls.feeds())
-    return [
-        Example(
-            inputs=tuple(torch.tensor(values[name]) for name in part.inputs),
-            targets=tuple(torch.tensor(values[name]) for name in answers),
-        )
-        for values in recorded
-    ]
-
-
-def _cut(part: GraphPart, calls: list[Example], settings: GraphTaskSettings) -> Cut:
-    longest = max(calls, key=lambda call: call.inputs[0].shape[-1])
-    reach = None
-    # What is drawn for a whole call does not belong to a segment of it.
-    if not noise_inputs(list(part.inputs)) and longest.inputs[0].is_floating_point():
-        reach = measure_reach(GraphNetwork(part), longest.inputs)
-    whole = longest.inputs[0].shape[-1]
-    return Cut(frames=whole, reach=0) if reach is None else Cut(frames=settings.frames, reach=reach)
-
-
-def _terms(part: GraphPart, call: Example, *, voice: bool) -> tuple[Term, ...]:
-    if voice:
-        latent = Term(name="flow", output=0, kind="mse", deviation=2)
-        return latent, Term(name="decoder", output=1, kind="waveform")
-    frames = call.inputs[0].shape[-1]
-    return tuple(
-        Term(name=name, output=i, kind="waveform" if _is_waveform(target, frames) else "mse")
-        for i, (name, target) in enumerate(zip(part.outputs, call.targets, strict=True))
-    )
-
-
-def _is_waveform(target: Tensor, frames: int) -> bool:
-    channels = target.shape[1:-1].numel()
-    return channels == 1 and target.shape[-1] >= _SAMPLES_PER_FRAME * frames
-
-
-def _unit(cut: Cut, term: Term, teacher: Tensor, example: Example) -> Tensor:
-    """Return what a difference of one counts as."""
-    if term.deviation is None:
-        return teacher.std().clamp_min(torch.finfo(teacher.dtype).tiny)
-    return cut.core(example.targets[term.deviation], example).clamp_min(_LEAST_DEVIATION)
+def _is_waveform(values: Tensor, example: Example) -> bool:
+    """Return whether values are samples: of one channel, many per frame."""
+    frames = example.inputs[0].shape[-1]
+    return values.shape[1:-1].numel() == 1 and values.shape[-1] >= _SAMPLES_PER_FRAME * frames

@@ -1,0 +1,223 @@
+"""ONNX operators that compute: elementwise ones, reductions, convolutions and products."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tts_compress.qat.graph.attributes import read_integers, torch_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tts_compress.qat.graph.attributes import Attributes, Operator
+
+__all__ = ["ARITHMETIC"]
+
+_CONVOLUTIONS = {3: torch.conv1d, 4: torch.conv2d, 5: torch.conv3d}
+_TRANSPOSED = {3: torch.conv_transpose1d, 4: torch.conv_transpose2d, 5: torch.conv_transpose3d}
+"""By dimensions of the weight."""
+
+
+def _unary(function: Callable[[Tensor], Tensor]) -> Operator:
+    return lambda _, x: function(x)
+
+
+def _several(function: Callable[[Tensor, Tensor], Tensor]) -> Operator:
+    return lambda _, *inputs: reduce(lambda a, b: function(*_together(a, b)), inputs)
+
+
+def _together(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both where the data is; what is computed from shapes stays on the processor."""
+    return (a.to(b.device), b) if a.device.type == "cpu" else (a, b.to(a.device))
+
+
+def _divide(a: Tensor, b: Tensor) -> Tensor:
+    return a / b if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
+
+
+def _clip(
+    _: Attributes,
+    x: Tensor,
+    low: Tensor | float | None = None,
+    high: Tensor | float | None = None,
+) -> Tensor:
+    low, high = (bound.item() if isinstance(bound, Tensor) else bound for bound in (low, high))
+    return x if low is None and high is None else x.clamp(low, high)
+
+
+def _where(_: Attributes, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    a, b = _together(a, b)
+    condition, a = _together(condition, a)
+    return torch.where(condition, a, b.to(a.device))
+
+
+def _reduction(function: Callable[[Tensor, list[int], bool], Tensor]) -> Operator:
+    def compute(attributes: Attributes, x: Tensor, axes: Tensor | None = None) -> Tensor:
+        chosen = [] if axes is None else read_integers(axes)
+        if not chosen and attributes.get("noop_with_empty_axes", 0):
+            return x
+        return function(x, chosen or list(range(x.ndim)), bool(attributes.get("keepdims", 1)))
+
+    return compute
+
+
+def _product(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+    # torch multiplies along one axis at a time; the last first, so that the others keep theirs.
+    for axis in sorted((axis % x.ndim for axis in axes), reverse=True):
+        x = x.prod(axis, keepdim=keep)
+    return x
+
+
+def _softmax(attributes: Attributes, x: Tensor) -> Tensor:
+    if attributes.opset >= 13:
+        return torch.softmax(x, attributes.get("axis", -1))
+    # Before version 13 everything from the axis on was one.
+    flat = x.flatten(attributes.get("axis", 1) % x.ndim)
+    return torch.softmax(flat, -1).reshape(x.shape)
+
+
+def _cumulate(attributes: Attributes, x: Tensor, axis: Tensor) -> Tensor:
+    along, backwards = int(axis), bool(attributes.get("reverse", 0))
+    values = x.flip(along) if backwards else x
+    total = values.cumsum(along, dtype=x.dtype)
+    if attributes.get("exclusive", 0):
+        total = total - values
+    return total.flip(along) if backwards else total
+
+
+def _convolve(
+    attributes: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    axes, function = weight.ndim - 2, _CONVOLUTIONS.get(weight.ndim)
+    if function is None:
+        raise attributes.refuse(f"has a weight of {weight.ndim} dimensions")
+    strides = attributes.get("strides", [1] * axes)
+    dilations = attributes.get("dilations", [1] * axes)
+    pads = attributes.get("pads", [0] * 2 * axes)
+    if (automatic := attributes.get("auto_pad", "NOTSET")).startswith("SAME"):
+        sizes = zip(x.shape[2:], weight.shape[2:], strides, dilations, strict=True)
+        pads = _halves(
+            [(-(-size // s) - 1) * s + (kernel - 1) * d + 1 - size for size, kernel, s, d in sizes],
+            automatic,
+        )
+    padding = pads[:axes]
+    if padding != pads[axes:]:
+        # torch counts from the last axis on, and both ends of an axis beside each other.
+        both = [pads[i + end] for i in reversed(range(axes)) for end in (0, axes)]
+        x, padding = functional.pad(x, both), [0] * axes
+    group = attributes.get("group", 1)
+    result: Tensor = function(x, weight, bias, strides, padding, dilations, group)
+    return result
+
+
+def _convolve_transposed(
+    attributes: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    axes, function = weight.ndim - 2, _TRANSPOSED.get(weight.ndim)
+    if function is None:
+        raise attributes.refuse(f"has a weight of {weight.ndim} dimensions")
+    strides = attributes.get("strides", [1] * axes)
+    extra = attributes.get("output_padding", [0] * axes)
+    group, dilations = attributes.get("group", 1), attributes.get("dilations", [1] * axes)
+    result: Tensor = function(x, weight, bias, strides, 0, extra, group, dilations)
+    cuts = attributes.get("pads", [0] * 2 * axes)
+    automatic, shape = attributes.get("auto_pad", "NOTSET"), attributes.get("output_shape")
+    if shape is None and automatic.startswith("SAME"):
+        shape = [size * stride for size, stride in zip(x.shape[2:], strides, strict=True)]
+    if shape is not None:
+        sizes = zip(result.shape[2:], shape[-axes:], strict=True)
+        cuts = _halves([have - want for have, want in sizes], automatic)
+    for axis in range(axes):
+        length = result.shape[axis + 2] - cuts[axis] - cuts[axis + axes]
+        result = result.narrow(axis + 2, cuts[axis], length)
+    return result
+
+
+def _halves(totals: list[int], automatic: str) -> list[int]:
+    """Return how much of each axis' total goes before it, then how much behind it."""
+    less = [max(total, 0) // 2 for total in totals]
+    more = [max(total, 0) - half for total, half in zip(totals, less, strict=True)]
+    return less + more if automatic == "SAME_UPPER" else more + less
+
+
+def _general_product(
+    attributes: Attributes, a: Tensor, b: Tensor, c: Tensor | None = None
+) -> Tensor:
+    left = a.T if attributes.get("transA", 0) else a
+    right = b.T if attributes.get("transB", 0) else b
+    product: Tensor = attributes.get("alpha", 1.0) * (left @ right)
+    return product if c is None else product + attributes.get("beta", 1.0) * c
+
+
+def _normalize_layer(
+    attributes: Attributes, x: Tensor, scale: Tensor, shift: Tensor | None = None
+) -> Tensor:
+    if attributes.outputs > 1:
+        raise attributes.refuse("also returns mean and deviation")
+    shape = list(x.shape[attributes.get("axis", -1) :])
+    return functional.layer_norm(x, shape, scale, shift, attributes.get("epsilon", 1e-5))
+
+
+_NAMED_ALIKE = (
+    *("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Reciprocal", "Relu"),
+    *("Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Tanh"),
+)
+
+_UNARY: dict[str, Callable[[Tensor], Tensor]] = {
+    **{name: getattr(torch, name.lower()) for name in _NAMED_ALIKE},
+    "Not": torch.logical_not,
+    "Softplus": functional.softplus,
+}
+
+_SEVERAL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "Add": torch.add,
+    "And": torch.logical_and,
+    "Div": _divide,
+    "Equal": torch.eq,
+    "Greater": torch.gt,
+    "GreaterOrEqual": torch.ge,
+    "Less": torch.lt,
+    "LessOrEqual": torch.le,
+    "Max": torch.maximum,
+    "Min": torch.minimum,
+    "Mul": torch.mul,
+    "Or": torch.logical_or,
+    "PRelu": lambda x, slope: torch.where(x < 0, x * slope, x),
+    "Pow": lambda a, b: torch.pow(a, b).to(a.dtype),
+    "Sub": torch.sub,
+    "Sum": torch.add,
+}
+
+_REDUCTIONS: dict[str, Callable[[Tensor, list[int], bool], Tensor]] = {
+    "ReduceL2": lambda x, axes, keep: x.square().sum(axes, keepdim=keep).sqrt(),
+    "ReduceMax": torch.amax,
+    "ReduceMean": torch.mean,
+    "ReduceMin": torch.amin,
+    "ReduceProd": _product,
+    "ReduceSum": lambda x, axes, keep: x.sum(axes, keepdim=keep, dtype=x.dtype),
+}
+
+ARITHMETIC: dict[str, Operator] = {
+    **{name: _unary(function) for name, function in _UNARY.items()},
+    **{name: _several(function) for name, function in _SEVERAL.items()},
+    **{name: _reduction(function) for name, function in _REDUCTIONS.items()},
+    "Cast": lambda attributes, x: x.to(torch_type(attributes.get("to"), attributes.label)),
+    "Clip": _clip,
+    "Conv": _convolve,
+    "ConvTranspose": _convolve_transposed,
+    "CumSum": _cumulate,
+    "Elu": lambda attributes, x: functional.elu(x, attributes.get("alpha", 1.0)),
+    "Gelu": lambda attributes, x: functional.gelu(x, **attributes),
+    "Gemm": _general_product,
+    "LayerNormalization": _normalize_layer,
+    "LeakyRelu": lambda attributes, x: functional.leaky_relu(x, attributes.get("alpha", 0.01)),
+    "MatMul": lambda _, a, b: a @ b,
+    "Softmax": _softmax,
+    "Where": _where,
+}
+"""By name."""

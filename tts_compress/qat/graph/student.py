@@ -1,0 +1,285 @@
+"""The student: a subgraph in torch that rounds the tensors and weights that its conversion rounds.
+
+It rounds the same values in the same ranges, but not with the same arithmetic: whoever judges it
+runs the converted graph itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from onnx import numpy_helper
+
+from tts_compress.errors import QuantizationError
+from tts_compress.onnx.graph import Graph, copy_model, integers, real
+from tts_compress.onnx.integer.region import find_region, positive_factor
+from tts_compress.qat.fake_quantize import (
+    ActivationFakeQuantize,
+    DynamicFakeQuantize,
+    FakeQuantize,
+    HistogramObserver,
+    WeightFakeQuantize,
+)
+from tts_compress.qat.graph.attributes import read_tensor
+from tts_compress.qat.graph.network import GraphNetwork, Grid, Rounding
+from tts_compress.qat.rounding import pass_through
+from tts_compress.qat.weight_format import WeightFormat
+from tts_compress.torch.layers.geometry import Geometry
+
+if TYPE_CHECKING:
+    import onnx
+    from torch import Tensor, nn
+
+    from tts_compress.numerics.histogram import Range
+    from tts_compress.onnx.integer.region import Region
+    from tts_compress.onnx.quantize.convert import Conversion
+    from tts_compress.onnx.quantize.decisions import Decision
+    from tts_compress.qat.graph.subgraph import Subgraph
+    from tts_compress.recipes.recipe import Calibration
+
+__all__ = ["RoundingPlan", "build_student", "learned_conversion", "plan_rounding"]
+
+_FIXED: dict[str, Range] = {"Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 128 / 127)}
+"""Quantizers with the range of a function, whatever was observed."""
+
+_STORED = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+class Share(NamedTuple):
+    """The range of a quantizer: that observed of a tensor, times a factor at each end."""
+
+    tensor: str
+    low: float = 1.0
+    high: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundingPlan:
+    """What a converted graph rounds in ranges known before; names are those of the FP32 graph."""
+
+    roundings: dict[str, Rounding] = field(default_factory=dict)
+    """By the first output of the node."""
+
+    shares: dict[str, tuple[Share, ...]] = field(default_factory=dict)
+    """Of each quantizer with a range of its own: the observed ranges that are the same."""
+
+
+class StoredFakeQuantize(FakeQuantize):
+    """Rounds a weight that is stored as a 16-bit float to values of that type."""
+
+    def __init__(self, kind: torch.dtype) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Return the weight, rounded or not."""
+        if not self.fake_quant_enabled[0]:
+            return weight
+        return pass_through(weight, weight.detach().to(self.kind).to(weight.dtype))
+
+
+def plan_rounding(conversion: Conversion) -> RoundingPlan:
+    """Return what the converted graph rounds in ranges known before."""
+    graph = Graph(conversion.graph)
+    if conversion.form == "qoperator":
+        return _plan_region(graph, find_region(graph, conversion.static), conversion)
+    plan = RoundingPlan()
+    static = {d.output: d for d in conversion.decisions if d.activations == "static"}
+    for node in graph.nodes:
+        made = node.output[0] if node.output else ""
+        if made not in static:
+            continue
+        read = node.input if static[made].weight is None else node.input[:1]
+        inputs = {
+            position: tensor
+            for position, tensor in enumerate(read)
+            if tensor not in static and graph.constant(tensor) is None
+        }
+        output = None if made in graph.outputs else made
+        plan.roundings[made] = Rounding(inputs=inputs, output=output)
+        rounded = [*inputs.values(), *([output] if output else [])]
+        plan.shares.update({tensor: (Share(tensor),) for tensor in rounded})
+    return plan
+
+
+def _plan_region(graph: Graph, region: Region, conversion: Conversion) -> RoundingPlan:
+    """Follow the nodes that compute on codes, in order."""
+    plan = RoundingPlan()
+    joined = _joined(region, conversion)
+    grids: dict[str, Grid] = {}
+
+    def own(tensor: str) -> str:
+        """Return the quantizer with a tensor's observed range; what is joined shares one."""
+        group = joined.get(tensor, (tensor,))
+        plan.shares[group[0]] = tuple(Share(member) for member in group)
+        return group[0]
+
+    made_inside: set[str] = set()
+    for node in region.nodes:
+        made = node.output[0]
+        data = {i: t for i, t in enumerate(node.input) if t and graph.constant(t) is None}
+        inputs = {i: own(tensor) for i, tensor in data.items() if tensor not in made_inside}
+        grids |= {data[i]: Grid(name) for i, name in inputs.items()}
+        sources = {grids.get(tensor) for tensor in data.values()}
+        source, factor = sources.pop(), _factor(graph, region, node)
+        output: str | None = None
+        kept: Grid | None = None
+        if made in region.sums:
+            # What a LeakyRelu makes of a sum is rounded in the range observed of the sum.
+            sum_, slope = region.sums[made], real(node, "alpha", 0.01)
+            output = f"{made}/sum"
+            plan.shares[output] = (Share(sum_.made, sum_.factor * slope, sum_.factor),)
+        elif made in region.clipped:  # rounded behind the Relu, which comes to the same
+            grids[made] = Grid(own(graph.readers(made)[0].output[0]))
+        elif factor is not None and source is not None and not sources:
+            grids[made] = Grid(source.quantizer, source.factor * factor)
+            kept = grids[made] if node.op_type == "LeakyRelu" else None
+        elif made not in region.skipped and made not in region.real:
+            output = node.op_type if node.op_type in _FIXED else own(made)
+        if output is not None:
+            grids[made] = Grid(output)
+        made_inside.update(node.output)
+        plan.roundings[made] = Rounding(inputs=inputs, output=output, kept=kept)
+    return plan
+
+
+def _factor(graph: Graph, region: Region, node: onnx.NodeProto) -> float | None:
+    """Return what a node multiplies its input by, if the codes of that may stay as they are."""
+    if node.op_type in {"Concat", "LeakyRelu"}:
+        return 1.0
+    if node.op_type == "Relu" and node.input[0] not in region.clipped:
+        return 1.0
+    return positive_factor(graph, node)
+
+
+def _joined(region: Region, conversion: Conversion) -> dict[str, tuple[str, ...]]:
+    """Return the tensors that share one range because they are joined, for each of them."""
+    groups: dict[str, tuple[str, ...]] = {}
+    for node in region.nodes:
+        tensors = [*node.input, node.output[0]]
+        if node.op_type == "Concat" and all(tensor in conversion.ranges for tensor in tensors):
+            members = (m for tensor in tensors for m in groups.get(tensor, (tensor,)))
+            group = tuple(dict.fromkeys(members))
+            groups |= dict.fromkeys(group, group)
+    return groups
+
+
+def build_student(
+    conversion: Conversion,
+    subgraph: Subgraph,
+    *,
+    calibration: Calibration,
+    learned_ranges: bool = False,
+) -> GraphNetwork:
+    """Return a subgraph of a prepared graph that rounds as its converted form will.
+
+    Args:
+        conversion: What was decided and observed; not changed.
+        subgraph: Of its graph.
+        calibration: How ranges are made of what observers see. They are off: ranges start as
+            post-training calibration chose them.
+        learned_ranges: Whether ranges go on by gradients.
+
+    Raises:
+        QuantizationError: No weight of the subgraph is rounded to integers, or one in a way that
+            cannot be trained.
+    """
+    plan = plan_rounding(conversion)
+    decisions = {d.output: d for d in conversion.decisions if d.weight is not None}
+    constants = {tensor.name: tensor for tensor in subgraph.model.graph.initializer}
+    quantizers: dict[str, nn.Module] = {}
+    roundings: dict[str, Rounding] = {}
+    for node in subgraph.model.graph.node:
+        made = node.output[0]
+        rounding = plan.roundings.get(made, Rounding())
+        inputs = dict(rounding.inputs)
+        for name in (*inputs.values(), rounding.output, rounding.kept and rounding.kept.quantizer):
+            if name and name not in quantizers:
+                observer = HistogramObserver(calibration)
+                learned = learned_ranges and name not in _FIXED
+                quantizers[name] = activation = ActivationFakeQuantize(observer, learned=learned)
+                activation.set_limits(_range(plan, conversion, name))
+                activation.observer_enabled.zero_()
+        decision = decisions.get(made)
+        if decision is not None and decision.weight is not None and decision.weights != "float32":
+            inputs[list(node.input).index(decision.weight)] = name = f"{made}.weight"
+            quantizers[name] = _weight_quantizer(node, decision, constants[decision.weight])
+            if decision.activations == "dynamic":
+                inputs[0] = name = f"{node.input[0]}.dynamic"
+                quantizers[name] = DynamicFakeQuantize()
+        roundings[made] = replace(rounding, inputs=inputs)
+    if not any(isinstance(module, WeightFakeQuantize) for module in quantizers.values()):
+        raise QuantizationError(
+            "no weight of the part that is trained is rounded to integers; name its modules in "
+            "the recipe"
+        )
+    return GraphNetwork(subgraph, roundings=roundings, quantizers=quantizers)
+
+
+def _range(plan: RoundingPlan, conversion: Conversion, quantizer: str) -> Range:
+    if quantizer in _FIXED:
+        return _FIXED[quantizer]
+    shares, ranges = plan.shares[quantizer], conversion.ranges
+    return (
+        min(ranges[share.tensor][0] * share.low for share in shares),
+        max(ranges[share.tensor][1] * share.high for share in shares),
+    )
+
+
+def _weight_quantizer(
+    node: onnx.NodeProto, decision: Decision, stored: onnx.TensorProto
+) -> FakeQuantize:
+    if decision.activations == "float16":
+        raise QuantizationError(
+            f"module '{decision.module}' computes in float16, which is not trained; "
+            "give it integers in the recipe, or leave it outside of the part that is"
+        )
+    if decision.weights in _STORED:
+        return StoredFakeQuantize(_STORED[decision.weights])
+    weight, phases = read_tensor(stored), None
+    is_static = decision.activations == "static"
+    if is_static and node.op_type == "ConvTranspose":
+        (stride,) = integers(node, "strides", [1])
+        phases = Geometry(operator="ConvTranspose1d", shape=tuple(weight.shape), stride=stride)
+    multiplied = is_static or decision.label == "MatMul int8/dynamic"
+    form = WeightFormat(axis=decision.axis, multiplied=multiplied, phases=phases)
+    return WeightFakeQuantize(form)
+
+
+def learned_conversion(conversion: Conversion, student: GraphNetwork) -> Conversion:
+    """Return a conversion with a student's weights and ranges in the places of the original ones.
+
+    Raises:
+        QuantizationError: A learned value is not finite.
+    """
+    graph = copy_model(conversion.graph)
+    for tensor in graph.graph.initializer:
+        if (values := student.trained(tensor.name)) is None:
+            continue
+        if not values.isfinite().all():
+            raise QuantizationError(
+                f"training left '{tensor.name}' with values that are not finite; "
+                "train with a lower learning rate"
+            )
+        tensor.CopyFrom(numpy_helper.from_array(values.detach().cpu().numpy(), tensor.name))
+    ranges = dict(conversion.ranges)
+    for name, shares in plan_rounding(conversion).shares.items():
+        if (quantizer := student.quantizer(name)) is None:
+            continue
+        assert isinstance(quantizer, ActivationFakeQuantize)
+        low, high = quantizer.limits()
+        if not np.isfinite([low, high]).all():
+            raise QuantizationError(
+                f"training left the range of '{name}' at {low} .. {high}; "
+                "train with a lower learning rate"
+            )
+        for share in shares:
+            before = ranges[share.tensor]
+            ranges[share.tensor] = (
+                low / share.low if share.low else before[0],
+                high / share.high if share.high else before[1],
+            )
+    return replace(conversion, graph=graph, ranges=ranges)

@@ -1,0 +1,188 @@
+"""Parts of ONNX graphs: between given tensors, and flow and decoder of a Piper voice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onnx import helper
+
+from tts_compress.errors import QuantizationError
+from tts_compress.onnx.graph import Graph, sort_nodes, tensors_read
+from tts_compress.onnx.modules import initializer_names, module_of
+from tts_compress.onnx.noise import feed_noise
+from tts_compress.onnx.session import open_session, run_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+    import onnx
+
+    from tts_compress.onnx.session import Feeds
+
+__all__ = ["Subgraph", "extract_subgraph", "record_tensors", "voice_subgraph"]
+
+_SPEAKER = "sid"
+"""The one input of a voice that is no text and no noise: what depends on it alone is trained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subgraph:
+    """Everything that outputs are computed by from inputs, and nothing more."""
+
+    model: onnx.ModelProto
+    shared: frozenset[str]
+    """Those of its initializers that other operators of the graph read, too."""
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of its inputs."""
+        return [value.name for value in self.model.graph.input]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of its outputs."""
+        return [value.name for value in self.model.graph.output]
+
+
+def extract_subgraph(
+    model: onnx.ModelProto,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> Subgraph:
+    """Return the part of a graph between given tensors.
+
+    Args:
+        model: It is not changed.
+        inputs: Tensors that the part is given, of whatever type; by default the inputs of the graph
+            that its outputs depend on.
+        outputs: Tensors that it makes; by default all outputs of the graph.
+
+    Raises:
+        QuantizationError: An output is made by no operator, or depends on an input of the graph
+            that is not among the given ones.
+    """
+    graph = Graph(model)
+    stored = initializer_names(model.graph)
+    for node in graph.nodes:
+        node.output[:] = ["" if tensor in (inputs or ()) else tensor for tensor in node.output]
+    if outputs is not None:
+        graph.outputs = list(outputs)
+    everything = graph.nodes
+    part = graph.finish()
+    inside = {tensor for node in part.graph.node for tensor in node.output if tensor}
+    read = {tensor for node in part.graph.node for tensor in tensors_read(node)}
+    if inputs is None:
+        inputs = [name for name in graph.inputs if name in read - stored]
+    if missing := sorted(read.union(graph.outputs) - inside - stored - set(inputs)):
+        raise QuantizationError(
+            f"that part of the graph also depends on {', '.join(missing)}; name the inputs of the "
+            "graph among them, or tensors behind them, as inputs of the part"
+        )
+    others = (node for node in everything if not inside.intersection(node.output))
+    shared = set[str]().union(*map(tensors_read, others)) & stored & read
+    for values, names in ((part.graph.input, inputs), (part.graph.output, graph.outputs)):
+        del values[:]
+        values.extend(helper.make_empty_tensor_value_info(name) for name in names)
+    return Subgraph(model=part, shared=frozenset(shared))
+
+
+def record_tensors(
+    model: onnx.ModelProto, tensors: Sequence[str], calls: Iterable[Feeds]
+) -> list[dict[str, npt.NDArray[Any]]]:
+    """Run a graph and return the named tensors of every call; inputs of the graph may be named.
+
+    Args:
+        model: A graph in FP32; random operators read fed noise instead.
+        tensors: Their names.
+        calls: Inputs of the graph with fed noise.
+
+    Raises:
+        QuantizationError: There were no calls.
+    """
+    watched = feed_noise(model)
+    given = {value.name for value in watched.graph.input}
+    made = [tensor for tensor in tensors if tensor not in given]
+    del watched.graph.output[:]
+    watched.graph.output.extend(helper.make_empty_tensor_value_info(tensor) for tensor in made)
+    session = open_session(watched, "the teacher")
+    found = []
+    for feeds in calls:
+        values = dict(zip(made, run_session(session, feeds, "the teacher"), strict=True))
+        found.append(values | {name: feeds[name] for name in tensors if name in given})
+    if not found:
+        raise QuantizationError("there is nothing to train on; is the calibration set empty?")
+    return found
+
+
+def voice_subgraph(model: onnx.ModelProto) -> tuple[Subgraph, str]:
+    """Return flow and decoder of a Piper voice, and the deviation of the prior that they start at.
+
+    The prior is a sample of the distribution that the text makes, (B, C, T). It is the first input;
+    besides there are masks, where the graph has them, and the speaker. Outputs are the latent that
+    the flow gives to the decoder, (B, C, T), and the audio. The deviation is a tensor of the graph.
+
+    Args:
+        model: A prepared graph in FP32.
+
+    Raises:
+        QuantizationError: It is not built like a Piper voice.
+    """
+    graph = Graph(model)
+    prior, deviation = _sample(graph)
+    audio = graph.outputs[0]
+    inputs = [prior, *_other_inputs(graph, prior, audio)]
+    return extract_subgraph(model, inputs, [_decoder_input(graph), audio]), deviation
+
+
+def _sample(graph: Graph) -> tuple[str, str]:
+    """Return mean + noise · deviation · scale, and the deviation."""
+    for random in (node for node in graph.nodes if node.op_type == "RandomNormalLike"):
+        tensor, deviation = random.output[0], None
+        reader = graph.only_reader(tensor)
+        while reader is not None and reader.op_type == "Mul":
+            for factor in reader.input:
+                maker = graph.producer(factor)
+                deviation = factor if maker is not None and maker.op_type == "Exp" else deviation
+            tensor = reader.output[0]
+            reader = graph.only_reader(tensor)
+        if reader is not None and reader.op_type == "Add" and deviation is not None:
+            return reader.output[0], deviation
+    raise QuantizationError(
+        "the graph has no sum of a mean and noise times a deviation, as a Piper voice has before "
+        "its flow; it can be trained as a bare graph"
+    )
+
+
+def _decoder_input(graph: Graph) -> str:
+    initializers = initializer_names(graph.model.graph)
+    for node in graph.nodes:
+        if node.op_type == "Conv" and module_of(node, initializers).endswith("dec.conv_pre"):
+            return str(node.input[0])
+    raise QuantizationError(
+        "the graph has no convolution of a module 'dec.conv_pre', as the decoder of a Piper voice "
+        "begins with; it can be trained as a bare graph"
+    )
+
+
+def _other_inputs(graph: Graph, prior: str, audio: str) -> list[str]:
+    """Return what else the audio depends on, as near to the prior as it can be cut."""
+    sources = {name: {name} for name in graph.inputs if graph.constant(name) is None}
+    for node in sort_nodes(graph.nodes):
+        behind = set().union(*(sources.get(tensor, set()) for tensor in tensors_read(node)))
+        sources |= {tensor: {prior} if tensor == prior else behind for tensor in node.output}
+    found: dict[str, None] = {}
+    waiting, seen = [audio], {prior}
+    while waiting:
+        tensor = waiting.pop()
+        if tensor in seen:
+            continue
+        seen.add(tensor)
+        behind = sources.get(tensor, set())
+        maker = graph.producer(tensor)
+        if maker is not None and (prior in behind or behind <= {_SPEAKER}):
+            waiting += sorted(tensors_read(maker))
+        elif behind:
+            found[tensor] = None
+    return list(found)
