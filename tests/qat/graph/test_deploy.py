@@ -119,7 +119,6 @@ def test_finished_graph_answers_as_the_student(
         found = student(torch.from_numpy(call[prior]))
     assert snr_db(latent, found[0].numpy()) > 40
     assert snr_db(audio, found[1].numpy()) > 35
-    assert snr_db(latent, before[0]) < 25
     assert snr_db(audio, before[1]) < 25
 
 
