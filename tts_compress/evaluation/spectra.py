@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import log2
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from tts_compress.numerics.mel import mel_filters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,6 @@ __all__ = [
     "frame_distances",
     "log_mel",
     "log_mel_distance",
-    "mel_filters",
     "same_timing",
     "warped_distance",
     "window_length",
@@ -65,7 +65,7 @@ def log_mel(audio: Audio) -> npt.NDArray[np.float64]:
     taper = np.hanning(window + 1)[:-1]
     spectrum = np.fft.rfft(frames * taper, axis=1)  # [frames, window] -> [frames, bins]
     power = np.square(np.abs(spectrum) * 2.0 / taper.sum())  # a full-scale sine has power 1
-    mel = power @ mel_filters(audio.sample_rate, window).T  # [frames, bins] -> [frames, mels]
+    mel = power @ mel_filters(audio.sample_rate, window, MELS).T  # [frames, bins] -> [frames, mels]
     return np.asarray(10.0 * np.log10(np.maximum(mel, 10.0 ** (FLOOR_DB / 10.0))))
 
 
@@ -76,20 +76,6 @@ def _frames(samples: Samples, window: int) -> npt.NDArray[np.float64]:
     padded = np.zeros(window + steps * hop)
     padded[: len(samples)] = samples
     return np.lib.stride_tricks.sliding_window_view(padded, window)[::hop]
-
-
-@lru_cache(maxsize=8)
-def mel_filters(sample_rate: int, window: int) -> npt.NDArray[np.float64]:
-    """Return triangular filters of height 1, evenly spaced in mel, shape `[80, bins]`.
-
-    Mel as 2595 · log10(1 + f / 700), from 0 Hz to half the sample rate.
-    """
-    top = 2595.0 * np.log10(1.0 + sample_rate / 2 / 700.0)
-    edges = 700.0 * (10.0 ** (np.linspace(0.0, top, MELS + 2) / 2595.0) - 1.0)
-    bins = np.fft.rfftfreq(window, 1.0 / sample_rate)
-    rising = (bins - edges[:-2, None]) / np.diff(edges)[:-1, None]
-    falling = (edges[2:, None] - bins) / np.diff(edges)[1:, None]
-    return np.asarray(np.maximum(0.0, np.minimum(rising, falling)))
 
 
 def log_mel_distance(reference: Audio, candidate: Audio) -> float:

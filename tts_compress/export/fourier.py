@@ -18,7 +18,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["Fourier", "FrameSettings", "InverseFourier", "LogMel", "htk_filters"]
+from tts_compress.numerics.mel import mel_filters
+
+__all__ = ["Fourier", "FrameSettings", "InverseFourier", "LogMel"]
 
 
 class Fourier(nn.Module):
@@ -147,7 +149,9 @@ class LogMel(nn.Module):
         before = (size - settings.win_length) // 2
         window = functional.pad(window, (before, size - settings.win_length - before))
         self.transform = Fourier(window)
-        self.register_buffer("filters", htk_filters(settings)[None], persistent=False)
+        filters = mel_filters(settings.sample_rate, size, settings.bands).T
+        values = torch.from_numpy(filters.astype("float32", order="C"))
+        self.register_buffer("filters", values[None], persistent=False)
 
     def forward(self, audio: torch.Tensor) -> torch.Tensor:
         """Return log mel values (1, T, bands) of samples (1, L); T is L // hop + 1."""
@@ -160,22 +164,6 @@ class LogMel(nn.Module):
         real, imaginary = self.transform(torch.cat(cut, dim=2)[:, :, : self.size])
         magnitudes = torch.sqrt(real * real + imaginary * imaginary)
         return torch.log(torch.clamp(torch.matmul(magnitudes, self.filters), min=1e-5))
-
-
-def htk_filters(settings: FrameSettings) -> torch.Tensor:
-    """Return triangular bands (N / 2 + 1, bands) of height 1, evenly spaced on HTK's mel scale.
-
-    A frequency of f Hz is 2595 · log10(1 + f / 700) mel; the bands reach from 0 to half the
-    sample rate.
-    """
-    nyquist = settings.sample_rate / 2
-    highest = 2595 * math.log10(1 + nyquist / 700)
-    mels = torch.linspace(0, highest, settings.bands + 2, dtype=torch.float64)
-    edges = 700 * (10 ** (mels / 2595) - 1)
-    bins = torch.linspace(0, nyquist, settings.n_fft // 2 + 1, dtype=torch.float64)[:, None]
-    rising = (bins - edges[:-2]) / (edges[1:-1] - edges[:-2])
-    falling = (edges[2:] - bins) / (edges[2:] - edges[1:-1])
-    return torch.minimum(rising, falling).clamp(min=0).float()
 
 
 def _products(size: int, *, edge: float, inner: float) -> tuple[torch.Tensor, torch.Tensor]:

@@ -153,10 +153,10 @@ def test_an_artifact_is_opened_without_allocating_its_fp32_weights(
     seen: list[Any] = []
     restore = checkpoint.restore_root
 
-    def spy(root: Any, layers: Any, path: Path) -> None:
+    def spy(root: Any, layers: Any, path: Path) -> Any:
         seen.extend((name, p.device.type) for name, p in root.named_parameters())
         seen.extend((name, b.device.type) for name, b in root.named_buffers())
-        restore(root, layers, path)
+        return restore(root, layers, path)
 
     monkeypatch.setattr(checkpoint, "restore_root", spy)
     root = F5Model.open(str(artifact), "small").root()

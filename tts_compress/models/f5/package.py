@@ -1,11 +1,15 @@
-"""The official f5_tts package, and what F5-TTS's inference takes for granted."""
+"""The official f5_tts package, imported without what only its training needs."""
 
 from __future__ import annotations
 
 import io
+import sys
 import warnings
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import MissingExtraError
@@ -24,6 +28,10 @@ HOP_LENGTH = 256
 """Samples per frame of its mel spectrograms."""
 
 
+_TRAINER = "f5_tts.model.trainer"
+_TRAINING = ("accelerate", "datasets", "ema_pytorch", "wandb")
+
+
 def official(name: str) -> Any:
     """Return a module of the package, such as `f5_tts.api`, or of what it is built on.
 
@@ -31,13 +39,12 @@ def official(name: str) -> Any:
         MissingExtraError: The package, or another one that it imports, is not installed.
     """
     try:
-        from tts_compress.models.shims.f5_trainer import offer_f5_trainer
         from tts_compress.models.shims.torchaudio import offer_torchaudio
 
         offer_torchaudio()
-        offer_f5_trainer()
+        _offer_trainer()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of programs that other audio formats need
+            warnings.simplefilter("ignore")  # about programs for other audio formats
             return import_module(name)
     except ImportError as error:
         raise MissingExtraError(_missing(error) or name.split(".", maxsplit=1)[0], EXTRA) from error
@@ -48,6 +55,23 @@ def quiet() -> Iterator[None]:
     """Keep what the package prints out of our own output, which programs read."""
     with redirect_stdout(io.StringIO()):
         yield
+
+
+class _Trainer:
+    """Stands where f5_tts's trainer would be, and cannot train."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise ImportError(f"training F5-TTS needs {', '.join(_TRAINING)}; install f5-tts with them")
+
+
+def _offer_trainer() -> None:
+    """Let `import f5_tts.model`, which loads its trainer, succeed where that lacks a package."""
+    if _TRAINER in sys.modules or all(find_spec(name) is not None for name in _TRAINING):
+        return
+    module = ModuleType(_TRAINER)
+    module.__spec__ = ModuleSpec(_TRAINER, None)
+    vars(module)["Trainer"] = _Trainer
+    sys.modules[_TRAINER] = module
 
 
 def _missing(error: BaseException | None) -> str | None:

@@ -1,8 +1,7 @@
 """Mel spectrograms and resampling in plain torch, laid out as torchaudio's modules are.
 
-Written from the definitions: the mel scale of HTK, triangles of height one between its points,
-and band-limited interpolation by a windowed sinc. Buffers have torchaudio's names, since
-checkpoints store them.
+Written from the definitions: triangular filters on the mel scale of HTK, and band-limited
+interpolation by a windowed sinc. Buffers have torchaudio's names, since checkpoints store them.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import ModelError
+from tts_compress.numerics.mel import mel_filters
 
 __all__ = ["MelSpectrogram", "Resample", "hz_to_mel", "mel_to_hz"]
 
@@ -38,19 +38,13 @@ class _Window(nn.Module):
         self.register_buffer("window", torch.hann_window(length))
 
 
-class _Triangles(nn.Module):
-    """Holds the triangular filters, `[frequencies, mels]`, under the name that checkpoints use."""
+class _Filters(nn.Module):
+    """Holds the filters, `[frequencies, mels]`, under the name that checkpoints use."""
 
-    def __init__(self, frequencies: int, n_mels: int, band: tuple[float, float], top: int) -> None:
+    def __init__(self, filters: Tensor) -> None:
         super().__init__()
-        lines = torch.linspace(0, top, frequencies, dtype=torch.float64)
-        ends = hz_to_mel(band[0]), hz_to_mel(band[1])
-        points = mel_to_hz(torch.linspace(*ends, n_mels + 2, dtype=torch.float64))
-        below, centre, above = points[:-2], points[1:-1], points[2:]
-        rising = (lines[:, None] - below) / (centre - below)
-        falling = (above - lines[:, None]) / (above - centre)
         self.fb: Tensor
-        self.register_buffer("fb", torch.minimum(rising, falling).clamp(min=0).float())
+        self.register_buffer("fb", filters)
 
 
 class MelSpectrogram(nn.Module):
@@ -70,7 +64,7 @@ class MelSpectrogram(nn.Module):
         norm: Of torchaudio's; None only.
 
     Raises:
-        NotImplementedError: `normalized` or `norm` is given.
+        ModelError: `normalized` or `norm` is given.
     """
 
     def __init__(  # noqa: PLR0913 - the arguments are torchaudio's
@@ -99,11 +93,10 @@ class MelSpectrogram(nn.Module):
         self.hop_length = self.win_length // 2 if hop_length is None else hop_length
         self.power = power
         self.center = center
-        top = sample_rate // 2
+        top = sample_rate // 2  # torchaudio drops the half of an odd rate
+        filters = mel_filters(2 * top, n_fft, n_mels, (f_min, top if f_max is None else f_max))
         self.spectrogram = _Window(self.win_length)
-        self.mel_scale = _Triangles(
-            n_fft // 2 + 1, n_mels, (f_min, top if f_max is None else f_max), top
-        )
+        self.mel_scale = _Filters(torch.from_numpy(filters.T.astype("float32", order="C")))
 
     def forward(self, waveform: Tensor) -> Tensor:
         """Return the mel spectrogram of a signal."""
