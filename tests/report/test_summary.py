@@ -64,13 +64,6 @@ def test_the_rows_of_a_good_result(evaluation: Evaluation) -> None:
     [
         ({"signal.snr_db": None}, "Signal-to-noise ratio", "n/a", "no same timing", "unknown"),
         (
-            {"signal.same_timing": None},
-            "Signal-to-noise ratio",
-            "38.4 dB",
-            "over the 87.5 % of same timing",
-            "unknown",
-        ),
-        (
             {"signal.same_timing": 0.0, "signal.same_timing_log_mel_distance_db": None},
             "Log-mel, same timing",
             "n/a",

@@ -67,6 +67,15 @@ class Audios:
     other_seed: Audio
 
 
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The large number that a row has at the top of the page."""
+
+    value: str
+    detail: str
+    judgement: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One line of the summary, ready to print."""
@@ -82,16 +91,7 @@ class Row:
     trend: Trend = "unknown"
     """Direction of the change; `same` also for a change that may be chance."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Headline:
-    """One of the large numbers at the top of the page."""
-
-    title: str
-    value: str
-    detail: str
-    judgement: str
-    trend: Trend
+    headline: Headline | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +136,6 @@ class Metric:
     rows: Callable[[Any, Any], Sequence[Row]] | None = None
     """Returns its lines in the tables, given the value and the `Evaluation`; by default one line
     of label, numbers and unit."""
-
-    headline: Callable[[Any, Any], Headline] | None = None
-    """Returns its large number on the page, likewise."""
 
     terms: tuple[Term, ...] = ()
     """Help: the terms of its rows."""

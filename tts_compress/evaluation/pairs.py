@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.store import Store
     from tts_compress.evaluation.suite import Suite
 
-__all__ = ["OTHER_SEEDS", "Rendition", "Run", "UtterancePair", "disturb", "observe_pairs"]
+__all__ = ["OTHER_SEEDS", "Run", "UtterancePair", "disturb", "observe_pairs"]
 
 T = TypeVar("T")
 
@@ -38,21 +38,6 @@ OTHER_SEEDS = 1000
 _GAIN = 10.0 ** (-1.0 / 20.0)
 _LSB = 2.0**-15
 """The step of 16-bit samples."""
-
-_ROLES = ("reference", "candidate")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendition:
-    """One text with one seed as a model speaks it, without its samples."""
-
-    audio: str
-    """Hash of the samples."""
-
-    seconds: float
-    durations: tuple[int, ...] | None
-    kept_as: str | None = None
-    """Path of a WAV file beside the report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +50,15 @@ class UtterancePair:
     transcript: str
     """The words to be understood, normalised."""
 
-    reference: Rendition
-    candidate: Rendition
-    other_seed: str
-    """Hash of the reference's samples with other noise."""
+    audio: Mapping[str, str]
+    """Hashes of the samples, by `reference`, `candidate`, `other_seed` (the reference with other
+    noise) and `disturbed` (an inaudibly changed copy of the reference)."""
 
-    disturbed: str
-    """Hash of an inaudibly changed copy of the reference's samples."""
+    seconds: Mapping[str, float]
+    """Lengths of the first three."""
+
+    kept: Mapping[str, str]
+    """Paths of the WAV files of the first two beside the report, where they are kept."""
 
     observed: Mapping[str, Any]
     """By name, what metrics measured in the audio."""
@@ -126,38 +113,35 @@ def observe_pairs(
     for index, item in enumerate(suite.utterances):
         for seed in suite.seeds:
             job = SynthesisJob(text=item.text, seed=seed)
-            found = (
-                spoken[0][job],
-                spoken[1][job],
-                spoken[0][replace(job, seed=seed + OTHER_SEEDS)],
-            )
-            files |= {piece.audio: store.wav_path(piece) for piece in found}
-            audios = Audios(
-                reference=_read(store, found[0]),
-                candidate=_read(store, found[1]),
-                other_seed=_read(store, found[2]),
-            )
-            kept: list[str | None] = [None, None]
-            if keep_in is not None:
-                kept = [f"wav/{index:04d}-seed{seed}-{role}.wav" for role in _ROLES]
-                for name, role in zip(kept, _ROLES, strict=True):
-                    _keep(getattr(audios, role), keep_in / str(name))
+            pieces = {
+                "reference": spoken[0][job],
+                "candidate": spoken[1][job],
+                "other_seed": spoken[0][replace(job, seed=seed + OTHER_SEEDS)],
+            }
+            played = {role: _read(store, piece) for role, piece in pieces.items()}
+            audios = Audios(**played)
             disturbed, copy = _disturbed_copy(store, audios.reference)
+            files |= {piece.audio: store.wav_path(piece) for piece in pieces.values()}
             files[disturbed] = copy
+            kept = {}
+            if keep_in is not None:
+                for role in ("reference", "candidate"):
+                    kept[role] = f"wav/{index:04d}-seed{seed}-{role}.wav"
+                    _keep(played[role], keep_in / kept[role])
+            hashes = {role: piece.audio for role, piece in pieces.items()}
             pairs.append(
                 UtterancePair(
                     index=index,
                     seed=seed,
                     text=item.text,
                     transcript=suite.transcript(item),
-                    reference=_rendition(found[0], audios.reference, kept[0]),
-                    candidate=_rendition(found[1], audios.candidate, kept[1]),
-                    disturbed=disturbed,
-                    other_seed=found[2].audio,
+                    audio=hashes | {"disturbed": disturbed},
+                    seconds={role: audio.duration_s for role, audio in played.items()},
+                    kept=kept,
                     observed={m.name: m.observe(audios) for m in find_metrics() if m.observe},
                 )
             )
-    if not any(pair.reference.seconds for pair in pairs):
+    if not any(pair.seconds["reference"] for pair in pairs):
         raise EvaluationError("the reference speaks nothing: every text gave empty audio")
     return pairs, files
 
@@ -193,9 +177,3 @@ def _keep(audio: Audio, path: Path) -> None:
     make_directory(path.parent)
     samples = np.nan_to_num(audio.samples, nan=0.0, posinf=1.0, neginf=-1.0)
     write_wav(path, replace(audio, samples=samples))
-
-
-def _rendition(piece: Synthesis, audio: Audio, kept_as: str | None) -> Rendition:
-    return Rendition(
-        audio=piece.audio, seconds=audio.duration_s, durations=piece.durations, kept_as=kept_as
-    )

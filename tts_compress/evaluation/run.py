@@ -24,7 +24,7 @@ from tts_compress.models.base import OnnxGraph
 from tts_compress.models.integers import count_integer_layers, find_hazards
 
 if TYPE_CHECKING:
-    from tts_compress.evaluation.pairs import Rendition, UtterancePair
+    from tts_compress.evaluation.pairs import UtterancePair
     from tts_compress.models.base import TTSModel
 
 __all__ = ["evaluate"]
@@ -136,27 +136,26 @@ def _run(
 
 def _utterance(run: Run, pair: UtterancePair) -> Utterance:
     kept, symbols = pair.observed["duration"]
-    reference = run.hypotheses[pair.reference.audio]
+    speech = {}
+    for role in ("reference", "candidate"):
+        hypothesis = run.hypotheses[pair.audio[role]]
+        words = count_edits(pair.transcript, hypothesis, "word")
+        characters = count_edits(pair.transcript, hypothesis, "character")
+        speech[role] = Speech(
+            hypothesis=hypothesis,
+            word_errors=words.errors,
+            character_errors=characters.errors,
+            seconds=pair.seconds[role],
+            audio=pair.kept.get(role),
+        )
     return Utterance(
         index=pair.index,
         seed=pair.seed,
         text=pair.text,
         transcript=pair.transcript,
-        words=count_edits(pair.transcript, reference, "word").tokens,
-        characters=count_edits(pair.transcript, reference, "character").tokens,
-        reference=_speech(run, pair, pair.reference),
-        candidate=_speech(run, pair, pair.candidate),
+        words=words.tokens,
+        characters=characters.tokens,
+        **speech,
         log_mel_distance_db=pair.observed["signal"].log_mel_db,
         durations_kept=kept / symbols if symbols else None,
-    )
-
-
-def _speech(run: Run, pair: UtterancePair, rendition: Rendition) -> Speech:
-    hypothesis = run.hypotheses[rendition.audio]
-    return Speech(
-        hypothesis=hypothesis,
-        word_errors=count_edits(pair.transcript, hypothesis, "word").errors,
-        character_errors=count_edits(pair.transcript, hypothesis, "character").errors,
-        seconds=rendition.seconds,
-        audio=rendition.kept_as,
     )

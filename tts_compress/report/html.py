@@ -14,7 +14,7 @@ from urllib.parse import quote
 from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation import formatting
 from tts_compress.report.plots import plots
-from tts_compress.report.tables import floor_rows, headlines, provenance, summary_rows, terms
+from tts_compress.report.tables import floor_rows, provenance, summary_rows, terms
 from tts_compress.report.verdict import cautions, verdict
 
 if TYPE_CHECKING:
@@ -93,7 +93,6 @@ def render_html(evaluation: Evaluation) -> str:
             evaluation=evaluation,
             verdict=verdict(evaluation),
             cautions=cautions(evaluation),
-            headlines=headlines(evaluation),
             rows=summary_rows(evaluation),
             plots=plots(evaluation),
             floors=floor_rows(evaluation),

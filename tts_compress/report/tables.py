@@ -14,14 +14,13 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from tts_compress.evaluation.metric import Headline, Row, Term
+    from tts_compress.evaluation.metric import Row, Term
     from tts_compress.evaluation.result import Evaluation, ModelIdentity
 
 __all__ = [
     "Fact",
     "Section",
     "floor_rows",
-    "headlines",
     "provenance",
     "summary_rows",
     "summary_table",
@@ -53,15 +52,6 @@ def summary_rows(evaluation: Evaluation) -> list[Row]:
         row
         for metric, value in evaluation.measured()
         for row in metric.table_rows(value, evaluation)
-    ]
-
-
-def headlines(evaluation: Evaluation) -> list[Headline]:
-    """Return the large numbers of the page, in the same order."""
-    return [
-        metric.headline(value, evaluation)
-        for metric, value in evaluation.measured()
-        if metric.headline is not None
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.metrics.cost import speed_of
+from tts_compress.evaluation.metrics.cost import Speed
 from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST, rate_judgement
 from tts_compress.evaluation.metrics.health import broken, broken_in_words
 from tts_compress.models.base import UNLIKE_UPSTREAM
@@ -45,7 +45,7 @@ def cautions(evaluation: Evaluation) -> tuple[str, ...]:
     found.extend(f"{warning[0].upper()}{warning[1:]}." for warning in evaluation.warnings)
     found.extend(_cautions_about_settings(evaluation))
     found.extend(_cautions_about_words(evaluation))
-    if speed_of(evaluation.latency).trend == "worse":
+    if Speed(evaluation.latency).trend == "worse":
         found.append("The compressed model is slower than the reference on this machine.")
     if evaluation.size.ratio < 1:
         found.append("The compressed model is larger than the reference.")
@@ -86,9 +86,9 @@ def _cautions_about_words(evaluation: Evaluation) -> list[str]:
 def _cost(evaluation: Evaluation) -> str:
     size = formatting.times(evaluation.size.ratio, "smaller", "larger")
     known = {"no change": "of unchanged size", formatting.MISSING: "of unknown size"}
-    speed = speed_of(evaluation.latency)
-    if speed.interval_words and speed.trend == "same":
-        words = f"as fast, as far as these runs can show ({speed.words}, {speed.interval_words})"
+    speed = Speed(evaluation.latency)
+    if speed.interval and speed.trend == "same":
+        words = f"as fast, as far as these runs can show ({speed.words}, {speed.interval})"
     else:
         speeds = {"no change": "of unchanged speed", formatting.MISSING: "of unknown speed"}
         words = speeds.get(speed.words, speed.change)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -44,7 +44,6 @@ __all__ = [
     "Speed",
     "compare_timings",
     "real_time_factor",
-    "speed_of",
 ]
 
 
@@ -63,8 +62,8 @@ class Size(Record):
 class Latency(Record):
     """Synthesis time of one text in the system's own runtime, after warm-up, milliseconds."""
 
-    mean_ms: float | None = None
-    """Geometric mean of all runs; None in reports of before it was measured."""
+    mean_ms: float
+    """Geometric mean of all runs."""
 
     p50_ms: float
     p95_ms: float
@@ -77,17 +76,15 @@ class LatencyComparison(Record):
 
     reference: Latency
     candidate: Latency
-    ratio: float | None = None
-    """`reference.mean_ms` over `candidate.mean_ms`: above 1 the candidate is faster. None in
-    reports of before it was measured."""
+    ratio: float
+    """`reference.mean_ms` over `candidate.mean_ms`: above 1 the candidate is faster."""
 
-    interval: tuple[float, float] | None = None
+    interval: tuple[float, float] | None
     """95 % bootstrap interval of `ratio`, resampling the pairs of runs that took turns. None for a
-    single pair, and in reports of before it was measured."""
+    single pair."""
 
     p50_ratio: float
-    """Reference over candidate, median over texts of the ratio of each text's median run. Another
-    statistic than `p50_ms` over `p50_ms`; reports show it only where there is no `ratio`."""
+    """Reference over candidate, median over texts of the ratio of each text's median run."""
 
     threads: int
     texts: int
@@ -186,84 +183,68 @@ def _size(run: Run) -> Size:
     return Size(reference_bytes=before, candidate_bytes=after, ratio=before / after)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Speed:
-    """Both models' latency, as a report shows it."""
+    """The ratio of two latencies in words, as a report shows it."""
 
-    average: str
-    """Statistic of the times: `mean`, or `median` in old reports."""
-
-    reference_ms: float
-    candidate_ms: float
-    ratio: float
-    """Reference over candidate: above 1 the candidate is faster."""
-
-    interval: tuple[float, float] | None
-    """95 % interval of the ratio; None where there is none."""
+    latency: LatencyComparison
 
     @property
     def words(self) -> str:
-        """The ratio in words, such as `1.6x faster`."""
-        return formatting.times(self.ratio, "faster", "slower")
+        """The ratio, such as `1.6x faster`."""
+        return formatting.times(self.latency.ratio, "faster", "slower")
 
     @property
-    def interval_words(self) -> str:
+    def interval(self) -> str:
         """`95 % interval`, and that of the number in `words`; empty where there is none."""
-        shown = formatting.times_interval(self.ratio, self.interval)
+        shown = formatting.times_interval(self.latency.ratio, self.latency.interval)
         return "" if shown == formatting.MISSING else f"95 % interval {shown}"
 
     @property
     def change(self) -> str:
         """The words with their interval in brackets, where there is one."""
-        return f"{self.words} ({self.interval_words})" if self.interval_words else self.words
+        return f"{self.words} ({self.interval})" if self.interval else self.words
 
     @property
     def trend(self) -> Trend:
         """Direction of the speed: where its interval is known, only if that excludes 1."""
-        if not self.interval_words:
-            return ratio_trend(self.ratio)
-        low, high = self.interval or (0.0, np.inf)
+        low, high = self.latency.interval or (0.0, 0.0)
+        if not self.interval:
+            return ratio_trend(self.latency.ratio)
         if low > 1:
             return "better"
         return "worse" if high < 1 else "same"
 
 
-def speed_of(latency: LatencyComparison) -> Speed:
-    """Return the statistic of a comparison of latencies that a report shows."""
-    reference, candidate = latency.reference, latency.candidate
-    if latency.ratio is None or reference.mean_ms is None or candidate.mean_ms is None:
-        # Reports of before the mean was measured.
-        return Speed(
-            average="median",
-            reference_ms=reference.p50_ms,
-            candidate_ms=candidate.p50_ms,
-            ratio=latency.p50_ratio,
-            interval=None,
-        )
-    return Speed(
-        average="mean",
-        reference_ms=reference.mean_ms,
-        candidate_ms=candidate.mean_ms,
-        ratio=latency.ratio,
-        interval=latency.interval,
-    )
-
-
 def _size_rows(size: Size, _: object) -> list[Row]:
     values = (size.reference_bytes, size.candidate_bytes)
-    return [ratio_row("Size on disk", values, formatting.bytes_of, ("smaller", "larger"))]
+    row = ratio_row("Size on disk", values, formatting.bytes_of, ("smaller", "larger"))
+    judgement = {"better": "saves space", "worse": "takes more space"}.get(row.trend, "no change")
+    detail = f"{row.reference} to {row.candidate}"
+    return [replace(row, headline=Headline(row.change, detail, judgement))]
 
 
-def _latency_rows(latency: LatencyComparison, _: object) -> list[Row]:
-    speed = speed_of(latency)
+def _latency_rows(latency: LatencyComparison, evaluation: Evaluation) -> list[Row]:
+    speed, factor = Speed(latency), evaluation.rtf.candidate.p50
+    times = [
+        formatting.milliseconds(model.mean_ms) for model in (latency.reference, latency.candidate)
+    ]
+    pace = "faster" if factor < 1 else "not faster"
+    judgement = (
+        f"real-time factor {formatting.real_time_factor(factor)}, {pace} than speech"
+        if formatting.is_finite(factor)
+        else "real-time factor not measured"
+    )
+    detail = "; ".join(filter(None, (f"{times[0]} to {times[1]}, mean", speed.interval)))
     tails = (latency.reference.p95_ms, latency.candidate.p95_ms)
     return [
         Row(
-            label=f"Latency, {speed.average}",
-            reference=formatting.milliseconds(speed.reference_ms),
-            candidate=formatting.milliseconds(speed.candidate_ms),
+            label="Latency, mean",
+            reference=times[0],
+            candidate=times[1],
             change=speed.change,
             trend=speed.trend,
+            headline=Headline(speed.words, detail, judgement),
         ),
         ratio_row("Latency, p95", tails, formatting.milliseconds, ("faster", "slower")),
     ]
@@ -279,38 +260,6 @@ def _ratio_rows(
         return [ratio_row(label, values, show, (words[0], words[1]))]
 
     return rows
-
-
-def _size_headline(size: Size, _: object) -> Headline:
-    before = formatting.bytes_of(size.reference_bytes)
-    trend = ratio_trend(size.ratio)
-    return Headline(
-        title="Size on disk",
-        value=formatting.times(size.ratio, "smaller", "larger"),
-        detail=f"{before} to {formatting.bytes_of(size.candidate_bytes)}",
-        judgement={"better": "saves space", "worse": "takes more space"}.get(trend, "no change"),
-        trend=trend,
-    )
-
-
-def _speed_headline(latency: LatencyComparison, evaluation: Evaluation) -> Headline:
-    speed, factor = speed_of(latency), evaluation.rtf.candidate.p50
-    before = formatting.milliseconds(speed.reference_ms)
-    after = formatting.milliseconds(speed.candidate_ms)
-    times = f"{before} to {after}, {speed.average}"
-    pace = "faster" if factor < 1 else "not faster"
-    judgement = (
-        f"real-time factor {formatting.real_time_factor(factor)}, {pace} than speech"
-        if formatting.is_finite(factor)
-        else "real-time factor not measured"
-    )
-    return Headline(
-        title="Speed",
-        value=speed.words,
-        detail=f"{times}; {speed.interval_words}" if speed.interval_words else times,
-        judgement=judgement,
-        trend=speed.trend,
-    )
 
 
 _LATENCY = Term(
@@ -332,7 +281,6 @@ METRICS = (
         result=Size,
         compute=_size,
         rows=_size_rows,
-        headline=_size_headline,
     ),
     Metric(
         name="latency",
@@ -340,7 +288,6 @@ METRICS = (
         result=LatencyComparison,
         compute=_latencies,
         rows=_latency_rows,
-        headline=_speed_headline,
         terms=(_LATENCY,),
     ),
     Metric(

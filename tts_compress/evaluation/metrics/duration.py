@@ -34,49 +34,34 @@ def _observe(audios: Audios) -> tuple[int, int]:
 
 def _compute(run: Run) -> Duration:
     kept, symbols = (sum(counts) for counts in zip(*run.observations("duration"), strict=True))
-    seconds = sum(pair.reference.seconds for pair in run.pairs)
+    before, after = (
+        sum(pair.seconds[role] for pair in run.pairs) for role in ("reference", "candidate")
+    )
     return Duration(
-        ratio=sum(pair.candidate.seconds for pair in run.pairs) / seconds,
+        ratio=after / before,
         kept=kept / symbols if symbols else None,
     )
 
 
-def _change(duration: Duration) -> str:
-    if not formatting.is_finite(duration.ratio):
-        return formatting.MISSING
-    return f"{formatting.signed(100 * (duration.ratio - 1), 2)} %"
-
-
 def _rows(duration: Duration, _: object) -> list[Row]:
-    ratio, kept = duration.ratio, duration.kept
-    known = formatting.is_finite(ratio)
-    moved = formatting.percent(1 - kept) if formatting.is_finite(kept) else None
+    ratio, kept = duration.ratio, formatting.percent(duration.kept)
+    total = change = formatting.MISSING
+    if formatting.is_finite(ratio):
+        total = f"{ratio:.4f}\N{MULTIPLICATION SIGN}"
+        change = f"{formatting.signed(100 * (ratio - 1), 2)} %"
+    moved, judgement = formatting.MISSING, "durations of single symbols are not known"
+    if formatting.is_finite(duration.kept):
+        moved = f"{formatting.percent(1 - duration.kept)} of symbols moved"
+        judgement = f"{kept} of the symbols keep their duration"
     return [
         Row(
             label="Length of the speech",
-            candidate=f"{ratio:.4f}\N{MULTIPLICATION SIGN}" if known else formatting.MISSING,
-            change=_change(duration),
+            candidate=total,
+            change=change,
+            headline=Headline(change, "total, compressed against reference", judgement),
         ),
-        Row(
-            label="Durations kept",
-            candidate=formatting.percent(kept),
-            change=formatting.MISSING if moved is None else f"{moved} of symbols moved",
-        ),
+        Row(label="Durations kept", candidate=kept, change=moved),
     ]
-
-
-def _headline(duration: Duration, _: object) -> Headline:
-    return Headline(
-        title="Length of the speech",
-        value=_change(duration),
-        detail="total, compressed against reference",
-        judgement=(
-            f"{formatting.percent(duration.kept)} of the symbols keep their duration"
-            if formatting.is_finite(duration.kept)
-            else "durations of single symbols are not known"
-        ),
-        trend="unknown",
-    )
 
 
 METRICS = (
@@ -87,6 +72,5 @@ METRICS = (
         observe=_observe,
         compute=_compute,
         rows=_rows,
-        headline=_headline,
     ),
 )

@@ -7,7 +7,7 @@ paired bootstrap over texts (Bisani and Ney 2004).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -190,21 +190,13 @@ def _block_sums(
     return np.array(list(differences.values())), np.array(list(tokens.values()))
 
 
-def _compare(run: Run, unit: Unit, candidate: Sequence[str]) -> ErrorRate:
-    """Compare the reference with other audio, given by its hashes."""
-
-    def edits(audios: Sequence[str]) -> list[Edits]:
-        return [
-            count_edits(pair.transcript, run.hypotheses[audio], unit)
-            for pair, audio in zip(run.pairs, audios, strict=True)
-        ]
-
-    reference = [pair.reference.audio for pair in run.pairs]
-    return compare_rates(edits(reference), edits(candidate), [pair.index for pair in run.pairs])
-
-
-def _compute(unit: Unit, run: Run) -> ErrorRate:
-    return _compare(run, unit, [pair.candidate.audio for pair in run.pairs])
+def _compare(unit: Unit, role: str, run: Run) -> ErrorRate:
+    """Compare the reference with other audio of the pairs."""
+    reference, candidate = (
+        [count_edits(pair.transcript, run.hypotheses[pair.audio[name]], unit) for pair in run.pairs]
+        for name in ("reference", role)
+    )
+    return compare_rates(reference, candidate, [pair.index for pair in run.pairs])
 
 
 def _observe_baseline(audios: Audios) -> float:
@@ -213,9 +205,9 @@ def _observe_baseline(audios: Audios) -> float:
 
 def _baselines(run: Run) -> Baselines:
     return Baselines(
-        other_seeds=_compare(run, "word", [pair.other_seed for pair in run.pairs]),
+        other_seeds=_compare("word", "other_seed", run),
         other_seeds_log_mel_distance_db=float(np.mean(run.observations("floors"))),
-        recognizer=_compare(run, "word", [pair.disturbed for pair in run.pairs]),
+        recognizer=_compare("word", "disturbed", run),
     )
 
 
@@ -239,29 +231,25 @@ def rate_judgement(rate: ErrorRate) -> str:
     }[rate_trend(rate)]
 
 
-def _row(label: str, rate: ErrorRate, _: object) -> list[Row]:
-    change = formatting.points(rate.delta)
-    if change != formatting.MISSING:
-        change += f" (95 % interval {formatting.interval(rate.interval)})"
+def _rows(label: str, rate: ErrorRate, _: object) -> list[Row]:
+    change, detail = (
+        formatting.points(rate.delta),
+        f"95 % interval {formatting.interval(rate.interval)}",
+    )
     return [
         Row(
             label=label,
             reference=formatting.percent(rate.reference),
             candidate=formatting.percent(rate.candidate),
-            change=change,
+            change=change if change == formatting.MISSING else f"{change} ({detail})",
             trend=rate_trend(rate),
+            headline=Headline(change, detail, rate_judgement(rate)),
         )
     ]
 
 
-def _headline(wer: ErrorRate, _: object) -> Headline:
-    return Headline(
-        title="Word error rate",
-        value=formatting.points(wer.delta),
-        detail=f"95 % interval {formatting.interval(wer.interval)}",
-        judgement=rate_judgement(wer),
-        trend=rate_trend(wer),
-    )
+def _rows_without_headline(label: str, rate: ErrorRate, _: object) -> list[Row]:
+    return [replace(row, headline=None) for row in _rows(label, rate, _)]
 
 
 def _doubt(document: Mapping[str, Any]) -> str | None:
@@ -283,9 +271,8 @@ METRICS = (
         name="wer",
         group="words",
         result=ErrorRate,
-        compute=partial(_compute, "word"),
-        rows=partial(_row, "Word error rate"),
-        headline=_headline,
+        compute=partial(_compare, "word", "candidate"),
+        rows=partial(_rows, "Word error rate"),
         doubt=_doubt,
         terms=(
             Term(
@@ -301,8 +288,8 @@ METRICS = (
         name="cer",
         group="words",
         result=ErrorRate,
-        compute=partial(_compute, "character"),
-        rows=partial(_row, "Character error rate"),
+        compute=partial(_compare, "character", "candidate"),
+        rows=partial(_rows_without_headline, "Character error rate"),
         doubt=_doubt,
     ),
     Metric(

@@ -80,33 +80,23 @@ def _total(checked: Sequence[Health]) -> Health:
     return Health(**{name: sum(getattr(one, name) for one in checked) for name in fields})
 
 
-def _rows(health: Pair[Health], _: object) -> list[Row]:
+def _rows(health: Pair[Health], evaluation: Evaluation) -> list[Row]:
     before, after = broken(health.reference), broken(health.candidate)
+    kinds = broken_in_words(health.candidate)
     return [
         Row(
             label="Broken utterances",
             reference=broken_in_words(health.reference),
-            candidate=broken_in_words(health.candidate),
+            candidate=kinds,
             change="fails, whatever its word error rate" if after else "all are sound",
             trend="worse" if after else "better" if before else "same",
+            headline=Headline(
+                str(after),
+                f"of {len(evaluation.utterances)} spoken; reference: {before}",
+                kinds if after else "none silent, clipped, empty or not finite",
+            ),
         )
     ]
-
-
-def _headline(health: Pair[Health], evaluation: Evaluation) -> Headline:
-    defects = broken(health.candidate)
-    count = len(evaluation.utterances)
-    return Headline(
-        title="Broken utterances",
-        value=str(defects),
-        detail=f"of {count} spoken; reference: {broken(health.reference)}",
-        judgement=(
-            broken_in_words(health.candidate)
-            if defects
-            else "none silent, clipped, empty or not finite"
-        ),
-        trend="worse" if defects else "same",
-    )
 
 
 METRICS = (
@@ -117,6 +107,5 @@ METRICS = (
         observe=_observe,
         compute=_compute,
         rows=_rows,
-        headline=_headline,
     ),
 )

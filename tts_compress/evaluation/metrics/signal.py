@@ -50,10 +50,10 @@ class Signal(Record):
     equal_length: float
     """Share of utterances whose audio has the same length."""
 
-    same_timing: float | None = None
+    same_timing: float
     """Share of utterances with the same length and, where known, the same symbol durations."""
 
-    same_timing_log_mel_distance_db: float | None = None
+    same_timing_log_mel_distance_db: float | None
     """Mean over those: there every frame had the same noise, so this is the sharpest measure of
     damage. None if there are none."""
 
@@ -137,17 +137,18 @@ def distance_judgement(evaluation: Evaluation) -> tuple[Trend, str]:
 
 
 def _rows(signal: Signal, evaluation: Evaluation) -> list[Row]:
-    floor = evaluation.floors.other_seeds_log_mel_distance_db
+    floor = formatting.decibels(evaluation.floors.other_seeds_log_mel_distance_db)
+    distance = formatting.decibels(signal.log_mel_distance_db)
+    trend, judgement = distance_judgement(evaluation)
     share = formatting.percent(signal.same_timing)
     sharp = signal.same_timing_log_mel_distance_db
-    # Reports of before `same_timing` was measured have the share of equal lengths only.
-    known = signal.equal_length if signal.same_timing is None else signal.same_timing
     return [
         Row(
             label="Log-mel distance",
-            candidate=formatting.decibels(signal.log_mel_distance_db),
-            change=f"floor, other seeds: {formatting.decibels(floor)}",
-            trend=distance_judgement(evaluation)[0],
+            candidate=distance,
+            change=f"floor, other seeds: {floor}",
+            trend=trend,
+            headline=Headline(distance, f"other seeds: {floor}", judgement),
         ),
         Row(
             label="Log-mel, same timing",
@@ -159,23 +160,11 @@ def _rows(signal: Signal, evaluation: Evaluation) -> list[Row]:
         Row(
             label="Signal-to-noise ratio",
             candidate=formatting.decibels(signal.snr_db),
-            change=f"over the {formatting.percent(known)} of same timing"
+            change=f"over the {share} of same timing"
             if formatting.is_finite(signal.snr_db)
             else "no same timing, or no difference",
         ),
     ]
-
-
-def _headline(signal: Signal, evaluation: Evaluation) -> Headline:
-    floor = evaluation.floors.other_seeds_log_mel_distance_db
-    trend, judgement = distance_judgement(evaluation)
-    return Headline(
-        title="Log-mel distance",
-        value=formatting.decibels(signal.log_mel_distance_db),
-        detail=f"other seeds: {formatting.decibels(floor)}",
-        judgement=judgement,
-        trend=trend,
-    )
 
 
 METRICS = (
@@ -186,7 +175,6 @@ METRICS = (
         observe=_observe,
         compute=_compute,
         rows=_rows,
-        headline=_headline,
         terms=(
             Term(
                 name="Log-mel distance",

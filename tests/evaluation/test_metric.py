@@ -1,0 +1,164 @@
+"""A metric or a recognizer is one file, of this package or of another."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tts_compress.audio import read_wav
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite, check, metric, result
+from tts_compress.evaluation.metric import Audios, Metric, Pair, Term, find_metrics
+from tts_compress.evaluation.recognizers import open_recognizer, recognizer_names
+from tts_compress.evaluation.run import evaluate
+from tts_compress.report import render_html, render_markdown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tts_compress.evaluation.pairs import Run
+
+
+def _peaks(audios: Audios) -> tuple[float, float]:
+    reference, candidate = (
+        float(abs(a.samples).max()) for a in (audios.reference, audios.candidate)
+    )
+    return reference, candidate
+
+
+def _mean_peak(run: Run) -> Pair[float]:
+    before, after = np.mean(run.observations("peak"), axis=0)
+    return Pair(reference=float(before), candidate=float(after))
+
+
+_PEAK = Metric(
+    name="peak",
+    group="sound",
+    result=Pair[float],
+    label="Peak",
+    unit="FS",
+    direction="higher",
+    observe=_peaks,
+    compute=_mean_peak,
+    terms=(Term(name="Peak", meaning="the largest sample."),),
+)
+
+
+class _Entry:
+    """As much of an entry point as is asked for."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def load(self) -> ModuleType:
+        """Return the module."""
+        return self._module
+
+
+class _Entries(tuple[_Entry, ...]):
+    names = frozenset({"theirs"})
+
+
+def _module(**content: Any) -> Callable[..., _Entries]:
+    module = ModuleType("theirs")
+    vars(module).update(content)
+    return lambda **_: _Entries((_Entry(module),))
+
+
+@pytest.fixture
+def with_peak(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install another package's metric."""
+    caches = (find_metrics, result._metric_values)
+    monkeypatch.setattr(metric, "entry_points", _module(METRICS=(_PEAK,)))
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+@pytest.mark.usefixtures("with_peak")
+def test_a_metric_of_another_package_is_measured_shown_and_judged(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+    tmp_path: Path,
+) -> None:
+    """Half as loud: lower, and worse, because higher is better."""
+    models = fake.load(fake_spec("r")), fake.load(fake_spec("c", gain=0.5))
+    found = evaluate(*models, suite=small_suite, options=fast_options)
+    assert found.peak.candidate == pytest.approx(0.5 * found.peak.reference, rel=0.01)
+    assert result.read_report(found.write(tmp_path / "report")) == found
+    row = "| Peak | 0.3"
+    assert row in render_markdown(found)
+    assert "lower |" in render_markdown(found).partition(row)[2].splitlines()[0]
+    assert "- **Peak**: the largest sample." in render_markdown(found)
+    assert "<dt>Peak</dt><dd>The largest sample.</dd>" in render_html(found)
+    gate = Gate(metric="peak.candidate", limit=0.2, direction="at-least", kind="absolute")
+    assert not check(found, Gates(version=1, name="g", summary="s", gate=(gate,))).passed
+
+
+@pytest.mark.parametrize(
+    ("value", "shown", "trend"),
+    [
+        (0.25, ("", "0.25 FS", ""), "unknown"),
+        (Pair(reference=2.0, candidate=1.0), ("2 FS", "1 FS", "2.0× lower"), "worse"),
+        (Pair(reference=1.0, candidate=3.0), ("1 FS", "3 FS", "3.0× higher"), "better"),
+        (Pair(reference=0.0, candidate=1.0), ("0 FS", "1 FS", "n/a"), "unknown"),
+        (Pair(reference=float("nan"), candidate=1.0), ("n/a", "1 FS", "n/a"), "unknown"),
+    ],
+)
+def test_a_metric_without_rows_of_its_own_has_one(
+    value: Any, shown: tuple[str, str, str], trend: str
+) -> None:
+    (row,) = _PEAK.table_rows(value, None)
+    assert (row.label, row.reference, row.candidate, row.change) == ("Peak", *shown)
+    assert row.trend == trend
+
+
+def test_shipped_metrics_come_in_the_order_of_the_tables() -> None:
+    names = [found.name for found in find_metrics()]
+    assert len({*names}) == len(names)
+    assert names == [
+        *("size", "latency", "rtf", "memory", "load", "wer", "cer", "floors", "signal"),
+        *("duration", "teacher_forced", "health"),
+    ]
+
+
+def test_a_recognizer_of_another_package_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    ears = object()
+    monkeypatch.setattr(
+        "tts_compress.evaluation.recognizers.entry_points", _module(open_recognizer=lambda: ears)
+    )
+    assert recognizer_names() == {"pocketsphinx", "theirs"}
+    assert open_recognizer("theirs") is ears
+    with pytest.raises(EvaluationError, match="'ears'; known: pocketsphinx, theirs"):
+        open_recognizer("ears")
+
+
+def test_each_wav_is_read_once(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In this process; the recognizer has its own."""
+    from tts_compress.evaluation import pairs, store
+
+    read: list[Path] = []
+
+    def note(path: Path) -> Any:
+        read.append(path)
+        return read_wav(path)
+
+    monkeypatch.setattr(pairs, "read_wav", note)
+    monkeypatch.setattr(store, "read_wav", note)
+    models = fake.load(fake_spec("r")), fake.load(fake_spec("c", gain=0.5))
+    evaluate(*models, suite=small_suite, options=fast_options)
+    assert len(read) == len({*read}) == 3 * 6
