@@ -381,7 +381,7 @@ def test_what_hears_descriptions_hears_every_text_as_one() -> None:
             self.root().get_submodule("voice")(nn.functional.one_hot(letters, 64).float())
             return super().logits(text, tokens)
 
-    heard = _objective("voice", hears="description")
+    heard = _objective("voice", encodes="description")
     datasets = _datasets(Described(_root(), (heard, _objective("silent", "kl"))))
     assert [dataset.name for dataset in datasets] == ["voice", "silent"]
     assert [call.arguments[0].shape[0] for call in datasets[0].train] == [4, 6, 4]

@@ -1,8 +1,8 @@
-"""What a compressed component is trained to imitate: recorded calls of the original, and a loss.
+"""Objectives for training compressed components: recorded calls of the original, and a loss.
 
-A component learns alone. Its original is called as it is in speech, the calls are taken down, and
-the compressed one, given the same inputs, is drawn towards the same outputs. No recordings and no
-transcripts are needed: the original is its own teacher.
+Each component is trained alone. Its original is called as it is in speech, the calls are recorded,
+and the compressed one, given the same inputs, is trained towards the same outputs. No recordings
+and no transcripts are needed: the original is the teacher.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Call", "Distillable", "Objective"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """What one component of a model is trained to imitate.
+    """One component of a model, the call that is compared, and how.
 
     Raises:
         TTSCompressError: A position in `outputs` is negative.
@@ -36,31 +36,31 @@ class Objective:
     `kl`: scores of tokens, shape `[…, V]`, as probabilities. They are recorded while the model
     reads a whole utterance (`LanguageModel.logits`), not step by step while it speaks.
     `mse`: any tensors, by their squared difference.
-    `waveform`: samples, shape `[…, T]`, by absolute difference and by spectrum; made of tensors
-    `[batch, channels, frames]`.
+    `waveform`: samples, shape `[…, T]`, by absolute difference and by spectrum; the inputs are
+    tensors `[batch, channels, frames]`.
     """
 
     method: str = "forward"
-    """The method of the module that is called; some systems call their modules by other names."""
+    """The method of the module that is called; some systems call others than `forward`."""
 
     outputs: tuple[int, ...] = ()
     """Which of the floating-point tensors that it returns are compared, by position; () for all."""
 
     repeated: tuple[tuple[str, Any], ...] = ()
-    """Keywords that get another value when a recorded call is repeated, such as that of a cache:
-    what a module kept of the calls before is not there any more."""
+    """Keywords that get another value when a recorded call is repeated, such as that of a cache,
+    which no longer holds the earlier calls."""
 
     log_deviation: int | None = None
     """Which of the compared tensors is the logarithm of a prior's deviation, by position: squared
     differences of the others count in units of it. None compares each by itself."""
 
     steps_of: str | None = None
-    """A keyword of the call whose tensor has a column for each step of speech. So many scores
+    """A keyword of the call whose tensor has a column for each step of speech. As many scores
     count, from the end: those before them belong to the text. None where all count."""
 
-    hears: Literal["text", "description"] = "text"
-    """What the module is given. One that hears how to speak hears the same in every text: its calls
-    are recorded while each text stands in the description's place, too."""
+    encodes: Literal["text", "description"] = "text"
+    """What the module is given. A description of how to speak is the same for every text, so the
+    calls of its encoder are recorded with each text in the description's place, too."""
 
     def __post_init__(self) -> None:
         if any(position < 0 for position in self.outputs):
@@ -71,10 +71,10 @@ class Objective:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Call:
-    """What a module was given once and what it answered.
+    """The inputs and the output of one call of a module.
 
-    Tensors are detached copies on the processor, in their own dtypes. They are ordinary ones, that
-    gradients can flow through, also where the module ran in inference mode.
+    Tensors are detached copies on the processor, in their own dtypes. Gradients can flow through
+    them, also where the module ran in inference mode.
     """
 
     arguments: tuple[Any, ...]
@@ -84,7 +84,7 @@ class Call:
 
 @runtime_checkable
 class Distillable(TorchModel, Protocol):
-    """A torch model whose components can learn from the originals."""
+    """A torch model whose compressed components can be trained on the originals' outputs."""
 
     def objectives(self) -> tuple[Objective, ...]:
-        """Return what there is to imitate, in the order data flows."""
+        """Return the objectives in the order data flows."""

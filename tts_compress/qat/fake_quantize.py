@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import Histogram, choose_range
-from tts_compress.qat.rounding import affine_codes, pass_through, round_affine, round_to_range
+from tts_compress.qat.rounding import affine_codes, pass_through, round_affine
 
 if TYPE_CHECKING:
     from tts_compress.numerics.histogram import Range
@@ -129,9 +129,7 @@ class ActivationFakeQuantize(FakeQuantize):
                 self.adopt()
         if not self.fake_quant_enabled[0]:
             return values
-        low, high = self._ends()
-        function = round_affine if self.log_stretch is None else round_to_range
-        return function(values.float(), low, high).to(values.dtype)
+        return round_affine(values.float(), *self._ends()).to(values.dtype)
 
     def adopt(self) -> bool:
         """Take over the observer's range; return whether it has one."""

@@ -85,8 +85,8 @@ class _Session:
 
     def synthesize(self, text: str, seed: int) -> None:
         """Make every call that a text causes."""
-        describing = [pair for pair in self.pairs if pair[0].hears == "description"]
-        others = [pair for pair in self.pairs if pair[0].hears == "text"]
+        describing = [pair for pair in self.pairs if pair[0].encodes == "description"]
+        others = [pair for pair in self.pairs if pair[0].encodes == "text"]
         scoring = [pair for pair in others if pair[0].loss == "kl"]
         speaking = [pair for pair in others if pair[0].loss != "kl"]
         if not scoring and not describing:

@@ -15,7 +15,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx
 
-__all__ = ["affine_codes", "pass_through", "round_affine", "round_to_range"]
+__all__ = ["affine_codes", "pass_through", "round_affine"]
 
 _LEVELS = 255
 
@@ -44,26 +44,16 @@ def pass_through(values: Tensor, rounded: Tensor) -> Tensor:
 
 
 def round_affine(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return values rounded to 8 bits in a fixed range; gradients flow into what is not clipped.
+    """Return values rounded to 8 bits in a range.
 
-    Args:
-        values: FP32.
-        low: The smallest value that is kept, FP64, a scalar.
-        high: The largest.
-    """
-    result: Tensor = _RoundAffine.apply(values, low, high)  # type: ignore[no-untyped-call]
-    return result
-
-
-def round_to_range(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return values rounded to 8 bits; gradients flow into them and into the range's ends.
+    Gradients flow into what is not clipped, and into the range's ends if they require any.
 
     Args:
         values: FP32; the first axis is the batch.
         low: The smallest value that is kept, FP64, a scalar.
         high: The largest.
     """
-    result: Tensor = _RoundToRange.apply(values, low, high)  # type: ignore[no-untyped-call]
+    result: Tensor = _RoundAffine.apply(values, low, high)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -80,60 +70,41 @@ class _PassThrough(torch.autograd.Function):
 
 
 class _RoundAffine(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        rounded, first, last = _rounded(values, low, high)
-        # As torch counts it, what rounds to the outermost codes is not clipped.
-        half = (last - first) / _LEVELS / 2
-        ctx.save_for_backward(values, first - half, last + half)
-        return rounded
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _unclipped(gradient, *ctx.saved_tensors), None, None
-
-
-class _RoundToRange(torch.autograd.Function):
     """One function in the place of a chain of small ones, each of which would keep a tensor."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        rounded, *ends = _rounded(values, low, high)
-        ctx.save_for_backward(values, rounded, *ends)
+        scale, zero = affine_codes(low, high)
+        first, last = -int(zero), _LEVELS - int(zero)
+        # The very numbers of `torch.fake_quantize_per_tensor_affine`, whose loop is not vectorized
+        # on processors.
+        rounded = torch.mul(values, 1 / scale).round_().clamp_(first, last).mul_(scale)
+        low, high = first * scale, last * scale
+        if ctx.needs_input_grad[1]:
+            ctx.save_for_backward(values, low, high, rounded)
+        else:
+            # As torch counts it, what rounds to the outermost codes is not clipped.
+            half = (high - low) / _LEVELS / 2
+            ctx.save_for_backward(values, low - half, high + half)
         return rounded
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        values, rounded, low, high = ctx.saved_tensors
-        inside = _unclipped(gradient, values, low, high)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        values, low, high, *others = ctx.saved_tensors
+        # Torch's kernel for this leaves the ends out; it is one pass where comparisons are five.
+        below = torch.nextafter(low, torch.full_like(low, -torch.inf))
+        above = torch.nextafter(high, torch.full_like(high, torch.inf))
+        inside = torch.ops.aten.hardtanh_backward(gradient, values, float(below), float(above))
+        if not others:
+            return inside, None, None
         # A wider range moves every code away from its zero, by its share of the range.
-        rounding = torch.dot((rounded - values).flatten(), inside.flatten()) / (high - low)
+        rounding = torch.dot((others[0] - values).flatten(), inside.flatten()) / (high - low)
         clipped = gradient - inside
         # What is clipped and positive is above the range, which holds zero.
-        above = torch.ops.aten.threshold_backward(clipped, values, 0).sum()
-        to_low, to_high = clipped.sum() - above - rounding, above + rounding
+        to_high = torch.ops.aten.threshold_backward(clipped, values, 0).sum()
+        to_low = clipped.sum() - to_high
         # The paper's factor; the batch does not count, so that its size changes no gradient.
         features = values.numel() // max(values.shape[0], 1) if values.dim() else 1
         factor = (max(features, 1) * _LEVELS) ** -0.5
-        return inside, (to_low * factor).double(), (to_high * factor).double()
-
-
-def _rounded(values: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return values on the grid, and its ends.
-
-    The very numbers of `torch.fake_quantize_per_tensor_affine`, whose loop is not vectorized on
-    processors.
-    """
-    scale, zero = affine_codes(low, high)
-    first, last = -int(zero), _LEVELS - int(zero)
-    codes = torch.mul(values, 1 / scale).round_().clamp_(first, last)
-    return codes.mul_(scale), first * scale, last * scale
-
-
-def _unclipped(gradient: Tensor, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return the gradient where values are in a range, its ends included, and zero elsewhere."""
-    # Torch's kernel for this leaves the ends out; it is one pass where comparisons are five.
-    below = torch.nextafter(low, torch.full_like(low, -torch.inf))
-    above = torch.nextafter(high, torch.full_like(high, torch.inf))
-    kept: Tensor = torch.ops.aten.hardtanh_backward(gradient, values, float(below), float(above))
-    return kept
+        ends = (to_low - rounding) * factor, (to_high + rounding) * factor
+        return inside, ends[0].double(), ends[1].double()
