@@ -35,14 +35,14 @@ def _trained(
 ) -> PreparedModule:
     """Return a student after some steps towards its teacher."""
     student = prepare_qat(module, find_recipe("module", scheme), learned_ranges=learned)
-    optimizer = torch.optim.Adam(student.parameters(), lr=3e-5)
+    optimizer = torch.optim.Adam(student.module.parameters(), lr=3e-5)
     for step in range(steps):
         with torch.no_grad():
             meant = module(_mel(step))
         optimizer.zero_grad()
-        (student(_mel(step)) - meant).square().mean().backward()
+        (student.module(_mel(step)) - meant).square().mean().backward()
         optimizer.step()
-    disable_observer(student)
+    disable_observer(student.module)
     return student
 
 
@@ -57,7 +57,7 @@ def test_a_vocoder_in_integers_agrees_with_what_was_trained(
     student = _trained(make_generator(bands=64, channels=64), scheme, learned=learned)
     done = convert_qat(student)
     with torch.inference_mode():
-        assert snr_db(student(_mel(9)).numpy(), done.root(_mel(9)).numpy()) >= 40
+        assert snr_db(student.module(_mel(9)).numpy(), done.root(_mel(9)).numpy()) >= 40
         assert done.root(_mel(9, frames=31)).shape == (2, 1, 31 * 8)
     assert not any(isinstance(m, FakeQuantize | FakeQuantizedLayer) for m in done.root.modules())
     records = {record.module: record for record in done.layers}
@@ -109,16 +109,18 @@ def test_nothing_is_shared_with_what_trains_on() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv1d(64, 64, 3), nn.GroupNorm(4, 64), nn.Conv1d(64, 8, 3))
     student = prepare_qat(module, find_recipe("module", "int8-static"))
-    student(_mel())
+    student.module(_mel())
     done = convert_qat(student)
     with torch.no_grad():
-        expected, before = done.root(_mel()), student(_mel())
-        assert all(part.observer_enabled for part in _quantizers(student)), "it observes still"
-        for tensor in student.state_dict().values():
+        expected, before = done.root(_mel()), student.module(_mel())
+        assert all(part.observer_enabled for part in _quantizers(student.module)), (
+            "it observes still"
+        )
+        for tensor in student.module.state_dict().values():
             if tensor.is_floating_point():
                 tensor.mul_(1.5)
         assert torch.equal(done.root(_mel()), expected)
-        assert not torch.equal(student(_mel()), before)
+        assert not torch.equal(student.module(_mel()), before)
     assert not any(p.requires_grad for p in done.root.parameters())
 
 
@@ -141,7 +143,7 @@ def test_faint_inputs_round_as_the_kernels_round_them(
         x = _mel() * loud
         assert layer.bias is not None
         bias = layer.bias if kind == "linear" else layer.bias[:, None]
-        assert snr_db((student(x) - bias).numpy(), (done.root(x) - bias).numpy()) >= 40
+        assert snr_db((student.module(x) - bias).numpy(), (done.root(x) - bias).numpy()) >= 40
 
 
 def test_it_is_saved_and_loaded(make_generator: Callable[..., nn.Module], tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def test_weights_that_only_a_file_rounds_are_rounded_at_last() -> None:
     recipe = shipped.model_copy(update={"component": (first, rest)})
     student = prepare_qat(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), recipe)
     done = convert_qat(student)
-    kept = student.get_parameter("0.weight")
+    kept = student.module.get_parameter("0.weight")
     assert torch.equal(done.root.get_parameter("0.weight"), kept.half().float())
     assert not torch.equal(kept, kept.half().float())
     assert done.counts == {"Linear float16/none": 1, "Linear int8/dynamic": 1}
@@ -173,7 +175,7 @@ def test_ranges_that_were_never_observed_are_an_error(
     student = prepare_qat(make_generator(bands=64), find_recipe("module", "int8-static"))
     with pytest.raises(QuantizationError, match="never observed"):
         convert_qat(student)
-    student(_mel())  # still observing: what was seen until now counts
+    student.module(_mel())  # still observing: what was seen until now counts
     assert convert_qat(student).counts
 
 

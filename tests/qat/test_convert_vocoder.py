@@ -142,17 +142,18 @@ def test_a_hundred_steps_bring_it_nearer(
     A rate ten times as high, in eight bits, ends at 1.232 dB: the steps outweigh the rounding.
     """
     recipe = find_recipe("module", scheme)
-    student = prepare_qat(teacher, recipe)
+    prepared = prepare_qat(teacher, recipe)
+    student = prepared.module
     disable_fake_quant(student)
     with torch.no_grad():
         for mel in mels[::2]:
             student(mel[..., :400])
     disable_observer(student)
     enable_fake_quant(student)
-    before = distance(convert_qat(student).root)
+    before = distance(convert_qat(prepared).root)
     objective = Objective(component="", module="", loss="waveform")
     task = ModuleTask(teacher, student, _segments(mels[::2]), objectives=[objective])
     _learn(task, 100, rate)
-    after = distance(convert_qat(student).root)
+    after = distance(convert_qat(prepared).root)
     print(f"{scheme}: {before:.3f} dB before, {after:.3f} dB after")
     assert after < before * share

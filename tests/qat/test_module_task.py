@@ -45,7 +45,7 @@ def _objective(module: str = "", loss: Any = "mse", **changes: Any) -> Objective
 def _task(batches: Any = None, teacher: nn.Module | None = None, **options: Any) -> ModuleTask:
     torch.manual_seed(0)
     teacher = teacher or Speech()
-    student = prepare_qat(teacher, find_recipe("module", "int8-dynamic"))
+    student = prepare_qat(teacher, find_recipe("module", "int8-dynamic")).module
     return ModuleTask(teacher, student, _mels() if batches is None else batches, **options)
 
 
@@ -118,7 +118,7 @@ def test_gradients_reach_every_weight() -> None:
     terms = task.loss(task.student(*example.inputs), example)
     torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
     reached = {n for n, p in task.student.named_parameters() if p.grad is not None}
-    assert reached == {"module.module.encoder.weight", "module.module.encoder.bias"}
+    assert reached == {"module.encoder.weight", "module.encoder.bias"}
 
 
 def test_batches_are_tensors_tuples_or_dictionaries() -> None:

@@ -69,24 +69,25 @@ def _layers(root: nn.Module) -> list[FakeQuantizedLayer]:
 
 
 def test_every_layer_is_swapped_as_the_recipe_says(module: Speech) -> None:
-    student = prepare_qat(module, _recipe())
+    prepared = prepare_qat(module, _recipe())
+    student = prepared.module
     kinds = Counter(layer.geometry.operator for layer in _layers(student))
     assert kinds == {"Linear": 4, "Conv1d": 3, "ConvTranspose1d": 1}
-    assert [d.weights for d in student.decisions if d.operator == "Embedding"] == ["float32"]
-    four = prepare_qat(module, _recipe("int4-weight-only"))
+    assert [d.weights for d in prepared.decisions if d.operator == "Embedding"] == ["float32"]
+    four = prepare_qat(module, _recipe("int4-weight-only")).module
     assert Counter(layer.weight_fake_quant.form.group for layer in _layers(four)) == {
         64: 6,
         None: 3,
     }
     assert all(layer.activation_fake_quant is None for layer in _layers(four))
-    dynamic = prepare_qat(module, _recipe("int8-dynamic"))
+    dynamic = prepare_qat(module, _recipe("int8-dynamic")).module
     quantizers = {type(layer.activation_fake_quant) for layer in _layers(dynamic)}
     assert quantizers == {DynamicFakeQuantize}
 
 
 def test_without_rounding_it_is_the_original(module: Speech) -> None:
     expected = module(IDS)  # leaves computed weights, which torch cannot copy
-    student = prepare_qat(module, _recipe())
+    student = prepare_qat(module, _recipe()).module
     disable_fake_quant(student)
     torch.testing.assert_close(student(IDS), expected, rtol=1e-5, atol=1e-6)
 
@@ -94,7 +95,7 @@ def test_without_rounding_it_is_the_original(module: Speech) -> None:
 @pytest.mark.parametrize("scheme", ["int8-static", "int8-dynamic", "int8-weight-only"])
 def test_with_rounding_it_is_what_compressing_gives(module: Speech, scheme: str) -> None:
     """Before any training: the same codes, the same ranges."""
-    student = prepare_qat(module, _recipe(scheme))
+    student = prepare_qat(module, _recipe(scheme)).module
     with torch.no_grad():
         disable_fake_quant(student)
         student(IDS)
@@ -107,7 +108,7 @@ def test_with_rounding_it_is_what_compressing_gives(module: Speech, scheme: str)
 def test_every_parameter_is_its_own_and_learns(module: Speech) -> None:
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     module.requires_grad_(requires_grad=False)
-    student = prepare_qat(module, _recipe())
+    student = prepare_qat(module, _recipe()).module
     optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
     student(IDS).square().sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in student.parameters())
@@ -120,45 +121,35 @@ def test_every_parameter_is_its_own_and_learns(module: Speech) -> None:
 def test_what_is_tied_stays_tied() -> None:
     net = nn.Sequential(nn.Embedding(64, 64), nn.Linear(64, 64, bias=False))
     net[1].weight = net[0].weight
-    student = prepare_qat(net, _recipe("int8-weight-only"))
+    student = prepare_qat(net, _recipe("int8-weight-only")).module
     first, second = _layers(student)
     assert first.weight is second.weight
     assert first.weight is not net[0].weight
 
 
 def test_ranges_are_trained_if_asked_for(module: Speech) -> None:
-    plain = prepare_qat(module, _recipe())
+    plain = prepare_qat(module, _recipe()).module
     assert not [name for name, _ in plain.named_parameters() if "log_stretch" in name]
-    student = prepare_qat(module, _recipe(), learned_ranges=True)
+    student = prepare_qat(module, _recipe(), learned_ranges=True).module
     assert sum("log_stretch" in name for name, _ in student.named_parameters()) == 8
     student(IDS).square().sum().backward()
     assert all(p.grad is not None for p in student.parameters())
 
 
-def test_it_has_the_modules_attributes_and_returns_single_precision(module: Speech) -> None:
-    student = prepare_qat(module, _recipe("int8-dynamic"))
-    assert student.hop == 4
-    assert student.post is student.module.post
-    with pytest.raises(AttributeError, match="pitch"):
-        _ = student.pitch
-    with torch.autocast("cpu", torch.bfloat16):
-        assert student(IDS).dtype == torch.float32
-
-
-def test_it_stays_in_evaluation(module: Speech) -> None:
-    """A training loop calls `train`; dropout would be noise that the teacher never had."""
-    student = prepare_qat(module.train(), _recipe())
+def test_it_is_in_evaluation(module: Speech) -> None:
+    """Dropout would be noise that the teacher never had."""
+    student = prepare_qat(module.train(), _recipe()).module
     assert module.training
-    assert not any(part.training for part in student.train().modules())
+    assert not any(part.training for part in student.modules())
     assert torch.equal(student(IDS), student(IDS))
 
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_copies_and_states_go_on_alike(module: Speech, learned: bool) -> None:
-    student = prepare_qat(module, _recipe(), learned_ranges=learned)
+    student = prepare_qat(module, _recipe(), learned_ranges=learned).module
     student(IDS).square().sum().backward()
     torch.optim.SGD(student.parameters(), lr=0.1).step()
-    other = prepare_qat(module, _recipe(), learned_ranges=learned)
+    other = prepare_qat(module, _recipe(), learned_ranges=learned).module
     other.load_state_dict(student.state_dict())
     for same in (other, copy.deepcopy(student)):
         assert torch.equal(same(IDS), student(IDS))
@@ -166,7 +157,7 @@ def test_copies_and_states_go_on_alike(module: Speech, learned: bool) -> None:
 
 
 def test_mixed_precision_trains(module: Speech) -> None:
-    student = prepare_qat(module, _recipe())
+    student = prepare_qat(module, _recipe()).module
     with torch.autocast("cpu", torch.bfloat16):
         loss = student(IDS).square().mean()
     loss.backward()
@@ -178,7 +169,7 @@ def test_mixed_precision_trains(module: Speech) -> None:
 
 def test_several_processes_train_it(module: Speech, tmp_path: Path) -> None:
     """Every parameter takes part in every step, and buffers are sent around."""
-    alone = prepare_qat(module, _recipe(), learned_ranges=True)
+    alone = prepare_qat(module, _recipe(), learned_ranges=True).module
     student = copy.deepcopy(alone)
     distributed.init_process_group("gloo", f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
@@ -194,7 +185,7 @@ def test_several_processes_train_it(module: Speech, tmp_path: Path) -> None:
 
 
 def test_damage_is_told_by_layer(module: Speech) -> None:
-    student = prepare_qat(module, _recipe())
+    student = prepare_qat(module, _recipe()).module
     with torch.no_grad():
         student.get_parameter("conv.weight")[0, 0, 0] = torch.nan
     with pytest.raises(QuantizationError, match=r"'conv': a weight is not finite"):
@@ -227,7 +218,7 @@ def test_modules_that_cannot_be_trained_are_refused(module: Speech) -> None:
     with pytest.raises(QuantizationError, match="already compressed"):
         prepare_qat(compress(module, "int8"), _recipe())
     with pytest.raises(QuantizationError, match="already prepared"):
-        prepare_qat(prepare_qat(module, _recipe()), _recipe())
+        prepare_qat(prepare_qat(module, _recipe()).module, _recipe())
     with pytest.raises(QuantizationError, match=r"'0' is torch.float16.*module.float\(\)"):
         prepare_qat(nn.Sequential(nn.Linear(64, 64)).half(), _recipe())
     with pytest.raises(QuantizationError, match="meta device"):
@@ -237,7 +228,7 @@ def test_modules_that_cannot_be_trained_are_refused(module: Speech) -> None:
 
 
 def test_a_layer_alone_is_a_module() -> None:
-    student = prepare_qat(nn.Linear(64, 8), _recipe())
+    student = prepare_qat(nn.Linear(64, 8), _recipe()).module
     assert student(torch.randn(2, 64)).shape == (2, 8)
-    assert isinstance(student.module, FakeQuantizedLayer)
-    assert isinstance(student.module.weight_fake_quant, WeightFakeQuantize)
+    assert isinstance(student, FakeQuantizedLayer)
+    assert isinstance(student.weight_fake_quant, WeightFakeQuantize)

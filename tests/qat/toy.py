@@ -53,7 +53,9 @@ def make_task(scheme: str = "int4-weight-only", *, learned_ranges: bool = False)
     teacher = Toy().eval()
     source = torch.Generator().manual_seed(1)
     batches = [torch.randn(1, 5 + i % 2, 64, generator=source) for i in range(20)]
-    student = prepare_qat(teacher, find_recipe("module", scheme), learned_ranges=learned_ranges)
+    student = prepare_qat(
+        teacher, find_recipe("module", scheme), learned_ranges=learned_ranges
+    ).module
     return ModuleTask(teacher, student, batches, held_out=0.2)
 
 

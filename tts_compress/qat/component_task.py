@@ -17,7 +17,6 @@ from tts_compress.qat.task import CallSignature, Example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Self
 
     from tts_compress.models.distillation import Objective
     from tts_compress.qat.component_dataset import ComponentDataset
@@ -86,8 +85,6 @@ class ComponentTask:
 class _ReplayedComponent(nn.Module):
     """A student that repeats recorded calls, given by their tensors alone.
 
-    It is always in evaluation: dropout would be noise that the teacher never had.
-
     Args:
         module: The student.
         objective: Names the method that is called and the outputs that count.
@@ -101,7 +98,6 @@ class _ReplayedComponent(nn.Module):
         self.module = module
         self._objective = objective
         self._signatures = tuple(signatures)
-        self.eval()
 
     def forward(self, which: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the compared tensors of a call.
@@ -114,11 +110,6 @@ class _ReplayedComponent(nn.Module):
         arguments, keywords = signature.call([tensor.clone() for tensor in tensors])
         output = repeatable(self.module, self._objective)(*arguments, **keywords)
         return tuple(compared_outputs(self._objective, output, keywords))
-
-    def train(self, mode: bool = True) -> Self:
-        """Stay in evaluation."""
-        del mode
-        return super().train(mode=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

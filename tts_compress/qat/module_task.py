@@ -20,7 +20,6 @@ from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tts_compress.qat.prepare import PreparedModule
 
 __all__ = ["ModuleTask"]
 
@@ -34,7 +33,7 @@ class ModuleTask:
     Args:
         teacher: In FP32; not modified. It has to return the same for the same inputs: noise is an
             input, or seeded.
-        student: What `prepare_qat` made of it.
+        student: The module that `prepare_qat` made of it.
         batches: What modules are called with, each a tensor, a tuple of arguments or a dictionary
             of them; all of one structure, and at least two.
         objectives: What is compared; by default all that the module returns, by squared difference.
@@ -51,7 +50,7 @@ class ModuleTask:
     def __init__(
         self,
         teacher: nn.Module,
-        student: PreparedModule,
+        student: nn.Module,
         batches: Sequence[Any],
         *,
         objectives: Sequence[Objective] = (),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import (
@@ -27,7 +27,6 @@ from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, norma
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Self
 
     from tts_compress.recipes.recipe import Recipe
     from tts_compress.torch.convert import Converted
@@ -43,42 +42,16 @@ SMALL_SCALE_THRESHOLD."""
 _STORED = frozenset({"float32", "float16", "bfloat16"})
 
 
-class PreparedModule(nn.Module):
-    """A module that trains as if it were compressed; its attributes are those of the module.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PreparedModule:
+    """A module that trains as if it were compressed."""
 
-    Integer layers round their inputs and return FP32, so it takes and returns FP32, whatever mixed
-    precision is trained in. It is always in evaluation: dropout would be noise that the teacher
-    never had, and statistics of batches are no part of what is deployed.
+    module: nn.Module
+    """With fake-quantized layers, in evaluation: dropout would be noise that the teacher never had,
+    and statistics of batches are no part of what is deployed."""
 
-    Args:
-        module: With fake-quantized layers.
-        decisions: For every layer with weights, by its name below `module`.
-    """
-
-    def __init__(self, module: nn.Module, decisions: Sequence[Decision]) -> None:
-        super().__init__()
-        self.module = module
-        self.decisions = tuple(decisions)
-        self.eval()
-
-    def forward(self, *arguments: Any, **keywords: Any) -> Any:
-        """Return what the module returns, real numbers in FP32."""
-        arguments, keywords = tree_map(_as_float, (arguments, keywords))
-        return tree_map(_as_float, self.module(*arguments, **keywords))
-
-    def train(self, mode: bool = True) -> Self:
-        """Stay in evaluation."""
-        del mode
-        return super().train(mode=False)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            # Special methods are of the wrapper alone, and `module` is not there yet while copied.
-            if name == "module" or name.startswith("__"):
-                raise
-            return getattr(self.module, name)
+    decisions: tuple[Decision, ...]
+    """For every layer with weights, by its name below `module`."""
 
 
 def prepare_qat(root: nn.Module, recipe: Recipe, *, learned_ranges: bool = False) -> PreparedModule:
@@ -118,7 +91,7 @@ def prepare_qat(root: nn.Module, recipe: Recipe, *, learned_ranges: bool = False
                 _activation(geometry, decision, recipe, learned_ranges),
             )
             copy = replace_module(copy, decision.module, layer)
-    return PreparedModule(copy, decisions)
+    return PreparedModule(module=copy, decisions=tuple(decisions))
 
 
 @torch.no_grad()
@@ -134,10 +107,8 @@ def convert_qat(prepared: PreparedModule) -> Converted:
         QuantizationError: A range was never observed, a weight is not finite, or the finished
             module does not hold what the recipe promised.
     """
-    copy = own_tensors(copy_sharing_tensors(prepared), trainable=False)
-    assert isinstance(copy, PreparedModule)
-    disable_observer(copy)
-    root = copy.module
+    root = own_tensors(copy_sharing_tensors(prepared.module), trainable=False)
+    disable_observer(root)
     for name, parameter in root.named_parameters():
         if not torch.isfinite(parameter).all():
             raise QuantizationError(
@@ -178,12 +149,6 @@ def _copied(tensor: Tensor, trainable: bool) -> Tensor:
     if not isinstance(tensor, nn.Parameter):
         return values
     return nn.Parameter(values, requires_grad=trainable and values.is_floating_point())
-
-
-def _as_float(value: Any) -> Any:
-    """Return a tensor of real numbers in FP32, and anything else as it is."""
-    is_real = isinstance(value, Tensor) and value.is_floating_point()
-    return value.float() if is_real else value
 
 
 def _refuse_untrainable(root: nn.Module, decisions: Sequence[Decision]) -> None:

@@ -96,10 +96,13 @@ def train_module(
     Raises:
         QuantizationError: As `compress_trained`.
     """
-    student = prepare_qat(module, recipe, learned_ranges=run.options.learned_ranges)
-    task = ModuleTask(module, student, list(batches), objectives=objectives, seed=run.options.seed)
+    options = run.options
+    prepared = prepare_qat(module, recipe, learned_ranges=options.learned_ranges)
+    task = ModuleTask(
+        module, prepared.module, list(batches), objectives=objectives, seed=options.seed
+    )
     train(task, run)
-    return convert_qat(student).root
+    return convert_qat(prepared).root
 
 
 def train_system(
@@ -128,14 +131,15 @@ def train_system(
         MissingExtraError: accelerate is not installed.
     """
     prepared = prepare_qat(model.root(), recipe, learned_ranges=run.options.learned_ranges)
-    datasets = record_datasets(model, prepared.module, texts, progress=run.progress)
+    student = prepared.module
+    datasets = record_datasets(model, student, texts, progress=run.progress)
     # Ranges are observed in the whole model's speech, also of parts that are not trained.
-    if any(isinstance(part, ActivationFakeQuantize) for part in prepared.modules()):
-        disable_fake_quant(prepared)
-        speak(prepared.module)
-        disable_observer(prepared)
-        enable_fake_quant(prepared)
-    records = {d.name: _train_component(d, model, prepared.module, run) for d in datasets}
+    if any(isinstance(part, ActivationFakeQuantize) for part in student.modules()):
+        disable_fake_quant(student)
+        speak(student)
+        disable_observer(student)
+        enable_fake_quant(student)
+    records = {d.name: _train_component(d, model, student, run) for d in datasets}
     return convert_qat(prepared), TrainingRecord(
         steps=sum(record.steps for record in records.values()),
         seed=run.options.seed,

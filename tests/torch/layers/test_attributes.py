@@ -72,9 +72,9 @@ def test_attributes_are_those_of_the_torch_layer(name: str, kind: tuple[str, str
 
 @pytest.mark.parametrize("name", ["linear", "convolution", "transposed"])
 def test_a_layer_that_trains_has_them_too(name: str) -> None:
-    student = prepare_qat(_LAYERS[name], find_recipe("module", "int8-weight-only"))
+    student = prepare_qat(_LAYERS[name], find_recipe("module", "int8-weight-only")).module
     expected = _told(_LAYERS[name])
-    assert {attribute: getattr(student.module, attribute) for attribute in expected} == expected
+    assert {attribute: getattr(student, attribute) for attribute in expected} == expected
 
 
 @pytest.mark.parametrize(

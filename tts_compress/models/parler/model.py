@@ -93,7 +93,7 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
             module="text_encoder",
             loss="mse",
             outputs=(0,),
-            hears="description",
+            encodes="description",
         )
         # Scores of the codebooks; text may share the decoder's positions with speech.
         decoder = Objective(
