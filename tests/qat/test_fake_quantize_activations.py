@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.quantize.static import scale_and_zero
+from tts_compress.numerics.affine import Affine
 from tts_compress.qat.fake_quantize import (
     ActivationFakeQuantize,
     DynamicFakeQuantize,
@@ -131,9 +131,9 @@ def test_ranges_are_those_of_post_training_calibration(observer: str) -> None:
     scale, zero = activation_codes(*fake.limits())
     assert zero == activation_codes(*expected)[1]
     assert scale == pytest.approx(activation_codes(*expected)[0], rel=1e-12)
-    single, code = scale_and_zero(fake.limits())
-    assert code == scale_and_zero(expected)[1]
-    assert single == pytest.approx(scale_and_zero(expected)[0])
+    found, wanted = Affine.spanning(*fake.limits()), Affine.spanning(*expected)
+    assert found.zero == wanted.zero
+    assert found.scale == pytest.approx(wanted.scale)
 
 
 def test_switches() -> None:

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts_compress.numerics.weights import round_weight
+from tts_compress.numerics.weights import round_bias, round_weight
 from tts_compress.onnx.graph import integer, integers, is_automatic
-from tts_compress.onnx.integer.affine import quantize_bias
 from tts_compress.onnx.integer.emitter import CONTRIB, Coded
 from tts_compress.onnx.rewrite.upsample import cut_samples, phase_convolution
 
 if TYPE_CHECKING:
     import onnx
 
+    from tts_compress.numerics.affine import Affine
     from tts_compress.onnx.graph import Array, Graph
-    from tts_compress.onnx.integer.affine import Affine
     from tts_compress.onnx.integer.emitter import Emitter
 
 __all__ = ["convolve", "is_convolution", "spare_columns", "upsample"]
@@ -108,7 +107,7 @@ def _emit(emitter: Emitter, source: Coded, kernel: Kernel, out: Affine) -> str:
         graph.add_constant(f"{kernel.name}.weight_zero", np.zeros(len(codes), np.int8)),
     ]
     # The accumulator counts in units of input scale times weight scale.
-    bias = quantize_bias(kernel.bias, source.code.scale * scales.astype(np.float64))
+    bias = round_bias(kernel.bias, source.code.scale * scales.astype(np.float64))
     bias_name = graph.add_constant(f"{kernel.name}.bias", bias)
     into = emitter.names(source.code)
     return graph.add(

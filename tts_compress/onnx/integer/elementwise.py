@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tts_compress.numerics.affine import Affine
 from tts_compress.onnx.graph import real
-from tts_compress.onnx.integer.affine import Affine
 from tts_compress.onnx.integer.emitter import CONTRIB, Coded
 
 if TYPE_CHECKING:

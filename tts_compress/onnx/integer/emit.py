@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tts_compress.numerics.affine import Affine
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.integer import elementwise
-from tts_compress.onnx.integer.affine import Affine
 from tts_compress.onnx.integer.convolutions import convolve, upsample
 from tts_compress.onnx.integer.emitter import CONTRIB, Emitter
 from tts_compress.onnx.integer.projection import project

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.integer.affine import Affine
+from tts_compress.numerics.affine import Affine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,8 +20,8 @@ from tts_compress.onnx.integer.emitter import CONTRIB
 if TYPE_CHECKING:
     import onnx
 
+    from tts_compress.numerics.affine import Affine
     from tts_compress.onnx.graph import Array, Graph
-    from tts_compress.onnx.integer.affine import Affine
     from tts_compress.onnx.integer.emitter import Coded, Emitter
 
 __all__ = ["project", "samples_at_once"]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tts_compress.errors import QuantizationError
+from tts_compress.numerics.affine import Affine
+from tts_compress.numerics.weights import round_bias
 from tts_compress.onnx.quantize.weight_only import dequantized_weight
 
 if TYPE_CHECKING:
@@ -18,12 +20,11 @@ if TYPE_CHECKING:
 
     import onnx
 
+    from tts_compress.numerics.histogram import Range
     from tts_compress.onnx.quantize.decisions import Decision
     from tts_compress.onnx.quantize.graph_editor import GraphEditor
 
-__all__ = ["Range", "observed_tensors", "quantize_statically", "scale_and_zero"]
-
-Range = tuple[float, float]
+__all__ = ["observed_tensors", "quantize_statically"]
 
 
 def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> list[str]:
@@ -63,15 +64,6 @@ def quantize_statically(
         _round_output(editor, node, ranges)
 
 
-def scale_and_zero(limits: Range) -> tuple[np.float32, int]:
-    """Return scale and zero point so that uint8 codes cover a range; zero is always exact."""
-    low, high = min(limits[0], 0.0), max(limits[1], 0.0)
-    scale = np.float32((high - low) / 255)
-    if not scale > np.finfo(np.float32).tiny:
-        return np.float32(1), 0
-    return scale, int(np.clip(np.rint(-low / scale), 0, 255))
-
-
 def _static(decisions: Sequence[Decision]) -> dict[str, Decision]:
     return {d.output: d for d in decisions if d.activations == "static"}
 
@@ -98,11 +90,10 @@ def _convert_weight(
     node.input[1] = dequantized_weight(editor, decision, multiplied=True)
     if len(node.input) < 3 or not node.input[2]:
         return
-    scale, _ = scale_and_zero(_range(ranges, source))
+    scale = np.float32(_code(ranges, source).scale)
     scales = scale * editor.array(f"{decision.weight}.scale")
     bias = editor.array(node.input[2])
-    limit = np.iinfo(np.int32).max
-    integers = np.clip(np.rint(bias / scales.astype(np.float64)), -limit, limit).astype(np.int32)
+    integers = round_bias(bias, scales.astype(np.float64))
     name = f"{node.output[0]}.rounded_bias"
     stored = [
         editor.add_weight(f"{name}.int32", integers),
@@ -116,7 +107,7 @@ def _rounded(editor: GraphEditor, tensor: str, ranges: Mapping[str, Range]) -> s
     """Return a tensor's quantized-and-dequantized copy, made once."""
     rounded = f"{tensor}.rounded"
     if not any(rounded in node.output for node in editor.nodes):
-        _add_pair(editor, tensor, _range(ranges, tensor))
+        _add_pair(editor, tensor, _code(ranges, tensor))
     return rounded
 
 
@@ -129,21 +120,20 @@ def _round_output(
     output = node.output[0]
     if editor.is_output(output):
         return  # the caller gets FP32
-    pair = _add_pair(editor, output, _range(ranges, output))
+    pair = _add_pair(editor, output, _code(ranges, output))
     editor.redirect(output, f"{output}.rounded", lambda reader: reader.output[0] not in pair)
 
 
-def _add_pair(editor: GraphEditor, name: str, limits: Range) -> tuple[str, str]:
-    scale, zero = scale_and_zero(limits)
+def _add_pair(editor: GraphEditor, name: str, code: Affine) -> tuple[str, str]:
     constants = [
-        editor.add_weight(f"{name}.activation_scale", np.array(scale, np.float32)),
-        editor.add_weight(f"{name}.activation_zero", np.array(zero, np.uint8)),
+        editor.add_weight(f"{name}.activation_scale", np.array(code.scale, np.float32)),
+        editor.add_weight(f"{name}.activation_zero", np.array(code.zero, np.uint8)),
     ]
     stored = editor.add_node("QuantizeLinear", [name, *constants], f"{name}.quantized")
     return stored, editor.add_node("DequantizeLinear", [stored, *constants], f"{name}.rounded")
 
 
-def _range(ranges: Mapping[str, Range], tensor: str) -> Range:
+def _code(ranges: Mapping[str, Range], tensor: str) -> Affine:
     if tensor not in ranges:
         raise QuantizationError(f"calibration saw no values of '{tensor}'")
-    return ranges[tensor]
+    return Affine.spanning(*ranges[tensor])
