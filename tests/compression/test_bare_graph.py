@@ -16,7 +16,7 @@ from tts_compress.compression import compress
 from tts_compress.errors import QuantizationError, RecipeError, SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, OnnxGraph
-from tts_compress.onnx.quantize.count import count_operators
+from tts_compress.onnx.quantize.convert import count_operators
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.schemes import find_scheme
 

@@ -14,7 +14,7 @@ from tts_compress.compression import compress
 from tts_compress.errors import ModelError, QuantizationError, RecipeError, SchemeError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
-from tts_compress.onnx.quantize.count import count_fused, count_operators
+from tts_compress.onnx.quantize.convert import count_fused, count_operators
 from tts_compress.recipes.family import schemes_of
 from tts_compress.recipes.schemes import find_scheme
 

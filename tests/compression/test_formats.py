@@ -14,7 +14,7 @@ from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.errors import RecipeError
 from tts_compress.models.base import GraphModel
-from tts_compress.onnx.quantize.count import count_fused, count_operators
+from tts_compress.onnx.quantize.convert import count_fused, count_operators
 
 if TYPE_CHECKING:
     from collections.abc import Callable

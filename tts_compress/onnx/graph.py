@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, shape_inference
 
 from tts_compress.errors import QuantizationError
 
@@ -20,6 +20,7 @@ __all__ = [
     "Graph",
     "copy_attributes",
     "copy_model",
+    "infer_types",
     "integer",
     "integers",
     "is_automatic",
@@ -70,25 +71,31 @@ def _attribute(node: onnx.NodeProto, name: str, default: object) -> object:
 
 
 class Graph:
-    """A private copy of a model, indexed by tensor name.
+    """A model under editing, indexed by tensor name.
 
-    Nodes may be added in any order: `finish` sorts them and drops what nobody reads.
+    The model itself is changed. Nodes may be added in any order: `finish` sorts them and drops
+    what nobody reads.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self.model = onnx.ModelProto()
-        self.model.CopyFrom(model)
-        self.nodes: list[onnx.NodeProto] = list(self.model.graph.node)
-        self.outputs = [output.name for output in self.model.graph.output]
-        self.inputs = {value.name: value for value in self.model.graph.input}
-        self._initializers = {i.name: i for i in self.model.graph.initializer}
-        self._constants: dict[str, Array] = {}
+        self.model = model
+        self._read()
+        self.types = self._element_types()
+        """Element type of every tensor of the original for which it is recorded."""
+
+    def _read(self) -> None:
+        graph = self.model.graph
+        self.nodes: list[onnx.NodeProto] = list(graph.node)
+        self.outputs = [output.name for output in graph.output]
+        self.inputs = {value.name: value for value in graph.input}
+        self.initializers: dict[str, onnx.TensorProto] = {t.name: t for t in graph.initializer}
+        self._shared: dict[str, str] = {}
         self._removed: set[int] = set()
         self._producer: dict[str, onnx.NodeProto] = {}
         self._readers: dict[str, list[onnx.NodeProto]] = {}
         for node in self.nodes:
             self._index(node)
-        self._taken = {*self._initializers, *self.inputs, *self._producer}
+        self._taken = {*self.initializers, *self.inputs, *self._producer}
 
     def producer(self, tensor: str) -> onnx.NodeProto | None:
         """Return the node that makes a tensor; None for inputs and initializers."""
@@ -105,18 +112,19 @@ class Graph:
 
     def constant(self, tensor: str) -> Array | None:
         """Return the value of an initializer or of a `Constant` node; None if it is neither."""
-        if tensor in self._constants:
-            return self._constants[tensor]
-        found: Array | None = None
+        if tensor in self.initializers:
+            return numpy_helper.to_array(self.initializers[tensor])
         node = self._producer.get(tensor)
-        if tensor in self._initializers:
-            found = numpy_helper.to_array(self._initializers[tensor])
-        elif node is not None and node.op_type == "Constant" and node.attribute[0].name == "value":
-            found = numpy_helper.to_array(node.attribute[0].t)
-        elif node is not None and node.op_type == "Identity":
-            found = self.constant(node.input[0])
-        if found is not None:
-            self._constants[tensor] = found
+        if node is not None and node.op_type == "Constant" and node.attribute[0].name == "value":
+            return numpy_helper.to_array(node.attribute[0].t)
+        if node is not None and node.op_type == "Identity":
+            return self.constant(node.input[0])
+        return None
+
+    def value(self, tensor: str) -> Array:
+        """Return the value of a tensor that is known to be constant."""
+        found = self.constant(tensor)
+        assert found is not None, tensor
         return found
 
     def scalar(self, tensor: str) -> float | None:
@@ -129,6 +137,18 @@ class Graph:
         name = self.fresh(name)
         self._store(name, value)
         return name
+
+    def share_constant(self, name: str, value: Array | onnx.TensorProto) -> str:
+        """Store an initializer unless this was done before; return its name, made unique."""
+        if name not in self._shared:
+            self._shared[name] = self.fresh(name)
+            self._store(self._shared[name], value)
+        return self._shared[name]
+
+    def insert(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        """Append a node with one output, under a name that no original node has; return it."""
+        # An original operator may bear the output's own name, and names have to be unique.
+        return self.add(op, inputs, [output], f"{output}/{op}", **attributes)
 
     def add(
         self,
@@ -186,6 +206,13 @@ class Graph:
         if all(reader is not node for reader in readers):
             readers.append(node)
 
+    def rename_output(self, node: onnx.NodeProto, position: int, tensor: str) -> None:
+        """Let a node write another tensor; the readers of the old one stay."""
+        del self._producer[node.output[position]]
+        node.output[position] = tensor
+        self._producer[tensor] = node
+        self._taken.add(tensor)
+
     def fresh(self, name: str) -> str:
         """Return a tensor name nobody uses yet, and reserve it."""
         unique, number = name, 1
@@ -218,20 +245,39 @@ class Graph:
         self._removed.clear()  # nobody holds them any more: their ids may be given again
 
     def finish(self) -> onnx.ModelProto:
-        """Return the model: nodes sorted, unread nodes and initializers dropped."""
+        """Return the model: nodes sorted, unread nodes and initializers dropped.
+
+        Editing may go on afterwards.
+        """
         live = self._live([n for n in self.nodes if id(n) not in self._removed])
         ordered = sort_nodes(live)
         read = {tensor for node in ordered for tensor in tensors_read(node)}
         graph = self.model.graph
         del graph.node[:], graph.initializer[:], graph.value_info[:]
         graph.node.extend(ordered)
-        kept = (i for n, i in self._initializers.items() if n in read or n in self.outputs)
+        kept = (i for n, i in self.initializers.items() if n in read or n in self.outputs)
         graph.initializer.extend(kept)
+        self._read()
         return self.model
 
-    def _store(self, name: str, value: Array) -> None:
-        flat = np.ascontiguousarray(value).reshape(value.shape)
-        self._initializers[name] = numpy_helper.from_array(flat, name)
+    def infer_types(self) -> None:
+        """Finish the model and record the type and shape of every tensor that can be inferred."""
+        infer_types(self.finish())
+        self.types = self._element_types()
+
+    def _element_types(self) -> dict[str, int]:
+        graph = self.model.graph
+        values = (*graph.value_info, *graph.input, *graph.output)
+        types: dict[str, int] = {v.name: v.type.tensor_type.elem_type for v in values}
+        return types | {name: tensor.data_type for name, tensor in self.initializers.items()}
+
+    def _store(self, name: str, value: Array | onnx.TensorProto) -> None:
+        if isinstance(value, onnx.TensorProto):  # of a type that numpy lacks
+            value.name = name
+            self.initializers[name] = value
+        else:
+            flat = np.ascontiguousarray(value).reshape(value.shape)
+            self.initializers[name] = numpy_helper.from_array(flat, name)
 
     def _index(self, node: onnx.NodeProto) -> None:
         for tensor in node.output:
@@ -257,6 +303,14 @@ def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     return copy
+
+
+def infer_types(model: onnx.ModelProto) -> None:
+    """Record the element type and shape of every tensor that can be inferred."""
+    inferred = shape_inference.infer_shapes(model).graph
+    for field in ("value_info", "output"):
+        model.graph.ClearField(field)
+        getattr(model.graph, field).extend(getattr(inferred, field))
 
 
 def tensors_read(node: onnx.NodeProto) -> set[str]:

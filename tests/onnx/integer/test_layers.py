@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.integer import emit_integer, observed_tensors
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ def _integer(model: onnx.ModelProto, *convolutions: str) -> onnx.ModelProto:
     names = [name for name in observed_tensors(model, wanted) if name != "x"]
     values = _run(model, names, 50) if names else []
     ranges = {n: (float(v.min()), float(v.max())) for n, v in zip(names, values, strict=True)}
-    return emit_integer(model, wanted, ranges | {"x": (-4.0, 4.0)})
+    graph = Graph(copy_model(model))
+    emit_integer(graph, wanted, ranges | {"x": (-4.0, 4.0)})
+    return graph.model
 
 
 def _types(model: onnx.ModelProto) -> list[str]:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.quantize.decisions import decide
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule
@@ -62,7 +63,7 @@ def decided(chain: onnx.ModelProto) -> Callable[..., tuple[onnx.ModelProto, list
             calibration=Calibration() if static else None,
             component=component,
         )
-        graph = prepare(model)
+        graph = prepare(copy_model(model))
         return graph, decide(graph, recipe)
 
     return make

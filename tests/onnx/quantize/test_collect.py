@@ -18,16 +18,16 @@ from onnx import TensorProto, helper, numpy_helper
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.numerics.histogram import choose_range
 from tts_compress.onnx.quantize.collect import (
-    _PEAKS,
-    _STATISTICS,
-    _observed,
+    _channel_extremes,
+    _sample_values,
+    _watched,
     collect,
     collect_peaks,
 )
 from tts_compress.recipes.recipe import Calibration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tts_compress.onnx.session import Feeds
 
@@ -99,9 +99,9 @@ def test_memory_does_not_grow_with_the_number_of_calls(graph: onnx.ModelProto) -
     assert peak(80) < peak(2) + 2_000_000
 
 
-@pytest.mark.parametrize("statistics", [_STATISTICS, _PEAKS])
+@pytest.mark.parametrize("watch", [_sample_values, _channel_extremes])
 def test_statistics_are_taken_before_the_next_tensor_but_one_is_made(
-    statistics: tuple[str, ...], tmp_path: Path
+    watch: Callable[[str, str, int], list[onnx.NodeProto]], tmp_path: Path
 ) -> None:
     """Tensors that wait for their statistics until the graph has run fill a gigabyte."""
     names = ["x", *(f"t{index}" for index in range(12))]
@@ -112,7 +112,7 @@ def test_statistics_are_taken_before_the_next_tensor_but_one_is_made(
     ]
     chain = helper.make_graph(nodes, "g", values[:1], values[1:])
     model = helper.make_model(chain, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
-    observed = _observed(model, names[1:], statistics)
+    observed, _ = _watched(model, names[1:], watch)
     options = onnxruntime.SessionOptions()
     options.enable_profiling = True
     options.profile_file_prefix = str(tmp_path / "profile")

@@ -13,8 +13,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import choose_range
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.quantize.collect import collect
-from tts_compress.onnx.quantize.convert import Conversion, convert
-from tts_compress.onnx.quantize.count import count_fused, count_operators
+from tts_compress.onnx.quantize.convert import Conversion, convert, count_fused, count_operators
 from tts_compress.onnx.quantize.decisions import count_decisions
 from tts_compress.onnx.quantize.static import observed_tensors
 from tts_compress.onnx.quantize.weight_only import store_weights
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tts_compress.numerics.histogram import Range
+    from tts_compress.onnx.graph import Graph
     from tts_compress.onnx.quantize.decisions import Decision
-    from tts_compress.onnx.quantize.graph_editor import GraphEditor
 
     Decided = Callable[..., tuple[onnx.ModelProto, list[Decision]]]
     Snr = Callable[[Any, Any], float]
@@ -116,10 +115,10 @@ def test_operator_the_runtime_would_not_fuse_is_refused(
 def test_weight_that_was_not_converted_is_found(
     decided: Decided, signal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sabotage(editor: GraphEditor, decisions: list[Decision]) -> None:
-        store_weights(editor, decisions)
-        node = next(node for node in editor.nodes if node.op_type == "Conv")
-        node.input[1] = "one.weight"
+    def sabotage(graph: Graph, decisions: list[Decision]) -> None:
+        store_weights(graph, decisions)
+        node = next(node for node in graph.nodes if node.op_type == "Conv")
+        graph.replace_input(node, 1, "one.weight")
 
     monkeypatch.setattr("tts_compress.onnx.quantize.convert.store_weights", sabotage)
     graph, decisions = decided({})

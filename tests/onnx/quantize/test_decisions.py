@@ -11,8 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.quantize.convert import Conversion, convert
-from tts_compress.onnx.quantize.count import count_operators
+from tts_compress.onnx.quantize.convert import Conversion, convert, count_operators
 from tts_compress.onnx.quantize.decisions import count_decisions, decide
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.recipes.formats import Activations, Algorithm, Weights

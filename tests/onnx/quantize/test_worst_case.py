@@ -19,10 +19,11 @@ from tts_compress.environment import describe_processor
 from tts_compress.models import load, open_model
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.numerics.weights import round_weight
+from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.integer import observed_tensors
 from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.quantize.decisions import decide, static_outputs
-from tts_compress.onnx.quantize.prepare import prepare, typed
+from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.session import open_session
 from tts_compress.recipes.family import find_recipe
@@ -39,12 +40,13 @@ Sums = npt.NDArray[np.int64]
 def _converted(model: OnnxGraph) -> onnx.ModelProto:
     """Return a model by its recipe for `int8`; no code depends on the ranges, which are made up."""
     recipe = find_recipe(model.family, "int8")
-    graph = typed(rewrite(prepare(model.graph()), spoken=isinstance(model, TTSModel))[0])
-    decisions = decide(graph, recipe)
-    names = observed_tensors(graph, static_outputs(decisions))
+    graph = Graph(prepare(model.graph()))
+    rewrite(graph, batch_one=isinstance(model, TTSModel))
+    decisions = decide(graph.model, recipe)
+    names = observed_tensors(graph.model, static_outputs(decisions))
     ranges = dict.fromkeys(names, (-1.0, 1.0))
     return convert(
-        Conversion(graph=graph, decisions=tuple(decisions), ranges=ranges, form="qoperator")
+        Conversion(graph=graph.model, decisions=tuple(decisions), ranges=ranges, form="qoperator")
     )
 
 

@@ -16,8 +16,9 @@ torch = pytest.importorskip("torch")
 from tts_compress.errors import QuantizationError  # noqa: E402
 from tts_compress.models import load  # noqa: E402
 from tts_compress.models.base import GraphModel  # noqa: E402
+from tts_compress.onnx.graph import Graph  # noqa: E402
 from tts_compress.onnx.noise import feed_noise  # noqa: E402
-from tts_compress.onnx.quantize.prepare import prepare, typed  # noqa: E402
+from tts_compress.onnx.quantize.prepare import prepare  # noqa: E402
 from tts_compress.onnx.rewrite import rewrite  # noqa: E402
 from tts_compress.qat.graph.network import GraphNetwork  # noqa: E402
 from tts_compress.qat.graph.subgraph import (  # noqa: E402
@@ -138,7 +139,7 @@ def test_copy_shares_nothing_and_state_goes_from_one_to_another() -> None:
 def _voice_part(model: GraphModel, *, rewritten: bool) -> tuple[Subgraph, onnx.ModelProto]:
     graph = prepare(model.graph())
     if rewritten:
-        graph = typed(rewrite(graph)[0])
+        rewrite(Graph(graph))
     return voice_subgraph(graph)[0], graph
 
 

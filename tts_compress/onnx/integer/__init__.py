@@ -1,6 +1,97 @@
-"""Integer arithmetic that really runs: fused operators, channels last."""
+"""Integer arithmetic that really runs: fused operators on 8-bit codes, channels last."""
 
-from tts_compress.onnx.integer.emit import emit_integer
-from tts_compress.onnx.integer.region import observed_tensors
+from __future__ import annotations
 
-__all__ = ["emit_integer", "observed_tensors"]
+from typing import TYPE_CHECKING
+
+from tts_compress.numerics.affine import LEVELS, Affine
+from tts_compress.onnx.integer import elementwise
+from tts_compress.onnx.integer.convolutions import convolve, upsample
+from tts_compress.onnx.integer.emitter import CONTRIB, Emitter
+from tts_compress.onnx.integer.projection import project
+from tts_compress.onnx.integer.region import (
+    Region,
+    find_region,
+    make_residuals_float,
+    observed_tensors,
+    positive_factor,
+)
+from tts_compress.onnx.rewrite.channels_last import cancel_transposes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import onnx
+
+    from tts_compress.onnx.graph import Graph
+
+__all__ = ["emit_integer", "make_residuals_float", "observed_tensors"]
+
+_ELEMENTWISE = {
+    "LeakyRelu": elementwise.leaky_relu,
+    "Relu": elementwise.relu,
+    "Add": elementwise.combine,
+    "Mul": elementwise.combine,
+    "Tanh": elementwise.tanh,
+    "Sigmoid": elementwise.sigmoid,
+    "Concat": elementwise.concatenate,
+}
+
+
+def emit_integer(
+    graph: Graph, convolutions: frozenset[str], ranges: Mapping[str, tuple[float, float]]
+) -> None:
+    """Put convolutions, and all that stands between them, on codes, and finish the graph.
+
+    Args:
+        graph: In FP32.
+        convolutions: Outputs of those that become integer.
+        ranges: Lowest and highest value of every tensor that `observed_tensors` names.
+
+    Raises:
+        QuantizationError: A planned convolution is not there or has no integer form, or a tensor
+            was not observed.
+    """
+    region = find_region(graph, convolutions)
+    emitter = Emitter(graph, ranges)
+    graph.require_opset(CONTRIB, 1)
+    for node in region.nodes:
+        if node.op_type == "Concat":
+            emitter.share([*node.input, node.output[0]])
+    for node in region.nodes:
+        graph.remove(node)
+        _emit(emitter, region, node)
+    for tensor in (tensor for node in region.nodes for tensor in node.output):
+        unserved = graph.producer(tensor) is None and tensor not in region.skipped
+        if unserved and (graph.readers(tensor) or tensor in graph.outputs):
+            emitter.restore(tensor)
+    # Codes and products stand channels last; so does what has been turned for its own sake.
+    while cancel_transposes(graph):
+        graph.sweep()
+    graph.finish()
+
+
+def _emit(emitter: Emitter, region: Region, node: onnx.NodeProto) -> None:
+    made = node.output[0]
+    emitter.scope = node.name
+    factor = positive_factor(emitter.graph, node)
+    if made in region.skipped:
+        return
+    if made in region.real:
+        project(emitter, node, region.real[made])
+    elif made in region.sums:
+        elementwise.leaky_sum(emitter, node, region.sums[made])
+    elif node.op_type in {"Conv", "ConvTranspose"}:
+        out = _clipped_code(emitter, made) if made in region.clipped else emitter.code_of(made)
+        (convolve if node.op_type == "Conv" else upsample)(emitter, node, out)
+    elif factor is not None:
+        elementwise.scale(emitter, node, factor)
+    else:
+        _ELEMENTWISE[node.op_type](emitter, node)
+
+
+def _clipped_code(emitter: Emitter, tensor: str) -> Affine:
+    """Return a code that begins at zero: what lies below is clipped, as the Relu behind would."""
+    (relu,) = emitter.graph.readers(tensor)
+    span = emitter.code_of(relu.output[0])
+    return Affine.spanning(0.0, span.scale * (LEVELS - span.zero))

@@ -10,7 +10,6 @@ import numpy as np
 from tts_compress.numerics.weights import round_bias, round_weight
 from tts_compress.onnx.graph import integer, integers, is_automatic
 from tts_compress.onnx.integer.emitter import CONTRIB, Coded
-from tts_compress.onnx.rewrite.upsample import cut_samples, phase_convolution
 
 if TYPE_CHECKING:
     import onnx
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from tts_compress.onnx.graph import Array, Graph
     from tts_compress.onnx.integer.emitter import Emitter
 
-__all__ = ["convolve", "is_convolution", "spare_columns", "upsample"]
+__all__ = ["convolve", "is_convolution", "phase_convolution", "spare_columns", "upsample"]
 
 
 _FEWEST, _UNIT = 16, 4
@@ -40,6 +39,54 @@ class Kernel:
     pads: tuple[int, int]
     dilation: int = 1
     stride: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseConvolution:
+    """The ordinary convolution that a transposed one with stride s amounts to."""
+
+    weight: Array
+    """Shape (s·C_out, C_in, K/s): output channel φ·C_out + c is phase φ of channel c."""
+
+    stride: int
+    pad: int
+    """Zeros on either side of the input; the result then has T + pad frames of s samples."""
+
+    skip: int
+    """Samples to drop at the beginning of the result, which then has s·T of them."""
+
+
+def phase_convolution(node: onnx.NodeProto, weight: Array) -> PhaseConvolution | None:
+    """Return the equivalent of a ConvTranspose, or None where there is none this simple.
+
+    With stride s the outputs n = s·m + φ of one phase φ are an ordinary convolution of the input,
+    so s·C output channels, laid out as (T, s·C) and read as (s·T, C), are the upsampled signal.
+    Channels last, that reading moves no data; and the convolution has fast integer kernels, while
+    a transposed one has none.
+
+    Wanted: one spatial axis, one group, no dilation, a kernel of whole strides, and paddings that
+    make the output exactly s times as long as the input.
+
+    Args:
+        node: The ConvTranspose.
+        weight: Its weight, (C_in, C_out, K).
+    """
+    if node.op_type != "ConvTranspose" or weight.ndim != 3 or integer(node, "group", 1) != 1:
+        return None
+    (stride,), (extra,) = integers(node, "strides", [1]), integers(node, "output_padding", [0])
+    begin, end = integers(node, "pads", [0, 0])
+    kernel = weight.shape[2]
+    plain = integers(node, "dilations", [1]) == (1,) and not integers(node, "output_shape")
+    if is_automatic(node) or not plain:
+        return None
+    if kernel % stride or kernel - begin - end + extra != stride:
+        return None
+    taps = kernel // stride
+    # Tap t of phase φ is kernel position φ + s·(taps - 1 - t): the newest frame meets the kernel's
+    # beginning. The result starts `begin` samples before the output.
+    frames = weight.reshape(weight.shape[0], weight.shape[1], taps, stride)[:, :, ::-1]
+    phases = frames.transpose(3, 1, 0, 2).reshape(stride * weight.shape[1], weight.shape[0], taps)
+    return PhaseConvolution(weight=phases, stride=stride, pad=taps - 1, skip=begin)
 
 
 def is_convolution(graph: Graph, node: onnx.NodeProto) -> bool:
@@ -93,7 +140,15 @@ def upsample(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
     shape = graph.add_constant(f"{stem}.samples_shape", np.array([0, -1, channels + spare]))
     samples = graph.add("Reshape", [frames, shape], [graph.fresh(f"{stem}.samples")])
     made = graph.fresh(f"{stem}.codes")
-    cut_samples(graph, samples, made, phases, axis=1)
+    # Keep the s·T samples that the transposed convolution would have made.
+    tail = phases.pad * phases.stride - phases.skip
+    bounds = (phases.skip, -tail if tail else np.iinfo(np.int64).max, 1)
+    names = ("cut_begin", "cut_end", "cut_axis")
+    cut = [
+        graph.add_constant(f"{made}.{name}", np.array([bound], np.int64))
+        for name, bound in zip(names, bounds, strict=True)
+    ]
+    graph.add("Slice", [samples, *cut], [made])
     emitter.define(stem, Coded(made, out, spare))
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tts_compress.onnx.integer.emitter import Emitter
     from tts_compress.onnx.integer.region import Sum
 
-__all__ = ["concatenate", "leaky_relu", "leaky_sum", "relu", "scale", "sigmoid", "tanh", "total"]
+__all__ = ["combine", "concatenate", "leaky_relu", "leaky_sum", "relu", "scale", "sigmoid", "tanh"]
 
 
 def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
@@ -69,7 +69,7 @@ def relu(emitter: Emitter, node: onnx.NodeProto) -> None:
     emitter.define(made, Coded(name, source.code, source.spare))
 
 
-def total(emitter: Emitter, node: onnx.NodeProto) -> None:
+def combine(emitter: Emitter, node: onnx.NodeProto) -> None:
     """Emit the sum or the product of two tensors of one shape."""
     left, right = _pair(emitter, *node.input)
     out = emitter.code_of(node.output[0])

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import TYPE_CHECKING
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import Graph, integer
-from tts_compress.onnx.integer.convolutions import is_convolution
-from tts_compress.onnx.integer.multiples import find_multiples
+from tts_compress.onnx.graph import Graph, integer, integers, is_automatic
+from tts_compress.onnx.integer.convolutions import is_convolution, phase_convolution
 from tts_compress.onnx.integer.projection import samples_at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import onnx
 
 
-__all__ = ["Region", "find_region", "observed_tensors", "positive_factor"]
+__all__ = [
+    "Region",
+    "Sum",
+    "find_region",
+    "length_divisors",
+    "make_residuals_float",
+    "observed_tensors",
+    "positive_factor",
+]
 
 _INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
 """Done on codes only on the way to a convolution on codes: they round noticeably."""
 
 _OWN_CODES = frozenset({"LeakyRelu", "Tanh", "Sigmoid"})
 """Their codes follow from those of their input, or from the function."""
+
+
+_KEEPS_LENGTH = frozenset(
+    {"Identity", "LeakyRelu", "Relu", "Tanh", "Sigmoid", "Neg", "Exp"}
+    | {"Add", "Sub", "Mul", "Div", "Sum"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +80,13 @@ def find_region(graph: Graph, convolutions: frozenset[str]) -> Region:
     inside = {id(node) for node in nodes}
     real: dict[str, int] = {}
     clipped = set()
-    multiples = find_multiples(graph)
+    divisors = length_divisors(graph)
     for node in nodes:
         made = node.output[0]
         readers = graph.readers(made)
         coded = [reader for reader in readers if id(reader) in inside]
         if node.op_type == "Conv" and not coded:
-            together = samples_at_once(graph, node, multiples.get(node.input[0], 1))
+            together = samples_at_once(graph, node, divisors.get(node.input[0], 1))
             real |= {made: together} if together else {}
         only = graph.only_reader(made)
         if node.op_type == "Conv" and coded and only is not None and only.op_type == "Relu":
@@ -90,6 +104,8 @@ def find_region(graph: Graph, convolutions: frozenset[str]) -> Region:
 def observed_tensors(model: onnx.ModelProto, convolutions: frozenset[str]) -> list[str]:
     """Return the tensors whose ranges `emit_integer` asks for, in graph order.
 
+    The graph is only read.
+
     Raises:
         QuantizationError: A planned convolution is not there or has no integer form.
     """
@@ -103,6 +119,50 @@ def observed_tensors(model: onnx.ModelProto, convolutions: frozenset[str]) -> li
         if not free and node.output[0] not in region.clipped.union(region.real):
             wanted[node.output[0]] = None
     return list(wanted)
+
+
+def make_residuals_float(graph: Graph, convolutions: frozenset[str]) -> int:
+    """Take sums behind the last integer convolutions off the codes; return how many.
+
+    The end of a residual network adds up streams that are loud where the voice is, and hardly a
+    few steps high where it pauses: three roundings, of a convolution's result, of its sum with the
+    stream and of the sum of streams, are most of the audible noise. None is necessary. The chain
+    of `Add` becomes one `Sum`, which computes in FP32 only, and convolutions that only it reads
+    return FP32 at once.
+
+    Args:
+        graph: In FP32; finished and typed again afterwards.
+        convolutions: Outputs of those that compute on codes.
+
+    Raises:
+        QuantizationError: A planned convolution is not there or has no integer form.
+    """
+    nodes = find_region(graph, convolutions).nodes
+    needed = _tensors_needed(nodes, convolutions)
+    last = [n for n in nodes if n.op_type == "Add" and n.output[0] not in needed]
+    ends = {node.output[0] for node in last}
+    made = 0
+    for node in last:
+        reader = graph.only_reader(node.output[0])
+        if reader is not None and reader.output[0] in ends:
+            continue  # a part of that sum
+        leaves = _summands(graph, node, ends)
+        graph.remove(node)
+        graph.add("Sum", leaves, [node.output[0]], name=node.name)
+        made += 1
+    graph.sweep()
+    graph.infer_types()
+    return made
+
+
+def length_divisors(graph: Graph) -> dict[str, int]:
+    """Return a divisor of T of every tensor (B, C, T) of which one above 1 is known."""
+    known: dict[str, int] = {}
+    for node in graph.nodes:
+        multiple = _length_divisor(graph, node, known)
+        if multiple > 1:
+            known[node.output[0]] = multiple
+    return known
 
 
 def positive_factor(graph: Graph, node: onnx.NodeProto) -> float | None:
@@ -186,3 +246,48 @@ def _follows(graph: Graph, node: onnx.NodeProto, made: set[str]) -> bool:
 def _data(graph: Graph, node: onnx.NodeProto) -> list[str]:
     """Return a node's inputs that are not constants."""
     return [tensor for tensor in node.input if tensor and graph.constant(tensor) is None]
+
+
+def _tensors_needed(nodes: Iterable[onnx.NodeProto], convolutions: frozenset[str]) -> set[str]:
+    """Return the tensors whose codes a planned convolution needs."""
+    found: set[str] = set()
+    for node in reversed(list(nodes)):
+        if node.output[0] in found or node.output[0] in convolutions:
+            found.update(node.input)
+    return found
+
+
+def _summands(graph: Graph, node: onnx.NodeProto, ends: set[str]) -> list[str]:
+    """Return the summands of a sum, also of those sums that only it reads."""
+    found: list[str] = []
+    for tensor in node.input:
+        maker = graph.producer(tensor)
+        if maker is not None and tensor in ends and graph.only_reader(tensor) is not None:
+            found += _summands(graph, maker, ends)
+        else:
+            found.append(tensor)
+    return found
+
+
+def _length_divisor(graph: Graph, node: onnx.NodeProto, known: dict[str, int]) -> int:
+    """Return a divisor of the length of what a node makes."""
+    if node.op_type in {"Conv", "ConvTranspose"}:
+        return _convolved_divisor(graph, node, known.get(node.input[0], 1))
+    if node.op_type in _KEEPS_LENGTH or (
+        node.op_type == "Concat" and integer(node, "axis", 0) == 1
+    ):
+        data = [tensor for tensor in node.input if graph.constant(tensor) is None]
+        return gcd(*(known.get(tensor, 1) for tensor in data))
+    return 1
+
+
+def _convolved_divisor(graph: Graph, node: onnx.NodeProto, before: int) -> int:
+    weight = graph.constant(node.input[1])
+    if weight is None or weight.ndim != 3 or is_automatic(node):
+        return 1
+    if node.op_type == "ConvTranspose":
+        phases = phase_convolution(node, weight)
+        return 1 if phases is None else before * phases.stride
+    (dilation,) = integers(node, "dilations", [1])
+    same = sum(integers(node, "pads", [0, 0])) == dilation * (weight.shape[2] - 1)
+    return before if same and integers(node, "strides", [1]) == (1,) else 1

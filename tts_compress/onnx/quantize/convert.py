@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from onnx import TensorProto
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import choose_range
 from tts_compress.onnx import integer
-from tts_compress.onnx.graph import copy_model
-from tts_compress.onnx.integer import emit_integer
-from tts_compress.onnx.noise import feed_noise
+from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.modules import WeightFinder
+from tts_compress.onnx.quantize import static
 from tts_compress.onnx.quantize.collect import collect
-from tts_compress.onnx.quantize.count import count_fused, count_operators
-from tts_compress.onnx.quantize.decisions import count_decisions, decide, static_outputs
+from tts_compress.onnx.quantize.decisions import (
+    count_decisions,
+    decide,
+    follow_weights,
+    static_outputs,
+)
 from tts_compress.onnx.quantize.dynamic import quantize_dynamically
 from tts_compress.onnx.quantize.equalize import equalize_channels
 from tts_compress.onnx.quantize.float16 import halve
-from tts_compress.onnx.quantize.float_residuals import make_sums_real
-from tts_compress.onnx.quantize.graph_editor import GraphEditor
-from tts_compress.onnx.quantize.prepare import prepare, typed
-from tts_compress.onnx.quantize.static import observed_tensors, quantize_statically
+from tts_compress.onnx.quantize.prepare import optimize, prepare
 from tts_compress.onnx.quantize.weight_only import store_weights
 from tts_compress.onnx.rewrite import rewrite
+from tts_compress.recipes.formats import Activations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +42,24 @@ if TYPE_CHECKING:
     from tts_compress.progress import Progress
     from tts_compress.recipes.recipe import Format, Recipe
 
-__all__ = ["Conversion", "convert", "prepare_conversion"]
+__all__ = ["Conversion", "convert", "count_fused", "count_operators", "prepare_conversion"]
+
+_FUSED = {"QLinearConv", "QLinearMatMul"}
+_INTEGER_FORM = {
+    "ConvInteger": "Conv int8/dynamic",
+    "MatMulInteger": "MatMul int8/dynamic",
+    "QLinearConv": "Conv int8/static",
+    "MatMulIntegerToFloat": "Conv int8/static",
+}
+"""What stands in a finished graph for which operator; a convolution whose result is read as real
+numbers is a product of its frames."""
+
+_STORED: dict[int, str] = {
+    TensorProto.INT8: "int8",
+    TensorProto.FLOAT16: "float16",
+    TensorProto.BFLOAT16: "bfloat16",
+    TensorProto.FLOAT: "float32",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,17 +95,17 @@ class Conversion:
 
 
 def prepare_conversion(
-    graph: onnx.ModelProto,
+    model: onnx.ModelProto,
     recipe: Recipe,
     calls: Calls | None,
     *,
     batch_one: bool,
     progress: Progress,
 ) -> Conversion:
-    """Decide what happens to each operator of a graph and calibrate it.
+    """Decide what happens to each operator of a graph, and calibrate it.
 
     Args:
-        graph: In FP32, as exported.
+        model: A graph in FP32, as exported; it is changed into the conversion's.
         recipe: Decides by module.
         calls: Inputs to observe activations on; None where the recipe needs none.
         batch_one: The graph is a voice's, which is called with one text at a time.
@@ -92,27 +114,27 @@ def prepare_conversion(
     Raises:
         QuantizationError: The recipe does not fit the graph.
     """
-    graph = prepare(graph)
-    if recipe.format == "qoperator":
-        graph = typed(rewrite(graph, spoken=batch_one)[0])
-    decisions = decide(graph, recipe)
+    graph = Graph(prepare(model))
+    fused = recipe.format == "qoperator"
+    if fused:
+        rewrite(graph, batch_one=batch_one)
+    decisions = decide(model, recipe)
     ranges: dict[str, Range] = {}
     if recipe.calibration is not None:
         assert calls is not None
-        if recipe.float_residuals and recipe.format == "qoperator":
-            graph = typed(make_sums_real(graph, static_outputs(decisions))[0])
-        observed = _observed(graph, decisions, recipe.format)
+        if fused and recipe.float_residuals:
+            integer.make_residuals_float(graph, static_outputs(decisions))
+        observed = (
+            integer.observed_tensors(model, static_outputs(decisions))
+            if fused
+            else static.observed_tensors(model, decisions)
+        )
         if recipe.calibration.equalize:
-            graph = typed(equalize_channels(graph, observed, calls.feeds()))
-            decisions = decide(graph, recipe)  # its weights have other names
-        seen = collect(feed_noise(graph), observed, _reported(calls, progress))
+            equalize_channels(graph, observed, calls.feeds())
+            decisions = follow_weights(graph, decisions)
+        seen = collect(model, observed, _reported(calls, progress))
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
-    return Conversion(
-        graph=graph,
-        decisions=tuple(decisions),
-        ranges=ranges,
-        form=recipe.format,
-    )
+    return Conversion(graph=model, decisions=tuple(decisions), ranges=ranges, form=recipe.format)
 
 
 def convert(conversion: Conversion) -> onnx.ModelProto:
@@ -121,20 +143,14 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     Raises:
         QuantizationError: The finished graph does not hold what was decided.
     """
-    graph, decisions = conversion.graph, conversion.decisions
-    types = {value.name: value.type.tensor_type.elem_type for value in graph.graph.value_info}
-    types |= {value.name: value.type.tensor_type.elem_type for value in graph.graph.input}
-    types |= {value.name: value.type.tensor_type.elem_type for value in graph.graph.output}
-    types |= {tensor.name: tensor.data_type for tensor in graph.graph.initializer}
+    graph, decisions = Graph(copy_model(conversion.graph)), conversion.decisions
     if conversion.form == "qoperator":
-        editor = GraphEditor(emit_integer(graph, conversion.static, conversion.ranges))
+        integer.emit_integer(graph, conversion.static, conversion.ranges)
     else:
-        editor = GraphEditor(copy_model(graph))
-        quantize_statically(editor, decisions, conversion.ranges)
-    quantize_dynamically(editor, decisions)
-    halve(editor, decisions, types)
-    store_weights(editor, decisions)
-    finished = editor.finish()
+        static.quantize_statically(graph, decisions, conversion.ranges)
+    for technique in (quantize_dynamically, halve, store_weights):
+        technique(graph, decisions)
+    finished = graph.finish()
     promised, held = count_decisions(decisions), count_operators(finished)
     if promised != held:
         raise QuantizationError(
@@ -146,12 +162,6 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     return finished
 
 
-def _observed(graph: onnx.ModelProto, decisions: Sequence[Decision], form: Format) -> list[str]:
-    if form == "qoperator":
-        return integer.observed_tensors(graph, static_outputs(decisions))
-    return observed_tensors(graph, decisions)
-
-
 def _reported(calls: Calls, progress: Progress) -> Iterator[Feeds]:
     for done, feeds in enumerate(calls.feeds(), start=1):
         yield feeds
@@ -161,9 +171,58 @@ def _reported(calls: Calls, progress: Progress) -> Iterator[Feeds]:
 
 def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision]) -> None:
     """Refuse a graph of which the runtime would compute in FP32 what is promised in integers."""
-    promised = sum(d.activations == "static" and d.weight is not None for d in decisions)
+    static_ones = [d for d in decisions if d.activations == Activations.STATIC]
+    promised = sum(decision.weight is not None for decision in static_ones)
     if promised and (fused := count_fused(graph)) != promised:
         raise QuantizationError(
             f"the recipe promises {promised} integer operators, but onnxruntime runs only {fused} "
             "of them in integers; exclude those that stand at the graph's border"
         )
+
+
+def count_operators(model: onnx.ModelProto) -> Counter[str]:
+    """Return how many operators with weights are stored and computed how.
+
+    Keys read like a decision's label: `Conv int8/static` is a convolution with INT8 weights and
+    calibrated INT8 activations.
+    """
+    weights = WeightFinder(model.graph)
+    rounded = {node.input[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    counts: Counter[str] = Counter()
+    for node in model.graph.node:
+        weight = weights.find(node)
+        if weight is None:
+            continue
+        if node.op_type in _INTEGER_FORM:
+            counts[_INTEGER_FORM[node.op_type]] += 1
+        elif weight.data_type in _STORED:
+            stored = _STORED[weight.data_type]
+            arithmetic = _arithmetic(node, stored, weights, node.output[0] in rounded)
+            counts[f"{node.op_type} {stored}/{arithmetic}"] += 1
+    return counts
+
+
+def count_fused(model: onnx.ModelProto) -> int:
+    """Return how many convolutions and products onnxruntime really runs in calibrated integers.
+
+    The portable form only asks for integers; a pattern the runtime does not recognise is computed
+    in FP32, slower than before. So the runtime's own optimised graph is counted.
+
+    Args:
+        model: A finished graph in the portable form.
+    """
+    optimized = optimize(model, fuse=True)
+    return sum(node.op_type in _FUSED for node in optimized.graph.node)
+
+
+def _arithmetic(node: onnx.NodeProto, stored: str, weights: WeightFinder, is_rounded: bool) -> str:
+    if stored == "float16" and node.op_type != "Gather":
+        return "none" if weights.is_widened(node) else "float16"
+    source = weights.producer(node.input[0])
+    if stored != "int8" or source is None or source.op_type != "DequantizeLinear":
+        return "none"
+    # The portable form rounds what flows in and what flows out. A neighbour of a region on codes
+    # reads what was dequantized too, but nobody quantized it just before.
+    pair = weights.producer(source.input[0])
+    rounded = is_rounded and pair is not None and pair.op_type == "QuantizeLinear"
+    return "static" if rounded and node.op_type in {"Conv", "MatMul"} else "none"

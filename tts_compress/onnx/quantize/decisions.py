@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.graph import Graph, integer
 from tts_compress.onnx.integer.convolutions import is_convolution
-from tts_compress.onnx.modules import initializer_names, module_of
+from tts_compress.onnx.modules import module_of
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
-    from tts_compress.onnx.graph import Array
     from tts_compress.recipes.recipe import Format, Recipe, Rule
 
-__all__ = ["Decision", "count_decisions", "decide", "static_outputs"]
+__all__ = ["Decision", "count_decisions", "decide", "follow_weights", "static_outputs"]
 
 _WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gather": 0}
 
@@ -47,9 +46,15 @@ _ELEMENTWISE = ("LeakyRelu", "Relu", "Add")
 _SMALLEST_TABLE = 4_096
 """Elements; below that a looked-up table is not worth an operator."""
 
-_NARROWEST, _MEASURED_TAPS = 16, 3
-"""Channels and taps from which on integers are faster in onnxruntime's own operators: two residual
-blocks of 16 channels take 0.58 of FP32's time, of 8 channels 1.09 (x86 with VNNI, one thread)."""
+_NARROWEST, _MEASURED_KERNEL = 16, 3
+"""Channels and kernel from which on integers are faster in onnxruntime's own operators: two
+residual blocks of 16 channels take 0.58 of FP32's time, of 8 channels 1.09 (x86 with VNNI, one
+thread)."""
+
+_TORCH_ONLY = {
+    *(Weights.INT4, Weights.FLOAT8),
+    *(Algorithm.GPTQ, Algorithm.INC_RTN, Algorithm.INC_GPTQ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +77,12 @@ class Decision:
     parameters: int
 
     @property
+    def tensor(self) -> str:
+        """Name of the weight of an operator that has one."""
+        assert self.weight is not None
+        return self.weight
+
+    @property
     def label(self) -> str:
         """How the manifest counts it, such as `Conv int8/static`."""
         return f"{self.operator} {self.weights}/{self.activations}"
@@ -90,30 +101,15 @@ class Decision:
 def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
     """Return a decision for every operator with weights, and for every other one a rule names.
 
-    Args:
-        model: A prepared graph.
-        recipe: Its rules.
-
     Raises:
         QuantizationError: A rule names operators its technique cannot convert, or the recipe
             compresses nothing in this graph.
     """
     for rule in recipe.component:
-        _check_operators(rule, recipe.format)
-    possible = _Possible(model, recipe.format)
-    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-    # Graphs also add lengths and indices; only what is known to be sound is touched.
-    floats = {
-        value.name
-        for value in model.graph.value_info
-        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
-    }
-    decisions = [
-        decision
-        for node in model.graph.node
-        if (node.op_type not in _ELEMENTWISE or node.output[0] in floats)
-        and (decision := _decide_one(node, recipe, tensors, possible)) is not None
-    ]
+        _check_rule(rule, recipe.format)
+    graph = Graph(model)
+    found = (_decide_one(graph, node, recipe) for node in graph.nodes)
+    decisions = [decision for decision in found if decision is not None]
     if all(decision.weights == Weights.FLOAT32 for decision in decisions):
         patterns = ", ".join(repr(rule.match) for rule in recipe.component)
         modules = sorted({decision.module.split(".")[0] or "unnamed" for decision in decisions})
@@ -124,120 +120,111 @@ def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
     return decisions
 
 
+def follow_weights(graph: Graph, decisions: Iterable[Decision]) -> list[Decision]:
+    """Return decisions with the names that their operators' weights have now."""
+
+    def current(decision: Decision) -> str | None:
+        node = graph.producer(decision.output)
+        if decision.weight is None or node is None:
+            return None
+        return str(node.input[_WEIGHT_INPUT[decision.operator]])
+
+    return [replace(decision, weight=current(decision)) for decision in decisions]
+
+
 def static_outputs(decisions: Iterable[Decision]) -> frozenset[str]:
     """Return the outputs of the operators that compute in calibrated integers."""
     return frozenset(d.output for d in decisions if d.activations == Activations.STATIC)
 
 
-def count_decisions(decisions: Sequence[Decision]) -> Counter[str]:
+def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
     """Return how many operators with weights got what, as a finished graph counts them."""
-    weighted = [decision for decision in decisions if decision.weight is not None]
+    labels = (decision.label for decision in decisions if decision.weight is not None)
     # Upsampling is computed in integers as a convolution that makes all phases at once.
     return Counter(
-        decision.label.replace("ConvTranspose int8/static", "Conv int8/static")
-        for decision in weighted
+        label.replace("ConvTranspose int8/static", "Conv int8/static") for label in labels
     )
 
 
-def _decide_one(
-    node: onnx.NodeProto,
-    recipe: Recipe,
-    tensors: Mapping[str, onnx.TensorProto],
-    possible: _Possible,
-) -> Decision | None:
-    weight = _weight_of(node, tensors)
-    if weight is None and node.op_type not in _ELEMENTWISE:
+def _decide_one(graph: Graph, node: onnx.NodeProto, recipe: Recipe) -> Decision | None:
+    weight, output = _weight(graph, node), node.output[0]
+    # Graphs also add lengths and indices; only what is known to be sound is touched.
+    is_sound = graph.types.get(output) == onnx.TensorProto.FLOAT and output not in graph.outputs
+    if weight is None and not (node.op_type in _ELEMENTWISE and is_sound):
         return None
-    module = module_of(node, tensors.keys())
+    module = module_of(node, graph.initializers.keys())
     covering = (r for r in recipe.component if r.covers(module, node.op_type))
-    rule = next((r for r in covering if possible(r, node, weight)), None)
-    if rule is not None and rule.excludes(module):
-        rule = None
-    if weight is not None and not _is_convertible(node, tensors):
+    # Where a rule's technique cannot be applied, the next rule decides.
+    rule = next((r for r in covering if _applies(r, recipe.format, graph, node, weight)), None)
+    convertible = weight is None or _is_convertible(graph, node, weight)
+    if rule is not None and (rule.excludes(module) or not convertible):
         rule = None
     if weight is None and rule is None:
         return None
     return Decision(
-        output=node.output[0],
+        output=output,
         operator=node.op_type,
         module=module,
         weights=rule.weights if rule else Weights.FLOAT32,
         activations=rule.activations if rule else Activations.NONE,
-        weight=weight,
+        weight=weight.name if weight is not None else None,
         axis=_CHANNEL_AXIS.get(node.op_type, 0),
-        parameters=int(np.prod(tensors[weight].dims)) if weight else 0,
+        parameters=math.prod(weight.dims) if weight is not None else 0,
     )
 
 
-def _weight_of(node: onnx.NodeProto, tensors: Mapping[str, onnx.TensorProto]) -> str | None:
+def _weight(graph: Graph, node: onnx.NodeProto) -> onnx.TensorProto | None:
     position = _WEIGHT_INPUT.get(node.op_type)
-    if position is None or node.input[position] not in tensors:
+    if position is None or node.input[position] not in graph.initializers:
         return None
-    tensor = tensors[node.input[position]]
-    if tensor.data_type != onnx.TensorProto.FLOAT or len(tensor.dims) < 2:
-        return None
-    return tensor.name
+    tensor = graph.initializers[node.input[position]]
+    is_weight = tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) >= 2
+    return tensor if is_weight else None
 
 
-def _is_convertible(node: onnx.NodeProto, tensors: Mapping[str, onnx.TensorProto]) -> bool:
+def _is_convertible(graph: Graph, node: onnx.NodeProto, weight: onnx.TensorProto) -> bool:
     """Return whether an operator's weight has a form that every technique handles."""
-    dims = tensors[node.input[_WEIGHT_INPUT[node.op_type]]].dims
     if node.op_type == "Gather":
-        return bool(np.prod(dims) >= _SMALLEST_TABLE)
+        return bool(math.prod(weight.dims) >= _SMALLEST_TABLE)
     if node.op_type == "MatMul":
-        return len(dims) == 2
-    if len(node.input) > 2 and node.input[2] and node.input[2] not in tensors:
+        return len(weight.dims) == 2
+    if len(node.input) > 2 and node.input[2] and node.input[2] not in graph.initializers:
         return False  # a computed bias cannot be stored in the scale of the products
-    return node.op_type == "Conv" or _groups(node) == 1
+    return node.op_type == "Conv" or integer(node, "group", 1) == 1
 
 
-def _groups(node: onnx.NodeProto) -> int:
-    return next((a.i for a in node.attribute if a.name == "group"), 1)
+def _applies(
+    rule: Rule, form: Format, graph: Graph, node: onnx.NodeProto, weight: onnx.TensorProto | None
+) -> bool:
+    """Return whether a rule's technique can be applied to an operator."""
+    read = graph.inputs.keys() - graph.initializers.keys()
+    if rule.skip_graph_inputs and read.intersection(node.input):
+        return False
+    if weight is None:
+        return node.op_type in rule.operators
+    shape = tuple(weight.dims)
+    kernel = min(shape[2:], default=rule.min_kernel)
+    is_small = min(shape[:2]) < rule.min_channels or kernel < rule.min_kernel
+    if is_small or node.op_type not in _possible_operators(rule, form):
+        return False
+    if rule.activations != Activations.STATIC:
+        return True
+    if form == "qoperator":
+        return is_convolution(graph, node) and _pays(node, shape)
+    # The caller gets FP32, and what is not rounded behind does not run in integers.
+    return node.output[0] not in graph.outputs
 
 
-class _Possible:
-    """Tells which rule an operator of a graph can follow; where one cannot, the next decides."""
-
-    def __init__(self, model: onnx.ModelProto, form: Format) -> None:
-        self._graph = Graph(model)
-        self._form = form
-        self._inputs = {value.name for value in model.graph.input} - initializer_names(model.graph)
-
-    def __call__(self, rule: Rule, node: onnx.NodeProto, weight: str | None) -> bool:
-        if rule.skip_graph_inputs and self._inputs.intersection(node.input):
-            return False
-        if weight is None:
-            return node.op_type in rule.operators
-        values = self._graph.constant(weight)
-        small = values is not None and not _is_large(rule, values)
-        if small or node.op_type not in _possible_operators(rule, self._form):
-            return False
-        if rule.activations != Activations.STATIC:
-            return True
-        if self._form == "qoperator":
-            return is_convolution(self._graph, node) and _pays(node, values)
-        # The caller gets FP32, and what is not rounded behind does not run in integers.
-        return node.output[0] not in self._graph.outputs
-
-
-def _pays(node: onnx.NodeProto, values: Array | None) -> bool:
+def _pays(node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
     """Return whether a convolution is faster in integers than in FP32.
 
-    That was measured with as many outputs as inputs and three taps; where the sides differ, the
-    wider one counts, and more taps make up for fewer channels.
+    That was measured with as many outputs as inputs and a kernel of three; where the sides differ,
+    the wider one counts, and a longer kernel makes up for fewer channels.
     """
-    if values is None:
-        return False
-    width, taps = int(max(values.shape[:2])), int(values.shape[2])
+    width = max(shape[:2])
     if node.op_type == "ConvTranspose":
         return width >= _NARROWEST
-    return width * max(1.0, taps / _MEASURED_TAPS) >= _NARROWEST
-
-
-def _is_large(rule: Rule, weight: Array) -> bool:
-    """Return whether a weight has the channels and taps a rule wants."""
-    kernel = min(weight.shape[2:], default=rule.min_kernel)
-    return min(weight.shape[:2]) >= rule.min_channels and kernel >= rule.min_kernel
+    return width * max(1.0, shape[2] / _MEASURED_KERNEL) >= _NARROWEST
 
 
 def _possible_operators(rule: Rule, form: Format) -> tuple[str, ...]:
@@ -246,24 +233,9 @@ def _possible_operators(rule: Rule, form: Format) -> tuple[str, ...]:
     return _SUPPORTED[rule.activations]
 
 
-_TORCH_ONLY = {
-    Weights.INT4,
-    Weights.FLOAT8,
-    Algorithm.GPTQ,
-    Algorithm.INC_RTN,
-    Algorithm.INC_GPTQ,
-}
-
-
-def _check_operators(rule: Rule, form: Format) -> None:
-    torch_only = [
-        f"{key} = {value!r}"
-        for key, value in (
-            ("weights", rule.weights),
-            ("algorithm", rule.algorithm),
-        )
-        if value in _TORCH_ONLY
-    ]
+def _check_rule(rule: Rule, form: Format) -> None:
+    given = {"weights": rule.weights, "algorithm": rule.algorithm}
+    torch_only = [f"{key} = {value!r}" for key, value in given.items() if value in _TORCH_ONLY]
     if rule.activations not in _SUPPORTED:
         torch_only.append(f"activations = {rule.activations!r}")
     if torch_only:

@@ -12,26 +12,26 @@ have a scale per output channel here and need no equalising themselves.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tts_compress.onnx.graph import Graph
-from tts_compress.onnx.noise import feed_noise
+from tts_compress.onnx.graph import integer, tensors_read
 from tts_compress.onnx.quantize.collect import collect_peaks
-from tts_compress.onnx.quantize.equalization_groups import find_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import onnx
 
-    from tts_compress.onnx.graph import Array
-    from tts_compress.onnx.quantize.equalization_groups import Group
+    from tts_compress.onnx.graph import Array, Graph
     from tts_compress.onnx.session import Feeds
 
-__all__ = ["equalizable_tensors", "equalize", "equalize_channels"]
+__all__ = ["Group", "equalize", "equalize_channels", "find_groups"]
+
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 _CALLS = 16
 """Calls on which channels are compared; how loud they are on average hardly moves after a few."""
@@ -41,54 +41,56 @@ _LEAST = 1 / 64
 may speak up later."""
 
 
-def equalize_channels(
-    model: onnx.ModelProto, coded: Sequence[str], calls: Iterator[Feeds]
-) -> onnx.ModelProto:
-    """Return an equal model whose tensors have channels of about the same range.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Tensors (B, C, T) that operators join which let a factor per channel pass."""
+
+    tensors: tuple[str, ...]
+    """Each once."""
+
+    producers: tuple[onnx.NodeProto, ...]
+    """Convolutions that make one of them; nothing else does but operators between them."""
+
+    consumers: tuple[onnx.NodeProto, ...]
+    """Convolutions that read one of them; nothing else does but operators between them."""
+
+
+def equalize_channels(graph: Graph, coded: Sequence[str], calls: Iterator[Feeds]) -> None:
+    """Bring the channels of a graph's tensors to about the same range; the graph stays equal.
 
     Args:
-        model: A graph in FP32; it is not changed.
+        graph: A prepared graph in FP32.
         coded: Tensors that will be rounded to codes with one scale each.
         calls: Inputs of the graph with fed noise, of which the first few are used.
 
     Raises:
         QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
-    tensors = equalizable_tensors(model, coded)
-    peaks = collect_peaks(feed_noise(model), tensors, islice(calls, _CALLS))
-    return equalize(model, peaks)[0]
+    groups = find_groups(graph)
+    found = {tensor for group in groups for tensor in group.tensors}
+    tensors = [tensor for tensor in coded if tensor in found]
+    equalize(graph, groups, collect_peaks(graph.model, tensors, islice(calls, _CALLS)))
+    graph.infer_types()
 
 
-def equalizable_tensors(model: onnx.ModelProto, coded: Sequence[str]) -> list[str]:
-    """Return the tensors whose channel ranges `equalize` asks for, in the order given.
-
-    Args:
-        model: A graph in FP32.
-        coded: Tensors that will be rounded to codes with one scale each.
-    """
-    found = {tensor for group in find_groups(Graph(model)) for tensor in group.tensors}
-    return [tensor for tensor in coded if tensor in found]
-
-
-def equalize(model: onnx.ModelProto, peaks: Mapping[str, Array]) -> tuple[onnx.ModelProto, int]:
-    """Return an equal model whose tensors have channels of about the same range.
+def equalize(graph: Graph, groups: Iterable[Group], peaks: Mapping[str, Array]) -> int:
+    """Give groups of tensors the factors that their peaks ask for.
 
     Args:
-        model: A graph in FP32; it is not changed.
+        graph: Equal afterwards up to the rounding of its weights.
+        groups: What `find_groups` found in it.
         peaks: The largest magnitude in each channel, (C,), of the tensors that are to be rounded.
 
     Returns:
-        The model, equal up to the rounding of its weights, and how many groups of tensors that
-        share their factors were equalised.
+        How many groups were equalized.
     """
-    graph = Graph(model)
     changed = 0
-    for group in find_groups(graph):
+    for group in groups:
         known = [peaks[tensor] for tensor in group.tensors if tensor in peaks]
         if known:
             _fold(graph, group, _factors(known))
             changed += 1
-    return graph.finish(), changed
+    return changed
 
 
 def _factors(peaks: list[Array]) -> Array:
@@ -123,3 +125,122 @@ def _scale(graph: Graph, node: onnx.NodeProto, position: int, factors: Array, ax
     scaled = (values * factors.reshape(shape)).astype(np.float32)
     name = node.input[position].removesuffix(".equalized")
     graph.replace_input(node, position, graph.add_constant(f"{name}.equalized", scaled))
+
+
+def find_groups(graph: Graph) -> list[Group]:
+    """Return the groups to whose channels factors can be given without changing the graph.
+
+    LeakyRelu, Relu, sums, and products with one number join what they read and what they make. A
+    group is left out if a tensor of it comes from, or goes to, anything but those and convolutions
+    along time with one group and constant weights that nobody shares; if it is an input or output
+    of the graph or read inside a branch or loop; or if its tensors differ in channels, so that a
+    sum broadcasts.
+    """
+    joined = _Joined()
+    for node in graph.nodes:
+        ends = _ends(graph, node)
+        if ends:
+            joined.join(ends)
+    hidden = {name for node in graph.nodes for name in tensors_read(node) - set(node.input)}
+    barred = hidden | set(graph.outputs) | set(graph.inputs)
+    found: list[Group] = []
+    for tensors in joined.sets(_made_by_convolutions(graph)):
+        group = None if barred.intersection(tensors) else _group(graph, tensors)
+        if group is not None:
+            found.append(group)
+    return found
+
+
+class _Joined:
+    """Disjoint sets of tensors."""
+
+    def __init__(self) -> None:
+        self._sets: dict[str, dict[str, None]] = {}
+
+    def join(self, tensors: Iterable[str]) -> None:
+        """Put tensors into one set."""
+        merged: dict[str, None] = {}
+        for tensor in tensors:
+            merged |= self._sets.get(tensor, {tensor: None})
+        self._sets.update(dict.fromkeys(merged, merged))
+
+    def sets(self, seeds: Iterable[str]) -> list[tuple[str, ...]]:
+        """Return the sets that hold one of the seeds, each once."""
+        found: dict[int, tuple[str, ...]] = {}
+        for seed in seeds:
+            tensors = self._sets.setdefault(seed, {seed: None})
+            found.setdefault(id(tensors), tuple(tensors))
+        return list(found.values())
+
+
+def _made_by_convolutions(graph: Graph) -> list[str]:
+    return [node.output[0] for node in graph.nodes if node.op_type in _CONVOLUTIONS]
+
+
+def _ends(graph: Graph, node: onnx.NodeProto) -> list[str]:
+    """Return what a node joins: what it reads and makes; empty if it lets no factors pass."""
+    ends = [*node.input, node.output[0]]
+    if node.op_type in {"LeakyRelu", "Relu"}:
+        return ends
+    constant = [t for t in node.input if graph.constant(t) is not None]
+    if node.op_type in {"Add", "Sub", "Sum"}:
+        return [] if constant else ends
+    if node.op_type in {"Mul", "Div"} and len(constant) == 1:
+        value = graph.constant(constant[0])
+        divides = node.op_type == "Div" and constant[0] == node.input[0]
+        if value is not None and value.size == 1 and value.ndim <= 3 and not divides:
+            return [tensor for tensor in ends if tensor != constant[0]]
+    return []
+
+
+def _group(graph: Graph, tensors: tuple[str, ...]) -> Group | None:
+    """Return a set of joined tensors as a group, or None if it cannot be one."""
+    producers: list[onnx.NodeProto] = []
+    consumers: list[onnx.NodeProto] = []
+    for tensor in tensors:
+        maker, readers = graph.producer(tensor), graph.readers(tensor)
+        if maker is None or not all(_fits(graph, node, tensor) for node in (maker, *readers)):
+            return None
+        producers += [maker] if maker.op_type in _CONVOLUTIONS else []
+        consumers += [node for node in readers if node.op_type in _CONVOLUTIONS]
+    channels = {_channels(graph, node, made=True) for node in producers}
+    channels |= {_channels(graph, node, made=False) for node in consumers}
+    if len(channels) != 1 or not consumers:
+        return None
+    return Group(tensors=tensors, producers=tuple(producers), consumers=tuple(consumers))
+
+
+def _fits(graph: Graph, node: onnx.NodeProto, tensor: str) -> bool:
+    """Return whether what makes or reads a tensor lets factors pass or can take them over."""
+    if node.op_type not in _CONVOLUTIONS:
+        return tensor in _ends(graph, node)
+    if _weight(graph, node) is None or tensor in list(node.input)[1:]:
+        return False
+    return tensor == node.input[0] or _has_foldable_bias(graph, node)
+
+
+def _channels(graph: Graph, node: onnx.NodeProto, *, made: bool) -> int:
+    weight = _weight(graph, node)
+    assert weight is not None
+    return int(weight.shape[0 if made == (node.op_type == "Conv") else 1])
+
+
+def _weight(graph: Graph, node: onnx.NodeProto) -> Array | None:
+    """Return the weight of a convolution along time that can take factors over, or None."""
+    weight = _own_constant(graph, node.input[1])
+    if weight is None or weight.ndim != 3 or integer(node, "group", 1) != 1:
+        return None
+    return weight
+
+
+def _has_foldable_bias(graph: Graph, node: onnx.NodeProto) -> bool:
+    if len(node.input) < 3 or not node.input[2]:
+        return True
+    return _own_constant(graph, node.input[2]) is not None
+
+
+def _own_constant(graph: Graph, tensor: str) -> Array | None:
+    """Return a constant that one operator reads and no caller can replace."""
+    value = graph.constant(tensor)
+    own = graph.only_reader(tensor) is not None and tensor not in graph.inputs
+    return value if own and value is not None and value.dtype == np.float32 else None

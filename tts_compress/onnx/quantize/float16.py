@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 from onnx import TensorProto
 
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import tensors_read
 from tts_compress.onnx.modules import module_of
+from tts_compress.recipes.formats import Activations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import onnx
+
     from tts_compress.numerics.weights import Float32
+    from tts_compress.onnx.graph import Graph
     from tts_compress.onnx.quantize.decisions import Decision
-    from tts_compress.onnx.quantize.graph_editor import GraphEditor
 
 __all__ = ["check_half", "halve"]
 
@@ -35,75 +37,60 @@ sums of durations, layer norm's variance), exponentials and softmax, comparisons
 division, ranges, and random numbers, whose half-precision form onnxruntime's CPU refuses."""
 
 
-def halve(editor: GraphEditor, decisions: Sequence[Decision], types: dict[str, int]) -> None:
-    """Run the modules with half-precision decisions in float16, with casts at their borders.
-
-    Args:
-        editor: The graph.
-        decisions: What was decided; modules with `activations = "float16"` are converted, with
-            the safe operators between their weights.
-        types: Element type of every tensor.
+def halve(graph: Graph, decisions: Sequence[Decision]) -> None:
+    """Run modules with `activations = "float16"`, and safe operators between, in float16.
 
     Raises:
         QuantizationError: A weight does not fit into float16.
     """
-    modules = {d.module for d in decisions if d.activations == "float16"}
+    modules = {d.module for d in decisions if d.activations == Activations.FLOAT16}
     if not modules:
         return
     components = {module.split(".")[0] for module in modules}
-    kept = {d.module for d in decisions if d.activations != "float16"}
+    kept = {d.module for d in decisions if d.activations != Activations.FLOAT16}
     region = [
         node
-        for node in editor.nodes
+        for node in graph.nodes
         if node.op_type in _SAFE
-        and (module := module_of(node, editor.weights.keys())) not in kept
+        and (module := module_of(node, graph.initializers.keys())) not in kept
         and module.split(".")[0] in components
-        and _is_float(node, types)
+        and graph.types.get(node.output[0]) == TensorProto.FLOAT
     ]
     produced = {name for node in region for name in node.output}
     for node in region:
         for position, name in enumerate(node.input):
-            if name in produced or not name or types.get(name) != TensorProto.FLOAT:
-                continue
-            node.input[position] = _narrow(editor, name)
-    _widen_border(editor, region, produced)
+            if name not in produced and graph.types.get(name) == TensorProto.FLOAT:
+                graph.replace_input(node, position, _narrow(graph, name))
+    _widen_border(graph, region, produced)
 
 
-def _is_float(node: onnx.NodeProto, types: dict[str, int]) -> bool:
-    return types.get(node.output[0]) == TensorProto.FLOAT
-
-
-def _narrow(editor: GraphEditor, name: str) -> str:
+def _narrow(graph: Graph, name: str) -> str:
     """Return a tensor in float16: another constant, or a cast."""
     half = f"{name}.float16"
-    if name in editor.weights:
-        values = editor.array(name)
+    if name in graph.initializers:
+        values = graph.value(name)
         check_half(name, values)
-        return editor.add_weight(half, values.astype(np.float16))
-    if not any(half in node.output for node in editor.nodes):
-        editor.add_node("Cast", [name], half, to=TensorProto.FLOAT16)
+        return graph.share_constant(half, values.astype(np.float16))
+    if graph.producer(half) is None:
+        graph.insert("Cast", [name], half, to=TensorProto.FLOAT16)
     return half
 
 
-def _widen_border(editor: GraphEditor, region: list[onnx.NodeProto], produced: set[str]) -> None:
+def _widen_border(graph: Graph, region: list[onnx.NodeProto], produced: set[str]) -> None:
     """Give FP32 to everybody outside who reads a tensor of the region."""
-    inside = {node.output[0] for node in region}
-    read_outside = {
-        name
-        for node in editor.nodes
-        if node.output[0] not in inside
-        for name in tensors_read(node)
-        if name in produced
-    } | {name for name in produced if editor.is_output(name)}
+    inside = {id(node) for node in region}
+    outside = [node for node in graph.nodes if id(node) not in inside]
+    wanted = {name for node in outside for name in tensors_read(node)} | set(graph.outputs)
     for node in region:
         for position, name in enumerate(node.output):
-            if name not in read_outside:
-                continue
-            half = f"{name}.float16"
-            editor.redirect(name, half, lambda reader: reader.output[0] in inside)
-            node.output[position] = half
-            inside.add(half)
-            editor.add_node("Cast", [half], name, to=TensorProto.FLOAT)
+            if name in wanted & produced:
+                half = f"{name}.float16"
+                for reader in graph.readers(name):
+                    for place in [i for i, read in enumerate(reader.input) if read == name]:
+                        if id(reader) in inside:
+                            graph.replace_input(reader, place, half)
+                graph.rename_output(node, position, half)
+                graph.insert("Cast", [half], name, to=TensorProto.FLOAT)
 
 
 def check_half(name: str, values: Float32) -> None:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tts_compress.onnx.rewrite.masks import is_single
-from tts_compress.onnx.rewrite.trial import (
-    Sketch,
-    part_between,
-    region_since,
-    replace_if_equal,
+from tts_compress.onnx.rewrite.verified_replace import (
+    SubgraphBuilder,
+    nodes_since,
+    subgraph_between,
+    verified_replace,
 )
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ def simplify_attention(graph: Graph) -> int:
 
 def _guesses(graph: Graph, output: onnx.NodeProto) -> list[Attention]:
     """Return what a convolution may be the output projection of."""
-    nodes, sources = region_since(graph, output.input[0], _BORDERS)
+    nodes, sources = nodes_since(graph, output.input[0], _BORDERS)
     softmaxes = [node for node in nodes if node.op_type == "Softmax"]
     if len(softmaxes) != 1 or len(sources) != 3:
         return []
-    scored, score_sources = region_since(graph, softmaxes[0].input[0], _BORDERS)
+    scored, score_sources = nodes_since(graph, softmaxes[0].input[0], _BORDERS)
     tables, score_tables = _tables(graph, nodes), _tables(graph, scored)
     weights = [graph.constant(source.input[1]) for source in sources]
     channels = {len(weight) for weight in weights if weight is not None}
@@ -124,11 +124,11 @@ def _tables(graph: Graph, nodes: list[onnx.NodeProto]) -> dict[str, Array]:
 
 
 def _replace(graph: Graph, output: str, found: Attention) -> bool:
-    part = part_between(graph, (found.queries, found.keys, found.values), output)
-    if part is None or output in graph.outputs:
+    subgraph = subgraph_between(graph, (found.queries, found.keys, found.values), output)
+    if subgraph is None or output in graph.outputs:
         return False
-    sketch = Sketch(graph, output)
-    return replace_if_equal(graph, part, sketch, _draw(sketch, found), _trials(found))
+    builder = SubgraphBuilder(graph, output)
+    return verified_replace(graph, subgraph, builder, _draw(builder, found), _trials(found))
 
 
 def _trials(found: Attention) -> list[Mapping[str, Array]]:
@@ -142,71 +142,73 @@ def _trials(found: Attention) -> list[Mapping[str, Array]]:
     ]
 
 
-def _draw(sketch: Sketch, found: Attention) -> str:
+def _draw(builder: SubgraphBuilder, found: Attention) -> str:
     """Draw the whole layer; every tensor within is (1, H, T, ...)."""
-    queries = _heads(sketch, found, found.queries, (0, 2, 1, 3))  # (1, H, T, D)
-    keys = _heads(sketch, found, found.keys, (0, 2, 3, 1))  # (1, H, D, T)
-    values = _heads(sketch, found, found.values, (0, 2, 1, 3))
-    scaled = sketch.add("Div", [queries, sketch.real(found.width**0.5)])
-    near = sketch.add("MatMul", [scaled, sketch.constant(found.of_keys.T[None, None])])
-    scores = sketch.add("Add", [sketch.add("MatMul", [scaled, keys]), _spread(sketch, found, near)])
-    shares = sketch.add("Softmax", [scores], axis=-1)
-    gathered = _gather(sketch, found, shares)
-    table = sketch.constant(found.of_values[None, None])
-    result = sketch.add(
+    queries = _heads(builder, found, found.queries, (0, 2, 1, 3))  # (1, H, T, D)
+    keys = _heads(builder, found, found.keys, (0, 2, 3, 1))  # (1, H, D, T)
+    values = _heads(builder, found, found.values, (0, 2, 1, 3))
+    scaled = builder.add("Div", [queries, builder.real(found.width**0.5)])
+    near = builder.add("MatMul", [scaled, builder.constant(found.of_keys.T[None, None])])
+    scores = builder.add(
+        "Add", [builder.add("MatMul", [scaled, keys]), _spread(builder, found, near)]
+    )
+    shares = builder.add("Softmax", [scores], axis=-1)
+    gathered = _gather(builder, found, shares)
+    table = builder.constant(found.of_values[None, None])
+    result = builder.add(
         "Add",
-        [sketch.add("MatMul", [shares, values]), sketch.add("MatMul", [gathered, table])],
+        [builder.add("MatMul", [shares, values]), builder.add("MatMul", [gathered, table])],
     )  # (1, H, T, D)
-    turned = sketch.add("Transpose", [result], perm=[0, 2, 1, 3])
-    joined = sketch.add("Reshape", [turned, sketch.integers(0, 0, found.channels)])  # (1, T, H·D)
-    return sketch.add("Transpose", [joined], perm=[0, 2, 1])
+    turned = builder.add("Transpose", [result], perm=[0, 2, 1, 3])
+    joined = builder.add("Reshape", [turned, builder.integers(0, 0, found.channels)])  # (1, T, H·D)
+    return builder.add("Transpose", [joined], perm=[0, 2, 1])
 
 
-def _heads(sketch: Sketch, found: Attention, source: str, order: tuple[int, ...]) -> str:
+def _heads(builder: SubgraphBuilder, found: Attention, source: str, order: tuple[int, ...]) -> str:
     """Return (1, H·D, T) by heads, in an order of the axes of (1, T, H, D)."""
     # Channels last first: behind an integer product, this cancels the way back to channels first.
-    last = sketch.add("Transpose", [source], perm=[0, 2, 1])
-    shape = sketch.integers(0, 0, -1, found.width)
-    return sketch.add("Transpose", [sketch.add("Reshape", [last, shape])], perm=list(order))
+    last = builder.add("Transpose", [source], perm=[0, 2, 1])
+    shape = builder.integers(0, 0, -1, found.width)
+    return builder.add("Transpose", [builder.add("Reshape", [last, shape])], perm=list(order))
 
 
-def _spread(sketch: Sketch, found: Attention, near: str) -> str:
+def _spread(builder: SubgraphBuilder, found: Attention, near: str) -> str:
     """Return the square (1, H, T, T) of what (1, H, T, 2w + 1) holds by distance, else zero."""
-    length = _length(sketch, near)
-    pads = sketch.add("Concat", [sketch.integers(*[0] * 7), length], axis=0)
-    wide = sketch.add("Pad", [near, pads])  # (1, H, T, T + 2w + 1)
-    flat = _flat(sketch, wide)
-    begin, axis = sketch.integers(0), sketch.integers(2)
-    cut = sketch.add("Slice", [flat, begin, sketch.add("Neg", [length]), axis])
-    rows = _rows(sketch, cut, length)  # (1, H, T, T + 2w)
+    length = _length(builder, near)
+    pads = builder.add("Concat", [builder.integers(*[0] * 7), length], axis=0)
+    wide = builder.add("Pad", [near, pads])  # (1, H, T, T + 2w + 1)
+    flat = _flat(builder, wide)
+    begin, axis = builder.integers(0), builder.integers(2)
+    cut = builder.add("Slice", [flat, begin, builder.add("Neg", [length]), axis])
+    rows = _rows(builder, cut, length)  # (1, H, T, T + 2w)
     edge = found.window
-    bounds = [sketch.integers(value) for value in (edge, -edge, 3)]
-    return sketch.add("Slice", [rows, *bounds])
+    bounds = [builder.integers(value) for value in (edge, -edge, 3)]
+    return builder.add("Slice", [rows, *bounds])
 
 
-def _gather(sketch: Sketch, found: Attention, square: str) -> str:
+def _gather(builder: SubgraphBuilder, found: Attention, square: str) -> str:
     """Return the diagonals (1, H, T, 2w + 1) of a square (1, H, T, T) at distances -w .. w."""
     edge = found.window
-    pads = sketch.integers(0, 0, 0, edge, 0, 0, 1, edge)
-    wide = _flat(sketch, sketch.add("Pad", [square, pads]))  # rows of T + 2w, one too many
-    bounds = [sketch.integers(value) for value in (0, -2 * edge, 2)]
-    rows = _rows(sketch, sketch.add("Slice", [wide, *bounds]), _length(sketch, square))
-    bounds = [sketch.integers(value) for value in (0, 2 * edge + 1, 3)]
-    return sketch.add("Slice", [rows, *bounds])
+    pads = builder.integers(0, 0, 0, edge, 0, 0, 1, edge)
+    wide = _flat(builder, builder.add("Pad", [square, pads]))  # rows of T + 2w, one too many
+    bounds = [builder.integers(value) for value in (0, -2 * edge, 2)]
+    rows = _rows(builder, builder.add("Slice", [wide, *bounds]), _length(builder, square))
+    bounds = [builder.integers(value) for value in (0, 2 * edge + 1, 3)]
+    return builder.add("Slice", [rows, *bounds])
 
 
-def _length(sketch: Sketch, tensor: str) -> str:
+def _length(builder: SubgraphBuilder, tensor: str) -> str:
     """Return T of a tensor (1, H, T, ...), as a list of one."""
-    bounds = [sketch.integers(value) for value in (2, 3)]
-    return sketch.add("Slice", [sketch.add("Shape", [tensor]), *bounds])
+    bounds = [builder.integers(value) for value in (2, 3)]
+    return builder.add("Slice", [builder.add("Shape", [tensor]), *bounds])
 
 
-def _flat(sketch: Sketch, tensor: str) -> str:
+def _flat(builder: SubgraphBuilder, tensor: str) -> str:
     """Return (1, H, N, M) as (1, H, N·M)."""
-    return sketch.add("Reshape", [tensor, sketch.integers(0, 0, -1)])
+    return builder.add("Reshape", [tensor, builder.integers(0, 0, -1)])
 
 
-def _rows(sketch: Sketch, flat: str, length: str) -> str:
+def _rows(builder: SubgraphBuilder, flat: str, length: str) -> str:
     """Return (1, H, T·M) as (1, H, T, M)."""
-    ends = (sketch.integers(0, 0), length, sketch.integers(-1))
-    return sketch.add("Reshape", [flat, sketch.add("Concat", list(ends), axis=0)])
+    ends = (builder.integers(0, 0), length, builder.integers(-1))
+    return builder.add("Reshape", [flat, builder.add("Concat", list(ends), axis=0)])

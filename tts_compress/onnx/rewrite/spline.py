@@ -17,11 +17,11 @@ import numpy as np
 from onnx import TensorProto
 
 from tts_compress.onnx.rewrite.masks import is_single
-from tts_compress.onnx.rewrite.trial import (
-    Sketch,
-    part_between,
-    region_since,
-    replace_if_equal,
+from tts_compress.onnx.rewrite.verified_replace import (
+    SubgraphBuilder,
+    nodes_since,
+    subgraph_between,
+    verified_replace,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import onnx
 
     from tts_compress.onnx.graph import Array, Graph
-    from tts_compress.onnx.rewrite.trial import Part
+    from tts_compress.onnx.rewrite.verified_replace import Subgraph
 
 __all__ = ["simplify_splines"]
 
@@ -71,16 +71,16 @@ def simplify_splines(graph: Graph) -> int:
     # Backwards: what writes the results comes last, and is all that is looked for.
     for node in reversed(writers):
         found = None if id(node) in gone else _guess(graph, node)
-        part = None if found is None else _part(graph, node.output[0], found)
-        if found is not None and part is not None and _replace(graph, part, found):
-            gone.update(id(inner) for inner in part.nodes)
+        subgraph = None if found is None else _part(graph, node.output[0], found)
+        if found is not None and subgraph is not None and _replace(graph, subgraph, found):
+            gone.update(id(inner) for inner in subgraph.nodes)
             done += 1
     return done
 
 
 def _guess(graph: Graph, last: onnx.NodeProto) -> Spline | None:
     """Return what the node that writes the results back may belong to."""
-    nodes, sources = region_since(graph, last.output[0], ("Conv", "Split"))
+    nodes, sources = nodes_since(graph, last.output[0], ("Conv", "Split"))
     convolutions = [node for node in sources if node.op_type == "Conv"]
     splits = [node for node in sources if node.op_type == "Split"]
     compared = [node for node in nodes if node.op_type in {"LessOrEqual", "GreaterOrEqual"}]
@@ -109,14 +109,14 @@ def _guess(graph: Graph, last: onnx.NodeProto) -> Spline | None:
     )
 
 
-def _part(graph: Graph, output: str, found: Spline) -> Part | None:
+def _part(graph: Graph, output: str, found: Spline) -> Subgraph | None:
     inputs = (found.source, found.parameters, *found.others)
-    return None if output in graph.outputs else part_between(graph, inputs, output)
+    return None if output in graph.outputs else subgraph_between(graph, inputs, output)
 
 
-def _replace(graph: Graph, part: Part, found: Spline) -> bool:
-    sketch = Sketch(graph, part.output)
-    return replace_if_equal(graph, part, sketch, _draw(sketch, found), _trials(found))
+def _replace(graph: Graph, subgraph: Subgraph, found: Spline) -> bool:
+    builder = SubgraphBuilder(graph, subgraph.output)
+    return verified_replace(graph, subgraph, builder, _draw(builder, found), _trials(found))
 
 
 def _trials(found: Spline) -> list[Mapping[str, Array]]:
@@ -134,77 +134,77 @@ def _trials(found: Spline) -> list[Mapping[str, Array]]:
     return trials
 
 
-def _draw(sketch: Sketch, found: Spline) -> str:
+def _draw(builder: SubgraphBuilder, found: Spline) -> str:
     """Draw the inverse for every number, moved into the interval, and the choice between."""
     # The last bin has no upper end.
     top = float(np.nextafter(np.float32(found.bound), np.float32(0)))
-    ends = [sketch.real(value) for value in (-found.bound, top)]
-    inside = sketch.add("Clip", [found.source, *ends])
-    bent = _invert(sketch, inside, *_pick(sketch, found, inside))
-    return sketch.add("Where", [sketch.add("Equal", [inside, found.source]), bent, found.source])
+    ends = [builder.real(value) for value in (-found.bound, top)]
+    inside = builder.add("Clip", [found.source, *ends])
+    bent = _invert(builder, inside, *_pick(builder, found, inside))
+    return builder.add("Where", [builder.add("Equal", [inside, found.source]), bent, found.source])
 
 
-def _pick(sketch: Sketch, found: Spline, inside: str) -> tuple[list[str], list[str]]:
+def _pick(builder: SubgraphBuilder, found: Spline, inside: str) -> tuple[list[str], list[str]]:
     """Return x, y and slope of the knots on the left and on the right, each (1, 1, T)."""
-    knots = _knots(sketch, found)  # (1, 3, K + 1, T)
-    one, two, last = (sketch.integers(value) for value in (1, 2, np.iinfo(np.int64).max))
-    left = sketch.add("Slice", [knots, sketch.integers(0), sketch.integers(-1), two])
-    right = sketch.add("Slice", [knots, one, last, two])
-    low = sketch.add("Slice", [left, one, two, one])
-    high = sketch.add("Slice", [right, one, two, one])  # (1, 1, K, T)
-    above = sketch.add("GreaterOrEqual", [inside, low])
-    below = sketch.add("Less", [inside, high])
-    within = sketch.add("Cast", [sketch.add("And", [above, below])], to=TensorProto.FLOAT)
+    knots = _knots(builder, found)  # (1, 3, K + 1, T)
+    one, two, last = (builder.integers(value) for value in (1, 2, np.iinfo(np.int64).max))
+    left = builder.add("Slice", [knots, builder.integers(0), builder.integers(-1), two])
+    right = builder.add("Slice", [knots, one, last, two])
+    low = builder.add("Slice", [left, one, two, one])
+    high = builder.add("Slice", [right, one, two, one])  # (1, 1, K, T)
+    above = builder.add("GreaterOrEqual", [inside, low])
+    below = builder.add("Less", [inside, high])
+    within = builder.add("Cast", [builder.add("And", [above, below])], to=TensorProto.FLOAT)
     sides = []
     for side in (left, right):
-        picked = sketch.add("ReduceSum", [sketch.add("Mul", [side, within]), two], keepdims=0)
-        sides.append(sketch.split(picked, 1, 1, 1))
+        picked = builder.add("ReduceSum", [builder.add("Mul", [side, within]), two], keepdims=0)
+        sides.append(builder.split(picked, 1, 1, 1))
     return sides[0], sides[1]
 
 
-def _knots(sketch: Sketch, found: Spline) -> str:
+def _knots(builder: SubgraphBuilder, found: Spline) -> str:
     """Return x, y and slope of every knot, (1, 3, K + 1, T)."""
     bins, bound = found.bins, found.bound
-    sizes, slopes = sketch.split(found.parameters, 2 * bins, bins - 1)
-    apart = sketch.add("Reshape", [sizes, sketch.integers(1, 2, bins, -1)])
-    shares = sketch.add("Softmax", [_with(sketch, "Div", apart, found.divisor)], axis=2)
-    shares = _with(sketch, "Mul", shares, 1 - _LEAST * bins)
-    ends = sketch.add("CumSum", [_with(sketch, "Add", shares, _LEAST), sketch.integers(2)])
-    ends = _with(sketch, "Add", _with(sketch, "Mul", ends, 2 * bound), -bound)
-    bounds = [sketch.integers(value) for value in (0, -1, 2)]
-    places = sketch.add("Slice", [ends, *bounds])  # the last is the upper bound itself
-    places = _pad(sketch, places, (1, 0), -bound)
-    places = _pad(sketch, places, (0, 1), bound)
-    slopes = sketch.add("Reshape", [slopes, sketch.integers(1, 1, bins - 1, -1)])
-    slopes = _pad(sketch, slopes, (1, 1), float(np.log(np.exp(1 - _LEAST) - 1)))
-    slopes = _with(sketch, "Add", sketch.add("Softplus", [slopes]), _LEAST)
-    return sketch.add("Concat", [places, slopes], axis=1)
+    sizes, slopes = builder.split(found.parameters, 2 * bins, bins - 1)
+    apart = builder.add("Reshape", [sizes, builder.integers(1, 2, bins, -1)])
+    shares = builder.add("Softmax", [_with(builder, "Div", apart, found.divisor)], axis=2)
+    shares = _with(builder, "Mul", shares, 1 - _LEAST * bins)
+    ends = builder.add("CumSum", [_with(builder, "Add", shares, _LEAST), builder.integers(2)])
+    ends = _with(builder, "Add", _with(builder, "Mul", ends, 2 * bound), -bound)
+    bounds = [builder.integers(value) for value in (0, -1, 2)]
+    places = builder.add("Slice", [ends, *bounds])  # the last is the upper bound itself
+    places = _pad(builder, places, (1, 0), -bound)
+    places = _pad(builder, places, (0, 1), bound)
+    slopes = builder.add("Reshape", [slopes, builder.integers(1, 1, bins - 1, -1)])
+    slopes = _pad(builder, slopes, (1, 1), float(np.log(np.exp(1 - _LEAST) - 1)))
+    slopes = _with(builder, "Add", builder.add("Softplus", [slopes]), _LEAST)
+    return builder.add("Concat", [places, slopes], axis=1)
 
 
-def _invert(sketch: Sketch, y: str, left: list[str], right: list[str]) -> str:
+def _invert(builder: SubgraphBuilder, y: str, left: list[str], right: list[str]) -> str:
     """Return x of a y between two knots, by the root of a quadratic equation."""
     (x0, y0, d0), (x1, y1, d1) = left, right
-    width, height = sketch.add("Sub", [x1, x0]), sketch.add("Sub", [y1, y0])
-    chord = sketch.add("Div", [height, width])
-    rise = sketch.add("Sub", [y, y0])
-    bend = sketch.add("Sub", [sketch.add("Add", [d0, d1]), _with(sketch, "Mul", chord, 2.0)])
-    bent = sketch.add("Mul", [rise, bend])
-    start = sketch.add("Mul", [height, sketch.add("Sub", [chord, d0])])
-    a = sketch.add("Add", [bent, start])
-    b = sketch.add("Sub", [sketch.add("Mul", [height, d0]), bent])
-    c = sketch.add("Mul", [sketch.add("Neg", [chord]), rise])
-    product = sketch.add("Mul", [_with(sketch, "Mul", a, 4.0), c])
-    under = sketch.add("Sub", [sketch.add("Mul", [b, b]), product])
-    below = sketch.add("Sub", [sketch.add("Neg", [b]), sketch.add("Sqrt", [under])])
-    root = sketch.add("Div", [_with(sketch, "Mul", c, 2.0), below])
-    return sketch.add("Add", [sketch.add("Mul", [root, width]), x0])
+    width, height = builder.add("Sub", [x1, x0]), builder.add("Sub", [y1, y0])
+    chord = builder.add("Div", [height, width])
+    rise = builder.add("Sub", [y, y0])
+    bend = builder.add("Sub", [builder.add("Add", [d0, d1]), _with(builder, "Mul", chord, 2.0)])
+    bent = builder.add("Mul", [rise, bend])
+    start = builder.add("Mul", [height, builder.add("Sub", [chord, d0])])
+    a = builder.add("Add", [bent, start])
+    b = builder.add("Sub", [builder.add("Mul", [height, d0]), bent])
+    c = builder.add("Mul", [builder.add("Neg", [chord]), rise])
+    product = builder.add("Mul", [_with(builder, "Mul", a, 4.0), c])
+    under = builder.add("Sub", [builder.add("Mul", [b, b]), product])
+    below = builder.add("Sub", [builder.add("Neg", [b]), builder.add("Sqrt", [under])])
+    root = builder.add("Div", [_with(builder, "Mul", c, 2.0), below])
+    return builder.add("Add", [builder.add("Mul", [root, width]), x0])
 
 
-def _with(sketch: Sketch, op: str, tensor: str, value: float) -> str:
-    return sketch.add(op, [tensor, sketch.real(value)])
+def _with(builder: SubgraphBuilder, op: str, tensor: str, value: float) -> str:
+    return builder.add(op, [tensor, builder.real(value)])
 
 
-def _pad(sketch: Sketch, tensor: str, knots: tuple[int, int], value: float) -> str:
+def _pad(builder: SubgraphBuilder, tensor: str, knots: tuple[int, int], value: float) -> str:
     """Put knots of one value before and behind those of (1, N, K, T)."""
-    pads = sketch.integers(0, 0, knots[0], 0, 0, 0, knots[1], 0)
-    return sketch.add("Pad", [tensor, pads, sketch.real(value)])
+    pads = builder.integers(0, 0, knots[0], 0, 0, 0, knots[1], 0)
+    return builder.add("Pad", [tensor, pads, builder.real(value)])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from onnx import helper
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import Graph, sort_nodes, tensors_read
+from tts_compress.onnx.graph import Graph, copy_model, sort_nodes, tensors_read
 from tts_compress.onnx.modules import initializer_names, module_of
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import open_session, run_session
@@ -63,28 +63,27 @@ def extract_subgraph(
         QuantizationError: An output is made by no operator, or depends on an input of the graph
             that is not among the given ones.
     """
-    graph = Graph(model)
+    graph = Graph(copy_model(model))
     stored = initializer_names(model.graph)
     for node in graph.nodes:
         node.output[:] = ["" if tensor in (inputs or ()) else tensor for tensor in node.output]
-    if outputs is not None:
-        graph.outputs = list(outputs)
+    graph.outputs = names = list(graph.outputs if outputs is None else outputs)
     everything = graph.nodes
     part = graph.finish()
     inside = {tensor for node in part.graph.node for tensor in node.output if tensor}
     read = {tensor for node in part.graph.node for tensor in tensors_read(node)}
     if inputs is None:
         inputs = [name for name in graph.inputs if name in read - stored]
-    if missing := sorted(read.union(graph.outputs) - inside - stored - set(inputs)):
+    if missing := sorted(read.union(names) - inside - stored - set(inputs)):
         raise QuantizationError(
             f"that part of the graph also depends on {', '.join(missing)}; name the inputs of the "
             "graph among them, or tensors behind them, as inputs of the part"
         )
     others = (node for node in everything if not inside.intersection(node.output))
     shared = set[str]().union(*map(tensors_read, others)) & stored & read
-    for values, names in ((part.graph.input, inputs), (part.graph.output, graph.outputs)):
+    for values, wanted in ((part.graph.input, inputs), (part.graph.output, names)):
         del values[:]
-        values.extend(helper.make_empty_tensor_value_info(name) for name in names)
+        values.extend(helper.make_empty_tensor_value_info(name) for name in wanted)
     return Subgraph(model=part, shared=frozenset(shared))
 
 

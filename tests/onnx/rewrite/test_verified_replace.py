@@ -10,15 +10,19 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.onnx.rewrite import (
-    Graph,
     drop_masks,
     simplify_attention,
     simplify_splines,
     single_utterance,
 )
-from tts_compress.onnx.rewrite.trial import Sketch, part_between, replace_if_equal
+from tts_compress.onnx.rewrite.verified_replace import (
+    SubgraphBuilder,
+    subgraph_between,
+    verified_replace,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +68,7 @@ def _run(model: onnx.ModelProto, ids: int, tensors: list[str]) -> list[np.ndarra
 @pytest.mark.parametrize("ids", [1, 4, 5, 7, 31])
 def test_attention_is_equal_at_every_length(prepared: onnx.ModelProto, ids: int) -> None:
     """Shorter than the window of nine, as long, longer."""
-    graph = Graph(prepared)
+    graph = Graph(copy_model(prepared))
     assert simplify_attention(graph) == 2
     assert not simplify_attention(graph)  # there is nothing left to be done
     after = graph.finish()
@@ -76,7 +80,7 @@ def test_attention_is_equal_at_every_length(prepared: onnx.ModelProto, ids: int)
 
 @pytest.mark.parametrize("ids", [1, 7, 31])
 def test_splines_are_equal_on_and_beyond_the_interval(prepared: onnx.ModelProto, ids: int) -> None:
-    graph = Graph(prepared)
+    graph = Graph(copy_model(prepared))
     assert simplify_splines(graph) == 3
     after = graph.finish()
     assert not {"ScatterND", "NonZero", "GatherND"} & {n.op_type for n in after.graph.node}
@@ -156,13 +160,13 @@ def test_nothing_is_done_for_several_utterances(tiny: GraphModel) -> None:
 
 
 def _sum(model: onnx.ModelProto, bias: float) -> bool:
-    graph = Graph(model)
-    part = part_between(graph, ["x"], "y")
+    graph = Graph(copy_model(model))
+    part = subgraph_between(graph, ["x"], "y")
     assert part is not None
-    sketch = Sketch(graph, "y")
-    result = sketch.add("Add", ["x", sketch.real(bias)])
+    builder = SubgraphBuilder(graph, "y")
+    result = builder.add("Add", ["x", builder.real(bias)])
     x = np.ones((1, 4, 3), np.float32)
-    return replace_if_equal(graph, part, sketch, result, [{"x": x}])
+    return verified_replace(graph, part, builder, result, [{"x": x}])
 
 
 @pytest.mark.parametrize(("bias", "replaced"), [(0.5, True), (0.6, False)])
@@ -184,7 +188,7 @@ def test_a_part_that_reads_anything_else_is_none(build: Callable[..., onnx.Model
         helper.make_node("Cast", ["lengths"], ["l"], to=TensorProto.FLOAT),
         helper.make_node("Add", ["x", "l"], ["y"]),
     ]
-    assert part_between(Graph(build(nodes, {})), ["x"], "y") is None
+    assert subgraph_between(Graph(build(nodes, {})), ["x"], "y") is None
 
 
 def test_a_part_with_noise_is_none(build: Callable[..., onnx.ModelProto]) -> None:
@@ -192,4 +196,4 @@ def test_a_part_with_noise_is_none(build: Callable[..., onnx.ModelProto]) -> Non
         helper.make_node("RandomNormalLike", ["x"], ["n"]),
         helper.make_node("Add", ["x", "n"], ["y"]),
     ]
-    assert part_between(Graph(build(nodes, {})), ["x"], "y") is None
+    assert subgraph_between(Graph(build(nodes, {})), ["x"], "y") is None

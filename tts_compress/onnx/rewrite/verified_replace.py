@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from tts_compress.onnx.graph import Array, Graph
 
-__all__ = ["Part", "Sketch", "part_between", "region_since", "replace_if_equal"]
+__all__ = ["Subgraph", "SubgraphBuilder", "nodes_since", "subgraph_between", "verified_replace"]
 
 _TOLERANCE = 1e-5
 """Of the largest value: what may differ because sums are taken in another order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Subgraph:
     """The nodes between some tensors and one that follows from them and constants alone."""
 
     inputs: tuple[str, ...]
@@ -38,7 +38,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Sketch:
+class SubgraphBuilder:
     """Nodes that may become part of a graph; their names are reserved there already."""
 
     graph: Graph
@@ -78,7 +78,7 @@ class Sketch:
         return self.constant(np.array(values, np.int64))
 
 
-def part_between(graph: Graph, inputs: Sequence[str], output: str) -> Part | None:
+def subgraph_between(graph: Graph, inputs: Sequence[str], output: str) -> Subgraph | None:
     """Return the nodes that make a tensor of others; None where it depends on anything else."""
     borders, pending = set(inputs), [output]
     found: dict[int, onnx.NodeProto] = {}
@@ -93,10 +93,10 @@ def part_between(graph: Graph, inputs: Sequence[str], output: str) -> Part | Non
             found[id(node)] = node
             pending.extend(tensors_read(node))
     nodes = tuple(node for node in graph.nodes if id(node) in found)
-    return Part(inputs=tuple(inputs), output=output, nodes=nodes)
+    return Subgraph(inputs=tuple(inputs), output=output, nodes=nodes)
 
 
-def region_since(
+def nodes_since(
     graph: Graph, tensor: str, borders: Collection[str]
 ) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
     """Return the nodes a tensor is made by since the last operators of some types, and these."""
@@ -115,29 +115,35 @@ def region_since(
     return list(nodes.values()), list(sources.values())
 
 
-def replace_if_equal(
-    graph: Graph, part: Part, sketch: Sketch, result: str, trials: Sequence[Mapping[str, Array]]
+def verified_replace(
+    graph: Graph,
+    subgraph: Subgraph,
+    builder: SubgraphBuilder,
+    result: str,
+    trials: Sequence[Mapping[str, Array]],
 ) -> bool:
-    """Let a sketch's result stand for a part's output if both agree on every trial.
+    """Replace a subgraph by a builder's result if both agree on every trial.
 
     Args:
         graph: What both belong to.
-        part: The present form.
-        sketch: The other form, made of the same inputs.
-        result: The sketch's tensor that is to be the part's output.
+        subgraph: The present form.
+        builder: The other form, made of the same inputs.
+        result: The builder's tensor that is to be the part's output.
         trials: Values of the part's inputs, float32 or int64; they should reach every case the
             formula distinguishes.
     """
     try:
-        before = _session(graph, part.inputs, part.output, part.nodes, _constants(graph, part))
-        after = _session(graph, part.inputs, result, sketch.nodes, sketch.constants)
+        before = _session(
+            graph, subgraph.inputs, subgraph.output, subgraph.nodes, _constants(graph, subgraph)
+        )
+        after = _session(graph, subgraph.inputs, result, builder.nodes, builder.constants)
         agree = all(_agree(before.run(None, t)[0], after.run(None, t)[0]) for t in trials)
     # onnxruntime's exceptions share no base class but this one: one form cannot be run.
     except Exception:
         return False
     if agree:
-        graph.adopt(sketch.nodes, sketch.constants)
-        graph.redirect(part.output, result)
+        graph.adopt(builder.nodes, builder.constants)
+        graph.redirect(subgraph.output, result)
     return agree
 
 
@@ -148,8 +154,8 @@ def _agree(expected: Array, found: Array) -> bool:
     return bool(np.abs(expected - found).max(initial=0.0) <= _TOLERANCE * largest)
 
 
-def _constants(graph: Graph, part: Part) -> dict[str, Array]:
-    read = sorted({tensor for node in part.nodes for tensor in node.input if tensor})
+def _constants(graph: Graph, subgraph: Subgraph) -> dict[str, Array]:
+    read = sorted({tensor for node in subgraph.nodes for tensor in node.input if tensor})
     values = ((tensor, graph.constant(tensor)) for tensor in read)
     return {tensor: value for tensor, value in values if value is not None}
 

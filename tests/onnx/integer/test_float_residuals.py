@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.integer import emit_integer, observed_tensors
-from tts_compress.onnx.quantize.float_residuals import make_sums_real
+from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.integer import emit_integer, make_residuals_float, observed_tensors
 
 _CHANNELS = 16
 
@@ -77,29 +77,35 @@ def _run(model: onnx.ModelProto, length: int, wanted: tuple[str, ...] = ("y",)) 
     return list(session.run(None, {"x": x.astype(np.float32)}))
 
 
+def _made_float(model: onnx.ModelProto, plan: frozenset[str]) -> tuple[onnx.ModelProto, int]:
+    graph = Graph(copy_model(model))
+    made = make_residuals_float(graph, plan)
+    return graph.model, made
+
+
 @pytest.mark.parametrize("length", [1, 7, 32])
 def test_graph_computes_the_same(length: int) -> None:
     model = _model()
-    after, made = make_sums_real(model, _PLAN)
+    after, made = _made_float(model, _PLAN)
     assert made == 1
     (expected,), (found,) = _run(model, length), _run(after, length)
     assert np.abs(expected - found).max() <= 1e-5 * np.abs(expected).max()
 
 
 def test_only_sums_behind_the_last_integer_convolution_are_merged() -> None:
-    after, _ = make_sums_real(_model(), _PLAN)
+    after, _ = _made_float(_model(), _PLAN)
     sums = {n.output[0]: list(n.input) for n in after.graph.node if n.op_type in {"Add", "Sum"}}
     assert sums == {"one.out": ["one", "first"], "sum": ["two", "one.out", "three", "one.out"]}
 
 
 def test_sums_that_lead_to_an_integer_convolution_stay() -> None:
-    assert make_sums_real(_model(), _PLAN | {"y"})[1] == 0
+    assert _made_float(_model(), _PLAN | {"y"})[1] == 0
 
 
 def test_part_of_a_sum_that_others_read_is_kept() -> None:
     model = _model()
     model.graph.output.append(helper.make_tensor_value_info("two.out", TensorProto.FLOAT, None))
-    after, made = make_sums_real(model, _PLAN)
+    after, made = _made_float(model, _PLAN)
     assert made == 2
     wanted = ("y", "two.out")
     for expected, found in zip(_run(model, 9, wanted), _run(after, 9, wanted), strict=True):
@@ -113,13 +119,14 @@ def test_less_noise_where_it_is_quiet() -> None:
         names = tuple(observed_tensors(model, _PLAN))
         seen = zip(names, _run(model, 64, names), strict=True)
         ranges = {name: (float(v.min()), float(v.max())) for name, v in seen}
-        small = emit_integer(model, _PLAN, ranges)
-        difference = _run(small, 64)[0] - _run(_model(), 64)[0]
+        graph = Graph(model)
+        emit_integer(graph, _PLAN, ranges)
+        difference = _run(graph.model, 64)[0] - _run(_model(), 64)[0]
         return float(np.square(difference[..., :24]).mean())
 
-    assert noise(make_sums_real(_model(), _PLAN)[0]) < 0.8 * noise(_model())
+    assert noise(_made_float(_model(), _PLAN)[0]) < 0.8 * noise(_model())
 
 
 def test_plan_has_to_fit() -> None:
     with pytest.raises(QuantizationError, match="no integer form"):
-        make_sums_real(_model(), frozenset({"other"}))
+        _made_float(_model(), frozenset({"other"}))

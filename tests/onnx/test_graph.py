@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import copy_model, sort_nodes
-from tts_compress.onnx.quantize.graph_editor import GraphEditor
+from tts_compress.onnx.graph import Graph, sort_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,27 +62,34 @@ def test_cycle_is_our_own_error() -> None:
 
 
 def test_operator_put_between_two_others_runs(model: onnx.ModelProto) -> None:
-    editor = GraphEditor(copy_model(model))
-    editor.redirect("a", editor.add_node("Neg", ["a"], "minus"), lambda n: n.op_type == "Add")
-    finished = editor.finish()
+    graph = Graph(model)
+    graph.redirect("a", "minus")
+    graph.insert("Neg", ["a"], "minus")
+    finished = graph.finish()
     onnx.checker.check_model(finished)
     assert [node.op_type for node in finished.graph.node] == ["Relu", "Neg", "Add"]
     assert [tensor.name for tensor in finished.graph.initializer] == ["w"]
-    assert [node.op_type for node in model.graph.node] == ["Relu", "Add"]
 
 
-def test_constants_are_added_once(model: onnx.ModelProto) -> None:
-    editor = GraphEditor(model)
-    editor.add_weight("new", np.ones(2, np.float32))
-    editor.add_weight("new", np.zeros(2, np.float32))
-    np.testing.assert_array_equal(editor.array("new"), [1, 1])
-    assert editor.is_output("y")
-    assert not editor.is_output("a")
+def test_shared_constants_are_added_once(model: onnx.ModelProto) -> None:
+    graph = Graph(model)
+    assert graph.share_constant("new", np.ones(2, np.float32)) == "new"
+    assert graph.share_constant("new", np.zeros(2, np.float32)) == "new"
+    np.testing.assert_array_equal(graph.value("new"), [1, 1])
 
 
 def test_constants_of_the_graph_are_not_taken_for_added_ones(model: onnx.ModelProto) -> None:
-    with pytest.raises(QuantizationError, match=r"has a constant named 'w'.*give it another"):
-        GraphEditor(model).add_weight("w", np.zeros(2, np.float32))
+    graph = Graph(model)
+    name = graph.share_constant("w", np.zeros(2, np.float32))
+    assert name != "w"
+    np.testing.assert_array_equal(graph.value("w"), [1, 1])
+
+
+def test_renamed_output_leaves_its_readers(model: onnx.ModelProto) -> None:
+    graph = Graph(model)
+    graph.rename_output(graph.nodes[0], 0, "half")
+    graph.insert("Cast", ["half"], "a", to=TensorProto.FLOAT)
+    assert [node.op_type for node in graph.finish().graph.node] == ["Relu", "Cast", "Add"]
 
 
 def test_names_and_constants_of_branches_are_kept() -> None:
@@ -102,6 +108,6 @@ def test_names_and_constants_of_branches_are_kept() -> None:
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     weight = numpy_helper.from_array(np.ones(2, np.float32), "w")
     graph = helper.make_graph(nodes, "g", infos, [output], [weight])
-    finished = GraphEditor(helper.make_model(graph)).finish().graph
+    finished = Graph(helper.make_model(graph)).finish().graph
     assert [node.op_type for node in finished.node] == ["Relu", "If"]
     assert [tensor.name for tensor in finished.initializer] == ["w"]

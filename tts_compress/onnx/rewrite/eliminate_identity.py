@@ -1,13 +1,17 @@
-"""What is known of a tensor's shape from structure alone: channels, and whose time axis it shares.
+"""Elimination of operations that change nothing: adding zeros, multiplying by ones.
 
-Exported voices have dynamic lengths, and the standard shape inference forgets them at the first
-convolution. Rewrites only need to know that two tensors (B, C, T) are equally long.
+They are found where two tensors are known to have one shape. Exported voices have dynamic lengths,
+and the standard shape inference forgets them at the first convolution; here it is enough to know
+from the graph's structure which tensors (B, C, T) share a time axis.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from onnx import numpy_helper
 
 from tts_compress.onnx.graph import integer, integers, is_automatic
 
@@ -18,12 +22,35 @@ if TYPE_CHECKING:
 
     from tts_compress.onnx.graph import Graph
 
-__all__ = ["Extent", "Extents", "channel_slice"]
+__all__ = ["channel_bounds", "eliminate_identity"]
 
 _UNARY = frozenset(
     {"Identity", "Cast", "Neg", "Exp", "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Erf", "Sqrt"}
 )
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Pow"})
+
+
+def eliminate_identity(graph: Graph) -> int:
+    """Drop additions of zeros and multiplications by ones that are made at run time.
+
+    An exported WaveNet adds a zero speaker embedding to every layer, and a mean-only flow scales
+    by exp(-0). Wanted: the filled tensor's shape is known to be that of the other operand, so that
+    nothing is broadcast.
+
+    Returns:
+        How many operations were dropped.
+    """
+    extents, dropped = Extents(graph), 0
+    for node in graph.nodes:
+        neutral = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}.get(node.op_type)
+        if neutral is None or node.output[0] in graph.outputs:
+            continue
+        kept = _other_operand(graph, extents, node, neutral)
+        if kept is not None:
+            graph.remove(node)
+            graph.redirect(node.output[0], kept)
+            dropped += 1
+    return dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +112,8 @@ class Extents:
         if node.op_type == "Conv":
             return self._convolved(node, first, unknown)
         if node.op_type == "Slice":
-            channels = channel_slice(self._graph, node, first.channels)
+            bounds = channel_bounds(self._graph, node, first.channels)
+            channels = None if bounds is None else bounds[1] - bounds[0]
         elif node.op_type == "Split":
             channels = self._split(node, tensor)
         elif node.op_type == "Concat":
@@ -118,12 +146,6 @@ class Extents:
         return Extent(int(weight.shape[0]), source.time)
 
 
-def channel_slice(graph: Graph, node: onnx.NodeProto, channels: int | None) -> int | None:
-    """Return how many channels a Slice keeps, or None where it cuts another axis or is unclear."""
-    bounds = channel_bounds(graph, node, channels)
-    return None if bounds is None else bounds[1] - bounds[0]
-
-
 def channel_bounds(
     graph: Graph, node: onnx.NodeProto, channels: int | None
 ) -> tuple[int, int] | None:
@@ -148,3 +170,32 @@ def _joined(node: onnx.NodeProto, parts: list[Extent]) -> int | None:
 def _whole(shape: onnx.NodeProto) -> bool:
     """Return whether a Shape node returns every dimension."""
     return integer(shape, "start", 0) == 0 and not any(a.name == "end" for a in shape.attribute)
+
+
+def _other_operand(
+    graph: Graph, extents: Extents, node: onnx.NodeProto, neutral: float
+) -> str | None:
+    """Return the operand that equals the result, if the other one is neutral."""
+    left, right = (str(tensor) for tensor in node.input)
+    pairs = [(left, right)] if node.op_type in {"Sub", "Div"} else [(left, right), (right, left)]
+    for kept, filled in pairs:
+        if _fill_value(graph, filled) == neutral:
+            shape, other = extents.of(filled), extents.of(kept)
+            if shape == other and shape.channels is not None:
+                return kept
+    return None
+
+
+def _fill_value(graph: Graph, tensor: str) -> float | None:
+    """Return the one value a tensor made by ConstantOfShape is filled with."""
+    node = graph.producer(tensor)
+    if node is None:
+        return None
+    if node.op_type == "ConstantOfShape":
+        values = [numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"]
+        return float(values[0].reshape(-1)[0]) if values else 0.0
+    if node.op_type in {"Neg", "Exp"}:
+        inner = _fill_value(graph, node.input[0])
+        if inner is not None:
+            return -inner if node.op_type == "Neg" else math.exp(inner)
+    return None

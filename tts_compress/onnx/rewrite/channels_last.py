@@ -1,7 +1,7 @@
-"""Layer normalization as the one operator that it is.
+"""Work on channels last: layer normalization as one operator, transposes that cancel.
 
-Exported in nine, each a pass over the tensor; onnxruntime fuses those along the last axis only,
-and VITS normalizes channels, which stand before time.
+Layer normalization is exported in nine operators, each a pass over the tensor; onnxruntime fuses
+those along the last axis only, and VITS normalizes channels, which stand before time.
 """
 
 from __future__ import annotations
@@ -9,19 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tts_compress.onnx.graph import integer, integers
+from tts_compress.onnx.graph import copy_attributes, integer, integers
 
 if TYPE_CHECKING:
     import onnx
 
     from tts_compress.onnx.graph import Array, Graph
 
-__all__ = ["fuse_normalization"]
+__all__ = ["cancel_transposes", "fuse_normalization"]
 
 _OLDEST, _NEEDED = 13, 17
 """Operator sets: LayerNormalization came with 17, and nothing in a voice changed since 13."""
 
-_TURNED = [0, 2, 1]
+_ELEMENTWISE = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Erf", "Relu", "Tanh", "Sigmoid"}
+    | {"QuantizeLinear", "DequantizeLinear"}
+)
+_TURN = (0, 2, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +53,29 @@ def fuse_normalization(graph: Graph) -> int:
         return 0
     found = [n for n in (_match(graph, node) for node in list(graph.nodes)) if n is not None]
     for each in found:
-        _emit(graph, each)
+        _emit_normalization(graph, each)
     if found:
         graph.require_opset("", _NEEDED)
     return len(found)
+
+
+def cancel_transposes(graph: Graph) -> int:
+    """Take out turns between (B, C, T) and (B, T, C) that undo each other; return how many.
+
+    Elementwise operators whose inputs have all been turned work on what was there before, and
+    their result is turned: so turns move on until they meet their opposite, or stop.
+    """
+    cancelled = 0
+    for node in list(graph.nodes):
+        if _is_turn(node):
+            before = _before(graph, node.input[0])
+            if before is not None and node.output[0] not in graph.outputs:
+                graph.remove(node)
+                graph.redirect(node.output[0], before)
+                cancelled += 1
+        elif node.op_type in _ELEMENTWISE and node.output[0] not in graph.outputs:
+            _move(graph, node)
+    return cancelled
 
 
 def _match(graph: Graph, shifted: onnx.NodeProto) -> Normalization | None:
@@ -85,12 +108,12 @@ def _match(graph: Graph, shifted: onnx.NodeProto) -> Normalization | None:
     )
 
 
-def _emit(graph: Graph, found: Normalization) -> None:
+def _emit_normalization(graph: Graph, found: Normalization) -> None:
     stem = found.output
     old = graph.producer(stem)
     assert old is not None
     graph.remove(old)
-    last = graph.add("Transpose", [found.source], [graph.fresh(f"{stem}.turned")], perm=_TURNED)
+    last = graph.add("Transpose", [found.source], [graph.fresh(f"{stem}.turned")], perm=list(_TURN))
     values = [
         graph.add_constant(f"{stem}.{name}", value)
         for name, value in (("scale", found.scale), ("shift", found.shift))
@@ -102,7 +125,7 @@ def _emit(graph: Graph, found: Normalization) -> None:
         axis=-1,
         epsilon=found.epsilon,
     )
-    graph.add("Transpose", [normal], [stem], perm=_TURNED)
+    graph.add("Transpose", [normal], [stem], perm=list(_TURN))
 
 
 def _with_channels(graph: Graph, node: onnx.NodeProto) -> tuple[str, Array | None]:
@@ -139,3 +162,32 @@ def _is_square(graph: Graph, tensor: str, root: str) -> bool:
     if node.op_type == "Pow":
         return graph.scalar(node.input[1]) == 2
     return node.op_type == "Mul" and node.input[1] == root
+
+
+def _move(graph: Graph, node: onnx.NodeProto) -> None:
+    """Let an elementwise operator work on what its inputs were before they were turned."""
+    inputs = []
+    for tensor in node.input:
+        value = graph.constant(tensor)
+        before = tensor if value is not None and value.size == 1 else _before(graph, tensor)
+        if before is None:
+            return
+        inputs.append(before)
+    if all(graph.constant(tensor) is not None for tensor in node.input):
+        return
+    output = node.output[0]
+    graph.remove(node)
+    made = graph.fresh(f"{output}.turned")
+    attributes = copy_attributes(node) | {"domain": node.domain}
+    graph.add(node.op_type, inputs, [made], node.name, **attributes)
+    graph.add("Transpose", [made], [output], f"{made}/Transpose", perm=list(_TURN))
+
+
+def _before(graph: Graph, tensor: str) -> str | None:
+    """Return what a tensor was turned from, if it was."""
+    node = graph.producer(tensor)
+    return str(node.input[0]) if node is not None and _is_turn(node) else None
+
+
+def _is_turn(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Transpose" and integers(node, "perm") == _TURN

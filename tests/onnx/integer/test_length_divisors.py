@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.onnx.integer.multiples import find_multiples
-from tts_compress.onnx.rewrite import Graph
+from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.integer.region import length_divisors
 
 
 def _known(*layers: tuple[str, str, str, dict[str, Any]]) -> dict[str, int]:
@@ -27,7 +27,7 @@ def _known(*layers: tuple[str, str, str, dict[str, Any]]) -> dict[str, int]:
         ],
     )
     model: onnx.ModelProto = helper.make_model(graph)
-    return find_multiples(Graph(model))
+    return length_divisors(Graph(model))
 
 
 _UP = ("ConvTranspose", "x up", "h", {"strides": [4], "pads": [2, 2]})
