@@ -137,8 +137,7 @@ def open_feeds(path: Path, expected: Mapping[str, GraphInput]) -> FeedsFile:
         if isinstance(arrays, np.ndarray):
             raise RecipeError(f"'{path}' holds one array, not an .npz of calls; {form}")
         with arrays:
-            calls, problems = _check_names(arrays.files, expected)
-            problems += _check_arrays(arrays, expected)
+            calls, problems = _check(arrays, expected)
     except FileNotFoundError as error:
         raise RecipeError(f"no file '{path}'; give an existing .npz of calls") from error
     except _UNREADABLE as error:
@@ -181,32 +180,26 @@ def feeds_writer(path: Path | str) -> Iterator[Callable[[Feeds], None]]:
         yield add
 
 
-def _check_names(keys: list[str], expected: Mapping[str, GraphInput]) -> tuple[int, list[str]]:
-    """Return the number of calls, and problems of the names."""
+def _check(arrays: Mapping[str, Any], expected: Mapping[str, GraphInput]) -> tuple[int, list[str]]:
+    """Return the number of calls, and everything that is wrong with the arrays."""
     found: dict[int, set[str]] = {}
     problems = []
-    for key in keys:
+    for key in arrays:
         parts = _KEY.fullmatch(key)
         if parts is None:
             problems.append(f"array {key!r} is not named '<call>/<input>'")
-        elif parts["input"] not in expected:
+            continue
+        wanted = expected.get(parts["input"])
+        if wanted is None:
             known = ", ".join(expected) or "none"
             problems.append(f"array {key!r}: no such input; the graph's inputs are {known}")
-        else:
-            found.setdefault(int(parts["call"]), set()).add(parts["input"])
+            continue
+        found.setdefault(int(parts["call"]), set()).add(parts["input"])
+        if problem := wanted.problem(arrays[key]):
+            problems.append(f"array {key!r} {problem}")
     if found and (gaps := max(found) + 1 - len(found)):
         first = next(call for call in range(max(found)) if call not in found)
         problems.append(f"call {first} is missing ({gaps} missing below {max(found)})")
     for call, names in sorted(found.items()):
         problems += [f"call {call} lacks input '{n}'" for n in expected if n not in names]
     return len(found), problems
-
-
-def _check_arrays(arrays: Mapping[str, Any], expected: Mapping[str, GraphInput]) -> list[str]:
-    problems = []
-    for key in arrays:
-        parts = _KEY.fullmatch(key)
-        wanted = expected.get(parts["input"]) if parts is not None else None
-        if wanted is not None and (problem := wanted.problem(arrays[key])):
-            problems.append(f"array {key!r} {problem}")
-    return problems
