@@ -58,11 +58,7 @@ _OPTIONS = "inference"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class F5Options(Options):
-    """Settings of inference, named as in `F5TTS.infer`; the defaults are the system's own.
-
-    Raises:
-        ModelError: One of them is no number, or out of its range.
-    """
+    """Settings of inference, named as in `F5TTS.infer`; the defaults are the system's own."""
 
     # Outside these, time would run backwards or not at all.
     limits: ClassVar = {
@@ -104,8 +100,6 @@ class F5Source:
     prompt: Prompt = field(default_factory=Prompt)
     """The recording beside them, if there is one."""
 
-    prompt_text: Path | None = None
-
     @property
     def backbone(self) -> str:
         """Class of the transformer: `DiT`, `MMDiT` or `UNetT`."""
@@ -119,17 +113,19 @@ class F5Source:
     @property
     def options(self) -> F5Options:
         """How the model is run; the system's defaults unless a saved model states otherwise."""
-        stated = _section(self.config, self.settings, _OPTIONS) if _OPTIONS in self.settings else {}
+        if _OPTIONS not in self.settings:
+            return F5Options()
+        stated = _section(self.config, self.settings, _OPTIONS)
         return F5Options().changed(stated, f"'{self.config}'")
 
     def files(self) -> ModelFiles:
         """Return the checkpoint, the vocoder and what lies beside them."""
         weights = (self.checkpoint, self.vocoder_weights)
-        settings = (self.config, self.vocabulary, self.vocoder_config)
-        reference = (self.prompt.audio, self.prompt_text)
+        text = self.config.with_name(REFERENCE_TEXT)
+        settings = (self.config, self.vocabulary, self.vocoder_config, self.prompt.audio, text)
         return ModelFiles(
             weights=tuple(path for path in weights if path is not None),
-            settings=tuple(path for path in (*settings, *reference) if path is not None),
+            settings=tuple(path for path in settings if path is not None and path.is_file()),
         )
 
     def write_config(self, path: Path, options: F5Options) -> None:
@@ -142,12 +138,7 @@ class F5Source:
 
 
 def find_source(place: str) -> F5Source:
-    """Return the files in a directory, or of a release that the f5_tts package knows by name.
-
-    Raises:
-        ModelError: There is no such model, or a file of it is missing or malformed.
-        MissingExtraError: f5_tts is not installed and a name was given.
-    """
+    """Return the files in a directory, or of a release that the f5_tts package knows by name."""
     directory = Path(place)
     if not directory.is_dir() and (directory.exists() or len(directory.parts) != 1):
         raise ModelError(
@@ -164,7 +155,6 @@ def _in_directory(directory: Path) -> F5Source:
     is_saved = (directory / VOCODER).is_file()
     folder = directory / "vocoder"
     config = _existing(directory, CONFIG)
-    text = directory / REFERENCE_TEXT
     return F5Source(
         checkpoint=_existing(directory, WEIGHTS) if is_saved else _checkpoint(directory),
         config=config,
@@ -173,7 +163,6 @@ def _in_directory(directory: Path) -> F5Source:
         vocoder_config=_existing(directory, VOCODER) if is_saved else _existing(folder, CONFIG),
         vocoder_weights=None if is_saved else _existing(folder, WEIGHTS, "pytorch_model.bin"),
         prompt=find_prompt(directory),
-        prompt_text=text if text.is_file() else None,
     )
 
 
@@ -248,7 +237,7 @@ def _existing(directory: Path, *names: str) -> Path:
 
 def _read_config(path: Path) -> dict[str, Any]:
     """Return a `config.yaml` as upstream ships one for each model."""
-    settings = _read_mapping(path)
+    settings: dict[str, Any] = read_yaml(path, EXTRA)
     model = _section(path, settings, "model")
     backbone = model.get("backbone")
     if backbone not in _BACKBONES:
@@ -266,12 +255,8 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def check_vocoder_config(path: Path) -> None:
-    """Refuse a vocoder's configuration with other classes than those F5-TTS speaks with.
-
-    Raises:
-        ModelError: It names others, or cannot be read.
-    """
-    settings = _read_mapping(path)
+    """Refuse a vocoder's configuration with other classes than those F5-TTS speaks with."""
+    settings = read_yaml(path, EXTRA)
     for part, accepted in _VOCODER_CLASSES.items():
         stated = _section(path, settings, part).get("class_path")
         if stated != accepted:
@@ -280,14 +265,9 @@ def check_vocoder_config(path: Path) -> None:
             )
 
 
-def _read_mapping(path: Path) -> dict[str, Any]:
-    settings = read_yaml(path, EXTRA)
+def _section(path: Path, settings: Any, name: str) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise ModelError(f"'{path}' holds a {type(settings).__name__}; sections by name are needed")
-    return settings
-
-
-def _section(path: Path, settings: dict[str, Any], name: str) -> dict[str, Any]:
     section = settings.get(name)
     if not isinstance(section, dict):
         raise ModelError(f"'{path}' has no section {name!r}; take upstream's file of the model")

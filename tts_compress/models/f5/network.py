@@ -59,18 +59,7 @@ class F5Networks:
 
 
 def load_networks(source: F5Source, layers: Sequence[LayerRecord]) -> F5Networks:
-    """Read upstream's own files, or a saved model whose weights are never larger than stored.
-
-    Args:
-        source: The files.
-        layers: The decisions for the model's layers.
-
-    Raises:
-        ModelError: A file cannot be read, does not fit the others, or holds values that are not
-            finite.
-        ArtifactError: A saved model's weights are not those of its settings.
-        MissingExtraError: A package is not installed.
-    """
+    """Read upstream's own files, or a saved model whose weights are never larger than stored."""
     weights = source.vocoder_weights
     if weights is None:
         networks: F5Networks = _attempt(source.config, lambda: _skeleton(source))

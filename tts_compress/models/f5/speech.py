@@ -68,12 +68,7 @@ class Reference:
 
 
 def prepare_reference(prompt: Prompt, spec: str) -> Reference:
-    """Return a recording cut and finished as `F5TTS.infer` does it.
-
-    Raises:
-        ModelError: There is no recording, its text is missing, or it holds next to no sound.
-        MissingExtraError: A package is not installed.
-    """
+    """Return a recording cut and finished as `F5TTS.infer` does it."""
     if prompt.audio is None:
         raise ModelError(
             f"{spec!r} has no recording to speak by; put reference.wav and reference.txt (what is "
@@ -104,11 +99,7 @@ def prepare_reference(prompt: Prompt, spec: str) -> Reference:
 
 
 def check_recording(path: Path) -> None:
-    """Refuse a file that is no recording, without reading all of it.
-
-    Raises:
-        ModelError: It is missing, no audio, or of a sample rate that cannot be converted.
-    """
+    """Refuse a file that is no recording, without reading all of it."""
     rate = read_header(path).samplerate
     common = math.gcd(rate, SAMPLE_RATE)
     if (rate // common) * (SAMPLE_RATE // common) > _LARGEST_FILTERS:
@@ -119,11 +110,7 @@ def check_recording(path: Path) -> None:
 
 
 def write_recording(source: Path, target: Path) -> None:
-    """Write a recording as 16-bit WAV, which every reader knows; one that is keeps its samples.
-
-    Raises:
-        ModelError: It cannot be read.
-    """
+    """Write a recording as 16-bit WAV, which every reader knows; one that is keeps its samples."""
     check_recording(source)
     import soundfile
 
@@ -140,16 +127,7 @@ def write_recording(source: Path, target: Path) -> None:
 
 
 class F5Runtime:
-    """Upstream's own `F5TTS.infer`, with its own random noise.
-
-    Args:
-        api: The official object.
-        prompt: The recording to speak by, and what is said in it.
-        options: How to run the solver.
-
-    Raises:
-        ModelError: The recording cannot be read.
-    """
+    """Upstream's own `F5TTS.infer`, with its own random noise."""
 
     def __init__(self, api: Any, prompt: Prompt, options: F5Options) -> None:
         assert prompt.audio is not None, "a recording was prepared"
@@ -162,12 +140,7 @@ class F5Runtime:
         write_recording(prompt.audio, self._recording)
 
     def speak(self, text: str) -> Audio:
-        """Speak a text; long ones in parts on several threads, as upstream does.
-
-        Raises:
-            TextError: There is nothing to speak in the text.
-            ModelError: Upstream's code fails.
-        """
+        """Speak a text; long ones in parts on several threads, as upstream does."""
         check_text(text)
         try:
             with quiet():
@@ -186,11 +159,7 @@ class F5Runtime:
 
 
 def check_symbols(api: Any, text: str) -> None:
-    """Refuse a text in a script that the model was not trained on.
-
-    Raises:
-        TextError: No letter of it is in the model's vocabulary.
-    """
+    """Refuse a text in a script that the model was not trained on."""
     symbols = official("f5_tts.model.utils").convert_char_to_pinyin([text])[0]
     known = api.ema_model.vocab_char_map
     if not any(symbol in known for symbol in symbols if symbol.isalnum()):
@@ -200,11 +169,7 @@ def check_symbols(api: Any, text: str) -> None:
 
 
 def split_text(text: str, reference: Reference, options: F5Options) -> list[str]:
-    """Return the parts that upstream would speak a text in, each of about 22 s with the recording.
-
-    Raises:
-        TextError: A part is too long, or the text has nothing to speak.
-    """
+    """Return the parts that upstream speaks a text in, each of about 22 s with the recording."""
     check_text(text)
     per_second = len(reference.text.encode()) / reference.duration_s
     longest = int(per_second * (_LONGEST_S - reference.duration_s) * options.speed)
@@ -224,18 +189,7 @@ def split_text(text: str, reference: Reference, options: F5Options) -> list[str]
 def speak(
     api: Any, reference: Reference, parts: Sequence[str], options: F5Options, seed: int | None
 ) -> Audio:
-    """Speak the parts of a text, each with noise chosen by the seed and its number.
-
-    Args:
-        api: The official object.
-        reference: What to speak by.
-        parts: The parts of the text.
-        options: How to run the solver.
-        seed: Chooses the noise; None speaks without.
-
-    Raises:
-        ModelError: The modules cannot be run.
-    """
+    """Speak the parts of a text, each with noise chosen by the seed and its number."""
     from tts_compress.models.torch_noise import paired_noise
 
     waves = []

@@ -69,16 +69,6 @@ def load_networks(source: NS2Source, layers: Sequence[LayerRecord]) -> NS2Networ
 
     Upstream's own script leaves dropout on, so that its output differs with every run; here all
     modules are in `eval` mode. No weight of a saved model is ever larger than stored.
-
-    Args:
-        source: The files.
-        layers: The decisions for the model's layers.
-
-    Raises:
-        ModelError: No clone is named, or a file cannot be read, does not fit the others, or holds
-            values that are not finite.
-        ArtifactError: A saved model's weights are not those of its settings.
-        MissingExtraError: A package is not installed.
     """
     amphion = Amphion()
     settings = source.settings(amphion.clone)
@@ -96,11 +86,7 @@ def load_networks(source: NS2Source, layers: Sequence[LayerRecord]) -> NS2Networ
 
 
 def fill(module: nn.Module, path: Path) -> None:
-    """Give a module, which may be without memory (`meta`), the tensors of a file, in FP32.
-
-    Raises:
-        ModelError: The file cannot be read, or its tensors are not the module's, or not finite.
-    """
+    """Give a module, which may be without memory (`meta`), the tensors of a file, in FP32."""
     given = read_tensors(path, AMPHION.extra)
     check_finite(given.items(), path)
     wanted = module.state_dict()

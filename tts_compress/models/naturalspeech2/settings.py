@@ -101,11 +101,7 @@ _MODEL: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NS2Options(Options):
-    """Settings of inference, named as upstream's script names them; the default is its own.
-
-    Raises:
-        ModelError: The number of steps is wrong.
-    """
+    """Settings of inference, named as upstream's script names them; the default is its own."""
 
     limits: ClassVar = {"inference_step": (1, 10_000)}
 
@@ -140,14 +136,6 @@ def read_config(path: Path, clone: Path, depth: int = 0) -> dict[str, Any]:
     """Return a configuration of Amphion's, which is built on another one and has comments.
 
     Upstream's own reader takes seconds for one, and opens whatever its `base_config` is.
-
-    Args:
-        path: The file.
-        clone: The folder that the names of others are relative to.
-        depth: How many are built on this one.
-
-    Raises:
-        ModelError: A file cannot be read, or they are built on each other.
     """
     try:
         config = parse(path.read_text(encoding="utf-8"))
@@ -167,11 +155,7 @@ def read_config(path: Path, clone: Path, depth: int = 0) -> dict[str, Any]:
 
 
 def parse(text: str) -> Any:
-    """Return the value of JSON that may have comments and commas after the last item.
-
-    Raises:
-        ValueError: It is no such text.
-    """
+    """Return the value of JSON that may have comments and commas after the last item."""
     if len(text) > _LARGEST:
         raise ValueError(f"it has {len(text)} characters; a configuration has fewer")
     # What stands in a string stays; the rest of a match is a comment, or a comma too many.
@@ -210,11 +194,7 @@ def check_settings(config: dict[str, Any], where: str) -> NS2Settings:
 
 
 def read_settings(path: Path) -> NS2Settings:
-    """Return the settings of a saved model.
-
-    Raises:
-        ModelError: The file cannot be read, or a value is missing or wrong.
-    """
+    """Return the settings of a saved model."""
     stated = read_json(path)
     try:
         model, lexicon = stated["model"], stated["lexicon"]

@@ -92,11 +92,7 @@ class NS2Source:
         return None
 
     def settings(self, clone: Path) -> NS2Settings:
-        """Return what the model is built from.
-
-        Args:
-            clone: Amphion's, whose configurations others are built on.
-        """
+        """Return what the model is built from."""
         if self.is_saved:
             return read_settings(self.directory / SETTINGS)
         config = self.config() or clone / _DEFAULT_CONFIG
@@ -128,11 +124,7 @@ class NS2Source:
 
 
 def find_source(place: str) -> NS2Source:
-    """Return the files in the folder of a checkpoint or of a saved model.
-
-    Raises:
-        ModelError: There is no such model, or its folder is not complete.
-    """
+    """Return the files in the folder of a checkpoint or of a saved model."""
     source = NS2Source(directory=Path(place))
     source.checkpoint()
     return source

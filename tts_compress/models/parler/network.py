@@ -56,17 +56,7 @@ class ParlerNetworks:
 
 
 def load_networks(source: ParlerSource, layers: Sequence[LayerRecord]) -> ParlerNetworks:
-    """Read an original, or an artifact whose weights are never larger than stored.
-
-    Args:
-        source: The files.
-        layers: The decisions for the model's layers; empty for an original.
-
-    Raises:
-        ModelError: The files cannot be read, or do not fit each other.
-        ArtifactError: An artifact's weights are not those of its settings.
-        MissingExtraError: A package is not installed.
-    """
+    """Read an original, or an artifact whose weights are never larger than stored."""
     if source.is_artifact:
         skeleton = build_skeleton(source.directory)
         root = restore_weights(skeleton, layers, source.directory / WEIGHTS, find_tables)
@@ -86,13 +76,7 @@ def find_tables(root: nn.Module) -> Iterator[Table]:
 
 
 def load_root(source: ParlerSource) -> nn.Module:
-    """Return the model as `from_pretrained` loads it, in FP32 and `eval` mode.
-
-    Raises:
-        ModelError: The files cannot be read, do not fit each other, or hold values that are not
-            finite.
-        MissingExtraError: A package is not installed.
-    """
+    """Return the model as `from_pretrained` loads it, in FP32 and `eval` mode."""
     import torch
 
     parler, transformers = load_packages()
@@ -128,10 +112,6 @@ def build_skeleton(directory: Path) -> nn.Module:
 
     Parameters are on torch's `meta` device and take no memory; buffers, which hold what is
     computed from the settings, are real.
-
-    Raises:
-        ModelError: The settings cannot be read or describe no model.
-        MissingExtraError: A package is not installed.
     """
     parler, transformers = load_packages()
     init_empty_weights = import_package("accelerate", EXTRA).init_empty_weights
@@ -157,18 +137,13 @@ def write_settings(root: Any, directory: Path) -> None:
     """
     root.config.save_pretrained(directory)
     path = directory / CONFIG
-    settings = _without(json.loads(path.read_text(encoding="utf-8")), _OF_THE_PROCESS)
+    settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_of_the_model)
     path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     root.generation_config.save_pretrained(directory)
 
 
-def _without(settings: Any, names: frozenset[str]) -> Any:
-    """Return JSON without the keys called so, at any depth."""
-    if isinstance(settings, dict):
-        return {key: _without(value, names) for key, value in settings.items() if key not in names}
-    if isinstance(settings, list):
-        return [_without(value, names) for value in settings]
-    return settings
+def _of_the_model(settings: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in settings if name not in _OF_THE_PROCESS}
 
 
 def _checked(root: Any, directory: Path) -> nn.Module:

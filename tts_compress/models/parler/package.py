@@ -21,12 +21,7 @@ EXTRA = "parler"
 
 
 def load_packages() -> tuple[Any, Any]:
-    """Return the modules `parler_tts` and `transformers`.
-
-    Raises:
-        MissingExtraError: One of them, or something they import, is not installed.
-        ModelError: The installed `transformers` is one that Parler-TTS does not run with.
-    """
+    """Return the modules `parler_tts` and `transformers`."""
     try:
         transformers = importlib.import_module("transformers")
         _check_version(transformers.__version__)

@@ -141,11 +141,7 @@ class ParlerSource:
 
 
 def find_source(place: str) -> ParlerSource:
-    """Return the files in a folder, which are checked, or of a name on the hub.
-
-    Raises:
-        ModelError: There is no such model, or its folder is not complete.
-    """
+    """Return the files in a folder, which are checked, or of a name on the hub."""
     source = ParlerSource(location=place)
     source.check()
     return source

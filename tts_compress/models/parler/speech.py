@@ -45,12 +45,7 @@ class ParlerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParlerSpeech:
-    """The official object with what it needs to speak.
-
-    Raises:
-        TextError: Of its methods: the text is empty, has nothing to speak, or is too long.
-        ModelError: Of its methods: the model cannot compute.
-    """
+    """The official object with what it needs to speak."""
 
     root: Any
     """`ParlerTTSForConditionalGeneration`, with any of its modules exchanged."""
@@ -62,12 +57,7 @@ class ParlerSpeech:
     """Differences from the model's settings."""
 
     def speak(self, text: str, *, streamer: Any = None) -> Audio:
-        """Return what the official `generate` says, with the noise that torch draws.
-
-        Args:
-            text: What to say.
-            streamer: Is given each step's tokens, in the official interface.
-        """
+        """Return the audio of the official `generate`, with the noise that torch draws."""
         longest = self.options.max_length
         if longest is not None and longest < 2 * self.codebooks:
             raise ModelError(

@@ -36,14 +36,6 @@ def load_tokenizers(directory: Path, config: Mapping[str, Any]) -> Tokenizers:
     The description has its own where files with the prefix `description_` are there, or where the
     text's tokenizer knows more tokens than the text encoder: then it is the one of the text encoder
     that the configuration names, which may have to be fetched.
-
-    Args:
-        directory: The model's folder.
-        config: What its `config.json` says.
-
-    Raises:
-        ModelError: A tokenizer cannot be read or has more tokens than its embedding.
-        MissingExtraError: A package is not installed.
     """
     text = _read(str(directory), "vocab_size", config)
     if (directory / _MARK).is_file():
