@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,29 +17,23 @@ from tts_compress.models.base import ModelFiles, Prompt, TorchModel
 from tts_compress.models.options import Options
 from tts_compress.models.torch_model import (
     WEIGHTS,
+    Table,
     TorchFamilyModel,
     find_manifest,
-    layers_of,
+    restore_weights,
 )
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-from tts_compress.torch.layers.checkpoint import restore_root, write_root  # noqa: E402
+from tts_compress.torch.layers.checkpoint import write_root  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import nn
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
-    directory: Path
-
-    def files(self) -> ModelFiles:
-        return ModelFiles(weights=(self.directory / WEIGHTS,))
+    from tts_compress.artifact import LayerRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +41,16 @@ class _Options(Options):
     limits: ClassVar = {"samples": (1, 100)}
 
     samples: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    directory: Path
+    options: _Options
+    prompt: Prompt
+
+    def files(self) -> ModelFiles:
+        return ModelFiles(weights=(self.directory / WEIGHTS,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +74,20 @@ class _Speech:
         return Audio(samples=samples.numpy().astype(np.float32), sample_rate=8000)
 
 
+def _find(place: str) -> _Source:
+    prompt = Prompt(description="calmly")
+    return _Source(directory=Path(place), options=_Options(), prompt=prompt)
+
+
+def _read(source: _Source, layers: Sequence[LayerRecord]) -> _Loaded:
+    return _Loaded(root=restore_weights(_root(9), layers, source.directory / WEIGHTS).eval())
+
+
 class _Toy(TorchFamilyModel[_Source, _Options, _Loaded]):
     family = "toy"
+    example = "samples=3"
+    find = _find
+    read = _read
     roles: ClassVar = {"layer": "all there is", "absent": "in other versions"}
     sample_rate = 8000
 
@@ -97,42 +114,31 @@ def _root(seed: int = 0) -> nn.Module:
     return root
 
 
-@dataclass(slots=True)
-class _Opener:
-    """Opens toys and counts how often one is read."""
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return the folders that toys were read from so far."""
+    folders: list[Path] = []
 
-    reads: int = 0
+    def read(source: _Source, layers: Sequence[LayerRecord]) -> _Loaded:
+        folders.append(source.directory)
+        return _read(source, layers)
 
-    def open(self, directory: Path, manifest: Manifest | None = None) -> _Toy:
-        source = _Source(directory=directory)
-
-        def load() -> _Loaded:
-            self.reads += 1
-            return _Loaded(
-                root=restore_root(_root(9), layers_of(manifest), directory / WEIGHTS).eval()
-            )
-
-        return _Toy(
-            spec="toy:it",
-            source=source,
-            options=_Options(),
-            prompt=Prompt(description="calmly"),
-            load=cache(load),
-            manifest=manifest,
-        )
+    monkeypatch.setattr(_Toy, "read", read)
+    return folders
 
 
 @pytest.fixture
-def opener() -> _Opener:
-    return _Opener()
-
-
-@pytest.fixture
-def toy(tmp_path: Path, opener: _Opener) -> _Toy:
+def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "toy"
     folder.mkdir()
     write_root(_root(), folder / WEIGHTS)
-    return opener.open(folder)
+    return folder
+
+
+@pytest.fixture
+def toy(folder: Path, reads: list[Path]) -> _Toy:
+    del reads  # counted from the start
+    return _Toy.open(str(folder), "toy:it")
 
 
 @pytest.fixture
@@ -157,16 +163,43 @@ def _threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_what_is_read_is_read_once_and_shared(toy: _Toy, opener: _Opener) -> None:
+def test_what_is_read_is_read_once_and_shared(toy: _Toy, reads: list[Path]) -> None:
     shorter = toy.with_options(_Options(samples=3))
-    assert opener.reads == 0
+    assert not reads
     assert isinstance(toy, TorchModel)
     assert list(toy.components()) == ["layer"]
     assert toy.components()["layer"].parameters == 2
     assert shorter.root() is toy.root()
-    assert opener.reads == 1
+    assert len(reads) == 1
     assert (len(toy.synthesize("a", seed=0).samples), shorter.options.samples) == (8, 3)
     assert len(shorter.synthesize("a", seed=0).samples) == 3
+
+
+def test_options_follow_the_place(folder: Path) -> None:
+    assert _Toy.open(f"{folder}?samples=5", "x").options == _Options(samples=5)
+    with pytest.raises(ModelError, match="samples=3"):
+        _Toy.open(f"{folder}?samples", "x")
+    with pytest.raises(ModelError, match="'the spec' states 'speed'"):
+        _Toy.open(f"{folder}?speed=5", "the spec")
+
+
+def test_tables_that_are_as_computed_are_not_stored() -> None:
+    module = torch.nn.Module()
+    module.register_buffer("table", torch.ones(3))
+    module.register_buffer("changed", torch.ones(3))
+    module.register_buffer("unused", torch.ones(3))
+    computed = {"table": 1, "changed": 2, "unused": 0}
+    for name, value in computed.items():
+        Table(
+            path="",
+            module=module,
+            name=name,
+            computed=torch.full((3,), float(value)),
+            is_used=name != "unused",
+        ).drop()
+    assert set(module.state_dict()) == {"changed"}
+    assert module.table.equal(torch.ones(3))
+    assert not module.unused.any()
 
 
 def test_what_cannot_be_read_is_tried_again(toy: _Toy) -> None:
@@ -196,7 +229,7 @@ def test_the_runtime_speaks_by_the_options_on_the_threads(toy: _Toy) -> None:
 
 
 def test_other_modules_have_no_file_until_they_are_saved(
-    toy: _Toy, opener: _Opener, manifest: Manifest, tmp_path: Path
+    toy: _Toy, manifest: Manifest, tmp_path: Path
 ) -> None:
     before = toy.synthesize("a", seed=0).samples
     changed = toy.with_root(_root(5), manifest)
@@ -212,7 +245,7 @@ def test_other_modules_have_no_file_until_they_are_saved(
     assert found is not None
     assert set(found.files) == {WEIGHTS, "how.txt"}
     assert found.size_bytes == (saved / WEIGHTS).stat().st_size
-    again = opener.open(saved, found)
+    again = _Toy.open(str(saved), "again", found)
     np.testing.assert_array_equal(
         again.synthesize("a", seed=0).samples, changed.synthesize("a", seed=0).samples
     )
