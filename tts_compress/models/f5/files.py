@@ -121,11 +121,12 @@ class F5Source:
     def files(self) -> ModelFiles:
         """Return the checkpoint, the vocoder and what lies beside them."""
         weights = (self.checkpoint, self.vocoder_weights)
-        text = self.config.with_name(REFERENCE_TEXT)
+        found = self.config.with_name(REFERENCE_TEXT)
+        text = found if found.is_file() else None
         settings = (self.config, self.vocabulary, self.vocoder_config, self.prompt.audio, text)
         return ModelFiles(
             weights=tuple(path for path in weights if path is not None),
-            settings=tuple(path for path in settings if path is not None and path.is_file()),
+            settings=tuple(path for path in settings if path is not None),
         )
 
     def write_config(self, path: Path, options: F5Options) -> None:

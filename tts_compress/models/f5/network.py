@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import MissingExtraError, ModelError, reason
 from tts_compress.models.f5.files import check_vocoder_config
-from tts_compress.models.f5.package import SAMPLE_RATE, official, quiet
+from tts_compress.models.f5.package import EXTRA, SAMPLE_RATE, official, quiet
 from tts_compress.models.torch_model import restore_weights
-from tts_compress.models.weights import check_finite
+from tts_compress.models.weights import check_finite, read_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,13 +102,8 @@ def _load_network(source: F5Source) -> Any:
 
 
 def _load_vocoder(source: F5Source, weights: Path) -> Any:
-    import torch
-
     vocoder = _build_vocoder(source)
-    if weights.suffix == ".safetensors":
-        vocoder.load_state_dict(official("safetensors.torch").load_file(weights))
-    else:
-        vocoder.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+    vocoder.load_state_dict(read_tensors(weights, EXTRA))
     return vocoder
 
 
