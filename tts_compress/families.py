@@ -24,7 +24,6 @@ __all__ = [
     "families",
     "family_names",
     "model_specs",
-    "torch_families",
 ]
 
 
@@ -85,9 +84,6 @@ class Family:
     shipped: tuple[str, ...] = ()
     """Names of models that come with the package."""
 
-    heavy: str | None = None
-    """Name, below `root()`, of the module whose blocks take most of the time, in torch."""
-
     upstream: Upstream | None = None
     """The clone that it runs from; None for a system that is installed."""
 
@@ -133,16 +129,11 @@ def family_names() -> list[str]:
     return [*families(), "module"]
 
 
-def torch_families() -> dict[str, Family]:
-    """Return those that run in torch."""
-    return {name: family for name, family in families().items() if family.heavy is not None}
-
-
 def model_specs() -> str:
     """Return the specs that name a model that speaks, for people."""
-    known = families().values()
+    known = [family for family in families().values() if family is not _ONNX]
     plain = [family.location for family in known if family.suffixes]
-    named = [f"'{family.name}:' and {family.location}" for family in torch_families().values()]
+    named = [f"'{family.name}:' and {family.location}" for family in known if not family.suffixes]
     return ", ".join([*plain, "an artifact's directory", *named])
 
 

@@ -10,5 +10,4 @@ FAMILY = Family(
     name="f5-tts",
     opener="tts_compress.models.f5.model:F5Model.open",
     location="a directory or a hub's name",
-    heavy="transformer",
 )

@@ -13,6 +13,5 @@ FAMILY = Family(
     name=GPT_SOVITS.family,
     opener="tts_compress.models.gpt_sovits.opening:open_gpt_sovits",
     location="CONFIG.yaml or T2S.ckpt,SOVITS.pth",
-    heavy="t2s",
     upstream=GPT_SOVITS,
 )

@@ -11,6 +11,5 @@ FAMILY = Family(
     name=AMPHION.family,
     opener="tts_compress.models.naturalspeech2.model:NaturalSpeech2Model.open",
     location="a checkpoint's directory",
-    heavy="diffusion",
     upstream=AMPHION,
 )

@@ -10,5 +10,4 @@ FAMILY = Family(
     name="parler-tts",
     opener="tts_compress.models.parler.model:ParlerModel.open",
     location="a directory or a hub's name",
-    heavy="decoder",
 )
