@@ -146,7 +146,7 @@ def test_values_that_are_not_finite_are_refused(prepared: Prepared, student: Gra
     module = next(m for m in student.modules() if isinstance(m, ActivationFakeQuantize))
     limits = module.limits()
     module.high.fill_(np.inf)
-    with pytest.raises(QuantizationError, match=r"left the range of '.*' at .*lower learning rate"):
+    with pytest.raises(QuantizationError, match="with values that are not finite; train with"):
         learned_conversion(conversion, student)
     module.set_limits(limits)
     with torch.no_grad():

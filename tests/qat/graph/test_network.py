@@ -108,11 +108,6 @@ def test_cut_that_cannot_be_is_refused(inputs: list[str], outputs: list[str], pr
         extract_subgraph(_graph(), inputs, outputs)
 
 
-def test_number_of_values_is_checked() -> None:
-    with pytest.raises(QuantizationError, match="given 1 tensors; it takes 2: x, s"):
-        GraphNetwork(extract_subgraph(_graph(), None, ["y"]))(torch.zeros(1, 2, 4))
-
-
 def test_gradients_reach_inputs_and_parameters() -> None:
     network = GraphNetwork(extract_subgraph(_graph(), None, ["y"]))
     x = torch.from_numpy(_values(1, 2, 9)).requires_grad_()

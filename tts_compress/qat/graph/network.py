@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize
-from tts_compress.qat.graph.arithmetic import ARITHMETIC
-from tts_compress.qat.graph.attributes import Attributes, read_tensor
+from tts_compress.qat.graph.operators import ARITHMETIC, Attributes, read_tensor
 from tts_compress.qat.graph.shapes import SHAPES
 from tts_compress.qat.rounding import pass_through
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from tts_compress.qat.graph.attributes import Operator
+    from tts_compress.qat.graph.operators import Operator
     from tts_compress.qat.graph.subgraph import Subgraph
 
 __all__ = ["OPERATORS", "GraphNetwork", "Grid", "Rounding", "find_operator"]
@@ -44,10 +43,6 @@ _ONCE_ATTRIBUTES = {
 
 def find_operator(node: onnx.NodeProto, opset: int) -> Callable[..., tuple[Tensor, ...]]:
     """Return the function that computes a node from its inputs, None for each that is left out.
-
-    Args:
-        node: Of a graph in FP32.
-        opset: Version of the standard operators that it is written in.
 
     Raises:
         QuantizationError: The operator is not known here.
@@ -92,8 +87,7 @@ class Rounding:
     """The codes of its input, where its output stays in them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Step:
+class _Step(NamedTuple):
     compute: Callable[..., tuple[Tensor, ...]]
     reads: tuple[str, ...]
     makes: tuple[str, ...]
@@ -129,12 +123,8 @@ class GraphNetwork(nn.Module):
         super().__init__()
         self.inputs, self.outputs = subgraph.inputs, subgraph.outputs
         graph = subgraph.model.graph
-        trained = {
-            name
-            for node in graph.node
-            if node.op_type in _WEIGHTED
-            for name in node.input[0 if node.op_type == "MatMul" else 1 :]
-        } - subgraph.shared
+        weighted = [node for node in graph.node if node.op_type in _WEIGHTED]
+        trained = {t for n in weighted for t in n.input[n.op_type != "MatMul" :]} - subgraph.shared
         constants = {tensor.name: read_tensor(tensor) for tensor in graph.initializer}
         self._real = [name for name, value in constants.items() if value.is_floating_point()]
         # Sizes and positions stay on the processor, wherever the data moves.
@@ -152,16 +142,7 @@ class GraphNetwork(nn.Module):
         self._steps = _steps(subgraph.model, roundings or {})
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs for the inputs, both in the order of their names.
-
-        Raises:
-            QuantizationError: There are more or fewer values than inputs.
-        """
-        if len(values) != len(self.inputs):
-            raise QuantizationError(
-                f"the network was given {len(values)} tensors; "
-                f"it takes {len(self.inputs)}: {', '.join(self.inputs)}"
-            )
+        """Return the outputs for the inputs, both in the order of their names."""
         known: dict[str, Tensor | None] = {"": None, **self._positions}
         known |= {name: getattr(self, _attribute(name)) for name in self._real}
         known |= zip(self.inputs, values, strict=True)
@@ -178,8 +159,7 @@ class GraphNetwork(nn.Module):
             known |= {n: made for n, made in zip(step.makes, (first, *others), strict=False) if n}
             for name in step.last_read:
                 del known[name]
-        found = [known[name] for name in self.outputs]
-        return tuple(value for value in found if value is not None)
+        return tuple(value for name in self.outputs if (value := known[name]) is not None)
 
     def quantizer(self, name: str) -> nn.Module | None:
         """Return a quantizer by its name; None where this part of the graph has no use for it."""
@@ -212,15 +192,9 @@ def _steps(model: onnx.ModelProto, roundings: Mapping[str, Rounding]) -> list[_S
     for node in reversed(graph.node):
         last = dict.fromkeys(name for name in (*node.input, *node.output) if name not in seen)
         seen |= last.keys()
-        steps.append(
-            _Step(
-                compute=find_operator(node, opset),
-                reads=tuple(node.input),
-                makes=tuple(node.output),
-                last_read=tuple(last),
-                rounding=roundings.get(node.output[0], Rounding()),
-            )
-        )
+        rounding = roundings.get(node.output[0], Rounding())
+        compute = find_operator(node, opset)
+        steps.append(_Step(compute, tuple(node.input), tuple(node.output), tuple(last), rounding))
     return steps[::-1]
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from tts_compress.qat.graph.attributes import read_integers, read_tensor
+from tts_compress.qat.graph.operators import read_integers, read_tensor
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tts_compress.qat.graph.attributes import Attributes, Operator
+    from tts_compress.qat.graph.operators import Attributes, Operator
 
 __all__ = ["SHAPES"]
 
@@ -55,18 +55,11 @@ def _split(attributes: Attributes, x: Tensor, sizes: Tensor | None = None) -> tu
     return x.tensor_split([*accumulate(read_integers(sizes))][:-1], axis)
 
 
-def _slice(
-    _: Attributes,
-    x: Tensor,
-    starts: Tensor,
-    ends: Tensor,
-    axes: Tensor | None = None,
-    steps: Tensor | None = None,
-) -> Tensor:
-    first, last = read_integers(starts), read_integers(ends)
-    along = range(len(first)) if axes is None else read_integers(axes)
-    by = [1] * len(first) if steps is None else read_integers(steps)
-    for axis, *bounds in zip(along, first, last, by, strict=True):
+def _slice(_: Attributes, x: Tensor, starts: Tensor, *others: Tensor | None) -> Tensor:
+    ends, axes, steps = (None if o is None else read_integers(o) for o in (*others, None, None)[:3])
+    first = read_integers(starts)
+    along, by = axes or range(len(first)), steps or [1] * len(first)
+    for axis, *bounds in zip(along, first, ends or [], by, strict=True):
         # Python counts from behind, and stops at the ends, just as ONNX does.
         positions = range(*slice(*bounds).indices(x.shape[axis]))
         if positions.step == 1:
@@ -105,39 +98,26 @@ def _expand(_: Attributes, x: Tensor, shape: Tensor) -> Tensor:
 
 
 def _gather(attributes: Attributes, x: Tensor, indices: Tensor) -> Tensor:
-    axis = attributes.get("axis", 0) % x.ndim
-    places = _counted(indices, x.shape[axis]).to(x.device)
-    found = x.index_select(axis, places.reshape(-1))
-    return found.reshape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+    places: list[slice | Tensor] = [slice(None)] * (attributes.get("axis", 0) % x.ndim)
+    return x[(*places, indices.to(x.device))]
 
 
 def _gather_elements(attributes: Attributes, x: Tensor, indices: Tensor) -> Tensor:
     axis = attributes.get("axis", 0)
-    return x.gather(axis, _counted(indices, x.shape[axis]).to(x.device))
+    return x.gather(axis, indices.to(x.device, torch.int64) % x.shape[axis])
 
 
 def _gather_slices(attributes: Attributes, x: Tensor, indices: Tensor) -> Tensor:
     if attributes.get("batch_dims", 0):
         raise attributes.refuse("looks up batch by batch")
-    return x[_places(x, indices)]
+    return x[indices.to(x.device).unbind(-1)]
 
 
 def _scatter_slices(attributes: Attributes, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     reduction = attributes.get("reduction", "none")
     if reduction not in {"none", "add"}:
         raise attributes.refuse(f"joins values by '{reduction}'")
-    return x.index_put(_places(x, indices), updates, accumulate=reduction == "add")
-
-
-def _places(x: Tensor, indices: Tensor) -> tuple[Tensor, ...]:
-    """Return an index for each axis of tuples of indices, (..., axes)."""
-    places = zip(indices.unbind(-1), x.shape, strict=False)
-    return tuple(_counted(part, size).to(x.device) for part, size in places)
-
-
-def _counted(indices: Tensor, size: int) -> Tensor:
-    """Return indices counted from the beginning; negative ones count from the end."""
-    return torch.where(indices < 0, indices + size, indices).to(torch.int64)
+    return x.index_put(indices.to(x.device).unbind(-1), updates, accumulate=reduction == "add")
 
 
 def _range(_: Attributes, start: Tensor, limit: Tensor, step: Tensor) -> Tensor:

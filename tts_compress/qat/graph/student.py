@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import torch
 from onnx import numpy_helper
 
@@ -23,7 +22,6 @@ from tts_compress.qat.fake_quantize import (
     HistogramObserver,
     WeightFakeQuantize,
 )
-from tts_compress.qat.graph.attributes import read_tensor
 from tts_compress.qat.graph.network import GraphNetwork, Grid, Rounding
 from tts_compress.qat.rounding import pass_through
 from tts_compress.qat.weight_format import WeightFormat
@@ -66,6 +64,21 @@ class RoundingPlan:
     shares: dict[str, tuple[Share, ...]] = field(default_factory=dict)
     """Of each quantizer with a range of its own: the observed ranges that are the same."""
 
+    joined: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Tensors that share one range because they are joined, for each of them."""
+
+    def own(self, tensor: str) -> str:
+        """Return the quantizer with a tensor's observed range."""
+        group = self.joined.get(tensor, (tensor,))
+        self.shares[group[0]] = tuple(Share(member) for member in group)
+        return group[0]
+
+    def range(self, quantizer: str, conversion: Conversion) -> Range:
+        """Return the range that a quantizer starts with."""
+        shares, ranges = self.shares[quantizer], conversion.ranges
+        low = min(ranges[share.tensor][0] * share.low for share in shares)
+        return low, max(ranges[share.tensor][1] * share.high for share in shares)
+
 
 class StoredFakeQuantize(FakeQuantize):
     """Rounds a weight that is stored as a 16-bit float to values of that type."""
@@ -83,45 +96,37 @@ class StoredFakeQuantize(FakeQuantize):
 
 def plan_rounding(conversion: Conversion) -> RoundingPlan:
     """Return what the converted graph rounds in ranges known before."""
-    graph = Graph(conversion.graph)
+    graph, plan = Graph(conversion.graph), RoundingPlan()
     if conversion.form == "qoperator":
-        return _plan_region(graph, find_region(graph, conversion.static), conversion)
-    plan = RoundingPlan()
+        _plan_region(graph, conversion, plan)
+        return plan
     static = {d.output: d for d in conversion.decisions if d.activations == "static"}
     for node in graph.nodes:
         made = node.output[0] if node.output else ""
-        if made not in static:
-            continue
-        read = node.input if static[made].weight is None else node.input[:1]
-        inputs = {
-            position: tensor
-            for position, tensor in enumerate(read)
-            if tensor not in static and graph.constant(tensor) is None
-        }
-        output = None if made in graph.outputs else made
-        plan.roundings[made] = Rounding(inputs=inputs, output=output)
-        rounded = [*inputs.values(), *([output] if output else [])]
-        plan.shares.update({tensor: (Share(tensor),) for tensor in rounded})
+        if made in static:
+            read = node.input if static[made].weight is None else node.input[:1]
+            data = {i: t for i, t in enumerate(read) if graph.constant(t) is None}
+            inputs = {i: plan.own(tensor) for i, tensor in data.items() if tensor not in static}
+            output = None if made in graph.outputs else plan.own(made)
+            plan.roundings[made] = Rounding(inputs=inputs, output=output)
     return plan
 
 
-def _plan_region(graph: Graph, region: Region, conversion: Conversion) -> RoundingPlan:
+def _plan_region(graph: Graph, conversion: Conversion, plan: RoundingPlan) -> None:
     """Follow the nodes that compute on codes, in order."""
-    plan = RoundingPlan()
-    joined = _joined(region, conversion)
+    region = find_region(graph, conversion.static)
+    for node in region.nodes:
+        tensors = [*node.input, node.output[0]]
+        if node.op_type == "Concat" and all(tensor in conversion.ranges for tensor in tensors):
+            members = (m for tensor in tensors for m in plan.joined.get(tensor, (tensor,)))
+            group = tuple(dict.fromkeys(members))
+            plan.joined.update(dict.fromkeys(group, group))
     grids: dict[str, Grid] = {}
-
-    def own(tensor: str) -> str:
-        """Return the quantizer with a tensor's observed range; what is joined shares one."""
-        group = joined.get(tensor, (tensor,))
-        plan.shares[group[0]] = tuple(Share(member) for member in group)
-        return group[0]
-
     made_inside: set[str] = set()
     for node in region.nodes:
         made = node.output[0]
         data = {i: t for i, t in enumerate(node.input) if t and graph.constant(t) is None}
-        inputs = {i: own(tensor) for i, tensor in data.items() if tensor not in made_inside}
+        inputs = {i: plan.own(tensor) for i, tensor in data.items() if tensor not in made_inside}
         grids |= {data[i]: Grid(name) for i, name in inputs.items()}
         sources = {grids.get(tensor) for tensor in data.values()}
         source, factor = sources.pop(), _factor(graph, region, node)
@@ -133,17 +138,16 @@ def _plan_region(graph: Graph, region: Region, conversion: Conversion) -> Roundi
             output = f"{made}/sum"
             plan.shares[output] = (Share(sum_.made, sum_.factor * slope, sum_.factor),)
         elif made in region.clipped:  # rounded behind the Relu, which comes to the same
-            grids[made] = Grid(own(graph.readers(made)[0].output[0]))
+            grids[made] = Grid(plan.own(graph.readers(made)[0].output[0]))
         elif factor is not None and source is not None and not sources:
             grids[made] = Grid(source.quantizer, source.factor * factor)
             kept = grids[made] if node.op_type == "LeakyRelu" else None
         elif made not in region.skipped and made not in region.real:
-            output = node.op_type if node.op_type in _FIXED else own(made)
+            output = node.op_type if node.op_type in _FIXED else plan.own(made)
         if output is not None:
             grids[made] = Grid(output)
         made_inside.update(node.output)
         plan.roundings[made] = Rounding(inputs=inputs, output=output, kept=kept)
-    return plan
 
 
 def _factor(graph: Graph, region: Region, node: onnx.NodeProto) -> float | None:
@@ -153,18 +157,6 @@ def _factor(graph: Graph, region: Region, node: onnx.NodeProto) -> float | None:
     if node.op_type == "Relu" and node.input[0] not in region.clipped:
         return 1.0
     return positive_factor(graph, node)
-
-
-def _joined(region: Region, conversion: Conversion) -> dict[str, tuple[str, ...]]:
-    """Return the tensors that share one range because they are joined, for each of them."""
-    groups: dict[str, tuple[str, ...]] = {}
-    for node in region.nodes:
-        tensors = [*node.input, node.output[0]]
-        if node.op_type == "Concat" and all(tensor in conversion.ranges for tensor in tensors):
-            members = (m for tensor in tensors for m in groups.get(tensor, (tensor,)))
-            group = tuple(dict.fromkeys(members))
-            groups |= dict.fromkeys(group, group)
-    return groups
 
 
 def build_student(
@@ -201,7 +193,7 @@ def build_student(
                 observer = HistogramObserver(calibration)
                 learned = learned_ranges and name not in _FIXED
                 quantizers[name] = activation = ActivationFakeQuantize(observer, learned=learned)
-                activation.set_limits(_range(plan, conversion, name))
+                activation.set_limits(_FIXED.get(name) or plan.range(name, conversion))
                 activation.observer_enabled.zero_()
         decision = decisions.get(made)
         if decision is not None and decision.weight is not None and decision.weights != "float32":
@@ -219,16 +211,6 @@ def build_student(
     return GraphNetwork(subgraph, roundings=roundings, quantizers=quantizers)
 
 
-def _range(plan: RoundingPlan, conversion: Conversion, quantizer: str) -> Range:
-    if quantizer in _FIXED:
-        return _FIXED[quantizer]
-    shares, ranges = plan.shares[quantizer], conversion.ranges
-    return (
-        min(ranges[share.tensor][0] * share.low for share in shares),
-        max(ranges[share.tensor][1] * share.high for share in shares),
-    )
-
-
 def _weight_quantizer(
     node: onnx.NodeProto, decision: Decision, stored: onnx.TensorProto
 ) -> FakeQuantize:
@@ -239,11 +221,10 @@ def _weight_quantizer(
         )
     if decision.weights in _STORED:
         return StoredFakeQuantize(_STORED[decision.weights])
-    weight, phases = read_tensor(stored), None
-    is_static = decision.activations == "static"
+    is_static, phases = decision.activations == "static", None
     if is_static and node.op_type == "ConvTranspose":
         (stride,) = integers(node, "strides", [1])
-        phases = Geometry(operator="ConvTranspose1d", shape=tuple(weight.shape), stride=stride)
+        phases = Geometry(operator="ConvTranspose1d", shape=tuple(stored.dims), stride=stride)
     multiplied = is_static or decision.label == "MatMul int8/dynamic"
     form = WeightFormat(axis=decision.axis, multiplied=multiplied, phases=phases)
     return WeightFakeQuantize(form)
@@ -255,27 +236,17 @@ def learned_conversion(conversion: Conversion, student: GraphNetwork) -> Convers
     Raises:
         QuantizationError: A learned value is not finite.
     """
-    graph = copy_model(conversion.graph)
+    graph, ranges = copy_model(conversion.graph), dict(conversion.ranges)
     for tensor in graph.graph.initializer:
-        if (values := student.trained(tensor.name)) is None:
-            continue
-        if not values.isfinite().all():
-            raise QuantizationError(
-                f"training left '{tensor.name}' with values that are not finite; "
-                "train with a lower learning rate"
-            )
-        tensor.CopyFrom(numpy_helper.from_array(values.detach().cpu().numpy(), tensor.name))
-    ranges = dict(conversion.ranges)
+        if (values := student.trained(tensor.name)) is not None:
+            _check_finite(tensor.name, values)
+            tensor.CopyFrom(numpy_helper.from_array(values.detach().cpu().numpy(), tensor.name))
     for name, shares in plan_rounding(conversion).shares.items():
         if (quantizer := student.quantizer(name)) is None:
             continue
         assert isinstance(quantizer, ActivationFakeQuantize)
         low, high = quantizer.limits()
-        if not np.isfinite([low, high]).all():
-            raise QuantizationError(
-                f"training left the range of '{name}' at {low} .. {high}; "
-                "train with a lower learning rate"
-            )
+        _check_finite(name, torch.tensor([low, high]))
         for share in shares:
             before = ranges[share.tensor]
             ranges[share.tensor] = (
@@ -283,3 +254,11 @@ def learned_conversion(conversion: Conversion, student: GraphNetwork) -> Convers
                 high / share.high if share.high else before[1],
             )
     return replace(conversion, graph=graph, ranges=ranges)
+
+
+def _check_finite(name: str, values: Tensor) -> None:
+    if not values.isfinite().all():
+        raise QuantizationError(
+            f"training left '{name}' with values that are not finite; train with a lower learning "
+            "rate"
+        )

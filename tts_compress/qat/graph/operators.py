@@ -1,22 +1,87 @@
-"""ONNX operators that compute: elementwise ones, reductions, convolutions and products."""
+"""ONNX operators that compute, and what operators are written with: attributes and constants."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+import onnx
 import torch
+from onnx import helper, numpy_helper
 from torch import Tensor
 from torch.nn import functional
 
-from tts_compress.qat.graph.attributes import read_integers, torch_type
+from tts_compress.errors import QuantizationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-    from tts_compress.qat.graph.attributes import Attributes, Operator
+__all__ = ["ARITHMETIC", "Attributes", "Operator", "read_integers", "read_tensor"]
 
-__all__ = ["ARITHMETIC"]
+Operator: TypeAlias = Callable[..., Tensor | tuple[Tensor, ...]]
+"""Computes a node from its `Attributes` and its inputs, None for each that is left out."""
+
+_TYPES: dict[int, torch.dtype] = {
+    onnx.TensorProto.FLOAT: torch.float32,
+    onnx.TensorProto.DOUBLE: torch.float64,
+    onnx.TensorProto.FLOAT16: torch.float16,
+    onnx.TensorProto.BFLOAT16: torch.bfloat16,
+    onnx.TensorProto.INT64: torch.int64,
+    onnx.TensorProto.INT32: torch.int32,
+    onnx.TensorProto.INT8: torch.int8,
+    onnx.TensorProto.UINT8: torch.uint8,
+    onnx.TensorProto.BOOL: torch.bool,
+}
+
+
+class Attributes(dict[str, Any]):
+    """A node's attributes, and what else the meaning of its operator depends on.
+
+    Args:
+        node: The node.
+        opset: Version of the standard operators that it is written in.
+    """
+
+    def __init__(self, node: onnx.NodeProto, opset: int) -> None:
+        read = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        super().__init__({n: v.decode() if isinstance(v, bytes) else v for n, v in read.items()})
+        self.label = f"{node.op_type} '{node.name or node.output[0]}'"
+        self.opset = opset
+        self.outputs = len(node.output)
+
+    def refuse(self, reason: str) -> QuantizationError:
+        """Return the error for what cannot be computed here."""
+        return QuantizationError(
+            f"{self.label} {reason}; it cannot be trained: leave it outside of the part that is"
+        )
+
+
+def read_integers(values: Tensor | Sequence[int]) -> list[int]:
+    """Return sizes, axes or positions that a graph holds as a tensor or an attribute."""
+    return values.reshape(-1).tolist() if isinstance(values, torch.Tensor) else list(values)
+
+
+def read_tensor(tensor: onnx.TensorProto) -> Tensor:
+    """Return a copy of a stored tensor."""
+    kind = _torch_type(tensor.data_type, f"constant '{tensor.name}'")
+    array = numpy_helper.to_array(tensor)
+    # numpy has no bfloat16 of its own.
+    return torch.tensor(array.astype(np.float32) if kind == torch.bfloat16 else array).to(kind)
+
+
+def _torch_type(code: int, owner: str) -> torch.dtype:
+    """Return torch's name of an ONNX element type; `owner` has it, for the message.
+
+    Raises:
+        QuantizationError: torch does not compute with it.
+    """
+    if code not in _TYPES:
+        name = onnx.TensorProto.DataType.Name(code)
+        raise QuantizationError(f"{owner} is of type {name}, which cannot be trained with in torch")
+    return _TYPES[code]
+
 
 _CONVOLUTIONS = {3: torch.conv1d, 4: torch.conv2d, 5: torch.conv3d}
 _TRANSPOSED = {3: torch.conv_transpose1d, 4: torch.conv_transpose2d, 5: torch.conv_transpose3d}
@@ -206,7 +271,7 @@ ARITHMETIC: dict[str, Operator] = {
     **{name: _unary(function) for name, function in _UNARY.items()},
     **{name: _several(function) for name, function in _SEVERAL.items()},
     **{name: _reduction(function) for name, function in _REDUCTIONS.items()},
-    "Cast": lambda attributes, x: x.to(torch_type(attributes.get("to"), attributes.label)),
+    "Cast": lambda attributes, x: x.to(_torch_type(attributes.get("to"), attributes.label)),
     "Clip": _clip,
     "Conv": _convolve,
     "ConvTranspose": _convolve_transposed,
