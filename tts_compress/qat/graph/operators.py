@@ -23,17 +23,10 @@ __all__ = ["ARITHMETIC", "Attributes", "Operator", "read_integers", "read_tensor
 Operator: TypeAlias = Callable[..., Tensor | tuple[Tensor, ...]]
 """Computes a node from its `Attributes` and its inputs, None for each that is left out."""
 
-_TYPES: dict[int, torch.dtype] = {
-    onnx.TensorProto.FLOAT: torch.float32,
-    onnx.TensorProto.DOUBLE: torch.float64,
-    onnx.TensorProto.FLOAT16: torch.float16,
-    onnx.TensorProto.BFLOAT16: torch.bfloat16,
-    onnx.TensorProto.INT64: torch.int64,
-    onnx.TensorProto.INT32: torch.int32,
-    onnx.TensorProto.INT8: torch.int8,
-    onnx.TensorProto.UINT8: torch.uint8,
-    onnx.TensorProto.BOOL: torch.bool,
-}
+_TYPES = frozenset(
+    {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "INT64", "INT32", "INT8", "UINT8", "BOOL"}
+)
+"""Element types; torch has the same names in lower case."""
 
 
 class Attributes(dict[str, Any]):
@@ -72,15 +65,12 @@ def read_tensor(tensor: onnx.TensorProto) -> Tensor:
 
 
 def _torch_type(code: int, owner: str) -> torch.dtype:
-    """Return torch's name of an ONNX element type; `owner` has it, for the message.
-
-    Raises:
-        QuantizationError: torch does not compute with it.
-    """
-    if code not in _TYPES:
-        name = onnx.TensorProto.DataType.Name(code)
+    """Return torch's name of an ONNX element type; `owner` has it, for the message."""
+    name = onnx.TensorProto.DataType.Name(code)
+    if name not in _TYPES:
         raise QuantizationError(f"{owner} is of type {name}, which cannot be trained with in torch")
-    return _TYPES[code]
+    kind: torch.dtype = getattr(torch, name.lower())
+    return kind
 
 
 _CONVOLUTIONS = {3: torch.conv1d, 4: torch.conv2d, 5: torch.conv3d}

@@ -168,19 +168,20 @@ def build_student(
 ) -> GraphNetwork:
     """Return a subgraph of a prepared graph that rounds as its converted form will.
 
+    Ranges start as post-training calibration chose them; their observers are off.
+
     Args:
         conversion: What was decided and observed; not changed.
         subgraph: Of its graph.
-        calibration: How ranges are made of what observers see. They are off: ranges start as
-            post-training calibration chose them.
-        learned_ranges: Whether ranges go on by gradients.
+        calibration: Settings of the observers.
+        learned_ranges: Whether gradients move ranges.
 
     Raises:
         QuantizationError: No weight of the subgraph is rounded to integers, or one in a way that
             cannot be trained.
     """
     plan = plan_rounding(conversion)
-    decisions = {d.output: d for d in conversion.decisions if d.weight is not None}
+    decisions = {d.output: d for d in conversion.decisions if d.weights != "float32"}
     constants = {tensor.name: tensor for tensor in subgraph.model.graph.initializer}
     quantizers: dict[str, nn.Module] = {}
     roundings: dict[str, Rounding] = {}
@@ -195,8 +196,7 @@ def build_student(
                 quantizers[name] = activation = ActivationFakeQuantize(observer, learned=learned)
                 activation.set_limits(_FIXED.get(name) or plan.range(name, conversion))
                 activation.observer_enabled.zero_()
-        decision = decisions.get(made)
-        if decision is not None and decision.weight is not None and decision.weights != "float32":
+        if (decision := decisions.get(made)) is not None and decision.weight is not None:
             inputs[list(node.input).index(decision.weight)] = name = f"{made}.weight"
             quantizers[name] = _weight_quantizer(node, decision, constants[decision.weight])
             if decision.activations == "dynamic":

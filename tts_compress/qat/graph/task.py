@@ -199,9 +199,7 @@ def open_graph_task(
         calls: The inputs that ranges were observed on; examples are made of them.
         sample_rate: Of a voice, Hz; None for a bare graph.
         frames: Frames that each segment of a call is for, besides those for context.
-        learned_ranges: Whether ranges of activations go on by gradients. They are few, and decide
-            more than weights do: give them a learning rate of their own, about a thousand times as
-            high.
+        learned_ranges: Whether gradients move ranges of activations.
 
     Raises:
         QuantizationError: The recipe rounds nothing in the part that is trained, or there are too
