@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import Histogram, choose_range
-from tts_compress.qat.rounding import affine_codes, pass_through, round_affine
+from tts_compress.qat.rounding import pass_through, round_affine
+from tts_compress.torch.layers.codes import activation_codes
 
 if TYPE_CHECKING:
     from tts_compress.numerics.histogram import Range
@@ -153,9 +154,8 @@ class ActivationFakeQuantize(FakeQuantize):
         """
         with torch.no_grad():
             low, high = self._ends()
-            step = float(high - low) / 255
-            zero = int(affine_codes(low, high)[1])
-        return -zero * step, (255 - zero) * step
+        scale, zero = activation_codes(float(low), float(high))
+        return -zero * scale, (255 - zero) * scale
 
     def _ends(self) -> tuple[Tensor, Tensor]:
         """Return the range, FP64 scalars; copies, because observing changes buffers in place."""
@@ -216,20 +216,6 @@ class WeightFakeQuantize(FakeQuantize):
             codes, scales = self.form.round(weight)
             rounded = self.form.weight(codes * scales.float().unsqueeze(-1), weight)
         return pass_through(weight, rounded)
-
-    @torch.no_grad()
-    def codes(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what a compressed layer stores of a weight.
-
-        Returns:
-            int8 codes, four-bit ones not yet packed, and scales: FP32 `[channels]`, or of groups
-            bfloat16 `[channels, groups]`.
-
-        Raises:
-            QuantizationError: A weight is not finite.
-        """
-        codes, scales = self.form.round(weight)
-        return self.form.stored(codes, weight), scales
 
 
 def disable_observer(root: nn.Module) -> None:

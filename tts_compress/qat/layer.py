@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, WeightFakeQuantize
-from tts_compress.torch.layers.base import build_layer
-from tts_compress.torch.layers.codes import activation_codes, pack_nibbles
+from tts_compress.torch.layers.base import build_layer, layer_state
 from tts_compress.torch.layers.geometry import Geometry, apply_operator
 
 if TYPE_CHECKING:
@@ -73,19 +72,17 @@ class FakeQuantizedLayer(nn.Module):
         Raises:
             QuantizationError: A weight is not finite.
         """
+        weights, activations = self.decision.weights, self.decision.activations
+        fake_quant, limits = self.activation_fake_quant, None
+        if isinstance(fake_quant, ActivationFakeQuantize):
+            limits = fake_quant.limits()
         try:
-            codes, scales = self.weight_fake_quant.codes(self.weight)
+            state = layer_state(
+                self, weights, activations, group_size=self.decision.group_size, limits=limits
+            )
         except QuantizationError as error:
             raise QuantizationError(f"'{self.decision.module}': {error}") from error
-        is_packed = self.decision.weights == "int4"
-        state = {"weight": pack_nibbles(codes) if is_packed else codes, "weight_scale": scales}
-        if self.bias is not None:
-            state["bias"] = self.bias.detach().clone()
-        if isinstance(self.activation_fake_quant, ActivationFakeQuantize):
-            scale, zero_point = activation_codes(*self.activation_fake_quant.limits())
-            state["input_scale"] = torch.tensor(scale, dtype=torch.float64)
-            state["input_zero_point"] = torch.tensor(zero_point, dtype=torch.int32)
-        return build_layer(self.geometry, self.decision.weights, self.decision.activations, state)
+        return build_layer(self.geometry, weights, activations, state)
 
     def extra_repr(self) -> str:
         """Return what printing the module shows."""

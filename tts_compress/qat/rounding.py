@@ -12,29 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tts_compress.torch.layers.codes import activation_codes
+
 if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx
 
-__all__ = ["affine_codes", "pass_through", "round_affine"]
+__all__ = ["pass_through", "round_affine"]
 
 _LEVELS = 255
-
-
-def affine_codes(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Return scale and zero point of 8-bit codes that count from 0; zero is always exact.
-
-    The rule of `layers.integer.activation_codes`, for tensors.
-
-    Args:
-        low: The smallest value that is kept, FP64, a scalar.
-        high: The largest.
-
-    Returns:
-        FP32 and int32 scalars.
-    """
-    low, high = low.clamp(max=0), high.clamp(min=0)
-    scale = ((high - low) / _LEVELS).clamp_min(torch.finfo(torch.float32).tiny)
-    return scale.float(), (-low / scale).round().to(torch.int32)
 
 
 def pass_through(values: Tensor, rounded: Tensor) -> Tensor:
@@ -74,8 +59,9 @@ class _RoundAffine(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        scale, zero = affine_codes(low, high)
-        first, last = -int(zero), _LEVELS - int(zero)
+        step, zero = activation_codes(float(low), float(high))
+        scale = torch.tensor(step)
+        first, last = -zero, _LEVELS - zero
         # The very numbers of `torch.fake_quantize_per_tensor_affine`, whose loop is not vectorized
         # on processors.
         rounded = torch.mul(values, 1 / scale).round_().clamp_(first, last).mul_(scale)

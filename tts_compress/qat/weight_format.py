@@ -78,14 +78,6 @@ class WeightFormat:
             return _from_phases(rows, self.phases)
         return from_rows(rows.flatten(1), like.shape, self.axis)
 
-    def stored(self, codes: Tensor, weight: Tensor) -> Tensor:
-        """Return codes that `round` made of a weight in the shape a compressed layer stores."""
-        if self.phases is not None:
-            return codes.view(codes.shape[0], weight.shape[0] // self.phases.groups, -1)
-        if self.group is not None:
-            return codes.flatten(1)
-        return self.weight(codes, weight).contiguous()
-
 
 def _from_phases(rows: Tensor, geometry: Geometry) -> Tensor:
     """Return the weight that `transposed_phases` took apart; `rows` are its channels, flattened."""

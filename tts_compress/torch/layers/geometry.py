@@ -49,7 +49,12 @@ class Geometry:
 
     @staticmethod
     def of(module: nn.Module) -> Geometry:
-        """Return the geometry of a torch layer, which may be without memory (`meta`)."""
+        """Return the geometry of a torch layer, which may be without memory (`meta`).
+
+        A module that replaces one has its `geometry`.
+        """
+        if isinstance(known := getattr(module, "geometry", None), Geometry):
+            return known
         operator = operator_of(module)
         assert operator is not None, type(module)
         shape = tuple(module.weight.shape)  # type: ignore[arg-type]
