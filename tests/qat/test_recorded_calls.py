@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,6 @@ from tts_compress.models.distillation import Objective
 
 torch = pytest.importorskip("torch")
 recorded_calls = pytest.importorskip("tts_compress.qat.recorded_calls")
-call_module = recorded_calls.call_module
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,6 +42,12 @@ def _root() -> Any:
 
 _FORWARD = Objective(component="decoder", module="decoder", loss="mse")
 _DECODE = Objective(component="decoder", module="decoder", loss="kl", method="decode")
+
+
+def call_module(root: Any, objective: Objective, call: Any) -> Any:
+    """Return a module's output for copies of recorded inputs."""
+    method = recorded_calls.repeatable(root.get_submodule(objective.module), objective)
+    return method(*copy.deepcopy(call.arguments), **call.keywords)
 
 
 def _record(root: Any, objective: Objective, run: Any, *, most: int, seed: int = 0) -> list[Any]:

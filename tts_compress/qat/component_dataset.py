@@ -61,7 +61,7 @@ def record_datasets(
         model: The teacher.
         student: Its root with fake-quantized layers.
         texts: What the teacher says, each with the seed of its noise.
-        progress: Is told of every text, and of components that are not trained.
+        progress: Receives reports of every text, and of components that are not trained.
 
     Raises:
         QuantizationError: No component can be trained.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,15 +9,14 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from tts_compress.errors import ModelError
-from tts_compress.models.distillation import Call
 from tts_compress.qat.losses import objective_terms, target_variances
-from tts_compress.qat.recorded_calls import call_module, compared_outputs, repeatable
+from tts_compress.qat.recorded_calls import compared_outputs, repeatable
 from tts_compress.qat.task import CallSignature, Example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tts_compress.models.distillation import Objective
+    from tts_compress.models.distillation import Call, Objective
     from tts_compress.qat.component_dataset import ComponentDataset
 
 __all__ = ["ComponentTask"]
@@ -59,13 +57,16 @@ class ComponentTask:
     def __init__(
         self, dataset: ComponentDataset, teacher: nn.Module, student: nn.Module, *, sample_rate: int
     ) -> None:
-        self._objective = dataset.objective
+        self._dataset = dataset
+        self._objective = objective = dataset.objective
         self._sample_rate = sample_rate
-        replay = _TeacherReplay(dataset=dataset, teacher=teacher, signatures=[])
-        self._train = [example for call in dataset.train for example in replay.examples(call)]
-        self._held_out = [example for call in dataset.held_out for example in replay.examples(call)]
-        self._variances = target_variances(self._train) if self._objective.loss == "mse" else []
-        self.student: nn.Module = _ReplayedComponent(student, self._objective, replay.signatures)
+        self._signatures: list[CallSignature] = []
+        original = teacher.get_submodule(objective.module)
+        self._teacher = _ReplayedComponent(original, objective, self._signatures)
+        self._train = [example for call in dataset.train for example in self._examples(call)]
+        self._held_out = [example for call in dataset.held_out for example in self._examples(call)]
+        self._variances = target_variances(self._train) if objective.loss == "mse" else []
+        self.student: nn.Module = _ReplayedComponent(student, objective, self._signatures)
 
     def train_examples(self) -> Sequence[Example]:
         """Return what the student is trained on."""
@@ -81,12 +82,42 @@ class ComponentTask:
             self._objective, outputs, example.targets, self._variances, self._sample_rate
         )
 
+    def _examples(self, call: Call) -> list[Example]:
+        """Return the examples of a call: itself, or chunks of it where samples are made."""
+        given = (call.arguments, call.keywords)
+        recorded = compared_outputs(self._objective, call.output, call.keywords)
+        example = self._example(given)
+        for again, first in zip(example.targets, recorded, strict=True):
+            if again.shape != first.shape or _relative_error(again, first) > _MAX_ERROR:
+                raise ModelError(
+                    f"'{self._dataset.name}' returns something else when a call is repeated; "
+                    f"{_HINT}"
+                )
+        if self._objective.loss != "waveform":
+            return [example]
+        return [self._example(chunk) for chunk in _chunks(given)]
+
+    @torch.no_grad()
+    def _example(self, given: tuple[Any, Any]) -> Example:
+        signature = CallSignature.of(given)
+        if signature not in self._signatures:
+            self._signatures.append(signature)
+        which = torch.tensor(self._signatures.index(signature))
+        inputs = (which, *signature.tensors(given))
+        try:
+            targets = self._teacher(*inputs)
+        except (RuntimeError, TypeError, ValueError, LookupError) as error:
+            raise ModelError(
+                f"'{self._dataset.name}' fails when a call is repeated ({error}); {_HINT}"
+            ) from error
+        return Example(inputs=inputs, targets=tuple(target.clone() for target in targets))
+
 
 class _ReplayedComponent(nn.Module):
-    """A student that repeats recorded calls, given by their tensors alone.
+    """A component that repeats recorded calls, given by their tensors alone.
 
     Args:
-        module: The student.
+        module: Teacher or student.
         objective: Names the method that is called and the outputs that count.
         signatures: Everything else about the calls.
     """
@@ -97,7 +128,7 @@ class _ReplayedComponent(nn.Module):
         super().__init__()
         self.module = module
         self._objective = objective
-        self._signatures = tuple(signatures)
+        self._signatures = signatures
 
     def forward(self, which: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the compared tensors of a call.
@@ -110,52 +141,6 @@ class _ReplayedComponent(nn.Module):
         arguments, keywords = signature.call([tensor.clone() for tensor in tensors])
         output = repeatable(self.module, self._objective)(*arguments, **keywords)
         return tuple(compared_outputs(self._objective, output, keywords))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TeacherReplay:
-    """Repeats recorded calls on the teacher."""
-
-    dataset: ComponentDataset
-    teacher: nn.Module
-    signatures: list[CallSignature]
-    """Those that were met so far; grows."""
-
-    def examples(self, call: Call) -> list[Example]:
-        """Return the examples of a call: itself, or chunks of it where samples are made."""
-        objective = self.dataset.objective
-        given = (call.arguments, call.keywords)
-        recorded = compared_outputs(objective, call.output, call.keywords)
-        repeated = self._outputs(given)
-        for again, first in zip(repeated, recorded, strict=True):
-            if again.shape != first.shape or _relative_error(again, first) > _MAX_ERROR:
-                raise ModelError(
-                    f"'{self.dataset.name}' returns something else when a call is repeated; {_HINT}"
-                )
-        if objective.loss != "waveform":
-            return [self._example(given, repeated)]
-        return [self._example(chunk, self._outputs(chunk)) for chunk in _chunks(given)]
-
-    @torch.no_grad()
-    def _outputs(self, given: tuple[Any, Any]) -> list[Tensor]:
-        call = Call(arguments=given[0], keywords=given[1], output=None)
-        try:
-            output = call_module(self.teacher, self.dataset.objective, call)
-        except (RuntimeError, TypeError, ValueError, LookupError) as error:
-            raise ModelError(
-                f"'{self.dataset.name}' fails when a call is repeated ({error}); {_HINT}"
-            ) from error
-        return compared_outputs(self.dataset.objective, output, call.keywords)
-
-    def _example(self, given: tuple[Any, Any], outputs: list[Tensor]) -> Example:
-        signature = CallSignature.of(given)
-        if signature not in self.signatures:
-            self.signatures.append(signature)
-        which = torch.tensor(self.signatures.index(signature))
-        return Example(
-            inputs=(which, *signature.tensors(given)),
-            targets=tuple(output.clone() for output in outputs),
-        )
 
 
 def _relative_error(again: Tensor, first: Tensor) -> float:

@@ -98,8 +98,6 @@ class FakeQuantize(nn.Module):
 class ActivationFakeQuantize(FakeQuantize):
     """8 bits for a whole tensor, in an observed range, which may be trained further.
 
-    Whether codes are signed changes which they are, but not what values they stand for.
-
     A trained range starts as the observed one. The parameter is the logarithm of the factor by
     which each end moved, because an optimizer's steps should be as large for a range of 0.01 as
     for one of 100.

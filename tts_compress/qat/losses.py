@@ -1,4 +1,8 @@
-"""How far a student's outputs are from its teacher's; every loss is zero for equal ones."""
+"""How far a student's outputs are from its teacher's.
+
+Every loss is an FP32 scalar, zero for equal outputs; gradients flow into the student's only.
+Outputs of different shapes, or empty ones, are a `TTSCompressError`.
+"""
 
 from __future__ import annotations
 
@@ -87,14 +91,8 @@ def kl_divergence(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
 
     Args:
         student_logits: Scores of V tokens, shape `[…, V]`.
-        teacher_logits: The same of the teacher; gradients do not flow into it. A token that it
-            rules out, with a score of minus infinity, does not count.
-
-    Returns:
-        A scalar, float32.
-
-    Raises:
-        TTSCompressError: The shapes differ, or there are no scores.
+        teacher_logits: The same of the teacher. A token that it rules out, with a score of minus
+            infinity, does not count.
     """
     _check_shapes(student_logits, teacher_logits)
     teacher = functional.log_softmax(teacher_logits.detach().float(), dim=-1)
@@ -104,11 +102,7 @@ def kl_divergence(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
 
 
 def mse(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean squared difference, a float32 scalar; no gradient flows into the teacher.
-
-    Raises:
-        TTSCompressError: The shapes differ, or there are no values.
-    """
+    """Return the mean squared difference."""
     _check_shapes(student, teacher)
     return (student.float() - teacher.detach().float()).square().mean()
 
@@ -121,13 +115,7 @@ def waveform_loss(student: Tensor, teacher: Tensor) -> Tensor:
 
     Args:
         student: Samples in [-1, 1], shape `[…, T]`, any T above 0.
-        teacher: The same of the teacher; gradients do not flow into it.
-
-    Returns:
-        A scalar, float32.
-
-    Raises:
-        TTSCompressError: The shapes differ or there are no samples.
+        teacher: The same of the teacher.
     """
     _check_shapes(student, teacher)
     found, target = student.float(), teacher.detach().float()
@@ -143,14 +131,8 @@ def log_mel_loss(student: Tensor, teacher: Tensor, *, sample_rate: int) -> Tenso
 
     Args:
         student: Samples in [-1, 1], shape `[…, T]`, any T above 0.
-        teacher: The same of the teacher; gradients do not flow into it.
+        teacher: The same of the teacher.
         sample_rate: Hz.
-
-    Returns:
-        A scalar, float32.
-
-    Raises:
-        TTSCompressError: The shapes differ or there are no samples.
     """
     _check_shapes(student, teacher)
     window = 2 ** round(log2(_MEL_SECONDS * sample_rate))

@@ -103,29 +103,24 @@ class TrainingOptions:
     """`auto` takes a GPU where there is one."""
 
     def __post_init__(self) -> None:
-        rates = [(n, v) for n, v in self._values("learning_rate", "range_learning_rate")]
-        problems = [
-            *(f"{n} is {v}; give 1 or more" for n, v in self._values(*_POSITIVE) if not v >= 1),
-            *(f"{n} is {v}; give 0 or more" for n, v in self._values(*_NOT_NEGATIVE) if not v >= 0),
-            *(
-                f"{n} is {v}; give a number above 0"
-                for n, v in rates
-                if v is not None and not 0 < v < inf
-            ),
+        rate, threads = self.learning_rate, self.threads
+        checks = [
+            *((name, getattr(self, name) >= 1, "1 or more") for name in _POSITIVE),
+            *((name, getattr(self, name) >= 0, "0 or more") for name in _NOT_NEGATIVE),
+            ("learning_rate", rate is None or 0 < rate < inf, "a number above 0"),
+            ("range_learning_rate", 0 < self.range_learning_rate < inf, "a number above 0"),
+            ("averaging", 0 <= self.averaging < 1, "0 or more, below 1"),
+            ("threads", threads is None or threads >= 1, "1 or more, or leave it out"),
         ]
-        if not 0 <= self.averaging < 1:
-            problems.append(f"averaging is {self.averaging}; give 0 or more, below 1")
-        if self.threads is not None and self.threads < 1:
-            problems.append(f"threads is {self.threads}; give 1 or more, or leave it out")
-        if problems:
-            raise QuantizationError("; ".join(problems))
+        wrong = [
+            f"{n} is {getattr(self, n)}; give {accepted}" for n, ok, accepted in checks if not ok
+        ]
+        if wrong:
+            raise QuantizationError("; ".join(wrong))
 
     def identity(self) -> dict[str, Any]:
         """Return the options that a resumed training shares with its checkpoint."""
         return {name: value for name, value in asdict(self).items() if name not in _NOT_IDENTITY}
-
-    def _values(self, *names: str) -> list[tuple[str, Any]]:
-        return [(name, getattr(self, name)) for name in names]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

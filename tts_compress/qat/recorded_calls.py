@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import random
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CallRecorder",
-    "call_module",
     "compared_outputs",
     "record_objectives",
     "repeatable",
@@ -57,7 +55,7 @@ def record_objectives(
         objectives: Whose calls are recorded, all in one go.
         texts: What it says, each with the seed of its noise.
         most: Of more calls of one objective a sample is kept.
-        progress: Is told of every text.
+        progress: Receives a report of every text.
 
     Raises:
         ModelError: There is no such module, an objective is about scores of a model that has
@@ -67,54 +65,46 @@ def record_objectives(
     recorders = [CallRecorder(most=most) for _ in objectives]
     pairs = list(zip(objectives, recorders, strict=True))
     root = copy_sharing_tensors(model.root())
-    session = _Session(root=root, model=model.with_root(root, None), pairs=pairs)
+    speaker = model.with_root(root, None)
     for done, (text, seed) in enumerate(texts):
         progress.advance("record", done, len(texts))
-        session.synthesize(text, seed)
+        _record_text(speaker, root, pairs, text, seed)
     progress.advance("record", len(texts), len(texts))
     return [recorder.calls for recorder in recorders]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Session:
-    """A model that speaks, and the recorders of its calls."""
+def _record_text(model: TorchModel, root: nn.Module, pairs: Pairs, text: str, seed: int) -> None:
+    """Make every call that a text causes."""
+    describing = [pair for pair in pairs if pair[0].encodes == "description"]
+    others = [pair for pair in pairs if pair[0].encodes == "text"]
+    scoring = [pair for pair in others if pair[0].loss == "kl"]
+    speaking = [pair for pair in others if pair[0].loss != "kl"]
+    if not scoring and not describing:
+        with _recording(root, speaking):
+            model.synthesize(text, seed=seed)
+        return
+    if not isinstance(model, LanguageModel):
+        raise ModelError(
+            f"'{(scoring or describing)[0][0].module}' is recorded while tokens are read, but "
+            f"models of family {model.family!r} have none"
+        )
+    with _recording(root, speaking):
+        tokens = model.generate_tokens(text, seed=seed)
+    with _recording(root, scoring):
+        model.logits(text, tokens)
+    if describing and isinstance(model, Prompted):
+        described = model.with_prompt(Prompt(description=text))
+        assert isinstance(described, LanguageModel)
+        with _recording(root, describing):
+            described.logits(text, tokens)
 
-    root: nn.Module
-    model: TorchModel
-    pairs: Pairs
 
-    def synthesize(self, text: str, seed: int) -> None:
-        """Make every call that a text causes."""
-        describing = [pair for pair in self.pairs if pair[0].encodes == "description"]
-        others = [pair for pair in self.pairs if pair[0].encodes == "text"]
-        scoring = [pair for pair in others if pair[0].loss == "kl"]
-        speaking = [pair for pair in others if pair[0].loss != "kl"]
-        if not scoring and not describing:
-            with self._recording(speaking):
-                self.model.synthesize(text, seed=seed)
-            return
-        model = self.model
-        if not isinstance(model, LanguageModel):
-            raise ModelError(
-                f"'{(scoring or describing)[0][0].module}' is recorded while tokens are read, but "
-                f"models of family {model.family!r} have none"
-            )
-        with self._recording(speaking):
-            tokens = model.generate_tokens(text, seed=seed)
-        with self._recording(scoring):
-            model.logits(text, tokens)
-        if describing and isinstance(model, Prompted):
-            described = model.with_prompt(Prompt(description=text))
-            assert isinstance(described, LanguageModel)
-            with self._recording(describing):
-                described.logits(text, tokens)
-
-    @contextmanager
-    def _recording(self, pairs: Pairs) -> Iterator[None]:
-        with ExitStack() as stack:
-            for objective, recorder in pairs:
-                stack.enter_context(recorder.recording(self.root, objective))
-            yield
+@contextmanager
+def _recording(root: nn.Module, pairs: Pairs) -> Iterator[None]:
+    with ExitStack() as stack:
+        for objective, recorder in pairs:
+            stack.enter_context(recorder.recording(root, objective))
+        yield
 
 
 class CallRecorder:
@@ -168,18 +158,6 @@ class CallRecorder:
         call = Call(arguments=before[0], keywords=before[1], output=tree_map(_copy, output))
         self._kept[place : place + 1] = [(index, call)]
         return output
-
-
-def call_module(root: nn.Module, objective: Objective, call: Call) -> Any:
-    """Return a module's output for recorded inputs; gradients flow if they are enabled.
-
-    Raises:
-        ModelError: There is no such module or method.
-    """
-    method = repeatable(_module_of(root, objective), objective)
-    # A copy each time: what a module changes in place must not reach the next call.
-    arguments, keywords = tree_map(_copy, (call.arguments, call.keywords))
-    return method(*arguments, **keywords)
 
 
 def repeatable(module: nn.Module, objective: Objective) -> Callable[..., Any]:

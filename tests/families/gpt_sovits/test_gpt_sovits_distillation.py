@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pytest
 from tts_compress.compression import compress
 from tts_compress.models.distillation import Distillable
 from tts_compress.qat.losses import objective_terms
-from tts_compress.qat.recorded_calls import CallRecorder, call_module, compared_outputs
+from tts_compress.qat.recorded_calls import CallRecorder, compared_outputs, repeatable
 
 if TYPE_CHECKING:
     from tts_compress.models.distillation import Call, Objective
@@ -28,9 +29,15 @@ def _run(model: GptSovitsModel, root: Any) -> None:
     own.logits(text, tokens)
 
 
+def _repeat(root: Any, objective: Objective, call: Call) -> Any:
+    """Return a module's output for copies of recorded inputs."""
+    method = repeatable(root.get_submodule(objective.module), objective)
+    return method(*copy.deepcopy(call.arguments), **copy.deepcopy(call.keywords))
+
+
 def _loss(root: Any, objective: Objective, call: Call) -> Any:
     """Return the loss of a root's component on a recorded call."""
-    outputs = compared_outputs(objective, call_module(root, objective, call))
+    outputs = compared_outputs(objective, _repeat(root, objective, call))
     targets = compared_outputs(objective, call.output)
     return sum(objective_terms(objective, outputs, targets, [1.0] * len(targets)).values())
 
@@ -72,7 +79,7 @@ def test_a_component_learns_from_the_original(tiny: GptSovitsModel, index: int) 
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.02)
-    outputs = compared_outputs(objective, call_module(student, objective, call))
+    outputs = compared_outputs(objective, _repeat(student, objective, call))
     assert all(torch.isfinite(output).all() for output in outputs)
     _loss(student, objective, call).backward()
     reached = [p for p in module.parameters() if p.grad is not None and p.grad.abs().max() > 0]

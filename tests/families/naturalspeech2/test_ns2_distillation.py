@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+from typing import TYPE_CHECKING, Any
 
 from tts_compress.compression import compress
 from tts_compress.models.distillation import Distillable
-from tts_compress.qat.recorded_calls import CallRecorder, call_module, compared_outputs
+from tts_compress.qat.recorded_calls import CallRecorder, compared_outputs, repeatable
 
 if TYPE_CHECKING:
     from tts_compress.models.distillation import Call, Objective
@@ -25,11 +26,17 @@ def _record(model: NaturalSpeech2Model, objective: Objective) -> list[Call]:
     return recorder.calls
 
 
+def _repeat(root: Any, objective: Objective, call: Call) -> Any:
+    """Return a module's output for copies of recorded inputs."""
+    method = repeatable(root.get_submodule(objective.module), objective)
+    return method(*copy.deepcopy(call.arguments), **copy.deepcopy(call.keywords))
+
+
 def _loss(model: NaturalSpeech2Model, objective: Objective, call: Call) -> float:
     import torch
 
     with torch.no_grad():
-        (answer,) = compared_outputs(objective, call_module(model.root(), objective, call))
+        (answer,) = compared_outputs(objective, _repeat(model.root(), objective, call))
     (expected,) = compared_outputs(objective, call.output)
     return float((answer - expected).square().mean())
 
@@ -69,8 +76,6 @@ def test_the_original_imitates_itself_and_a_rounded_one_nearly(
 
 
 def test_gradients_reach_the_weights(tiny_ns2: NaturalSpeech2Model) -> None:
-    import copy
-
     from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize
 
     objective = _objective(tiny_ns2, "diffusion.diff_estimator")
@@ -78,7 +83,7 @@ def test_gradients_reach_the_weights(tiny_ns2: NaturalSpeech2Model) -> None:
     student = copy.deepcopy(normalize(copy_sharing_tensors(tiny_ns2.root())))
     for parameter in student.parameters():
         parameter.requires_grad_()
-    (answer,) = compared_outputs(objective, call_module(student, objective, call))
+    (answer,) = compared_outputs(objective, _repeat(student, objective, call))
     (answer - 2 * call.output).square().mean().backward()
     estimator = student.get_submodule(objective.module)
     missing = [
