@@ -12,7 +12,7 @@ from torch import Tensor
 __all__ = ["gptq"]
 
 _BLOCK = 128
-"""Inputs after which the rest of the weight is brought up to date at once."""
+"""Inputs after which the rest of the weight is updated at once."""
 
 
 def gptq(
@@ -28,13 +28,13 @@ def gptq(
 
     Args:
         weight: `[outputs, inputs]`, finite.
-        moments: Σ x xᵀ of the layer's inputs, `[inputs, inputs]`; what it is multiplied with does
-            not matter. Inputs that were always zero are rounded to nearest.
+        moments: Σ x xᵀ of the layer's inputs, `[inputs, inputs]`, up to a factor. Weights of
+            inputs that were always zero are rounded to nearest.
         scales: `[outputs, groups]`; each is shared by inputs / groups neighbours.
         limits: The lowest and the highest code.
         pair_limit: The largest magnitude of the sum of two neighbouring inputs' codes; None where
             nothing multiplies the codes two by two.
-        damping: What is added to the moments' diagonal, as a share of its mean.
+        damping: Share of the mean of the moments' diagonal that is added to it.
 
     Returns:
         int8, `[outputs, inputs]`.
@@ -62,7 +62,7 @@ def gptq(
 def _error_factor(moments: Tensor, damping: float) -> Tensor:
     """Return the upper triangle U with Uᵀ U the inverse of the moments, which it damps in place.
 
-    Its rows tell by how much the later inputs take over the error of one.
+    Its rows hold the shares by which later inputs take over the error of one.
     """
     mean = moments.diagonal().mean()
     # Without any input there is nothing to keep: the identity rounds to nearest.

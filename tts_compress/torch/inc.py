@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["inc_codes"]
 
 _DAMPING = 0.01
-"""What is added to the diagonal of the moments, as a share of its mean; its own default."""
+"""Share of the mean of the moments' diagonal that is added to it; the package's own default."""
 
 
 def inc_codes(weight: Tensor, moments: Tensor | None, group: int) -> tuple[Tensor, Tensor]:
@@ -35,12 +35,12 @@ def inc_codes(weight: Tensor, moments: Tensor | None, group: int) -> tuple[Tenso
         group: Inputs that share a scale.
 
     Returns:
-        Codes, int8 in [-8, 7], `[outputs, inputs]`, as it chose them; and its scales rounded to
-        bfloat16, `[outputs, inputs / group]`.
+        Codes, int8 in [-8, 7], `[outputs, inputs]`; and scales rounded to bfloat16,
+        `[outputs, inputs / group]`.
 
     Raises:
         MissingExtraError: It is not installed.
-        QuantizationError: What it returned is no weight of that kind.
+        QuantizationError: It returned a weight of another kind.
     """
     # It keeps scales in float16, where small ones lose digits; powers of two lose none anywhere.
     _, exponents = torch.frexp(weight.abs().amax(1, keepdim=True))
@@ -57,7 +57,7 @@ def inc_codes(weight: Tensor, moments: Tensor | None, group: int) -> tuple[Tenso
             config = quantization.GPTQConfig(**settings, percdamp=0.0, model_path=".")
             shell = quantization.prepare(shell, config)
             shell(_inputs_with(moments))
-        packed = quantization.convert(shell).stack[0].layer
+        packed = quantization.convert(shell).stack[0][0]
     codes, scales = _unpack(packed)
     if codes.shape != weight.shape or scales.shape != (len(weight), weight.shape[1] // group):
         raise QuantizationError(
@@ -67,22 +67,12 @@ def inc_codes(weight: Tensor, moments: Tensor | None, group: int) -> tuple[Tenso
     return codes, torch.ldexp(scales, exponents).to(torch.bfloat16)
 
 
-class _Block(nn.Module):
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.layer(inputs)
-        return outputs
-
-
 class _Shell(nn.Module):
-    """A layer as the only block of a stack, which is what its GPTQ looks for."""
+    """A layer as the only block of a stack, the structure that its GPTQ looks for."""
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
-        self.stack = nn.ModuleList([_Block(layer)])
+        self.stack = nn.ModuleList([nn.Sequential(layer)])
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = self.stack[0](inputs)
@@ -90,9 +80,9 @@ class _Shell(nn.Module):
 
 
 def _inputs_with(moments: Tensor) -> Tensor:
-    """Return as many rows as there are inputs that have these moments: all that GPTQ uses of them.
+    """Return as many rows as there are inputs with these moments, all that GPTQ uses of inputs.
 
-    They are damped here, which also leaves no input without energy: it would set its weights to 0.
+    They are damped here, so that no input is always zero: GPTQ would set its weights to 0.
     """
     damped = moments.double()
     mean = damped.diagonal().mean()
@@ -117,7 +107,7 @@ def _unpack(packed: Any) -> tuple[Tensor, Tensor]:
 
 @contextmanager
 def _package() -> Iterator[Any]:
-    """Give the package, kept from telling of every layer and from leaving a folder behind."""
+    """Import the package without its log of every layer and the folder it leaves behind."""
     before = logging.root.manager.disable
     # It makes its folder in the current directory, on import and later.
     with TemporaryDirectory() as folder, chdir(folder):

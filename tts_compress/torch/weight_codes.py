@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -42,19 +41,15 @@ def _inc_codes(weight: Tensor, moments: Tensor | None, layer: Decision) -> tuple
     return inc_codes(weight, moments, layer.group_size)
 
 
-@dataclass(frozen=True, slots=True)
-class _Chooser:
-    choose: Callable[[Tensor, Tensor | None, Decision], tuple[Tensor, Tensor]]
-    """Returns codes and scales of a weight, given the second moments of its inputs."""
-
-    observes: bool
-
-
 _CHOOSERS = {
-    Algorithm.GPTQ: _Chooser(_gptq_codes, observes=True),
-    Algorithm.INC_GPTQ: _Chooser(_inc_codes, observes=True),
-    Algorithm.INC_RTN: _Chooser(_inc_codes, observes=False),
+    Algorithm.GPTQ: _gptq_codes,
+    Algorithm.INC_GPTQ: _inc_codes,
+    Algorithm.INC_RTN: _inc_codes,
 }
+"""Functions from a weight and the second moments of its inputs to codes and scales."""
+
+_OBSERVING = {Algorithm.GPTQ, Algorithm.INC_GPTQ}
+"""Algorithms that need the moments."""
 
 
 def choose_codes(
@@ -102,15 +97,14 @@ def choose_codes(
     def add(name: str, moments: Tensor | None) -> None:
         progress.advance("round", len(states), len(chosen))
         decision = chosen[name]
-        codes, scales = _CHOOSERS[decision.algorithm].choose(weights[name], moments, decision)
+        codes, scales = _CHOOSERS[decision.algorithm](weights[name], moments, decision)
         packed = pack_nibbles(codes) if decision.weights == Weights.INT4 else codes
         states[name] = {"weight": packed, "weight_scale": scales}
 
-    observed = [name for name, d in chosen.items() if _CHOOSERS[d.algorithm].observes]
-    for name in chosen:
-        if name in observed:
-            continue
-        add(name, None)
+    for name, decision in chosen.items():
+        if decision.algorithm not in _OBSERVING:
+            add(name, None)
+    observed = [name for name in chosen if name not in states]
     if observed:
         assert run is not None, "a recipe whose algorithm observes has a calibration"
         for names, moments in observe_moments(root, observed, run):

@@ -48,26 +48,27 @@ class OpenAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Return output and attention weights, as `torch.nn.MultiheadAttention` does.
 
-        A mask says all; `is_causal` is a hint that one is causal, and needs it to be given.
+        The mask decides; `is_causal` is a hint that one is causal, and needs it to be given.
         """
-        del is_causal
         if query.dim() == 2:
-            query, key, value = query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)
-            if key_padding_mask is not None:
-                key_padding_mask = key_padding_mask.unsqueeze(0)
-            output, weights = self._attend(
-                (query, key, value),
-                _join(key_padding_mask, attn_mask, query, self.num_heads),
+            batch = 0 if self.batch_first else 1
+            output, weights = self.forward(
+                query.unsqueeze(batch),
+                key.unsqueeze(batch),
+                value.unsqueeze(batch),
+                None if key_padding_mask is None else key_padding_mask.unsqueeze(0),
                 need_weights,
+                attn_mask,
+                average_attn_weights,
+                is_causal,
             )
-            output, weights = output.squeeze(0), None if weights is None else weights.squeeze(0)
-            return output, _averaged(weights, average_attn_weights, axis=0)
+            return output.squeeze(batch), None if weights is None else weights.squeeze(0)
         if not self.batch_first:
             query, key, value = (t.transpose(0, 1) for t in (query, key, value))
         mask = _join(key_padding_mask, attn_mask, query, self.num_heads)
         output, weights = self._attend((query, key, value), mask, need_weights)
         output = output if self.batch_first else output.transpose(0, 1)
-        return output, _averaged(weights, average_attn_weights, axis=1)
+        return output, weights.mean(1) if weights is not None and average_attn_weights else weights
 
     def _attend(
         self, inputs: tuple[Tensor, Tensor, Tensor], mask: Tensor | None, need_weights: bool
@@ -89,7 +90,7 @@ class OpenAttention(nn.Module):
 
 
 def open_attention(root: nn.Module) -> int:
-    """Replace every `nn.MultiheadAttention` below a module that can be; return how many were."""
+    """Replace every supported `nn.MultiheadAttention` below a module; return their number."""
     count = 0
     for parent in list(root.modules()):
         for name, child in list(parent.named_children()):
@@ -137,7 +138,3 @@ def _additive(mask: Tensor, query: Tensor) -> Tensor:
     if mask.dtype != torch.bool:
         return mask.to(query.dtype)
     return torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask, float("-inf"))
-
-
-def _averaged(weights: Tensor | None, average: bool, axis: int) -> Tensor | None:
-    return weights.mean(axis) if weights is not None and average else weights

@@ -43,14 +43,13 @@ CODED = {"weight": "codes", "weight_scale": "scales", "bias": "bias"}
 """The buffers of layers that keep their codes as they are in a file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FloatLayer:
     """A layer in FP32 that is to be compressed."""
 
     geometry: Geometry
     weight: Tensor
     group_size: int
-    """Weights that share a scale, where they have four bits."""
 
 
 class CompressedLayer(nn.Module):
@@ -208,12 +207,13 @@ def layer_state(
         device: The type of device the layer runs on.
 
     Raises:
-        QuantizationError: A weight is not finite, or the group does not divide the inputs.
+        QuantizationError: A weight is not finite, or the groups do not divide the inputs.
     """
     geometry = Geometry.of(module)
+    layer = find_layer(geometry, weights, activations, device=device)
+    assert layer is not None, "a decision is for a layer there is"
     weight: Tensor = module.weight.detach().float()  # type: ignore[operator]
-    layer = _required(geometry, weights, activations, device)
-    state = layer.quantize(FloatLayer(geometry=geometry, weight=weight, group_size=group_size))
+    state = layer.quantize(FloatLayer(geometry, weight, group_size))
     if isinstance(bias := getattr(module, "bias", None), Tensor):
         state["bias"] = bias.detach().float()
     if activations == Activations.STATIC:
@@ -232,30 +232,17 @@ def build_layer(
     *,
     device: str = "cpu",
 ) -> CompressedLayer:
-    """Return the layer of a format and a state, packed for the processor at hand.
-
-    Args:
-        geometry: Of the layer it replaces.
-        weights: The format of the weights.
-        activations: The type of the arithmetic.
-        state: As `layer_state` or `CompressedLayer.state` returned it.
-        device: The type of device the layer runs on.
+    """Return the layer of a format for the tensors that `layer_state` or `state` returned.
 
     Raises:
-        ValueError: There is no such layer.
+        ValueError: There is no such layer, or the tensors are not of its shape.
     """
-    return _required(geometry, weights, activations, device)(geometry, state)
-
-
-def _required(
-    geometry: Geometry, weights: str, activations: str, device: str
-) -> type[CompressedLayer]:
     layer = find_layer(geometry, weights, activations, device=device)
     if layer is None:
         raise ValueError(
             f"there is no {geometry.operator} with {weights} weights and {activations} activations"
         )
-    return layer
+    return layer(geometry, state)
 
 
 def walk_layers(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:

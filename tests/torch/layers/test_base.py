@@ -1,0 +1,94 @@
+"""A compressed layer is one class that registers itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from tts_compress.errors import QuantizationError
+from tts_compress.progress import Silent
+from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.recipes.recipe import Rule
+from tts_compress.torch.convert import convert
+from tts_compress.torch.layers import base
+from tts_compress.torch.layers.base import CompressedLayer, register_layer, walk_layers
+from tts_compress.torch.layers.checkpoint import restore_root, write_root
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tts_compress.torch.layers.base import FloatLayer
+    from tts_compress.torch.layers.geometry import Geometry
+
+
+def _register_table() -> None:
+    def has_even_rows(geometry: Geometry) -> bool:
+        return geometry.shape[1] % 2 == 0
+
+    @register_layer(
+        nn.Embedding,
+        weights=Weights.FLOAT16,
+        activations=(Activations.FLOAT16,),
+        only_for=has_even_rows,
+    )
+    class HalfTable(CompressedLayer):
+        weights, activations = Weights.FLOAT16, Activations.FLOAT16
+        kept: ClassVar[Mapping[str, str]] = {"weight": "table"}
+        table: torch.Tensor
+
+        @classmethod
+        def objection(cls, geometry: Geometry, group_size: int) -> str:
+            del group_size
+            return "" if geometry.shape[0] < 100 else "it has too many rows"
+
+        @classmethod
+        def quantize(cls, layer: FloatLayer) -> dict[str, torch.Tensor]:
+            return {"weight": layer.weight.half()}
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.table[ids].float()
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = list(base._entries())
+    monkeypatch.setattr(base, "_ENTRIES", entries)
+    monkeypatch.setattr(base, "_entries", lambda: entries)
+
+
+def test_a_new_layer_is_decided_built_counted_and_restored(tmp_path: Path) -> None:
+    rule = Rule(match="*", weights=Weights.FLOAT16, activations=Activations.FLOAT16)
+    recipe = find_recipe("module", "fp16").model_copy(update={"component": (rule,)})
+    net = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 4))
+    before = convert(net, recipe, None, progress=Silent())
+    assert before.counts == {"Embedding float32/none": 1, "Linear float16/float16": 1}
+    _register_table()
+    done = convert(net, recipe, None, progress=Silent())
+    assert done.counts == {"Embedding float16/float16": 1, "Linear float16/float16": 1}
+    path = tmp_path / "model.safetensors"
+    write_root(done.root, path, done.layers)
+    with torch.device("meta"):
+        skeleton = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 4))
+    restored = restore_root(skeleton, done.layers, path)
+    ids = torch.arange(9)
+    assert torch.equal(restored(ids), done.root(ids))
+    for table, reason in (
+        (nn.Embedding(9, 7), "there is no Embedding with float16 activations"),
+        (nn.Embedding(200, 8), "it has too many rows"),
+    ):
+        with pytest.raises(QuantizationError, match=reason):
+            convert(table, recipe, None, progress=Silent())
+
+
+def test_parts_of_compressed_layers_are_no_layers() -> None:
+    up = nn.ConvTranspose1d(16, 16, 4, stride=2)
+    net = nn.Sequential(nn.Conv1d(16, 16, 1), up, nn.ReLU())
+    small = convert(net, find_recipe("module", "int8"), None, progress=Silent()).root
+    assert len(list(small.modules())) > 4
+    assert [name for name, _ in walk_layers(small)] == ["", "0", "1", "2"]
+    assert [name for name, _ in walk_layers(small[1])] == [""]
