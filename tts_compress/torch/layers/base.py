@@ -7,7 +7,6 @@ A layer is added by one file in this folder: a subclass of `CompressedLayer`, de
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.torch.layers.codes import activation_codes
+from tts_compress.torch.layers.codes import activation_codes, round_channels
 from tts_compress.torch.layers.geometry import Geometry
 
 if TYPE_CHECKING:
@@ -83,13 +82,18 @@ class CompressedLayer(nn.Module):
         return ""
 
     @classmethod
-    @abstractmethod
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
         """Return the tensors of a weight that is rounded to nearest, as `state` names them.
+
+        By default 8-bit codes with a scale per output channel.
 
         Raises:
             QuantizationError: A weight is not finite.
         """
+        multiplied = cls.activations != Activations.NONE
+        axis = layer.geometry.channel_axis
+        codes, scales = round_channels(layer.weight, axis, multiplied=multiplied)
+        return {"weight": codes, "weight_scale": scales}
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a file keeps, by name; `weight` first."""

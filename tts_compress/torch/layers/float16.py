@@ -36,12 +36,12 @@ class Float16Layer(CompressedLayer):
 
     weights, activations = Weights.FLOAT16, Activations.FLOAT16
     kept: ClassVar[Mapping[str, str]] = {"weight": "values", "bias": "bias"}
-    dtype: ClassVar[torch.dtype] = torch.float16
+    _dtype: ClassVar[torch.dtype] = torch.float16
     values: Tensor
     bias: Tensor | None
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
-        super().__init__(geometry, {name: value.to(self.dtype) for name, value in state.items()})
+        super().__init__(geometry, {name: value.to(self._dtype) for name, value in state.items()})
 
     @classmethod
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
@@ -65,4 +65,4 @@ class BFloat16Layer(Float16Layer):
     """The same in bfloat16."""
 
     weights, activations = Weights.BFLOAT16, Activations.BFLOAT16
-    dtype = torch.bfloat16
+    _dtype = torch.bfloat16

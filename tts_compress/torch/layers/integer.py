@@ -21,14 +21,11 @@ from torch import Tensor, nn
 from tts_compress.errors import ModelError
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import CompressedLayer, register_layer
-from tts_compress.torch.layers.codes import round_channels
 from tts_compress.torch.layers.geometry import Geometry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Self
-
-    from tts_compress.torch.layers.base import FloatLayer
 
 __all__ = [
     "INTEGERS",
@@ -43,6 +40,9 @@ INTEGERS = (Activations.DYNAMIC, Activations.STATIC)
 _ENGINES = ("fbgemm", "onednn", "qnnpack")
 """Implementations, the preferred one first."""
 
+_LEAST_CHANNELS = 8
+"""Channels of a group below which integers are not faster than FP32."""
+
 
 class IntegerLayer(CompressedLayer):
     """A layer whose weights are packed for integer kernels.
@@ -53,20 +53,25 @@ class IntegerLayer(CompressedLayer):
             is one, `input_scale` and `input_zero_point` where the rounding is static.
     """
 
-    weights = Weights.INT8
+    weights, activations = Weights.INT8, Activations.DYNAMIC
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         super().__init__(geometry, state)
-        static = "input_scale" in state
-        self.activations = Activations.STATIC if static else Activations.DYNAMIC
+        if static := "input_scale" in state:
+            self.activations = Activations.STATIC
         self.input_scale = float(state["input_scale"]) if static else None
         self.input_zero_point = int(state["input_zero_point"]) if static else 0
 
     @classmethod
-    def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
-        """Return codes and scales per output channel that no processor's kernel overflows."""
-        codes, scales = round_channels(layer.weight, layer.geometry.channel_axis, multiplied=True)
-        return {"weight": codes, "weight_scale": scales}
+    def objection(cls, geometry: Geometry, group_size: int) -> str:
+        """Return an objection to dilation of a transposed convolution, and to narrow groups."""
+        del group_size
+        if geometry.operator == "ConvTranspose1d" and geometry.dilation > 1:
+            return "no integer kernel computes a dilated transposed convolution"
+        channels = min(geometry.shape[0] // geometry.groups, geometry.shape[1])
+        if geometry.groups > 1 and channels < _LEAST_CHANNELS:
+            return "a convolution by channels is not faster in integers"
+        return ""
 
     def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
         """Refuse to leave the CPU: weights are packed for its kernels, and would stay behind.

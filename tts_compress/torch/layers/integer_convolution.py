@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Int8Conv1d", "Int8ConvTranspose1d", "transposed_phases"]
 
-_LEAST_CHANNELS = 8
-"""Channels of a group below which integers are not faster than FP32."""
-
-_BY_CHANNELS = "a convolution by channels is not faster in integers"
-
 
 @register_layer(nn.Conv1d, weights=Weights.INT8, activations=INTEGERS, device="cpu")
 class Int8Conv1d(IntegerLayer):
@@ -54,13 +49,6 @@ class Int8Conv1d(IntegerLayer):
         self._packed = torch.ops.onednn.qconv_prepack(
             state["weight"], self.scales, 1.0, 0, *self._window, self._inner.groups, None
         )
-
-    @classmethod
-    def objection(cls, geometry: Geometry, group_size: int) -> str:
-        """Return an objection to groups of few channels."""
-        del group_size
-        channels = min(geometry.shape[1], geometry.shape[0] // geometry.groups)
-        return _BY_CHANNELS if geometry.groups > 1 and channels < _LEAST_CHANNELS else ""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[batch, outputs, time]` in the type of the inputs.
@@ -150,15 +138,6 @@ class Int8ConvTranspose1d(IntegerLayer):
             repeat = Tensor.repeat if geometry.groups == 1 else Tensor.repeat_interleave
             inner["bias"] = repeat(state["bias"], geometry.stride)
         self.phases = Int8Conv1d(plain, inner)
-
-    @classmethod
-    def objection(cls, geometry: Geometry, group_size: int) -> str:
-        """Return an objection to dilation, and to groups of few channels."""
-        del group_size
-        if geometry.dilation > 1:
-            return "no integer kernel computes a dilated transposed convolution"
-        channels = min(geometry.shape[0] // geometry.groups, geometry.shape[1])
-        return _BY_CHANNELS if geometry.groups > 1 and channels < _LEAST_CHANNELS else ""
 
     @classmethod
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from tts_compress.errors import ArtifactError, MissingExtraError, QuantizationError
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import CompressedLayer, register_layer
-from tts_compress.torch.layers.codes import round_channels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +53,7 @@ class TorchaoLinear(CompressedLayer):
         MissingExtraError: torchao is not installed.
     """
 
-    dtype: ClassVar[torch.dtype]
+    _dtype: ClassVar[torch.dtype]
     """The type of what goes into torchao's product."""
 
     multiple: ClassVar[int]
@@ -66,11 +65,11 @@ class TorchaoLinear(CompressedLayer):
         outputs, inputs = geometry.shape
         # Without memory at first: initializing it would draw random numbers.
         self.inner = nn.Linear(
-            inputs, outputs, bias=bias is not None, device="meta", dtype=self.dtype
+            inputs, outputs, bias=bias is not None, device="meta", dtype=self._dtype
         )
-        self.inner.weight = nn.Parameter(codes.to(self.dtype), requires_grad=False)
+        self.inner.weight = nn.Parameter(codes.to(self._dtype), requires_grad=False)
         if bias is not None:
-            self.inner.bias = nn.Parameter(bias.to(self.dtype), requires_grad=False)
+            self.inner.bias = nn.Parameter(bias.to(self._dtype), requires_grad=False)
         package = load_torchao()
         package.quantize_(self.inner, self.config(package, by_row=scales.numel() > 1))
         made: Any = self.inner.weight
@@ -94,7 +93,7 @@ class TorchaoLinear(CompressedLayer):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[..., outputs]` in the type of the inputs."""
-        rows = inputs.reshape(-1, inputs.shape[-1]).to(self.dtype)
+        rows = inputs.reshape(-1, inputs.shape[-1]).to(self._dtype)
         count = rows.shape[0]
         if count < _LEAST_ROWS:
             rows = F.pad(rows, (0, 0, 0, _LEAST_ROWS - count))
@@ -107,13 +106,7 @@ class TorchaoInt8Linear(TorchaoLinear):
     """A linear layer that multiplies `int8` by `int8` and scales the sums in FP32."""
 
     weights, activations = Weights.INT8, Activations.DYNAMIC
-    dtype, multiple = torch.float32, 8
-
-    @classmethod
-    def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
-        """Return the codes and scales of the layer for CPUs."""
-        codes, scales = round_channels(layer.weight, 0, multiplied=True)
-        return {"weight": codes, "weight_scale": scales}
+    _dtype, multiple = torch.float32, 8
 
     @classmethod
     def config(cls, package: Any, *, by_row: bool) -> Any:
@@ -135,7 +128,7 @@ class TorchaoFloat8Linear(TorchaoLinear):
     """A linear layer that multiplies 8-bit floats and outputs bfloat16."""
 
     weights, activations = Weights.FLOAT8, Activations.FLOAT8
-    dtype = torch.bfloat16  # the only type that scales per row go with
+    _dtype = torch.bfloat16  # the only type that scales per row go with
     multiple = 16
 
     @classmethod

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
 from tts_compress.recipes.formats import Weights
 from tts_compress.torch.layers.base import CODED, CompressedLayer, register_layer
-from tts_compress.torch.layers.codes import round_channels
 from tts_compress.torch.layers.geometry import apply_operator
-
-if TYPE_CHECKING:
-    from tts_compress.torch.layers.base import FloatLayer
 
 __all__ = ["Int8WeightOnly"]
 
@@ -37,12 +31,6 @@ class Int8WeightOnly(CompressedLayer):
     codes: Tensor
     scales: Tensor
     bias: Tensor | None
-
-    @classmethod
-    def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
-        """Return codes and scales per output channel."""
-        codes, scales = round_channels(layer.weight, layer.geometry.channel_axis, multiplied=False)
-        return {"weight": codes, "weight_scale": scales}
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the outputs of the layer it replaces; `inputs` are indices for an embedding."""
