@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.errors import QuantizationError
+from tts_compress.recipes.formats import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,12 +96,9 @@ def choose_range(histogram: Histogram, calibration: Calibration) -> Range:
     if histogram.low > histogram.high:
         raise QuantizationError("calibration saw no values; is the calibration set empty?")
     full = (min(histogram.low, 0.0), max(histogram.high, 0.0))
-    if histogram.span == 0 or calibration.observer == "minmax":
+    if histogram.span == 0:
         return full
-    if calibration.observer == "percentile":
-        return _percentile(histogram, full, calibration.percentile)
-    cost = _squared_error if calibration.observer == "mse" else _divergence
-    return _search(histogram, full, cost)
+    return _OBSERVERS[calibration.observer](histogram, full, calibration)
 
 
 def _percentile(histogram: Histogram, full: Range, percentile: float) -> Range:
@@ -164,3 +162,12 @@ def _divergence(centers: _Counts, counts: _Counts, limits: Range) -> float:
     share, rounded = reference / reference.sum(), spread / max(spread.sum(), 1e-300)
     seen = share > 0
     return float(np.sum(share[seen] * np.log(share[seen] / np.maximum(rounded[seen], 1e-12))))
+
+
+_OBSERVERS: dict[Observer, Callable[[Histogram, Range, Calibration], Range]] = {
+    Observer.MINMAX: lambda _, full, __: full,
+    Observer.PERCENTILE: lambda seen, full, settings: _percentile(seen, full, settings.percentile),
+    Observer.ENTROPY: lambda seen, full, _: _search(seen, full, _divergence),
+    Observer.MSE: lambda seen, full, _: _search(seen, full, _squared_error),
+}
+"""Functions from a histogram, the range of all its values and the settings to a range."""

@@ -134,8 +134,8 @@ def _objection(geometry: Geometry, rule: Rule) -> str:
         return f"its kernel is smaller than {rule.min_kernel}"
     if not is_layer(rule.weights, rule.activations):
         return ""
-    layer = find_layer(geometry, rule.weights, rule.activations, device=None)
-    if layer is not None:
+    chosen = (geometry, rule.weights, rule.activations)
+    if layer := find_layer(*chosen) or find_layer(*chosen, device="cuda"):
         return layer.objection(geometry, rule.group_size)
     if rule.activations != Activations.NONE:
         return f"there is no {geometry.operator} with {rule.activations} activations"

@@ -176,15 +176,15 @@ def is_layer(weights: str, activations: str) -> bool:
 
 
 def find_layer(
-    geometry: Geometry, weights: str, activations: str, *, device: str | None = "cpu"
+    geometry: Geometry, weights: str, activations: str, *, device: str = "cpu"
 ) -> type[CompressedLayer] | None:
-    """Return the registered layer for a shape, a format and a type of device (None for any)."""
+    """Return the registered layer for a shape, a format and a type of device."""
     for entry in _entries():
         if (
             geometry.operator in entry.operators
             and weights == entry.weights
             and activations in entry.activations
-            and (device is None or entry.device in {None, device})
+            and entry.device in {None, device}
             and (entry.only_for is None or entry.only_for(geometry))
         ):
             return entry.layer
