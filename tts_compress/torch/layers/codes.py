@@ -1,4 +1,4 @@
-"""Numbers as small integers and scales."""
+"""Weights and ranges as small integers and scales."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.neighbours import CODE_LIMIT, PAIR_SPAN, neighbour_sums
+from tts_compress.numerics.weights import round_weight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,6 @@ __all__ = [
     "as_rows",
     "from_rows",
     "group_scales",
-    "neighbour_scales",
     "pack_nibbles",
     "round_channels",
     "round_groups",
@@ -31,45 +30,18 @@ GROUP_LIMIT = 7
 
 
 def round_channels(weight: Tensor, axis: int, *, multiplied: bool) -> tuple[Tensor, Tensor]:
-    """Return symmetric codes with one scale per output channel, as `numerics.weights` does.
-
-    Args:
-        weight: FP32; without the axis of the channels, the first is that of the inputs.
-        axis: Of the channels.
-        multiplied: Whether integer kernels multiply the codes with activations; then no processor's
-            can overflow.
-
-    Returns:
-        Codes, int8, of the weight's shape, and scales, FP32, `[channels]`.
+    """Return the int8 codes and the scales of a weight's channels, as `round_weight` does.
 
     Raises:
         QuantizationError: A weight is not finite.
     """
+    _refuse_infinite(weight)
+    return round_weight(weight, axis, multiplied=multiplied)
+
+
+def _refuse_infinite(weight: Tensor) -> None:
     if not torch.isfinite(weight).all():
         raise QuantizationError("a weight is not finite; the checkpoint is damaged")
-    rows = weight.movedim(axis, 0)
-    scales = rows.abs().amax(list(range(1, rows.dim()))) / CODE_LIMIT
-    if multiplied:
-        scales = torch.maximum(scales, neighbour_scales(rows))
-    # A channel of zeros needs some scale; one of denormal weights has a scale of zero in FP32.
-    tiny = torch.finfo(torch.float32).tiny
-    scales = torch.where(scales > 0, scales.clamp_min(tiny), torch.ones_like(scales))
-    view = [-1 if d == axis else 1 for d in range(weight.dim())]
-    codes = (weight / scales.view(view)).round().clamp(-CODE_LIMIT, CODE_LIMIT).to(torch.int8)
-    return codes, scales
-
-
-def neighbour_scales(weight: Tensor) -> Tensor:
-    """Return the smallest scales with which no two neighbours' codes overflow a kernel.
-
-    Args:
-        weight: FP32, `[outputs, inputs, ...]`.
-
-    Returns:
-        FP32, `[outputs]`; zero where an output has a single weight.
-    """
-    sums = neighbour_sums(weight)
-    return sums.abs().amax(1) / PAIR_SPAN if sums.shape[1] else sums.new_zeros(len(sums))
 
 
 def as_rows(weight: Tensor, axis: int) -> Tensor:
@@ -108,8 +80,7 @@ def round_groups(weight: Tensor, scales: Tensor) -> Tensor:
     Raises:
         QuantizationError: A weight is not finite.
     """
-    if not torch.isfinite(weight).all():
-        raise QuantizationError("a weight is not finite; the checkpoint is damaged")
+    _refuse_infinite(weight)
     grouped = weight.view(*scales.shape, -1)
     codes = (grouped / scales.float().unsqueeze(-1)).round()
     return codes.clamp(-GROUP_LIMIT - 1, GROUP_LIMIT).to(torch.int8).view(weight.shape)
@@ -135,7 +106,10 @@ def unpack_nibbles(packed: Tensor) -> Tensor:
 
 
 def activation_codes(low: float, high: float) -> tuple[float, int]:
-    """Return scale and zero point of `uint8` codes for a range, extended to include zero."""
+    """Return scale and zero point of `uint8` codes for a range, extended to include zero.
+
+    torch's kernels take the scale in float64, unlike graphs (`numerics.affine`).
+    """
     low, high = min(low, 0.0), max(high, 0.0)
     scale = max((high - low) / 255, float(torch.finfo(torch.float32).tiny))
     return scale, round(-low / scale)
