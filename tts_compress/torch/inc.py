@@ -57,7 +57,7 @@ def inc_codes(weight: Tensor, moments: Tensor | None, group: int) -> tuple[Tenso
             config = quantization.GPTQConfig(**settings, percdamp=0.0, model_path=".")
             shell = quantization.prepare(shell, config)
             shell(_inputs_with(moments))
-        packed = quantization.convert(shell).stack[0][0]
+        packed = quantization.convert(shell).stack[0].layer
     codes, scales = _unpack(packed)
     if codes.shape != weight.shape or scales.shape != (len(weight), weight.shape[1] // group):
         raise QuantizationError(
@@ -67,12 +67,22 @@ def inc_codes(weight: Tensor, moments: Tensor | None, group: int) -> tuple[Tenso
     return codes, torch.ldexp(scales, exponents).to(torch.bfloat16)
 
 
+class _Block(nn.Module):
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.layer(inputs)
+        return outputs
+
+
 class _Shell(nn.Module):
     """A layer as the only block of a stack, the structure that its GPTQ looks for."""
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
-        self.stack = nn.ModuleList([nn.Sequential(layer)])
+        self.stack = nn.ModuleList([_Block(layer)])
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = self.stack[0](inputs)
