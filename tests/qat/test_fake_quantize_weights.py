@@ -14,9 +14,8 @@ from tts_compress.qat.fake_quantize import (
     disable_fake_quant,
     disable_observer,
 )
-from tts_compress.qat.weight_format import WeightFormat
 from tts_compress.torch.layers.base import layer_state
-from tts_compress.torch.layers.codes import pack_nibbles
+from tts_compress.torch.layers.codes import from_rows, pack_nibbles
 from tts_compress.torch.layers.geometry import Geometry
 
 
@@ -31,7 +30,7 @@ def _weight(*shape: int, seed: int = 0) -> nn.Parameter:
 )
 def test_forward_and_gradient_equal_torchs(shape: tuple[int, ...], axis: int) -> None:
     weight, same = _weight(*shape), _weight(*shape)
-    found = WeightFakeQuantize(WeightFormat(axis=axis))(weight)
+    found = WeightFakeQuantize(axis=axis)(weight)
     others = [d for d in range(len(shape)) if d != axis]
     scales = same.detach().abs().amax(others) / 127
     zeros = torch.zeros(len(scales), dtype=torch.int32)
@@ -74,25 +73,25 @@ def test_codes_are_those_of_post_training_quantization(name: str, kind: str) -> 
         group = rows
     chosen = ("int4" if group else "int8", "dynamic" if in_integers else "none")
     state = layer_state(layer, *chosen, group_size=group or 64)
-    form = WeightFormat(
+    fake = WeightFakeQuantize(
         axis=geometry.channel_axis,
         multiplied=in_integers,
         group=group,
         phases=geometry if in_integers and geometry.operator == "ConvTranspose1d" else None,
     )
-    codes, scales = form.round(layer.weight)
-    stored = codes if group or form.phases else form.weight(codes, layer.weight)
+    codes, scales = fake.codes(layer.weight)
+    stored = codes if group or fake.phases else from_rows(codes, geometry.shape, fake.axis)
     stored = pack_nibbles(stored.flatten(1)) if group else stored
     assert torch.equal(stored.flatten(), state["weight"].flatten())
     assert torch.equal(scales, state["weight_scale"])
     assert scales.dtype == state["weight_scale"].dtype
-    again, _ = form.round(WeightFakeQuantize(form)(layer.weight))  # rounds to itself
+    again, _ = fake.codes(fake(layer.weight))  # rounds to itself
     assert torch.equal(again, codes)
 
 
 def test_observers_do_not_matter_and_fake_quant_does() -> None:
     weight = _weight(4, 8)
-    fake = WeightFakeQuantize(WeightFormat())
+    fake = WeightFakeQuantize()
     rounded = fake(weight)
     disable_observer(fake)
     assert torch.equal(fake(weight * 2), rounded * 2), "the scale follows the weight"
@@ -105,9 +104,9 @@ def test_a_weight_that_is_not_finite_is_an_error() -> None:
     with torch.no_grad():
         weight[1, 1] = torch.nan
     with pytest.raises(QuantizationError, match="not finite"):
-        WeightFakeQuantize(WeightFormat())(weight)
+        WeightFakeQuantize()(weight)
 
 
 def test_a_group_that_divides_no_channel_is_an_error() -> None:
     with pytest.raises(QuantizationError, match="20 inputs are no multiple of the group 16"):
-        WeightFakeQuantize(WeightFormat(group=16))(_weight(6, 20))
+        WeightFakeQuantize(group=16)(_weight(6, 20))

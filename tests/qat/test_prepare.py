@@ -75,7 +75,7 @@ def test_every_layer_is_swapped_as_the_recipe_says(module: Speech) -> None:
     assert kinds == {"Linear": 4, "Conv1d": 3, "ConvTranspose1d": 1}
     assert [d.weights for d in prepared.decisions if d.operator == "Embedding"] == ["float32"]
     four = prepare_qat(module, _recipe("int4-weight-only")).module
-    assert Counter(layer.weight_fake_quant.form.group for layer in _layers(four)) == {
+    assert Counter(layer.weight_fake_quant.group for layer in _layers(four)) == {
         64: 6,
         None: 3,
     }

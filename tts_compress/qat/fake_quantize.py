@@ -15,12 +15,19 @@ from torch import Tensor, nn
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import Histogram, choose_range
 from tts_compress.qat.rounding import pass_through, round_affine
-from tts_compress.torch.layers.codes import activation_codes
+from tts_compress.torch.layers.codes import (
+    activation_codes,
+    from_rows,
+    group_scales,
+    round_channels,
+    round_groups,
+)
+from tts_compress.torch.layers.integer_convolution import transposed_phases
 
 if TYPE_CHECKING:
     from tts_compress.numerics.histogram import Range
-    from tts_compress.qat.weight_format import WeightFormat
     from tts_compress.recipes.recipe import Calibration
+    from tts_compress.torch.layers.geometry import Geometry
 
 __all__ = [
     "ActivationFakeQuantize",
@@ -195,25 +202,82 @@ class WeightFakeQuantize(FakeQuantize):
     what is trained is what quantizing the trained weight gives. Nothing is observed.
 
     Args:
-        form: How codes are made.
+        axis: Of the output channels; 1 in a transposed convolution.
+        multiplied: Whether integer kernels multiply the 8-bit codes, which no processor's may
+            overflow.
+        group: Four bits in groups of so many values of a channel; None for 8 bits.
+        phases: Of a transposed convolution that is computed in integers: each phase of its output
+            is a channel of its own there, with a scale of its own.
     """
 
-    def __init__(self, form: WeightFormat) -> None:
+    def __init__(
+        self,
+        *,
+        axis: int = 0,
+        multiplied: bool = False,
+        group: int | None = None,
+        phases: Geometry | None = None,
+    ) -> None:
         super().__init__()
-        self.form = form
+        self.axis = axis
+        self.multiplied = multiplied
+        self.group = group
+        self.phases = phases
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the weight, rounded or not.
 
         Raises:
-            QuantizationError: A weight is not finite.
+            QuantizationError: A weight is not finite, or the group does not divide its inputs.
         """
         if not self.fake_quant_enabled[0]:
             return weight
         with torch.no_grad():
-            codes, scales = self.form.round(weight)
-            rounded = self.form.weight(codes * scales.float().unsqueeze(-1), weight)
+            codes, scales = self.codes(weight)
+            rows = codes * scales.float().unsqueeze(-1)
+            if self.phases is not None:
+                rounded = _from_phases(rows, self.phases)
+            else:
+                rounded = from_rows(rows.flatten(1), weight.shape, self.axis)
         return pass_through(weight, rounded)
+
+    def codes(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Return codes and scales as post-training quantization chooses them.
+
+        Args:
+            weight: FP32.
+
+        Returns:
+            int8 codes, `[channels, all else]` or `[channels, groups, group]`, and scales: FP32
+            `[channels]`, or of groups bfloat16 `[channels, groups]`.
+        """
+        channels = weight.movedim(self.axis, 0)
+        if self.phases is not None:
+            channels = transposed_phases(weight, self.phases)
+        if self.group is None:
+            codes, scales = round_channels(channels, 0, multiplied=self.multiplied)
+            return codes.flatten(1), scales
+        rows = channels.flatten(1)
+        if rows.shape[1] % self.group:
+            raise QuantizationError(
+                f"{rows.shape[1]} inputs are no multiple of the group {self.group}; "
+                "give another group"
+            )
+        scales = group_scales(rows, self.group)
+        return round_groups(rows, scales).view(*scales.shape, self.group), scales
+
+
+def _from_phases(rows: Tensor, geometry: Geometry) -> Tensor:
+    """Return the weight that `transposed_phases` took apart; `rows` are its channels, flattened."""
+    inputs, outputs, kernel_size = geometry.shape
+    stride, groups = geometry.stride, geometry.groups
+    phase_size = -(-(kernel_size + geometry.output_padding) // stride)
+    order = (stride, outputs) if groups == 1 else (outputs, stride)
+    parts = rows.view(groups, *order, inputs // groups, phase_size)
+    # Back to [groups, inputs / groups, outputs, phase, stride], the earliest input first.
+    parts = parts.permute(0, 3, 2, 4, 1) if groups == 1 else parts.permute(0, 3, 1, 4, 2)
+    padded = torch.flip(parts, (3,)).reshape(inputs, outputs, phase_size * stride)
+    return padded[..., :kernel_size]
 
 
 def disable_observer(root: nn.Module) -> None:

@@ -9,16 +9,26 @@ import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
-from tts_compress.qat.fake_quantize import ActivationFakeQuantize, WeightFakeQuantize
+from tts_compress.qat.fake_quantize import (
+    ActivationFakeQuantize,
+    DynamicFakeQuantize,
+    HistogramObserver,
+    WeightFakeQuantize,
+)
 from tts_compress.torch.layers.base import build_layer, layer_state
 from tts_compress.torch.layers.geometry import Geometry, apply_operator
+from tts_compress.torch.layers.integer import is_pointwise
 
 if TYPE_CHECKING:
-    from tts_compress.qat.fake_quantize import DynamicFakeQuantize
+    from tts_compress.recipes.recipe import Calibration
     from tts_compress.torch.decisions import Decision
     from tts_compress.torch.layers.base import CompressedLayer
 
 __all__ = ["FakeQuantizedLayer"]
+
+_LEAST_STEP_OF_LINEAR = 6.1e-5
+"""torch's dynamic kernels for linear layers round no finer; its name there is
+SMALL_SCALE_THRESHOLD."""
 
 
 class FakeQuantizedLayer(nn.Module):
@@ -29,16 +39,17 @@ class FakeQuantizedLayer(nn.Module):
     Args:
         module: The layer in FP32, whose parameters it takes over.
         decision: What it becomes.
-        weight_fake_quant: Rounds its weight.
-        activation_fake_quant: Rounds its input; None where arithmetic stays FP32.
+        calibration: How static ranges of its input are chosen; None where there are none.
+        learned_ranges: Whether these ranges are parameters.
     """
 
     def __init__(
         self,
         module: nn.Module,
         decision: Decision,
-        weight_fake_quant: WeightFakeQuantize,
-        activation_fake_quant: ActivationFakeQuantize | DynamicFakeQuantize | None,
+        calibration: Calibration | None,
+        *,
+        learned_ranges: bool = False,
     ) -> None:
         super().__init__()
         self.geometry = Geometry.of(module)
@@ -46,8 +57,23 @@ class FakeQuantizedLayer(nn.Module):
         self.decision = decision
         self.weight: nn.Parameter = module.weight  # type: ignore[assignment]
         self.bias: nn.Parameter | None = getattr(module, "bias", None)
-        self.weight_fake_quant = weight_fake_quant
-        self.activation_fake_quant = activation_fake_quant
+        in_integers = decision.activations != "none"
+        is_transposed = self.geometry.operator == "ConvTranspose1d"
+        self.weight_fake_quant = WeightFakeQuantize(
+            axis=self.geometry.channel_axis,
+            multiplied=in_integers,
+            group=decision.group_size if decision.weights == "int4" else None,
+            phases=self.geometry if is_transposed and in_integers else None,
+        )
+        self.activation_fake_quant: ActivationFakeQuantize | DynamicFakeQuantize | None = None
+        if decision.activations == "dynamic":
+            is_linear = self.geometry.operator == "Linear" or is_pointwise(self.geometry)
+            least = _LEAST_STEP_OF_LINEAR if is_linear else 0.0
+            self.activation_fake_quant = DynamicFakeQuantize(least)
+        elif decision.activations != "none":
+            assert calibration is not None, "a recipe with static activations has one"
+            observer = HistogramObserver(calibration)
+            self.activation_fake_quant = ActivationFakeQuantize(observer, learned=learned_ranges)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return what the layer it stands for returns; `inputs` are indices for an embedding.

@@ -253,7 +253,7 @@ class Optimization:
 
 def _default_rate(student: nn.Module) -> float:
     parts = student.modules()
-    coarse = any(isinstance(p, WeightFakeQuantize) and p.form.group is not None for p in parts)
+    coarse = any(isinstance(p, WeightFakeQuantize) and p.group is not None for p in parts)
     return _FOUR_BITS if coarse else _EIGHT_BITS
 
 

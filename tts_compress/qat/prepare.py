@@ -9,20 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
-from tts_compress.qat.fake_quantize import (
-    ActivationFakeQuantize,
-    DynamicFakeQuantize,
-    FakeQuantize,
-    HistogramObserver,
-    WeightFakeQuantize,
-    disable_observer,
-)
+from tts_compress.qat.fake_quantize import FakeQuantize, disable_observer
 from tts_compress.qat.layer import FakeQuantizedLayer
-from tts_compress.qat.weight_format import WeightFormat
 from tts_compress.torch.convert import finish, refuse_unfit, round_stored
 from tts_compress.torch.decisions import decide
-from tts_compress.torch.layers.geometry import Geometry
-from tts_compress.torch.layers.integer import is_pointwise
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize, replace_module
 
 if TYPE_CHECKING:
@@ -35,10 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["PreparedModule", "convert_qat", "own_tensors", "prepare_qat"]
 
 _TRAINED = frozenset({"int8", "int4"})
-_LEAST_STEP_OF_LINEAR = 6.1e-5
-"""torch's dynamic kernels for linear layers round no finer; its name there is
-SMALL_SCALE_THRESHOLD."""
-
 _STORED = frozenset({"float32", "float16", "bfloat16"})
 
 
@@ -83,12 +69,8 @@ def prepare_qat(root: nn.Module, recipe: Recipe, *, learned_ranges: bool = False
     for decision in decisions:
         if decision.weights in _TRAINED:
             module = copy.get_submodule(decision.module)
-            geometry = Geometry.of(module)
             layer = FakeQuantizedLayer(
-                module,
-                decision,
-                WeightFakeQuantize(_weight_format(geometry, decision)),
-                _activation(geometry, decision, recipe, learned_ranges),
+                module, decision, recipe.calibration, learned_ranges=learned_ranges
             )
             copy = replace_module(copy, decision.module, layer)
     return PreparedModule(module=copy, decisions=tuple(decisions))
@@ -173,26 +155,3 @@ def _refuse_untrainable(root: nn.Module, decisions: Sequence[Decision]) -> None:
                 f"the weight of '{decision.module}' is {kind}; training needs FP32: call "
                 "module.float() first"
             )
-
-
-def _weight_format(geometry: Geometry, decision: Decision) -> WeightFormat:
-    in_integers = decision.activations != "none"
-    is_transposed = geometry.operator == "ConvTranspose1d"
-    return WeightFormat(
-        axis=geometry.channel_axis,
-        multiplied=in_integers,
-        group=decision.group_size if decision.weights == "int4" else None,
-        phases=geometry if is_transposed and in_integers else None,
-    )
-
-
-def _activation(
-    geometry: Geometry, decision: Decision, recipe: Recipe, learned_ranges: bool
-) -> ActivationFakeQuantize | DynamicFakeQuantize | None:
-    if decision.activations == "none":
-        return None
-    if decision.activations == "dynamic":
-        is_linear = geometry.operator == "Linear" or is_pointwise(geometry)
-        return DynamicFakeQuantize(_LEAST_STEP_OF_LINEAR if is_linear else 0.0)
-    assert recipe.calibration is not None, "a recipe with static activations has one"
-    return ActivationFakeQuantize(HistogramObserver(recipe.calibration), learned=learned_ranges)

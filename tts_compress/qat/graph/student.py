@@ -24,7 +24,6 @@ from tts_compress.qat.fake_quantize import (
 )
 from tts_compress.qat.graph.network import GraphNetwork, Grid, Rounding
 from tts_compress.qat.rounding import pass_through
-from tts_compress.qat.weight_format import WeightFormat
 from tts_compress.torch.layers.geometry import Geometry
 
 if TYPE_CHECKING:
@@ -226,8 +225,7 @@ def _weight_quantizer(
         (stride,) = integers(node, "strides", [1])
         phases = Geometry(operator="ConvTranspose1d", shape=tuple(stored.dims), stride=stride)
     multiplied = is_static or decision.label == "MatMul int8/dynamic"
-    form = WeightFormat(axis=decision.axis, multiplied=multiplied, phases=phases)
-    return WeightFakeQuantize(form)
+    return WeightFakeQuantize(axis=decision.axis, multiplied=multiplied, phases=phases)
 
 
 def learned_conversion(conversion: Conversion, student: GraphNetwork) -> Conversion:
