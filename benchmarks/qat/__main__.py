@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         "--learned-ranges",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="whether ranges of activations learn, too (%(default)s)",
+        help="train the ranges of activations, too (%(default)s)",
     )
     parser.add_argument("--output", type=Path, default=Path("out/bench-qat"), metavar="DIR")
     parser.add_argument(

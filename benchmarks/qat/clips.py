@@ -1,4 +1,4 @@
-"""Recordings: every other one is learned from, the others are judged by."""
+"""Recordings: every other one is trained on, the others are held out."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = ["Clips", "mean_distance", "read_clips"]
 class Clips:
     """Log mel spectra `(1, 80, frames)`."""
 
-    learned: Sequence[Any]
+    train: Sequence[Any]
     held_out: Sequence[Any]
 
     def sounds(self, vocoder: Callable[[Any], Any]) -> list[Audio]:
-        """Return what a vocoder makes of the clips that are held out."""
+        """Return the audio of a vocoder for the clips that are held out."""
         return [
             Audio(samples=vocoder(mel).reshape(-1), sample_rate=SAMPLE_RATE)
             for mel in self.held_out
         ]
 
     def write_feeds(self, path: Path) -> Path:
-        """Write the clips that are learned from as inputs of a graph."""
-        np.savez(path, **{f"{call}/mel": mel for call, mel in enumerate(self.learned)})
+        """Write the clips that are trained on as inputs of a graph."""
+        np.savez(path, **{f"{call}/mel": mel for call, mel in enumerate(self.train)})
         return path
 
 
@@ -49,7 +49,7 @@ def read_clips(folder: Path, most: int) -> Clips:
     if len(files) < 4:
         raise EvaluationError(f"'{folder}' holds {len(files)} recordings; give 4 or more")
     mels = [mel_spectrogram(read_wav(file).samples) for file in files[: 2 * most]]
-    return Clips(learned=mels[::2], held_out=mels[1::2])
+    return Clips(train=mels[::2], held_out=mels[1::2])
 
 
 def mean_distance(references: Sequence[Audio], candidates: Sequence[Audio]) -> float:

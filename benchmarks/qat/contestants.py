@@ -33,19 +33,19 @@ Vocoder = Callable[[Any], Any]
 """Turns log mel spectra into samples, both numpy arrays."""
 
 _FRAMES = 32
-"""Of the pieces that the torch module learns from."""
+"""Frames of the chunks that the torch module is trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contestant:
-    """One way."""
+    """One way to compress the vocoder."""
 
     name: str
     bits: int
     """Of the weights; activations have eight where weights have."""
 
     untrained: str | None = None
-    """What it would be without training; None of what is not trained."""
+    """The same without training; None where there is none."""
 
 
 CONTESTANTS = (
@@ -60,7 +60,7 @@ CONTESTANTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What contestants are made of."""
+    """The inputs of all contestants."""
 
     graph: Path
     """The vocoder as ONNX."""
@@ -70,7 +70,7 @@ class Work:
 
     clips: Clips
     feeds: Path
-    """The clips that are learned from, as inputs of the graph."""
+    """The clips that are trained on, as inputs of the graph."""
 
     options: dict[int, TrainingOptions]
     """By the bits of weights."""
@@ -131,17 +131,17 @@ def _in_torch(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
     small = train_module(
         original,
         find_recipe("module", "int4-weight-only"),
-        _pieces(work.clips),
+        _chunks(work.clips),
         objectives=[Objective(component="", module="", loss="waveform")],
         run=replace(run, options=work.options[4]),
     )
     return _calls(small)
 
 
-def _pieces(clips: Clips) -> list[torch.Tensor]:
+def _chunks(clips: Clips) -> list[torch.Tensor]:
     return [
         torch.from_numpy(mel[..., start : start + _FRAMES])
-        for mel in clips.learned
+        for mel in clips.train
         for start in range(0, mel.shape[-1] - _FRAMES, _FRAMES)
     ]
 

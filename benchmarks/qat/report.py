@@ -1,4 +1,4 @@
-"""What was found, as JSON, as a table and as curves."""
+"""The results as JSON, as a table and as curves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write_report(found: Sequence[Found], clips: int, command: str, stem: Path) -
     Args:
         found: Contestants.
         clips: How many were held out.
-        command: What this was made by.
+        command: The command line that measured them.
         stem: Of the files.
 
     Raises:
@@ -67,7 +67,7 @@ def _markdown(found: Sequence[Found], clips: int, command: str) -> str:
         "# HiFi-GAN V2, trained without data",
         "",
         f"Mean log-mel distance to FP32 on {clips} recordings that nothing was calibrated on or "
-        "learned from.",
+        "trained on.",
         "",
         "| | bits of weights | dB | updates | time, untrained = 1 |",
         "|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""What HiFi-GAN hears: the log mel spectra that the published models were trained on."""
+"""The inputs of HiFi-GAN: log mel spectra as the published models were trained on."""
 
 from __future__ import annotations
 

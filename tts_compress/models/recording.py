@@ -1,4 +1,4 @@
-"""The recording that a system speaks by: found in a folder, checked, exchanged."""
+"""Reference recordings: found in a folder, checked, replaced."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = [
 
 REFERENCE = "reference.wav"
 REFERENCE_TEXT = "reference.txt"
-"""The files beside a model that hold its prompt: a recording, and what is said in it."""
+"""The files beside a model that hold its prompt: a recording, and its text."""
 
 
 def find_prompt(directory: Path) -> Prompt:
-    """Return the recording that lies in a folder and what is said in it, if they do.
+    """Return the reference recording in a folder and its text, where they are there.
 
     Raises:
         ModelError: The text cannot be read.
@@ -35,31 +35,31 @@ def find_prompt(directory: Path) -> Prompt:
     if not audio.is_file():
         return Prompt()
     try:
-        said = text.read_text(encoding="utf-8").strip() if text.is_file() else None
+        spoken = text.read_text(encoding="utf-8").strip() if text.is_file() else None
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"cannot read '{text}': {error}") from error
-    return Prompt(audio=audio, text=said or None)
+    return Prompt(audio=audio, text=spoken or None)
 
 
 def exchange_recording(prompt: Prompt, given: Prompt) -> Prompt:
     """Return a prompt with another recording, or another text of the same one.
 
-    The text of the former recording does not stay when only the recording is exchanged.
+    A new recording without a text drops the text of the former one.
 
     Args:
         prompt: The one so far.
-        given: What is to be exchanged; the rest of it is None.
+        given: The new parts; the rest of it is None.
     """
     changed = prompt if given.audio is None else Prompt(audio=given.audio)
     return changed if given.text is None else replace(changed, text=given.text.strip() or None)
 
 
 def check_duration(path: Path, limits_s: tuple[float, float]) -> None:
-    """Refuse a file that is no recording to speak by, without reading all of it.
+    """Refuse a file that cannot be a reference recording, without reading all of it.
 
     Args:
         path: The recording.
-        limits_s: How long the shortest and the longest may be, in seconds.
+        limits_s: The shortest and the longest duration, in seconds.
 
     Raises:
         ModelError: It is missing, no audio, too short or too long.
@@ -75,7 +75,7 @@ def check_duration(path: Path, limits_s: tuple[float, float]) -> None:
 
 
 def read_header(path: Path) -> Any:
-    """Return what `soundfile.info` says of a recording.
+    """Return the `soundfile.info` of a recording.
 
     Raises:
         ModelError: It is missing, or no audio.

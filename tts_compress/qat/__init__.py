@@ -1,1 +1,5 @@
-"""Training with rounded weights and activations: a compressed module learns from its original."""
+"""Quantization-aware training: a rounded model is trained to match the outputs of its original.
+
+`training` makes a task of a graph, module or system, `trainer` trains its student; `fake_quantize`
+and `rounding` are the arithmetic, `prepare` swaps layers and converts them.
+"""

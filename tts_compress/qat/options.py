@@ -72,7 +72,7 @@ class TrainingOptions:
 
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
     """Of FP32 products, as `torch.set_float32_matmul_precision` takes it: `high` allows TF32,
-    `medium` bfloat16. Hardware without such units computes FP32 whatever it says."""
+    `medium` bfloat16. Hardware without such units computes in FP32 all the same."""
 
     seed: int = 0
     """Seed of the order of examples."""

@@ -45,7 +45,7 @@ def prepare_qat(root: nn.Module, recipe: Recipe, *, learned_ranges: bool = False
 
     Every tensor of it is its own. Weight norm is folded: scales are computed from the weights
     themselves, and what is deployed has no norm. All parameters of real numbers are trainable,
-    those of layers that stay in FP32 as well, which learn to make up for the others.
+    also those of layers that stay in FP32, which compensate for the others.
 
     torchao's QAT swaps linear layers only, with ranges found at run time; here they share one kind
     of layer with convolutions, so that all become the layers of `compress`.

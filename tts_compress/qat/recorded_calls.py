@@ -47,13 +47,13 @@ def record_objectives(
 ) -> list[list[Call]]:
     """Return the calls of each objective while a model speaks; none of what it never called.
 
-    A language model's scores are recorded while it reads what it has just said, and encoders of
+    A language model's scores are recorded while it reads its own tokens again, and encoders of
     descriptions while it does so again with the text as description.
 
     Args:
         model: The teacher; not modified.
         objectives: Whose calls are recorded, all in one go.
-        texts: What it says, each with the seed of its noise.
+        texts: Texts to speak, each with the seed of its noise.
         most: Of more calls of one objective a sample is kept.
         progress: Receives a report of every text.
 

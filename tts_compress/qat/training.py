@@ -123,12 +123,9 @@ def train_system(
         run: Options of each component's training; each is kept in a folder of its own.
 
     Raises:
-        QuantizationError: The recipe rounds no component that can be trained, or a training broke
-            down.
+        QuantizationError: As `compress_trained`.
         RecipeError: There is one text only.
         ModelError: The model cannot speak, or a component returns something else for the same call.
-        ArtifactError: A folder holds a checkpoint of another training.
-        MissingExtraError: accelerate is not installed.
     """
     prepared = prepare_qat(model.root(), recipe, learned_ranges=run.options.learned_ranges)
     student = prepared.module
