@@ -1,4 +1,4 @@
-"""Settings are checked before upstream's code is given them; all that is wrong is named."""
+"""Configurations are read as Amphion reads them, and checked before upstream's code gets them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,117 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tts_compress.errors import ModelError
-from tts_compress.models.naturalspeech2.settings import NS2Options, check_settings, read_settings
+from tts_compress.models.naturalspeech2.settings import (
+    NS2Options,
+    check_settings,
+    merge,
+    parse,
+    read_config,
+    read_settings,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_TEXT = st.text() | st.sampled_from(["http://x", "/* y", "z */", ",]", ", }", '"//', "\\", "a,\n}"])
+_LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _TEXT
+_VALUES = st.recursive(
+    _LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+_SECTIONS = st.dictionaries(st.text(max_size=3), _VALUES, max_size=4)
+_GAPS = st.sampled_from(
+    ["", " ", "\n", '// a "quoted" remark, ]\n', "/* one, } */", "/*\n// */", "\t"]
+)
+
+
+@given(value=_VALUES, ascii_only=st.booleans())
+def test_plain_json_is_read_as_such(value: Any, ascii_only: bool) -> None:
+    assert parse(json.dumps(value, ensure_ascii=ascii_only)) == value
+
+
+@given(value=_VALUES, data=st.data())
+def test_comments_and_trailing_commas_change_nothing(value: Any, data: st.DataObject) -> None:
+    def gap() -> str:
+        return data.draw(_GAPS)
+
+    def write(part: Any) -> str:
+        """Write JSON with remarks between all that may stand apart."""
+        if isinstance(part, list | dict) and part:
+            if isinstance(part, dict):
+                named = [(f"{json.dumps(key)}{gap()}:", item) for key, item in part.items()]
+            else:
+                named = [("", item) for item in part]
+            written = [f"{gap()}{name}{gap()}{write(item)}{gap()}" for name, item in named]
+            opened, closed = "{}" if isinstance(part, dict) else "[]"
+            comma = data.draw(st.sampled_from(["", ",", f",{gap()}"]))
+            return opened + ",".join(written) + comma + gap() + closed
+        return json.dumps(part)
+
+    assert parse(gap() + write(value) + gap()) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1,,]", ",", '{"a" 1}', "/* [", '["a]', "{'a': 1}", "[" * 200_000, "1 2"]
+)
+def test_what_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse(text)
+
+
+def test_a_file_larger_than_any_configuration_is_refused() -> None:
+    with pytest.raises(ValueError, match="characters"):
+        parse(" " * (1 << 21))
+
+
+@given(base=_SECTIONS, changes=_SECTIONS)
+def test_merging_keeps_what_is_not_changed(base: dict[str, Any], changes: dict[str, Any]) -> None:
+    before = json.dumps([base, changes])
+    merged = merge(base, changes)
+    assert json.dumps([base, changes]) == before
+    assert set(merged) == set(base) | set(changes)
+    for name, value in merged.items():
+        if name not in changes:
+            assert value == base[name]
+        elif not (isinstance(changes[name], dict) and isinstance(base.get(name), dict)):
+            assert value == changes[name]
+        else:
+            assert value == merge(base[name], changes[name])
+
+
+def test_a_file_is_built_on_others_of_the_clone(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "base.json").write_text('{"model": {"a": 1, "b": [1], "c": {"d": 1}}}')
+    (tmp_path / "config" / "middle.json").write_text(
+        '{"base_config": "config/base.json", "model": {"b": [2, 3],}, // two\n}'
+    )
+    path = tmp_path / "elsewhere.json"
+    path.write_text('{"base_config": "config/middle.json", "model": {"c": {"e": 2}}}')
+    found = read_config(path, tmp_path)
+    assert found["model"] == {"a": 1, "b": [2, 3], "c": {"d": 1, "e": 2}}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"base_config": "loop.json"}', "built on each other"),
+        ('{"base_config": 3}', "base_config is 3"),
+        ('{"base_config": "missing.json"}', "missing.json"),
+        ("[1]", "holds a list"),
+        ("{", "cannot read"),
+        ("\udcff", "cannot read"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "loop.json"
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ModelError, match=message):
+        read_config(path, tmp_path)
 
 
 def test_the_systems_own_settings_pass(model_section: dict[str, Any]) -> None:
