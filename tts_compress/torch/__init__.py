@@ -1,1 +1,1 @@
-"""Compressing modules of torch: `decisions.py` chooses for layers, `convert.py` exchanges them."""
+"""Compression of torch modules: `decisions.py` decides about layers, `convert.py` replaces them."""

@@ -50,7 +50,7 @@ class Decision:
 
     @property
     def is_layer(self) -> bool:
-        """Whether a compressed layer replaces it; otherwise at most a file stores it smaller."""
+        """True if a compressed layer replaces it; otherwise at most a file stores it smaller."""
         return is_layer(self.weights, self.activations)
 
     def record(self) -> LayerRecord:

@@ -1,7 +1,7 @@
 """Attention whose projections are layers of their own.
 
 `nn.MultiheadAttention` keeps its input projections in one bare parameter and hands it to a
-function, so exchanging linear layers passes it over; and `nn.TransformerEncoderLayer` has a fast
+function, so replacing linear layers passes it over; and `nn.TransformerEncoderLayer` has a fast
 path that reads weights behind its modules' backs.
 """
 

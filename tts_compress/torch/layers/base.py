@@ -59,7 +59,7 @@ class CompressedLayer(nn.Module):
     computed with, as the layer for CPUs.
 
     Args:
-        geometry: Of the layer it replaces.
+        geometry: The shape of the layer it replaces.
         state: As `quantize` or `state` returned it, and `bias` where there is one.
     """
 
@@ -148,7 +148,7 @@ def register_layer(
         weights: The format of its weights.
         activations: The types of its arithmetic.
         device: The type of device it runs on, if only one.
-        only_for: Whether it replaces a layer of that shape; it goes before those for any shape.
+        only_for: A condition on the shape; such a layer goes before those for any shape.
     """
 
     def register(layer: _LayerT) -> _LayerT:
@@ -171,7 +171,7 @@ def _entries() -> list[_Entry]:
 
 
 def is_layer(weights: str, activations: str) -> bool:
-    """Return whether a format exchanges layers; others change at most how a file stores them."""
+    """Return whether a format replaces layers; others change at most how a file stores them."""
     return any(weights == e.weights and activations in e.activations for e in _entries())
 
 

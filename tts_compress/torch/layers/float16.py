@@ -30,7 +30,7 @@ class Float16Layer(CompressedLayer):
     else between layers keep FP32.
 
     Args:
-        geometry: Of the layer it replaces.
+        geometry: The shape of the layer it replaces.
         state: `weight` and `bias` where there is one, in any type.
     """
 

@@ -40,7 +40,7 @@ class Int4Layer(CompressedLayer):
     """A layer whose weights are codes in [-8, 7] with one scale per group.
 
     Args:
-        geometry: Of the layer it replaces.
+        geometry: The shape of the layer it replaces.
         state: `weight` (uint8, two codes per byte, `[outputs, inputs × kernel / 2]`),
             `weight_scale` (bfloat16, `[outputs, groups]`) and `bias` where there is one.
     """

@@ -48,7 +48,7 @@ class IntegerLayer(CompressedLayer):
     """A layer whose weights are packed for integer kernels.
 
     Args:
-        geometry: Of the layer it replaces.
+        geometry: The shape of the layer it replaces.
         state: `weight` (int8), `weight_scale` (FP32, one per output channel), `bias` where there
             is one, `input_scale` and `input_zero_point` where the rounding is static.
     """

@@ -177,7 +177,7 @@ def transposed_phases(weight: Tensor, geometry: Geometry) -> Tensor:
 
     Args:
         weight: FP32, `[inputs, outputs / groups, taps]`.
-        geometry: Of the transposed convolution.
+        geometry: The shape of the transposed convolution.
 
     Returns:
         `[outputs * stride, inputs / groups, ceil((taps + output padding) / stride)]`.

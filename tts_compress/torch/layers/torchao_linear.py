@@ -45,7 +45,7 @@ class TorchaoLinear(CompressedLayer):
     """A linear layer on `[..., inputs]` with one of torchao's tensors for a weight.
 
     Args:
-        geometry: Of the layer it replaces.
+        geometry: The shape of the layer it replaces.
         state: `weight` (int8, or float8 e4m3), `weight_scale` (FP32, one per output or one for
             all) and `bias` where there is one.
 

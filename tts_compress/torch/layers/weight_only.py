@@ -21,7 +21,7 @@ class Int8WeightOnly(CompressedLayer):
     """Any of the layers; the weight is made FP32 where it is used and forgotten again.
 
     Args:
-        geometry: Of the layer it replaces.
+        geometry: The shape of the layer it replaces.
         state: `weight` (int8), `weight_scale` (FP32, one per output channel or embedding row) and
             `bias` where there is one.
     """
