@@ -50,10 +50,10 @@ def t2s_decoder() -> Network:
         ModelError: No clone is named.
         MissingExtraError: A package is not installed.
     """
-    from tts_compress.models.gpt_sovits.decoder import open_decoder
-    from tts_compress.models.gpt_sovits.package import load_official
+    from tts_compress.models.gpt_sovits.modules import open_decoder
+    from tts_compress.models.gpt_sovits.upstream import Official
 
-    official = load_official()
+    official = Official()
     prompt, step = torch.randn(1, _CACHED, 512), torch.randn(1, 1, 512)
     # Text sees text, speech what was before it; here everything counts as speech.
     hidden = torch.ones(_CACHED, _CACHED, dtype=torch.bool).triu(1).expand(1, 16, -1, -1)
@@ -111,10 +111,10 @@ def sovits_decoder() -> Network:
         ModelError: No clone is named.
         MissingExtraError: A package is not installed.
     """
-    from tts_compress.models.gpt_sovits.package import load_official
-    from tts_compress.models.gpt_sovits.residual import open_residuals
+    from tts_compress.models.gpt_sovits.modules import open_residuals
+    from tts_compress.models.gpt_sovits.upstream import Official
 
-    official = load_official()
+    official = Official()
     settings = official.checkout.root / "GPT_SoVITS/configs/s2.json"
     stated = json.loads(settings.read_text("utf-8"))["model"]
     arch = {name: stated[name] for name in _DECODER}

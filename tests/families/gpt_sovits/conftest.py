@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 from tts_compress.models.base import Prompt
-from tts_compress.models.gpt_sovits import GptSovitsModel, open_gpt_sovits
-from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
-from tts_compress.models.gpt_sovits.versions import SYMBOLS
+from tts_compress.models.gpt_sovits.model import GptSovitsModel
+from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.models.gpt_sovits.package import Official
+    from tts_compress.models.gpt_sovits.upstream import Official
 
 TEXTS = ("please call again at ten", "the door was open")
 PROMPT = "a quiet day in spring"
@@ -60,10 +59,10 @@ def official() -> Official:
         pytest.skip(f"{', '.join(lacking)} is not installed")
     import torch
 
-    from tts_compress.models.gpt_sovits.package import load_official
+    from tts_compress.models.gpt_sovits.upstream import Official
 
     torch.set_num_threads(1)  # networks this small only wait for a second one
-    found = load_official()
+    found = Official()
     found.checkout.load("TTS_infer_pack.TextPreprocessor").clean_text = _spell
     return found
 
@@ -116,7 +115,7 @@ def tiny_config(make_gpt_sovits: Callable[..., Path]) -> Path:
 @pytest.fixture(scope="session")
 def tiny(tiny_config: Path) -> GptSovitsModel:
     """Return that model, which speaks English by its recording; it is never modified."""
-    return open_gpt_sovits(f"{tiny_config}?text_lang=en&prompt_lang=en", "gpt-sovits:tiny")
+    return GptSovitsModel.open(f"{tiny_config}?text_lang=en&prompt_lang=en", "gpt-sovits:tiny")
 
 
 @pytest.fixture
@@ -128,7 +127,7 @@ def prompt(tiny_config: Path) -> Prompt:
 def _write_t2s(official: Official, folder: Path, version: str) -> None:
     import torch
 
-    from tts_compress.models.gpt_sovits.weights import T2SWeights, write_t2s
+    from tts_compress.models.gpt_sovits.checkpoint import write_checkpoint
 
     config = {
         "data": {"max_sec": 1},
@@ -155,13 +154,13 @@ def _write_t2s(official: Official, folder: Path, version: str) -> None:
         head = module.model.ar_predict_layer.weight
         # As a trained one, it mostly is sure of itself.
         head.normal_(0, 0.3).mul_(torch.randn(len(head), 1).mul(0.7).exp())
-    write_t2s(T2SWeights(tensors=module.state_dict(), config=config), folder / "t2s.ckpt")
+    write_checkpoint(folder / "t2s.ckpt", module.state_dict(), config, info="")
 
 
 def _write_sovits(official: Official, folder: Path, version: str, changes: dict[str, Any]) -> None:
     import torch
 
-    from tts_compress.models.gpt_sovits.weights import SovitsWeights, write_sovits
+    from tts_compress.models.gpt_sovits.checkpoint import write_checkpoint
 
     config = json.loads((official.checkout.root / "GPT_SoVITS/configs/s2.json").read_text("utf-8"))
     config["model"] |= {
@@ -172,7 +171,7 @@ def _write_sovits(official: Official, folder: Path, version: str, changes: dict[
     } | changes
     kind = "SynthesizerTrnV3" if version in {"v3", "v4"} else "SynthesizerTrn"
     network = getattr(official.inference, kind)(1025, 32, n_speakers=300, **config["model"])
-    assert network.enc_p.text_embedding.num_embeddings == SYMBOLS[version]
+    assert network.enc_p.text_embedding.num_embeddings == VERSIONS[version].symbols
     with torch.no_grad():
         for parameter in network.parameters():
             if not parameter.any():  # flows begin as the identity; a trained one is none
@@ -183,12 +182,12 @@ def _write_sovits(official: Official, folder: Path, version: str, changes: dict[
         if hasattr(network, "dec"):
             network.dec.conv_post.weight *= 10  # loud enough to hear
     tensors = network.state_dict()
-    if version == "v4":  # upstream trains only changes to it, and knows the whole one by checksum
+    header = VERSIONS[version].header
+    if header is None:  # upstream trains only changes to it, and knows the whole one by checksum
         content = {"weight": tensors, "config": config, "info": ""}
         torch.save(content, folder / "sovits.pth")
         return
-    weights = SovitsWeights(tensors=tensors, config=config, version=version)
-    write_sovits(weights, folder / "sovits.pth")
+    write_checkpoint(folder / "sovits.pth", tensors, config, header=header, info="")
 
 
 def _write_encoders(folder: Path) -> None:

@@ -13,12 +13,12 @@ import pytest
 
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.base import Prompt, Prompted, TorchModel
-from tts_compress.models.gpt_sovits import GptSovitsModel, open_gpt_sovits
-from tts_compress.models.gpt_sovits.options import GptSovitsOptions
+from tts_compress.models.gpt_sovits.model import GptSovitsModel
+from tts_compress.models.gpt_sovits.source import GptSovitsOptions
 from tts_compress.models.language_model import LanguageModel
 
 if TYPE_CHECKING:
-    from tts_compress.models.gpt_sovits.package import Official
+    from tts_compress.models.gpt_sovits.upstream import Official
 
 TEXT = "please call again at ten"
 CHINESE = "一丁七万丈三上下"
@@ -241,7 +241,7 @@ def test_a_recording_is_needed(tiny_config: Path, tiny: GptSovitsModel, tmp_path
         config = config.replace(f'"{name}"', f'"{tiny_config.with_name(name)}"')
     alone = tmp_path / "tts_infer.yaml"
     alone.write_text(config, encoding="utf-8")
-    model = open_gpt_sovits(f"{alone}?text_lang=en", "gpt-sovits:alone")
+    model = GptSovitsModel.open(f"{alone}?text_lang=en", "gpt-sovits:alone")
     with pytest.raises(ModelError, match="no recording to speak by"):
         model.synthesize(TEXT, seed=0)
     short = tmp_path / "short.wav"
@@ -255,7 +255,7 @@ def test_a_recording_is_needed(tiny_config: Path, tiny: GptSovitsModel, tmp_path
 def test_options_are_heard_and_checked(tiny: GptSovitsModel, tiny_config: Path) -> None:
     slow = _again(tiny, speed_factor=0.5).synthesize(TEXT, seed=0)
     assert slow.duration_s > 1.5 * tiny.synthesize(TEXT, seed=0).duration_s
-    stated = open_gpt_sovits(f"{tiny_config}?text_lang=en&top_k=5&top_p=0.5", "spec").options
+    stated = GptSovitsModel.open(f"{tiny_config}?text_lang=en&top_k=5&top_p=0.5", "spec").options
     assert stated == GptSovitsOptions(text_lang="en", top_k=5, top_p=0.5)
     for query, problem in {
         "top_k=0": "top_k is 0",
@@ -264,7 +264,7 @@ def test_options_are_heard_and_checked(tiny: GptSovitsModel, tiny_config: Path) 
         "top_k": "cannot read the options",
     }.items():
         with pytest.raises(ModelError, match=problem):
-            open_gpt_sovits(f"{tiny_config}?{query}", "gpt-sovits:x")
+            GptSovitsModel.open(f"{tiny_config}?{query}", "gpt-sovits:x")
 
 
 def test_a_language_that_the_version_lacks_is_an_error(tiny: GptSovitsModel) -> None:
@@ -278,8 +278,8 @@ def test_a_language_that_the_version_lacks_is_an_error(tiny: GptSovitsModel) -> 
 def test_without_a_clone_it_says_what_to_do(tiny_config: Path) -> None:
     """In a process of its own, because upstream's modules stay imported."""
     program = (
-        "from tts_compress.models.gpt_sovits import open_gpt_sovits\n"
-        f"model = open_gpt_sovits({str(tiny_config)!r}, 'gpt-sovits:tiny')\n"
+        "from tts_compress.models.gpt_sovits.model import GptSovitsModel\n"
+        f"model = GptSovitsModel.open({str(tiny_config)!r}, 'gpt-sovits:tiny')\n"
         "print(model.version)\n"
         "model.root()\n"
     )
@@ -311,4 +311,4 @@ def test_segments_are_what_is_spoken_in_that_order(tiny: GptSovitsModel, speed: 
     with intercepted(model.root().get_submodule("t2s"), "infer_panel_batch_infer", listen):
         model.synthesize(text, seed=None)
     assert len({len(ids) for ids in given}) > 1
-    assert [segment.phones.tolist() for segment in model._speech().segments(text)] == given
+    assert [phones.tolist() for phones, _ in model._speech().segments(text)] == given

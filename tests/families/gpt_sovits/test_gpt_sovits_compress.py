@@ -11,14 +11,14 @@ import pytest
 
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError, TTSCompressError, TTSCompressWarning
-from tts_compress.models.gpt_sovits import GptSovitsModel, open_gpt_sovits
+from tts_compress.models.gpt_sovits.model import GptSovitsModel
 from tts_compress.recipes.family import schemes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.models.gpt_sovits.package import Official
+    from tts_compress.models.gpt_sovits.upstream import Official
 
 TEXTS = ("please call again at ten", "the door was open")
 
@@ -71,7 +71,7 @@ def test_what_is_saved_is_what_the_recipe_promises(
     assert near.agreement >= agreement
 
     saved = small.save(tmp_path / scheme)
-    model = open_gpt_sovits(str(saved), f"gpt-sovits:{saved}")
+    model = GptSovitsModel.open(str(saved), f"gpt-sovits:{saved}")
     assert model.manifest is not None
     assert model.options == tiny.options
     found = {
@@ -159,7 +159,7 @@ def test_an_artifact_needs_nothing_of_its_original(tiny: GptSovitsModel, tmp_pat
         "settings.json",
         "tokenizer.json",
     }
-    files = open_gpt_sovits(str(saved), "x").files()
+    files = GptSovitsModel.open(str(saved), "x").files()
     assert all(path.parent == saved for path in (*files.weights, *files.settings))
 
 

@@ -10,11 +10,17 @@ import numpy as np
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.gpt_sovits.components import ROLES
-from tts_compress.models.gpt_sovits.options import GptSovitsOptions
-from tts_compress.models.gpt_sovits.settings import GptSovitsSettings, read_settings
-from tts_compress.models.gpt_sovits.speech import Segment
-from tts_compress.models.gpt_sovits.tokens import join_segments, score_tokens
+from tts_compress.models.gpt_sovits.model import ROLES
+from tts_compress.models.gpt_sovits.source import (
+    GptSovitsOptions,
+    GptSovitsSettings,
+    read_settings,
+    sample_rate_of,
+)
+from tts_compress.models.gpt_sovits.speech import (
+    join_segments,
+    score_tokens,
+)
 from tts_compress.models.language_model import Tokens
 from tts_compress.models.options import split_location
 from tts_compress.recipes.family import find_recipe, schemes_of
@@ -76,7 +82,6 @@ def test_settings_are_read_as_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_text(SETTINGS.to_json(), encoding="utf-8")
     assert read_settings(path) == SETTINGS
-    assert SETTINGS.sample_rate == 32000
     for text in ("", "[]", "{}", SETTINGS.to_json().replace("v2", "v9"), '{"version": "v2"}'):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ModelError):
@@ -84,13 +89,12 @@ def test_settings_are_read_as_they_are_written(tmp_path: Path) -> None:
 
 
 def test_versions_speak_at_their_rates() -> None:
-    vocoder: dict[str, Any] = {"vocoder": {}}
-    assert replace(SETTINGS, version="v3", **vocoder).sample_rate == 24000
-    assert replace(SETTINGS, version="v4", **vocoder).sample_rate == 48000
+    data = {"data": {"sampling_rate": 32000}}
+    assert [sample_rate_of(v, data) for v in ("v1", "v3", "v4")] == [32000, 24000, 48000]
     with pytest.raises(ModelError, match="vocoder"):
         replace(SETTINGS, version="v3")
     with pytest.raises(ModelError, match="sampling rate"):
-        _ = replace(SETTINGS, sovits={"data": {"sampling_rate": "32000"}}).sample_rate
+        sample_rate_of("v2", {"data": {"sampling_rate": "32000"}})
 
 
 def test_options_stand_behind_a_question_mark() -> None:
@@ -109,6 +113,7 @@ class _Counting:
     """A decoder of five tokens, whose scores are the tokens it was given so far, and how many."""
 
     vocab_size = 5
+    EOS = _END
 
     def __call__(self, phones: Any, bert: Any, semantic: Any) -> Any:
         assert phones.shape[1] == bert.shape[2]
@@ -117,17 +122,17 @@ class _Counting:
 
 
 def test_segments_are_scored_each_after_the_prompt() -> None:
-    segments = [Segment(phones=torch.zeros(3).long(), bert=torch.zeros(1024, 3))] * 2
+    segments = [(torch.zeros(3).long(), torch.zeros(1024, 3))] * 2
     tokens = join_segments([torch.tensor([1, 2]), torch.tensor([3])], _END)
     assert tokens.ids[:, 0].tolist() == [_END, 1, 2, _END, 3, _END]
     assert tokens.chosen[:, 0].tolist() == [True, True, False, True, False]
-    scores = score_tokens(_Counting(), segments, torch.tensor([0, 0]), tokens, _END)
+    scores = score_tokens(_Counting(), segments, torch.tensor([0, 0]), tokens)
     assert scores.shape == (5, 1, 5)
     np.testing.assert_array_equal(
         scores[:, 0],
         [[2, 0, 0, 0, 0], [2, 1, 0, 0, 0], [2, 1, 1, 0, 0], [2, 0, 0, 0, 0], [2, 0, 0, 1, 0]],
     )
-    alone = score_tokens(_Counting(), segments, None, tokens, _END)
+    alone = score_tokens(_Counting(), segments, None, tokens)
     np.testing.assert_array_equal(alone[0, 0], np.zeros(5))
 
 
@@ -139,4 +144,4 @@ def test_tokens_of_something_else_are_refused(ids: list[int]) -> None:
     column = np.array(ids, np.int64)[:, None]
     tokens = Tokens(ids=column, chosen=column[1:] != _END)
     with pytest.raises(ModelError, match="are not ones of this model"):
-        score_tokens(_Counting(), segments, None, tokens, _END)
+        score_tokens(_Counting(), segments, None, tokens)

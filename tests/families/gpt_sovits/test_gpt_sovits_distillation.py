@@ -15,7 +15,7 @@ from tts_compress.qat.recorded_calls import CallRecorder, compared_outputs, repe
 
 if TYPE_CHECKING:
     from tts_compress.models.distillation import Call, Objective
-    from tts_compress.models.gpt_sovits import GptSovitsModel
+    from tts_compress.models.gpt_sovits.model import GptSovitsModel
 
 TEXT = "one two three"
 

@@ -11,12 +11,13 @@ import pytest
 from tts_compress.compression import compress
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.models.base import Prompt
-from tts_compress.models.gpt_sovits import GptSovitsModel, open_gpt_sovits
+from tts_compress.models.gpt_sovits.checkpoint import read_sovits, read_t2s
+from tts_compress.models.gpt_sovits.model import GptSovitsModel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tts_compress.models.gpt_sovits.package import Official
+    from tts_compress.models.gpt_sovits.upstream import Official
 
 TEXT = "please call again at ten"
 
@@ -34,7 +35,7 @@ def test_what_is_not_compressed_is_written_as_upstream_writes_it(
 ) -> None:
     """The tiny model's files hold FP16 already, so nothing at all is lost."""
     saved = tiny.save(tmp_path / "same")
-    again = open_gpt_sovits(f"{saved / 'tts_infer.yaml'}?text_lang=en&prompt_lang=en", "again")
+    again = GptSovitsModel.open(f"{saved / 'tts_infer.yaml'}?text_lang=en&prompt_lang=en", "again")
     np.testing.assert_allclose(
         again.synthesize(TEXT, seed=0).samples, tiny.synthesize(TEXT, seed=0).samples, atol=1e-3
     )
@@ -76,6 +77,22 @@ def test_upstreams_loaders_read_fp16(
         (_, wave), (_, expected) = (next(tts.run(inputs)) for tts in (theirs, ours))
     assert np.abs(wave.astype(int) - expected).max() <= 3  # of 32768
     assert np.abs(wave).max() > 300
+
+
+def test_an_artifact_gives_the_same_files(tiny: GptSovitsModel, tmp_path: Path) -> None:
+    """Upstream's programs then read the published encoders."""
+    import torch
+
+    small = _fp16(tiny)
+    before = small.save_official(tmp_path / "before")
+    artifact = GptSovitsModel.open(str(small.save(tmp_path / "artifact")), "artifact")
+    after = artifact.save_official(tmp_path / "after")
+    for read, name in ((read_t2s, "t2s.ckpt"), (read_sovits, "sovits.pth")):
+        wanted, found = read(before / name), read(after / name)
+        assert found.config == wanted.config
+        assert found.tensors.keys() == wanted.tensors.keys()
+        assert all(torch.equal(found.tensors[key], wanted.tensors[key]) for key in wanted.tensors)
+    assert "bert_base_path: null" in (after / "tts_infer.yaml").read_text("utf-8")
 
 
 def test_what_upstreams_formats_do_not_have_is_refused(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tts_compress import load
-from tts_compress.models.gpt_sovits import GptSovitsModel
+from tts_compress.models.gpt_sovits.model import GptSovitsModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

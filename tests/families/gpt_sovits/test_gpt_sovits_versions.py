@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from tts_compress.compression import compress
-from tts_compress.models.gpt_sovits import GptSovitsModel, open_gpt_sovits
+from tts_compress.errors import ModelError
+from tts_compress.models.gpt_sovits.model import GptSovitsModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.models.gpt_sovits.package import Official
+    from tts_compress.models.gpt_sovits.upstream import Official
 
 TEXT = "please call again"
 
@@ -46,15 +47,19 @@ def make_model(
 
     Upstream's sizes of v3's and v4's transformer are no settings; a smaller one is built here.
     """
-    from tts_compress.models.gpt_sovits import source
+    from tts_compress.models.gpt_sovits.source import OfficialSource
 
     def make(version: str) -> GptSovitsModel:
         models = official.checkout.load("module.models")
         kind = models.DiT
         small = {"dim": 64, "depth": 2, "heads": 2, "dim_head": 32}
         monkeypatch.setattr(models, "DiT", lambda **stated: kind(**stated | small))
-        monkeypatch.setattr(source, "pretrained_vocoder", lambda v: _vocoder(official, v, tmp_path))
-        monkeypatch.setattr(source, "pretrained_speaker", lambda v: _speaker(official, v, tmp_path))
+        monkeypatch.setattr(
+            OfficialSource, "vocoder", lambda self: _vocoder(official, self.version, tmp_path)
+        )
+        monkeypatch.setattr(
+            OfficialSource, "speaker", lambda self: _speaker(official, self.version, tmp_path)
+        )
         changes: dict[str, Any] = {}
         if version.startswith("v2Pro"):
             changes = {"gin_channels": 1024}
@@ -62,7 +67,7 @@ def make_model(
             changes |= {"upsample_initial_channel": 768}
         config = make_gpt_sovits(version, **changes)
         spec = f"{config}?text_lang=en&prompt_lang=en&sample_steps=2"
-        return open_gpt_sovits(spec, f"gpt-sovits:{version}")
+        return GptSovitsModel.open(spec, f"gpt-sovits:{version}")
 
     return make
 
@@ -85,10 +90,10 @@ def _vocoder(official: Official, version: str, folder: Path) -> Path | None:
             network.conv_post.weight_g *= 0.5
         torch.save({"generator": network.state_dict()}, place / "bigvgan_generator.pt")
         return place
-    from tts_compress.models.gpt_sovits.settings import v4_vocoder
+    from tts_compress.models.gpt_sovits.loading import V4_VOCODER
 
     with official.running():
-        network = official.inference.Generator(**v4_vocoder())
+        network = official.inference.Generator(**V4_VOCODER)
         network.remove_weight_norm()
     with torch.no_grad():
         network.conv_post.weight *= 30
@@ -123,7 +128,7 @@ def test_a_version_speaks_before_and_after(
     assert isinstance(small, GptSovitsModel)
     spoken = small.synthesize(TEXT, seed=0).samples
     saved = small.save(tmp_path / "int8")
-    again = open_gpt_sovits(str(saved), "again")
+    again = GptSovitsModel.open(str(saved), "again")
     np.testing.assert_array_equal(again.synthesize(TEXT, seed=0).samples, spoken)
     assert spoken.shape == before.samples.shape
     noise = np.square(spoken - before.samples).sum()
@@ -133,6 +138,15 @@ def test_a_version_speaks_before_and_after(
     assert counts["Conv1d int8/dynamic"] >= 15
     expected = {"v3": {"vits.cfm", "vits.wns1", "vocoder"}, "v4": {"vits.cfm", "vocoder"}}
     assert expected.get(version, {"vits.dec", "vits.flow"}) <= set(again.components())
+
+
+def test_a_whole_v4_is_not_written_for_upstream(
+    make_model: Callable[[str], GptSovitsModel], tmp_path: Path
+) -> None:
+    """Which would take it for a v3, or by its size for a v1."""
+    with pytest.raises(ModelError, match=r"reads no v4 but .* accepted are v1, v2, v2Pro, v2ProP"):
+        make_model("v4").save(tmp_path / "v4")
+    assert not (tmp_path / "v4").exists()
 
 
 @pytest.mark.slow
@@ -166,7 +180,7 @@ def test_chinese_by_upstreams_own_frontend(
     config = make_gpt_sovits("v1")
     (config.parent / "reference.txt").write_text("今天天气很好。\n", encoding="utf-8")
     spec = f"{config}?text_lang=all_zh&prompt_lang=all_zh"
-    model = open_gpt_sovits(spec, "gpt-sovits:v1")
+    model = GptSovitsModel.open(spec, "gpt-sovits:v1")
     small = compress(model, "int8")
     assert isinstance(small, GptSovitsModel)
     for text in ("你好，我们明天见。", "春天来了，花开了。"):

@@ -12,7 +12,7 @@ from tts_compress.models.torch_noise import paired_noise
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tts_compress.models.gpt_sovits.package import Official
+    from tts_compress.models.gpt_sovits.upstream import Official
 
 torch = pytest.importorskip("torch")
 
@@ -62,7 +62,7 @@ def scripted(make_decoder: Callable[[], Any]) -> Any:
 @pytest.fixture
 def opened(make_decoder: Callable[[], Any]) -> Any:
     """Return the same with its transformer opened."""
-    from tts_compress.models.gpt_sovits.decoder import open_decoder
+    from tts_compress.models.gpt_sovits.modules import open_decoder
 
     return open_decoder(make_decoder())
 
@@ -205,9 +205,9 @@ def test_gradients_reach_every_weight(opened: Any) -> None:
 
 
 def test_checkpoints_keep_upstreams_names(scripted: Any, opened: Any) -> None:
-    from tts_compress.models.gpt_sovits.decoder import official_name
+    from tts_compress.models.gpt_sovits.modules import official_name
 
-    theirs = {f"model.{name}": tensor for name, tensor in scripted.state_dict().items()}
+    theirs = dict(scripted.state_dict())
     ours = {official_name(name): tensor for name, tensor in opened.state_dict().items()}
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():

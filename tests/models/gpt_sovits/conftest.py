@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tts_compress.models.gpt_sovits.settings import GptSovitsSettings
+from tts_compress.models.gpt_sovits.source import GptSovitsSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +107,13 @@ def sovits_config() -> dict[str, Any]:
     """Return a synthesizer's settings, shortened."""
     return {
         "train": {"segment_size": 20480, "betas": [0.8, 0.99]},
-        "data": {"filter_length": 2048, "hop_length": 640, "mel_fmax": None, "n_speakers": 300},
+        "data": {
+            "filter_length": 2048,
+            "hop_length": 640,
+            "sampling_rate": 32000,
+            "mel_fmax": None,
+            "n_speakers": 300,
+        },
         "model": {"inter_channels": 4, "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5]]},
         "save_weight_dir": "SoVITS_weights",
     }

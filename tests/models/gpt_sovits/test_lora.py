@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.gpt_sovits.lora import merge_lora
-from tts_compress.models.gpt_sovits.weights import SovitsWeights
+from tts_compress.models.gpt_sovits.checkpoint import Checkpoint, merge_lora
 
 torch = pytest.importorskip("torch")
 
@@ -21,28 +20,25 @@ _WRAPPED = "cfm.base_model.model.estimator.transformer_blocks.0.attn"
 
 
 @pytest.fixture
-def base(sovits_tensors: Callable[..., dict[str, Any]]) -> SovitsWeights:
+def base(sovits_tensors: Callable[..., dict[str, Any]]) -> Checkpoint:
     """Return a whole v3."""
-    return SovitsWeights(
-        tensors=sovits_tensors("v3"), config={"model": {"of": "base"}}, version="v3"
-    )
+    return Checkpoint(tensors=sovits_tensors("v3"), config={"model": {"of": "base"}}, version="v3")
 
 
 @pytest.fixture
-def changes(lora_tensors: Callable[..., dict[str, Any]]) -> SovitsWeights:
+def changes(lora_tensors: Callable[..., dict[str, Any]]) -> Checkpoint:
     """Return changes of rank 3 to it."""
-    return SovitsWeights(
+    return Checkpoint(
         tensors=lora_tensors(3),
         config={"model": {"of": "voice"}},
         version="v4",
-        header=b"04",
         lora_rank=3,
     )
 
 
-def test_changes_are_added(changes: SovitsWeights, base: SovitsWeights) -> None:
+def test_changes_are_added(changes: Checkpoint, base: Checkpoint) -> None:
     merged = merge_lora(changes, base)
-    assert (merged.version, merged.lora_rank, merged.header) == ("v4", None, b"PK")
+    assert (merged.version, merged.lora_rank) == ("v4", None)
     assert merged.config == changes.config
     assert merged.tensors.keys() == base.tensors.keys()
     for name in ("to_q", "to_out.0"):
@@ -60,9 +56,7 @@ def test_changes_are_added(changes: SovitsWeights, base: SovitsWeights) -> None:
     assert torch.equal(merged.tensors[replaced], changes.tensors[replaced])
 
 
-def test_layer_behaves_as_with_the_change_beside_it(
-    changes: SovitsWeights, base: SovitsWeights
-) -> None:
+def test_layer_behaves_as_with_the_change_beside_it(changes: Checkpoint, base: Checkpoint) -> None:
     """What LoRA computes: the layer's output and the change's, one after the other."""
     name = f"{_ATTENTION}.to_q.weight"
     x = torch.randn(5, 6, generator=torch.Generator().manual_seed(3))
@@ -73,7 +67,7 @@ def test_layer_behaves_as_with_the_change_beside_it(
 
 
 def test_wrapped_weights_that_training_left_free_replace(
-    changes: SovitsWeights, base: SovitsWeights
+    changes: Checkpoint, base: Checkpoint
 ) -> None:
     given = torch.ones(6, 6).half()
     tensors = changes.tensors | {f"{_WRAPPED}.to_v.base_layer.weight": given}
@@ -102,8 +96,8 @@ def _put(name: str, *shape: int) -> Callable[[dict[str, Any]], None]:
     ],
 )
 def test_changes_to_another_network_are_refused(
-    changes: SovitsWeights,
-    base: SovitsWeights,
+    changes: Checkpoint,
+    base: Checkpoint,
     spoil: Callable[[dict[str, Any]], None],
     message: str,
 ) -> None:
@@ -128,12 +122,12 @@ def test_merged_weights_are_those_that_peft_merges() -> None:
     torch.manual_seed(0)
     whole, wrapped = network(), network()
     wrapped.load_state_dict(whole.state_dict())
-    base = SovitsWeights(tensors=whole.state_dict(), config={}, version="v3")
+    base = Checkpoint(tensors=whole.state_dict(), config={}, version="v3")
     wrapped["cfm"] = peft.get_peft_model(wrapped["cfm"], settings)
     stored = {name: value for name, value in wrapped.state_dict().items() if "lora_" in name}
     for tensor in stored.values():
         tensor.normal_()
-    changes = SovitsWeights(tensors=stored, config={}, version="v3", lora_rank=3)
+    changes = Checkpoint(tensors=stored, config={}, version="v3", lora_rank=3)
     wrapped.load_state_dict(stored, strict=False)
     wrapped["cfm"] = wrapped["cfm"].merge_and_unload()
     merged = merge_lora(changes, base).tensors

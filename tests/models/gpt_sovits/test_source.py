@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.gpt_sovits.source import artifact_source, open_source
+from tts_compress.models.gpt_sovits.source import ArtifactSource, OfficialSource, find_source
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 
 pytest.importorskip("torch")
@@ -22,6 +22,12 @@ _FOLDER = Path("GPT_SoVITS/pretrained_models")
 _NETWORKS = ("chinese-roberta-wwm-ext-large", "chinese-hubert-base")
 _BIGVGAN = "models--nvidia--bigvgan_v2_24khz_100band_256x"
 _SPEAKER = "sv/pretrained_eres2netv2w24s4ep4.ckpt"
+
+
+def _official(place: str) -> OfficialSource:
+    source = find_source(place)
+    assert isinstance(source, OfficialSource)
+    return source
 
 
 def _touch(path: Path) -> Path:
@@ -67,11 +73,9 @@ def test_two_files_in_either_order(
     """Nothing of upstream's is needed for that."""
     t2s, sovits = write_model(version)
     for location in (f"{t2s},{sovits}", f"{sovits},{t2s}"):
-        source = open_source(location, "the spec")
-        assert source.stated is not None
-        assert (source.stated.t2s, source.stated.sovits) == (t2s, sovits)
-        assert (source.version, source.spec) == (version, "the spec")
-        assert source.read_t2s().info == "GPT-e15"
+        source = _official(location)
+        assert (source.t2s, source.sovits) == (t2s, sovits)
+        assert source.version == version
         assert source.read_sovits().version == version
 
 
@@ -81,9 +85,8 @@ def test_paths_with_commas(write_model: Callable[..., tuple[Path, Path]], tmp_pa
     folder = tmp_path / "Voices, mine"
     folder.mkdir()
     moved = [shutil.copy(path, folder / f"a,{path.name}") for path in (t2s, sovits)]
-    source = open_source(f"{moved[0]},{moved[1]}", "spec")
-    assert source.stated is not None
-    assert source.stated.sovits == moved[1]
+    source = _official(f"{moved[0]},{moved[1]}")
+    assert source.sovits == moved[1]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,7 @@ def test_files_are_all_that_it_speaks_with(
     write_model: Callable[..., tuple[Path, Path]], clone: Path, version: str, extra: list[str]
 ) -> None:
     t2s, sovits = write_model(version)
-    files = open_source(f"{t2s},{sovits}", "spec").files()
+    files = find_source(f"{t2s},{sovits}").files()
     networks = [clone / _FOLDER / name / "pytorch_model.bin" for name in _NETWORKS]
     assert set(files.weights) == {t2s, sovits, *networks, *(clone / _FOLDER / e for e in extra)}
     names = {path.name for path in files.settings}
@@ -126,18 +129,18 @@ def test_missing_companion_is_named(
 ) -> None:
     path = clone / _FOLDER / missing
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-    source = open_source(",".join(map(str, write_model(version))), "spec")
+    source = _official(",".join(map(str, write_model(version))))
     with pytest.raises(ModelError, match=message):
-        source.check()
+        source.files()
 
 
 @pytest.mark.usefixtures("without_clone")
 def test_without_clone_the_companions_are_asked_for(
     write_model: Callable[..., tuple[Path, Path]],
 ) -> None:
-    source = open_source(",".join(map(str, write_model())), "spec")
+    source = _official(",".join(map(str, write_model())))
     with pytest.raises(ModelError, match=f"--checkout DIR .* {GPT_SOVITS.variable}"):
-        source.check()
+        source.files()
 
 
 @pytest.mark.usefixtures("without_clone")
@@ -148,11 +151,11 @@ def test_files_that_do_not_fit_are_refused(
     old = shutil.copy(t2s, tmp_path / "v2.ckpt")
     _, first = write_model("v1")
     with pytest.raises(ModelError, match="both T2S models; give one T2S model"):
-        open_source(f"{t2s},{old}", "spec")
+        find_source(f"{t2s},{old}")
     with pytest.raises(ModelError, match="both no T2S models"):
-        open_source(f"{sovits},{first}", "spec")
+        find_source(f"{sovits},{first}")
     with pytest.raises(ModelError, match=r"v2\.ckpt' is a T2S model of 732 symbols.* is v1"):
-        open_source(f"{old},{first}", "spec")
+        find_source(f"{old},{first}")
 
 
 @pytest.mark.usefixtures("without_clone")
@@ -171,7 +174,7 @@ def test_locations_of_nothing_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match=message):
-        open_source(location, "spec")
+        find_source(location)
 
 
 @pytest.mark.parametrize("place", ["beside", "in the clone", "in the named clone"])
@@ -194,9 +197,8 @@ def test_relative_names_are_found(
         monkeypatch.delenv(GPT_SOVITS.variable)
     root = tmp_path / "mine" if place == "beside" else clone
     wanted = Path(shutil.copy(t2s, _touch(root / "GPT_weights" / "a.ckpt")))
-    source = open_source(str(_config(config, section)), "spec")
-    assert source.stated is not None
-    assert (source.stated.t2s, source.stated.sovits) == (wanted, sovits)
+    source = _official(str(_config(config, section)))
+    assert (source.t2s, source.sovits) == (wanted, sovits)
     assert source.bert() == root / _FOLDER / _NETWORKS[0]
     monkeypatch.setenv(GPT_SOVITS.variable, str(clone))
     assert source.hubert() == clone / _FOLDER / _NETWORKS[1]
@@ -208,13 +210,12 @@ def test_published_weights_are_meant_where_none_are_named(
     t2s, sovits = write_model("v2Pro")
     shutil.copy(t2s, clone / _FOLDER / "s1v3.ckpt")
     shutil.copy(sovits, _touch(clone / _FOLDER / "v2Pro" / "s2Gv2Pro.pth"))
-    source = open_source(str(_config(tmp_path / "a.yaml", {"version": "v2Pro"})), "spec")
-    assert source.stated is not None
-    assert source.stated.sovits == clone / _FOLDER / "v2Pro" / "s2Gv2Pro.pth"
-    source.check()
+    source = _official(str(_config(tmp_path / "a.yaml", {"version": "v2Pro"})))
+    assert source.sovits == clone / _FOLDER / "v2Pro" / "s2Gv2Pro.pth"
+    source.files()
     wrong = _config(tmp_path / "b.yaml", {"version": "v3", "t2s_weights_path": None})
     with pytest.raises(ModelError, match=r"s2Gv3\.pth'; upstream publishes"):
-        open_source(str(wrong), "spec")
+        find_source(str(wrong))
 
 
 _STATED = {"version": "v2", "t2s_weights_path": "a.ckpt", "vits_weights_path": "b.pth"}
@@ -247,7 +248,7 @@ def test_malformed_configuration_is_refused(
     path = tmp_path / "a.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ModelError, match=message):
-        open_source(str(path), "spec")
+        find_source(str(path))
     assert not (tmp_path / "executed").exists()
 
 
@@ -262,10 +263,10 @@ def test_voice_by_lora_needs_what_it_changes(
     t2s, whole = write_model("v4")
     content = {"weight": lora_tensors(2), "config": sovits_config, "lora_rank": 2}
     changes = save_official(tmp_path / "lora.pth", content, b"04")
-    source = open_source(f"{t2s},{changes}", "spec")
+    source = _official(f"{t2s},{changes}")
     assert source.version == "v4"
     with pytest.raises(ModelError, match=r"gsv-v4-pretrained/s2Gv4\.pth' into"):
-        source.check()
+        source.files()
     base = Path(shutil.copy(whole, clone / _FOLDER / "gsv-v4-pretrained" / "s2Gv4.pth"))
     assert base in source.files().weights
     merged = source.read_sovits()
@@ -278,17 +279,17 @@ def test_artifact(tmp_path: Path, settings_file: Callable[[Path], None]) -> None
     folder.mkdir()
     for name in ("model.safetensors", "manifest.json", "tokenizer.json"):
         _touch(folder / name)
-    with pytest.raises(ModelError, match=r"holds no settings\.json; compress it again"):
-        artifact_source(folder, "spec")
+    with pytest.raises(ModelError, match=r"cannot read '.*settings\.json'"):
+        find_source(str(folder))
     settings_file(folder / "settings.json")
-    source = artifact_source(folder, "spec")
-    source.check()
+    source = find_source(str(folder))
+    assert isinstance(source, ArtifactSource)
     assert (source.version, source.directory) == ("v2Pro", folder)
     assert source.files().weights == (folder / "model.safetensors",)
     assert [p.name for p in source.files().settings] == ["settings.json", "tokenizer.json"]
     (folder / "settings.json").write_text("{}")
     with pytest.raises(ModelError, match=r"cannot read '.*settings\.json'"):
-        artifact_source(folder, "spec")
+        find_source(str(folder))
     (folder / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"holds no model\.safetensors"):
-        source.check()
+        source.files()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
-from tts_compress.models.gpt_sovits.weights import read_sovits, write_sovits
+from tts_compress.models.gpt_sovits.checkpoint import read_sovits, write_checkpoint
+from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS, VERSIONS
 
 pytest.importorskip("torch")
 
@@ -50,7 +50,9 @@ def test_upstreams_loaders_read_what_is_written(
     for version, fast in told.items():
         weights = read_sovits(write_model(version)[1])
         paths.append(tmp_path / f"{version}.pth")
-        write_sovits(weights, paths[-1])
+        header = VERSIONS[version].header
+        assert header is not None
+        write_checkpoint(paths[-1], weights.tensors, weights.config, header=header)
         wanted.append([fast, 640, len(weights.tensors)])
     command = [sys.executable, "-c", _PROGRAM, *map(str, paths)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

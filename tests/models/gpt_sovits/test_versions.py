@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.gpt_sovits import versions
-from tts_compress.models.gpt_sovits.versions import (
-    SYMBOLS,
-    VERSIONS,
-    Mark,
-    check_alphabet,
-    is_pro,
-    read_mark,
-    sovits_version,
-    uses_vocoder,
-)
+from tts_compress.models.gpt_sovits.checkpoint import read_mark
+from tts_compress.models.gpt_sovits.upstream import VERSIONS, sovits_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+_FILE = Path("a.pth")
 _V1 = {"enc_p.text_embedding.weight": (322, 192), "dec.conv_pre.weight": (512, 192, 7)}
 _V2 = _V1 | {"enc_p.text_embedding.weight": (732, 192)}
 _PRO = _V2 | {"sv_emb.weight": (1024, 20480)}
@@ -57,8 +50,7 @@ _FLOW_MATCHING = {
 def test_version_is_told(
     marked: str | None, stated: Any, shapes: dict[str, tuple[int, ...]], version: str
 ) -> None:
-    mark = Mark(version=marked)
-    assert sovits_version("a.pth", mark, {"version": stated}, shapes) == version
+    assert sovits_version(_FILE, marked, stated, shapes) == version
 
 
 @pytest.mark.parametrize(
@@ -79,7 +71,7 @@ def test_tensors_of_something_else_are_refused(
     marked: str | None, shapes: dict[str, tuple[int, ...]], message: str
 ) -> None:
     with pytest.raises(ModelError, match=message):
-        sovits_version("a.pth", Mark(version=marked), {}, shapes)
+        sovits_version(_FILE, marked, None, shapes)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +89,7 @@ def test_tensors_of_something_else_are_refused(
 )
 def test_marks(tmp_path: Path, header: bytes, version: str | None, *, is_lora: bool) -> None:
     (tmp_path / "a.pth").write_bytes(header + b"\x03\x04")
-    assert read_mark(tmp_path / "a.pth") == Mark(version=version, is_lora=is_lora)
+    assert read_mark(tmp_path / "a.pth") == (version, is_lora)
 
 
 def test_published_files_are_known_by_their_first_bytes(
@@ -106,33 +98,18 @@ def test_published_files_are_known_by_their_first_bytes(
     """The published v4 is a plain archive whose tensors are as v3's."""
     content = b"PK\x03\x04" + bytes(20_000)
     digest = hashlib.md5(content[:8192], usedforsecurity=False).hexdigest()
-    monkeypatch.setitem(versions._RELEASES, digest, "v4")
+    monkeypatch.setitem(VERSIONS, "v4", replace(VERSIONS["v4"], digest=digest))
     (tmp_path / "a.pth").write_bytes(content)
-    assert read_mark(tmp_path / "a.pth") == Mark(version="v4")
+    assert read_mark(tmp_path / "a.pth") == ("v4", False)
     (tmp_path / "a.pth").write_bytes(content[:100] + b"x" + content[101:])
-    assert read_mark(tmp_path / "a.pth") == Mark()
+    assert read_mark(tmp_path / "a.pth") == (None, False)
 
 
 @pytest.mark.parametrize("content", [b"07..", b"GIF89", b"\x80\x02}"])
 def test_other_first_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.pth").write_bytes(content)
-    with pytest.raises(ModelError, match=r"a\.pth' begins with .*; a SoVITS model begins with"):
+    with pytest.raises(ModelError, match=r"a\.pth' begins with .*; a SoVITS model with one of"):
         read_mark(tmp_path / "a.pth")
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_alphabets(version: str) -> None:
-    fitting, other = (512, 732) if version == "v1" else (732, 512)
-    check_alphabet("a.ckpt", fitting, version)
-    with pytest.raises(ModelError, match=rf"{other} symbols.*{version}, .* of {SYMBOLS[version]}"):
-        check_alphabet("a.ckpt", other, version)
-    with pytest.raises(ModelError, match="two of the same version"):
-        check_alphabet("a.ckpt", 100, version)
-
-
-def test_what_versions_need() -> None:
-    assert [v for v in VERSIONS if is_pro(v)] == ["v2Pro", "v2ProPlus"]
-    assert [v for v in VERSIONS if uses_vocoder(v)] == ["v3", "v4"]
 
 
 def test_every_version_is_told_from_its_tensors_or_settings(
@@ -140,4 +117,4 @@ def test_every_version_is_told_from_its_tensors_or_settings(
 ) -> None:
     for version in VERSIONS:
         shapes = {name: tuple(t.shape) for name, t in sovits_tensors(version).items()}
-        assert sovits_version("a.pth", Mark(), {"version": version}, shapes) == version
+        assert sovits_version(_FILE, None, version, shapes) == version

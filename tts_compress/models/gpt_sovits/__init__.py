@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from tts_compress.families import Family
-from tts_compress.models.gpt_sovits.model import GptSovitsModel
-from tts_compress.models.gpt_sovits.opening import open_gpt_sovits
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 
-__all__ = ["FAMILY", "GptSovitsModel", "open_gpt_sovits"]
+__all__ = ["FAMILY"]
 
 FAMILY = Family(
     name=GPT_SOVITS.family,
-    opener="tts_compress.models.gpt_sovits.opening:open_gpt_sovits",
+    opener="tts_compress.models.gpt_sovits.model:GptSovitsModel.open",
     location="CONFIG.yaml or T2S.ckpt,SOVITS.pth",
     upstream=GPT_SOVITS,
 )

@@ -1,166 +1,319 @@
-"""Upstream's files, read into one tree of modules."""
+"""A model's networks as one tree of modules: built, filled from files, written for upstream.
+
+They are built by upstream's classes, but not by the loaders of its `TTS` object: those run the
+pickles they read, write into the clone, take small files for other versions, allocate all weights
+in FP32 before an artifact's could replace them, and pass over what is missing.
+"""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import ModelError, reason
-from tts_compress.models.gpt_sovits.decoder import official_name
-from tts_compress.models.gpt_sovits.network import build_skeleton, fill, leave_out_unheard
-from tts_compress.models.gpt_sovits.settings import GptSovitsSettings, v4_vocoder
-from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
+from tts_compress.artifact import atomic_directory
+from tts_compress.errors import ArtifactError, ModelError, first_line, reason
+from tts_compress.models.gpt_sovits.checkpoint import read_t2s, read_torch_file, write_checkpoint
+from tts_compress.models.gpt_sovits.source import ArtifactSource, GptSovitsSettings
+from tts_compress.models.gpt_sovits.speech import write_prompt
+from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS, VERSIONS, Official
 from tts_compress.models.packages import import_package
 from tts_compress.models.settings_file import read_json
+from tts_compress.models.torch_model import WEIGHTS, restore_weights
 from tts_compress.models.weights import check_finite
-from tts_compress.torch.layers.module_surgery import fold_weight_norm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from torch import Tensor, nn
 
-    from tts_compress.models.gpt_sovits.package import Official
-    from tts_compress.models.gpt_sovits.source import GptSovitsSource
-    from tts_compress.models.gpt_sovits.weights import T2SWeights
+    from tts_compress.artifact import LayerRecord
+    from tts_compress.models.base import Prompt
+    from tts_compress.models.gpt_sovits.source import GptSovitsSource, OfficialSource
 
-__all__ = ["load_networks", "load_tokenizer"]
+__all__ = ["V4_VOCODER", "Loaded", "build_networks", "load_networks", "write_official"]
 
-_NOT_STORED = frozenset({"masked_spec_embed"})
-"""Of the speech encoder: what its training hides parts of a recording by."""
+V4_VOCODER: dict[str, Any] = {
+    "initial_channel": 100,
+    "resblock": "1",
+    "resblock_kernel_sizes": [3, 7, 11],
+    "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]],
+    "upsample_rates": [10, 6, 2, 2, 2],
+    "upsample_initial_channel": 512,
+    "upsample_kernel_sizes": [20, 12, 4, 4, 4],
+    "gin_channels": 0,
+    "is_bias": True,
+}
+"""v4's vocoder has no settings file: upstream states them where it loads it."""
 
 
-def load_networks(
-    official: Official, source: GptSovitsSource
-) -> tuple[GptSovitsSettings, nn.Module]:
-    """Return what upstream's loaders make of a model's files, in FP32 and `eval` mode.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A model in memory."""
 
-    Weight norm, which upstream's synthesizer computes anew in every call, is folded.
+    official: Official
+    settings: GptSovitsSettings
+    root: nn.Module
+    tokenizer: Any  # the text encoder's
 
-    Raises:
-        ModelError: A file cannot be read, does not fit the others, or holds values that are not
-            finite.
-        MissingExtraError: A package is not installed.
+    def with_root(self, root: nn.Module) -> Loaded:
+        """Return the same with other networks."""
+        return replace(self, root=root)
+
+
+def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> Loaded:
+    """Read an original, or an artifact whose weights never become larger than they are stored."""
+    from tts_compress.models.gpt_sovits.modules import replace_modules
+    from tts_compress.torch.layers.module_surgery import fold_weight_norm
+
+    official = Official()
+    if isinstance(source, ArtifactSource):
+        settings = source.settings
+        root = build_networks(official, settings)
+        replace_modules(official, root)
+        root = restore_weights(root, layers, source.directory / WEIGHTS)
+        folder = source.directory
+    else:
+        settings, root = _load_files(official, source)
+        replace_modules(official, root)
+        # Upstream's synthesizer computes it anew in every call.
+        fold_weight_norm(root)
+        folder = source.bert()
+    tokenizer = _pretrained("AutoTokenizer", folder)
+    return Loaded(official=official, settings=settings, root=root.eval(), tokenizer=tokenizer)
+
+
+def build_networks(official: Official, settings: GptSovitsSettings) -> Any:
+    """Return upstream's networks for settings, under their components' names, without weights.
+
+    Parameters are on torch's `meta` device and take no memory; buffers are real. What only training
+    needs is left out.
     """
-    t2s, sovits = source.read_t2s(), source.read_sovits()
+    init_empty_weights = import_package("accelerate", GPT_SOVITS.extra).init_empty_weights
+    transformers = import_package("transformers", GPT_SOVITS.extra)
+    from torch import nn
+
+    root: Any = nn.Module()
+    try:
+        with official.running(), init_empty_weights(include_buffers=False):
+            with transformers.modeling_utils.no_init_weights():
+                bert = transformers.AutoConfig.for_model(**settings.bert)
+                root.bert = transformers.AutoModelForMaskedLM.from_config(bert)
+                root.hubert = transformers.HubertModel(transformers.HubertConfig(**settings.hubert))
+            root.t2s = official.t2s.Text2SemanticDecoder(config=settings.t2s)
+            root.vits = _synthesizer(official, settings)
+            if VERSIONS[settings.version].vocoder:
+                root.vocoder = _vocoder(official, settings)
+            if VERSIONS[settings.version].speaker:
+                root.sv = official.speaker.ERes2NetV2(baseWidth=24, scale=4, expansion=4)
+    # Settings that are no model's make constructors fail in arbitrary ways.
+    except Exception as error:
+        raise ModelError(f"the settings describe no GPT-SoVITS model: {reason(error)}") from error
+    return root
+
+
+def write_official(
+    loaded: Loaded, source: GptSovitsSource, prompt: Prompt, directory: Path, *, force: bool
+) -> None:
+    """Write the T2S and the SoVITS model as upstream's training does, all or nothing.
+
+    The two encoders are not written: upstream's programs read the published ones, and the
+    configuration names those that the model was read from.
+    """
+    from tts_compress.models.gpt_sovits.modules import official_name
+
+    settings, root = loaded.settings, loaded.root
+    header = VERSIONS[settings.version].header
+    if header is None:
+        accepted = ", ".join(name for name, version in VERSIONS.items() if version.header)
+        raise ModelError(
+            f"upstream reads no {settings.version} but the published one and its LoRA weights; "
+            f"accepted are {accepted}: save() an artifact"
+        )
+    plain = _plain_tensors(root, "t2s")
+    t2s = {f"model.{official_name(name)}": tensor for name, tensor in plain.items()}
+    names = build_networks(loaded.official, settings).vits.state_dict()
+    vits = _with_weight_norm(_plain_tensors(root, "vits"), names)
+    stated = {
+        "bert_base_path": source.bert_folder and str(source.bert_folder),
+        "cnhuhbert_base_path": source.hubert_folder and str(source.hubert_folder),
+        "device": "cpu",
+        "is_half": False,
+        "t2s_weights_path": "t2s.ckpt",
+        "version": settings.version,
+        "vits_weights_path": "sovits.pth",
+    }
+    # YAML that needs no quoting rules but JSON's; null is the published encoder.
+    lines = [f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in stated.items()]
+    config = "\n".join(["custom:", *lines, ""])
+    try:
+        with atomic_directory(directory, marker="tts_infer.yaml", force=force) as partial:
+            write_checkpoint(partial / "t2s.ckpt", t2s, settings.t2s)
+            write_checkpoint(partial / "sovits.pth", vits, settings.sovits, header=header)
+            write_prompt(prompt, partial)
+            (partial / "tts_infer.yaml").write_text(config, encoding="utf-8")
+    # On a full disk torch's own writer fails, with an error that is no OSError.
+    except RuntimeError as error:
+        raise ArtifactError(f"cannot write '{directory}': {first_line(error)}") from error
+
+
+def _load_files(official: Official, source: OfficialSource) -> tuple[GptSovitsSettings, Any]:
+    """Return settings and upstream's networks with the weights of its files, in FP32."""
+    from tts_compress.torch.layers.module_surgery import fold_weight_norm
+
+    t2s, sovits = read_t2s(source.t2s), source.read_sovits()
     vocoder = source.vocoder()
+    stated = None
+    if vocoder is not None:
+        stated = _read_config(vocoder) if vocoder.is_dir() else dict(V4_VOCODER)
     settings = GptSovitsSettings(
         version=source.version,
         t2s=t2s.config,
         sovits=sovits.config,
         bert=_read_config(source.bert()),
         hubert=_read_config(source.hubert()),
-        vocoder=_vocoder_settings(vocoder),
+        vocoder=stated,
     )
-    root: Any = build_skeleton(official, settings)
-    spec = source.spec
-    fill(root.t2s, _opened(root.t2s, t2s, spec), spec)
-    fill(root.vits, sovits.tensors, spec)
+    root = build_networks(official, settings)
+    named = {name.removeprefix("model."): tensor for name, tensor in t2s.tensors.items()}
+    if unknown := sorted(named.keys() - root.t2s.state_dict().keys()):
+        raise ModelError(
+            f"'{source.t2s}' has {len(unknown)} weights that its settings do not speak of, such "
+            f"as {unknown[0]!r}; fetch it again"
+        )
+    _fill(root.t2s, named, source.t2s)
+    _fill(root.vits, sovits.tensors, source.sovits)
     if vocoder is not None:
-        _fill_vocoder(root.vocoder, vocoder)
+        tensors = _read_tensors(vocoder)
+        if not any(name.endswith("weight_g") for name in tensors):
+            fold_weight_norm(root.vocoder)  # v4's is stored without it
+        _fill(root.vocoder, tensors, vocoder)
     if (speaker := source.speaker()) is not None:
-        fill(root.sv, _read_tensors(speaker), str(speaker))
-    transformers = import_package("transformers", GPT_SOVITS.extra)
-    root.bert = _pretrained(transformers.AutoModelForMaskedLM, source.bert())
-    leave_out_unheard(root.bert)
-    root.hubert = _pretrained(transformers.HubertModel, source.hubert())
-    fold_weight_norm(root)
-    return settings, root.eval()
+        _fill(root.sv, _read_tensors(speaker), speaker)
+    root.bert = _load_encoder("AutoModelForMaskedLM", source.bert())
+    root.hubert = _load_encoder("HubertModel", source.hubert())
+    return settings, root
 
 
-def load_tokenizer(directory: Path) -> Any:
-    """Return the text encoder's tokenizer, from its own folder or an artifact's.
+def _synthesizer(official: Official, settings: GptSovitsSettings) -> Any:
+    data, train = settings.sovits["data"], settings.sovits["train"]
+    kind = "SynthesizerTrnV3" if VERSIONS[settings.version].vocoder else "SynthesizerTrn"
+    stated = settings.sovits["model"] | {
+        "semantic_frame_rate": "25hz",  # upstream knows no other in any of its versions
+        "version": settings.version,
+        "n_speakers": data["n_speakers"],
+    }
+    vits = getattr(official.inference, kind)(
+        data["filter_length"] // 2 + 1, train["segment_size"] // data["hop_length"], **stated
+    )
+    if hasattr(vits, "enc_q"):
+        del vits.enc_q  # encodes the recordings of training
+    for codebook in vits.quantizer.modules():
+        for name in ("cluster_size", "embed_avg"):  # statistics of training
+            codebook._buffers.pop(name, None)  # noqa: SLF001
+    return vits
 
-    Raises:
-        ModelError: It cannot be read.
-        MissingExtraError: A package is not installed.
-    """
-    transformers = import_package("transformers", GPT_SOVITS.extra)
-    try:
-        return transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True)
-    # Read by code that was written for its authors' own files.
-    except Exception as error:
-        raise ModelError(f"no tokenizer can be read from '{directory}': {reason(error)}") from error
+
+def _vocoder(official: Official, settings: GptSovitsSettings) -> Any:
+    stated = settings.vocoder or {}
+    if settings.version == "v3":
+        return official.inference.BigVGAN(official.checkout.load("BigVGAN.env").AttrDict(stated))
+    return official.inference.Generator(**stated)
 
 
-def _opened(decoder: nn.Module, weights: T2SWeights, where: str) -> dict[str, Tensor]:
-    """Return a checkpoint's tensors by the names of an opened decoder.
-
-    Raises:
-        ModelError: It holds others.
-    """
-    ours = {official_name(name): name for name in decoder.state_dict()}
-    if unknown := sorted(weights.tensors.keys() - ours.keys()):
+def _fill(module: nn.Module, tensors: Mapping[str, Tensor], where: Path) -> None:
+    """Give a part of the tree its weights, in FP32; those of parts it lacks are passed over."""
+    wanted = module.state_dict(keep_vars=True)
+    missing = [name for name, old in wanted.items() if old.is_meta and name not in tensors]
+    wrong = [n for n, old in wanted.items() if n in tensors and tensors[n].shape != old.shape]
+    if missing or wrong:
+        problem = f"lacks {missing[0]!r}" if missing else f"has another shape of {wrong[0]!r}"
         raise ModelError(
-            f"the T2S model of '{where}' has {len(unknown)} weights that its settings do not "
-            f"speak of, such as {unknown[0]!r}; fetch it again"
+            f"'{where}' {problem} ({len(missing)} missing, {len(wrong)} of other shapes) for the "
+            "network that its settings describe; fetch it again"
         )
-    return {ours[name]: tensor for name, tensor in weights.tensors.items()}
+    found = {name: tensors[name] for name in wanted if name in tensors}
+    given = {n: t.float() if t.is_floating_point() else t for n, t in found.items()}
+    module.load_state_dict(given, strict=False, assign=True)
 
 
-def _fill_vocoder(vocoder: nn.Module, path: Path) -> None:
-    """Give a vocoder its weights, stored with weight norm or without."""
-    stored = path / "bigvgan_generator.pt" if path.is_dir() else path
-    tensors = _read_tensors(stored, "generator" if path.is_dir() else None)
-    if not any(name.endswith("weight_g") for name in tensors):
-        fold_weight_norm(vocoder)
-    fill(vocoder, tensors, str(stored))
+def _read_tensors(path: Path) -> Mapping[str, Tensor]:
+    """Return the tensors of a published network's file or folder."""
+    from torch import Tensor
+
+    if path.is_dir():
+        found = read_torch_file(path / "bigvgan_generator.pt").get("generator")
+    else:
+        found = read_torch_file(path)
+    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
+        raise ModelError(f"'{path}' holds no network's weights; fetch it again")
+    check_finite(found.items(), path)
+    return found
 
 
-def _read_tensors(path: Path, section: str | None = None) -> Mapping[str, Tensor]:
-    """Return the tensors of a file of `torch.save`.
-
-    Raises:
-        ModelError: It cannot be read, or holds values that are not finite.
-    """
+def _load_encoder(kind: str, folder: Path) -> Any:
+    """Return the text or the speech encoder, as upstream loads it, refusing missing weights."""
     import torch
 
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        tensors: dict[str, Tensor] = content if section is None else content[section]
-        broken = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
-    # Arbitrary bytes make the reader fail in arbitrary ways.
-    except Exception as error:
-        raise ModelError(f"cannot read '{path}': {reason(error)}") from error
-    if broken:
-        raise ModelError(f"'{path}': weight '{broken[0]}' has values that are not finite")
-    return tensors
-
-
-def _pretrained(kind: Any, directory: Path) -> nn.Module:
-    """Return one of the encoders as upstream loads it.
-
-    Raises:
-        ModelError: It cannot be read, lacks weights, or holds values that are not finite.
-    """
-    import torch
-
-    try:
-        module, found = kind.from_pretrained(
-            directory, local_files_only=True, torch_dtype=torch.float32, output_loading_info=True
-        )
-    # Read and built by code that was written for its authors' own files.
-    except Exception as error:
-        raise ModelError(f"'{directory}' cannot be loaded: {reason(error)}") from error
-    if missing := sorted(set(found["missing_keys"]) - _NOT_STORED):
+    module, found = _pretrained(kind, folder, torch_dtype=torch.float32, output_loading_info=True)
+    if missing := sorted(set(found["missing_keys"]) - {"masked_spec_embed"}):
         raise ModelError(
-            f"'{directory}' lacks {len(missing)} weights that its config.json speaks of, such as "
+            f"'{folder}' lacks {len(missing)} weights that its config.json speaks of, such as "
             f"{missing[0]!r}; fetch it again"
         )
-    check_finite(module.named_parameters(), directory)
-    loaded: nn.Module = module
-    return loaded
+    check_finite(module.named_parameters(), folder)
+    return module
 
 
-def _vocoder_settings(path: Path | None) -> dict[str, Any] | None:
-    if path is None:
-        return None
-    return _read_config(path) if path.is_dir() else v4_vocoder()
+def _pretrained(kind: str, folder: Path, **keywords: Any) -> Any:
+    """Return what a class of transformers loads from a folder."""
+    transformers = import_package("transformers", GPT_SOVITS.extra)
+    try:
+        read = getattr(transformers, kind).from_pretrained
+        return read(folder, local_files_only=True, **keywords)
+    # Read and built by code that was written for its authors' own files.
+    except Exception as error:
+        raise ModelError(f"no {kind} can be loaded from '{folder}': {reason(error)}") from error
 
 
-def _read_config(directory: Path) -> dict[str, Any]:
-    path = directory / "config.json"
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
     config = read_json(path)
     if not isinstance(config, dict):
         raise ModelError(f"'{path}' holds a {type(config).__name__}; fetch it again")
     return config
+
+
+def _plain_tensors(root: nn.Module, component: str) -> dict[str, Tensor]:
+    """Return a component's tensors by the names it has uncompressed."""
+    from tts_compress.torch.layers.base import CompressedLayer
+    from tts_compress.torch.layers.float16 import Float16Layer
+
+    module = root.get_submodule(component)
+    state: dict[str, Tensor] = module.state_dict()
+    for name, part in module.named_modules():
+        if isinstance(part, CompressedLayer):
+            if not isinstance(part, Float16Layer) or part.weights != "float16":
+                raise ModelError(
+                    f"layer '{component}.{name}' has {part.weights} weights; upstream's formats "
+                    "have FP16 alone: compress by fp16, or save() an artifact"
+                )
+            state[f"{name}.weight"] = state.pop(f"{name}.values")
+    return state
+
+
+def _with_weight_norm(tensors: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
+    """Return tensors by upstream's names, folded weights as direction and length again."""
+    import torch
+
+    found = {}
+    for name in names:
+        if name in tensors:
+            found[name] = tensors[name]
+        elif name.endswith("weight_v"):
+            found[name] = tensors[name.removesuffix("_v")]
+        elif name.endswith("weight_g"):
+            weight = tensors[name.removesuffix("_g")].float()
+            found[name] = torch.norm_except_dim(weight, 2, 0)
+    return found

@@ -5,17 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tts_compress.errors import ModelError
-from tts_compress.models.gpt_sovits.components import NAMED_CALLS, ROLES
-from tts_compress.models.gpt_sovits.loaded import Loaded, peek_sample_rate
-from tts_compress.models.gpt_sovits.options import GptSovitsOptions
-from tts_compress.models.gpt_sovits.reference import ACCEPTED_S, write_prompt
-from tts_compress.models.gpt_sovits.settings import SETTINGS
-from tts_compress.models.gpt_sovits.source import GptSovitsSource
-from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
-from tts_compress.models.recording import check_duration, exchange_recording
+from tts_compress.models.distillation import Objective
+from tts_compress.models.gpt_sovits import FAMILY
+from tts_compress.models.gpt_sovits.loading import Loaded, load_networks, write_official
+from tts_compress.models.gpt_sovits.source import (
+    SETTINGS,
+    GptSovitsOptions,
+    GptSovitsSource,
+    find_source,
+)
+from tts_compress.models.gpt_sovits.speech import (
+    GptSovitsSpeech,
+    assemble,
+    check_recording,
+    write_prompt,
+)
+from tts_compress.models.gpt_sovits.upstream import VERSIONS
+from tts_compress.models.recording import exchange_recording
 from tts_compress.models.torch_model import TorchFamilyModel
 
 if TYPE_CHECKING:
@@ -25,18 +34,50 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tts_compress.models.base import Prompt
-    from tts_compress.models.distillation import Objective
-    from tts_compress.models.gpt_sovits.settings import GptSovitsSettings
-    from tts_compress.models.gpt_sovits.speech import GptSovitsSpeech
+    from tts_compress.models.gpt_sovits.source import GptSovitsSettings
     from tts_compress.models.language_model import Tokens
 
-__all__ = ["GptSovitsModel"]
+__all__ = ["ROLES", "GptSovitsModel"]
+
+ROLES = {
+    "bert": "text encoder (Chinese)",
+    "hubert": "speech encoder (recording)",
+    "vits.ssl_proj": "projection of the recording to tokens",
+    "t2s": "speech language model",
+    "sv": "speaker encoder",
+    "vits.ref_enc": "style encoder",
+    "vits.sv_emb": "projection of the speaker",
+    "vits.ge_to512": "projection of the style",
+    "vits.enc_p": "prior encoder",
+    "vits.flow": "flow",
+    "vits.dec": "decoder",
+    "vits.bridge": "projection of the prior",
+    "vits.wns1": "condition encoder",
+    "vits.cfm": "diffusion estimator",
+    "vocoder": "vocoder",
+}
+"""In the order data flows; which there are depends on the version."""
+
+_NAMED_CALLS = {  # methods that upstream calls on components, by component
+    "t2s": ("t2s.infer_panel_batch_infer", "t2s.infer_panel_naive_batched"),
+    "vits.cfm": ("vits.cfm.inference",),
+    "sv": ("sv.forward3",),
+}
 
 
 class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]):
-    """A GPT-SoVITS model, from its files or compressed in memory."""
+    """A GPT-SoVITS model, from its files or compressed in memory.
 
-    family = GPT_SOVITS.family
+    It is opened from upstream's `tts_infer.yaml`, from the paths of a T2S and a SoVITS model with a
+    comma between, or from an artifact's folder; `?text_lang=en&top_k=5` behind it sets
+    `GptSovitsOptions`. A `reference.wav` and `reference.txt` beside the configuration or the T2S
+    model are the recording to speak by and its text.
+    """
+
+    family = FAMILY.name
+    example = "text_lang=en&top_k=5"
+    find = find_source
+    read = load_networks
     roles = ROLES
 
     @property
@@ -49,19 +90,14 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         """What its networks are built from."""
         return self.loaded.settings
 
-    @cached_property
+    @property
     def sample_rate(self) -> int:
         """Samples per second, Hz."""
-        return peek_sample_rate(self.source)
+        return self.source.sample_rate
 
     @property
     def tts(self) -> Any:
-        """The official `TTS` object, whose `run` works as ever.
-
-        Raises:
-            ModelError: The model cannot be read, or there is no recording to speak by.
-            MissingExtraError: A package is not installed.
-        """
+        """The official `TTS` object, whose `run` works as ever; it needs a recording."""
         return self._speech().tts
 
     def describe(self) -> Mapping[str, Any]:
@@ -77,70 +113,64 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         }
 
     def objectives(self) -> tuple[Objective, ...]:
-        """Return what a compressed model can learn from this one, in the order data flows."""
-        from tts_compress.models.gpt_sovits.distillation import find_objectives
+        """Return what a compressed model is trained to imitate, in the order data flows.
 
-        return find_objectives(self.settings)
+        The recording's encoders, `hubert` and `vits.ref_enc`, are called when a prompt is set.
+        """
+        # It returns scores, then the states before, between and behind its layers; upstream takes
+        # the third from the end.
+        used = max(int(self.settings.bert.get("num_hidden_layers", 0)) - 1, 0)
+        first = (0,)  # the rest is the state of a next call
+        vits = (
+            # It returns its input, mean and log deviation of the prior, and masks.
+            _objective("vits.enc_p", "mse", outputs=(1, 2), log_deviation=1),
+            _objective("vits.flow", "mse"),
+            _objective("vits.dec", "waveform"),
+        )
+        flow_matching = (
+            _objective("vits.enc_p", "mse", outputs=first),
+            _objective("vits.wns1", "mse", outputs=first),
+            _objective("vits.cfm.estimator", "mse", outputs=first),
+            _objective("vocoder", "waveform"),
+        )
+        return (
+            _objective("bert", "mse", outputs=(used,)),
+            _objective("hubert", "mse", outputs=first),
+            _objective("vits.ref_enc", "mse"),
+            # It scores whole utterances when it is called; step by step its methods are.
+            _objective("t2s", "kl"),
+            *(flow_matching if VERSIONS[self.version].vocoder else vits),
+        )
 
     def named_calls(self) -> Mapping[str, tuple[str, ...]]:
-        """Return what upstream calls the components by, where that is not the module itself."""
+        """Return the methods that upstream calls on components that it does not call as modules."""
         there = self.components()
-        return {name: methods for name, methods in NAMED_CALLS.items() if name in there}
+        return {name: methods for name, methods in _NAMED_CALLS.items() if name in there}
 
     def with_prompt(self, prompt: Prompt) -> GptSovitsModel:
-        """Return this model with another recording, or another text of the same one.
-
-        The text of the former recording does not stay when only the recording is exchanged.
+        """Return this model with another recording, without the former text, or another text.
 
         Raises:
             ModelError: The recording cannot be read, or is too short or too long.
         """
         if prompt.audio is not None:
-            check_duration(prompt.audio, ACCEPTED_S)
+            check_recording(prompt.audio)
         return replace(self, prompt=exchange_recording(self.prompt, prompt))
 
     def generate_tokens(self, text: str, *, seed: int | None) -> Tokens:
-        """Speak as `synthesize` does and return the semantic tokens.
-
-        Raises:
-            TextError: There is nothing to speak in the text.
-            ModelError: There is no recording to speak by, or upstream's code fails.
-        """
-        from tts_compress.models.gpt_sovits.tokens import join_segments
+        """Speak as `synthesize` does and return the semantic tokens."""
         from tts_compress.models.torch_noise import paired_noise
 
         speech = self._speech()
         with paired_noise(seed):
-            return join_segments(speech.tokens(text), self._end)
+            return speech.tokens(text)
 
     def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
-        """Return the scores of each step after the given tokens before it, shape `[S, 1, V]`.
-
-        Raises:
-            TextError: There is nothing to speak in the text.
-            ModelError: There is no recording to speak by, or the tokens are not of this text.
-        """
-        from tts_compress.models.gpt_sovits.tokens import score_tokens
-
-        speech = self._speech()
-        return score_tokens(
-            self.root().get_submodule("t2s"),
-            speech.segments(text),
-            speech.prompt_tokens,
-            tokens,
-            self._end,
-        )
+        """Return the scores of each step after the given tokens before it, shape `[S, 1, V]`."""
+        return self._speech().logits(text, tokens)
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
-        """Write all networks, settings, tokenizer, recording and manifest, all or nothing.
-
-        A model that was not compressed is written in upstream's own formats, with a
-        `tts_infer.yaml` that names the files.
-
-        Raises:
-            ArtifactError: The directory exists and `force` is not given, or cannot be written.
-            ModelError: The recording cannot be read.
-        """
+        """Write an artifact, or by `save_official` a model that was not compressed."""
         if self.manifest is None:
             return self.save_official(directory, force=force)
         return super().save(directory, force=force)
@@ -149,15 +179,15 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         """Write the T2S and the SoVITS model as upstream's training does, in FP16, all or nothing.
 
         Upstream's own programs load them. Also for a model compressed by `fp16`; others have more
-        than these files can say.
+        than these files can hold.
 
         Raises:
             ArtifactError: The directory exists and `force` is not given, or cannot be written.
-            ModelError: The model is compressed in a way that upstream's formats do not have.
+            ModelError: Upstream has no format for the model's version, or for how it is compressed.
         """
-        from tts_compress.models.gpt_sovits.official_files import write_official
-
-        return write_official(self.loaded, self.source, self.prompt, Path(directory), force=force)
+        target = Path(directory)
+        write_official(self.loaded, self.source, self.prompt, target, force=force)
+        return target
 
     def _write(self, directory: Path) -> None:
         loaded = self.loaded
@@ -166,29 +196,23 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         loaded.tokenizer.save_pretrained(directory)
         write_prompt(self.prompt, directory)
 
-    @property
-    def _end(self) -> int:
-        """The token that ends speech."""
-        return int(self.settings.t2s["model"]["EOS"])
-
     def _speech(self) -> GptSovitsSpeech:
-        return self._hearing
+        return self._cached_speech
 
     @cached_property
-    def _hearing(self) -> GptSovitsSpeech:
-        """What speaks by the recording, which upstream hears once."""
-        from tts_compress.models.gpt_sovits.assembly import assemble
-        from tts_compress.models.gpt_sovits.speech import GptSovitsSpeech
-
+    def _cached_speech(self) -> GptSovitsSpeech:
+        """The runtime, which processes the recording once."""
         if self.prompt.audio is None:
             raise ModelError(
                 f"{self.spec!r} has no recording to speak by; put reference.wav and "
                 "reference.txt (what is said in it) beside its configuration, or give a "
                 "prompt with audio and text"
             )
-        check_duration(self.prompt.audio, ACCEPTED_S)
+        check_recording(self.prompt.audio)
         loaded = self.loaded
         tts = assemble(loaded.official, loaded.settings, loaded.root, loaded.tokenizer)
-        speech = GptSovitsSpeech(loaded.official, tts, self.options)
-        speech.hear(self.prompt.audio, self.prompt.text)
-        return speech
+        return GptSovitsSpeech(loaded.official, tts, self.options, self.prompt)
+
+
+def _objective(module: str, loss: Literal["kl", "mse", "waveform"], **details: Any) -> Objective:
+    return Objective(component=module.partition(".")[0], module=module, loss=loss, **details)

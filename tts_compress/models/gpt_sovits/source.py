@@ -2,164 +2,293 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tts_compress.artifact import MANIFEST_NAME
 from tts_compress.errors import ModelError
 from tts_compress.models.base import ModelFiles
-from tts_compress.models.gpt_sovits.config_file import StatedFiles, read_config_file
-from tts_compress.models.gpt_sovits.lora import merge_lora
-from tts_compress.models.gpt_sovits.pretrained import (
-    BERT,
-    HUBERT,
-    pretrained,
-    pretrained_sovits,
-    pretrained_speaker,
-    pretrained_vocoder,
+from tts_compress.models.checkout import find_checkout
+from tts_compress.models.gpt_sovits.checkpoint import (
+    T2S_SYMBOLS,
+    is_t2s,
+    merge_lora,
+    read_sovits,
+    read_t2s,
 )
-from tts_compress.models.gpt_sovits.settings import SETTINGS, read_settings
-from tts_compress.models.gpt_sovits.versions import check_alphabet, read_mark
-from tts_compress.models.gpt_sovits.weights import is_t2s, peek_version, read_sovits, read_t2s
+from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS, VERSIONS
+from tts_compress.models.options import Options
+from tts_compress.models.recording import find_prompt
+from tts_compress.models.settings_file import read_json, read_yaml
 from tts_compress.models.torch_model import WEIGHTS
 
 if TYPE_CHECKING:
-    from tts_compress.models.gpt_sovits.weights import SovitsWeights, T2SWeights
+    from collections.abc import Mapping
 
-__all__ = ["GptSovitsSource", "artifact_source", "open_source"]
+    from tts_compress.models.base import Prompt
+    from tts_compress.models.gpt_sovits.checkpoint import Checkpoint
 
-_ACCEPTED = "'CONFIG.yaml', 'T2S.ckpt,SOVITS.pth' or an artifact's folder"
+__all__ = [
+    "SETTINGS",
+    "ArtifactSource",
+    "GptSovitsOptions",
+    "GptSovitsSettings",
+    "GptSovitsSource",
+    "OfficialSource",
+    "find_source",
+    "read_settings",
+    "sample_rate_of",
+]
+
+SETTINGS = "settings.json"  # the file of an artifact that holds them
+
+_KEYS = {  # of `tts_infer.yaml`, by the attributes of `OfficialSource`
+    "t2s": "t2s_weights_path",
+    "sovits": "vits_weights_path",
+    "bert_folder": "bert_base_path",
+    "hubert_folder": "cnhuhbert_base_path",
+}
+
+_FOLDER = "GPT_SoVITS/pretrained_models"
+
+
+_LANGUAGES = (
+    "auto", "auto_yue", "en", "zh", "ja", "yue", "ko", "all_zh", "all_ja", "all_yue", "all_ko",
+)  # fmt: skip
+"""Upstream's; `auto` detects the language, `all_zh` takes English letters for Chinese."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GptSovitsSource:
-    """A model's files.
+class GptSovitsOptions(Options):
+    """Settings of inference, by the names and with the defaults of upstream's `TTS.run`."""
 
-    Raises:
-        ModelError: Of its methods: a file is missing, unreadable, or not what it should be.
-    """
+    limits: ClassVar = {
+        "top_k": (1, 1025),
+        "top_p": (0.01, 1),
+        "temperature": (0.01, 10),
+        "repetition_penalty": (0.1, 10),
+        "speed_factor": (0.1, 10),
+        "sample_steps": (1, 1000),
+    }
+    choices: ClassVar = {
+        "text_lang": _LANGUAGES,
+        "prompt_lang": _LANGUAGES,
+        "text_split_method": tuple(f"cut{number}" for number in range(6)),
+    }
 
-    spec: str
-    """What the user named the model by, for errors."""
+    text_lang: str = "auto"
+    prompt_lang: str = "auto"  # of the reference recording
+    text_split_method: str = "cut1"  # `cut0` not at all, `cut1` after four sentences, …
+    top_k: int = 15
+    top_p: float = 1.0
+    temperature: float = 1.0
+    repetition_penalty: float = 1.35  # divides the scores of tokens drawn before; 1 does nothing
+    speed_factor: float = 1.0
+    sample_steps: int = 32  # of v3's and v4's solver; each runs the transformer once
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GptSovitsSettings:
+    """What upstream's networks are built from, as plain data."""
+
+    version: str  # one of `VERSIONS`
+    t2s: dict[str, Any]  # `config` of the T2S checkpoint
+    sovits: dict[str, Any]  # `config` of the synthesizer's checkpoint
+    bert: dict[str, Any]  # `config.json` of the text encoder
+    hubert: dict[str, Any]  # `config.json` of the speech encoder
+    vocoder: dict[str, Any] | None = None  # arguments of v3's and v4's vocoder
+    options: dict[str, Any] = field(default_factory=dict)  # those that are not upstream's defaults
+
+    def __post_init__(self) -> None:
+        if self.version not in tuple(VERSIONS):  # which may be no text at all
+            accepted = ", ".join(VERSIONS)
+            raise ModelError(f"there is no GPT-SoVITS {self.version!r}; accepted: {accepted}")
+        if VERSIONS[self.version].vocoder and self.vocoder is None:
+            raise ModelError(f"the settings of this {self.version} lack those of the vocoder")
+
+    def to_json(self) -> str:
+        """Return them as stable, readable JSON."""
+        return json.dumps(asdict(self), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def sample_rate_of(version: str, sovits: Mapping[str, Any]) -> int:
+    """Return a version's sample rate, Hz; without a vocoder the synthesizer's settings state it."""
+    vocoder = VERSIONS[version].vocoder_configs
+    rate = vocoder["sr"] if vocoder else sovits["data"].get("sampling_rate")
+    if not isinstance(rate, int) or rate <= 0:
+        raise ModelError(f"the SoVITS model states the sampling rate {rate!r}, not Hz")
+    return rate
+
+
+def read_settings(path: Path) -> GptSovitsSettings:
+    """Return the settings of an artifact."""
+    stated = read_json(path)
+    names = {each.name for each in fields(GptSovitsSettings)}
+    if not isinstance(stated, dict) or stated.keys() != names:
+        raise ModelError(f"cannot read '{path}': it must have {', '.join(sorted(names))}")
+    return GptSovitsSettings(**stated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactSource:
+    """A saved model's folder."""
+
+    directory: Path
+    settings: GptSovitsSettings
     version: str
-    """`v1`, `v2`, `v2Pro`, `v2ProPlus`, `v3` or `v4`."""
+    sample_rate: int
+    bert_folder: None = None
+    hubert_folder: None = None
 
-    stated: StatedFiles | None = None
-    """Upstream's files; None for an artifact."""
+    @property
+    def options(self) -> GptSovitsOptions:
+        """Those that it was saved with."""
+        return GptSovitsOptions().changed(self.settings.options, f"'{self.directory / SETTINGS}'")
 
-    directory: Path | None = None
-    """An artifact's folder; None for an original."""
+    @property
+    def prompt(self) -> Prompt:
+        """The recording that it was saved with, and its text."""
+        return find_prompt(self.directory)
 
-    def check(self) -> None:
-        """Refuse a model whose files are not all there; an original's need the clone."""
-        self.files()
+    def files(self) -> ModelFiles:
+        """Return what the model consists of, refusing a folder that lacks some of it."""
+        for name in (WEIGHTS, SETTINGS):
+            if not (self.directory / name).is_file():
+                raise ModelError(f"artifact '{self.directory}' holds no {name}; compress it again")
+        others = sorted(self.directory.iterdir())
+        settings = (path for path in others if path.name not in {WEIGHTS, MANIFEST_NAME})
+        return ModelFiles(weights=(self.directory / WEIGHTS,), settings=tuple(settings))
 
-    def read_t2s(self) -> T2SWeights:
-        """Return an original's T2S model."""
-        return read_t2s(self._original().t2s)
 
-    def read_sovits(self) -> SovitsWeights:
-        """Return an original's synthesizer, changes by LoRA added to what they change."""
-        weights = read_sovits(self._original().sovits)
-        base = self.base()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfficialSource:
+    """Upstream's files; folders that are not named are the published ones in the clone."""
+
+    directory: Path  # of the configuration, or else of the T2S model
+    version: str
+    sample_rate: int
+    t2s: Path
+    sovits: Path
+    is_lora: bool  # whether the synthesizer is changes to a published one
+    bert_folder: Path | None = None
+    hubert_folder: Path | None = None
+    options: GptSovitsOptions = field(default=GptSovitsOptions(), init=False)  # upstream's
+
+    @property
+    def prompt(self) -> Prompt:
+        """The recording beside the configuration or the T2S model, and its text."""
+        return find_prompt(self.directory)
+
+    def read_sovits(self) -> Checkpoint:
+        """Return the synthesizer, LoRA weights merged into those they were trained on."""
+        weights, base = read_sovits(self.sovits), self.lora_base()
         return weights if base is None else merge_lora(weights, read_sovits(base))
 
-    def base(self) -> Path | None:
-        """Return the pretrained synthesizer that an original's LoRA changes; None without one."""
-        is_lora = read_mark(self._original().sovits).is_lora
-        return pretrained_sovits(self.version) if is_lora else None
+    def lora_base(self) -> Path | None:
+        """Return the pretrained synthesizer that LoRA weights change; None without them."""
+        return _published(VERSIONS[self.version].sovits) if self.is_lora else None
 
     def bert(self) -> Path:
-        """Return the folder of the text encoder, which hears Chinese only."""
-        return self._original().bert or pretrained(BERT)
+        """Return the folder of the text encoder, which reads Chinese only."""
+        return self.bert_folder or _published("chinese-roberta-wwm-ext-large")
 
     def hubert(self) -> Path:
-        """Return the folder of the speech encoder, which hears the reference recording."""
-        return self._original().hubert or pretrained(HUBERT)
-
-    def vocoder(self) -> Path | None:
-        """Return the folder (v3) or file (v4) of the vocoder; None for versions without one."""
-        return pretrained_vocoder(self.version)
+        """Return the folder of the speech encoder, which encodes the reference recording."""
+        return self.hubert_folder or _published("chinese-hubert-base")
 
     def speaker(self) -> Path | None:
         """Return the speaker verification model's file; None for versions without one."""
-        return pretrained_speaker(self.version)
+        name = VERSIONS[self.version].speaker
+        return _published(name) if name else None
+
+    def vocoder(self) -> Path | None:
+        """Return the folder (v3) or file (v4) of the vocoder; None for versions without one."""
+        name = VERSIONS[self.version].vocoder
+        return _published(name) if name else None
 
     def files(self) -> ModelFiles:
-        """Return what the model consists of, everything that it speaks with."""
-        if self.directory is not None:
-            return _artifact_files(self.directory)
-        stated = self._original()
-        alone = [stated.t2s, stated.sovits, self.base(), self.speaker()]
+        """Return what the model consists of."""
+        alone = [self.t2s, self.sovits, self.lora_base(), self.speaker()]
         folders = [_folder_files(self.bert()), _folder_files(self.hubert())]
-        if (vocoder := self.vocoder()) is not None:
-            if vocoder.is_dir():
-                folders.append(_folder_files(vocoder, ("bigvgan_generator.pt",)))
-            else:
-                alone.append(vocoder)
+        if (vocoder := self.vocoder()) is not None and vocoder.is_dir():
+            folders.append(_folder_files(vocoder, ("bigvgan_generator.pt",)))
+        else:
+            alone.append(vocoder)
+        weights = [path for path in alone if path is not None]
         return ModelFiles(
-            weights=(
-                *(path for path in alone if path is not None),
-                *(path for folder in folders for path in folder.weights),
-            ),
+            weights=(*weights, *(path for folder in folders for path in folder.weights)),
             settings=tuple(path for folder in folders for path in folder.settings),
         )
 
-    def _original(self) -> StatedFiles:
-        assert self.stated is not None, "an artifact has none of upstream's files"
-        return self.stated
+
+GptSovitsSource = OfficialSource | ArtifactSource
 
 
-def open_source(location: str, spec: str) -> GptSovitsSource:
-    """Return an original's files; of the clone, no more is needed than what they name in it.
+def find_source(place: str) -> GptSovitsSource:
+    """Return a model's files; of the clone, no more is needed than what they name in it.
 
     Args:
-        location: Upstream's `tts_infer.yaml`, or the T2S model's and the synthesizer's path with a
-            comma between, in either order.
-        spec: What the user named the model by.
-
-    Raises:
-        ModelError: A file is missing or of something else, or the two do not fit.
-        MissingExtraError: torch or PyYAML is not installed.
+        place: An artifact's folder, upstream's `tts_infer.yaml`, or the T2S model's and the
+            synthesizer's path with a comma between, in either order.
     """
-    path = Path(location)
+    path = Path(place)
+    if (path / MANIFEST_NAME).is_file():
+        settings = read_settings(path / SETTINGS)
+        return ArtifactSource(
+            directory=path,
+            settings=settings,
+            version=settings.version,
+            sample_rate=sample_rate_of(settings.version, settings.sovits),
+        )
     if path.suffix in {".yaml", ".yml"}:
-        stated = read_config_file(path)
-    elif "," in location:
-        stated = _two_files(location)
+        named = _read_config(path)
+    elif "," in place:
+        named = _two_files(place)
     else:
         problem = f"holds no {MANIFEST_NAME}" if path.is_dir() else "is no GPT-SoVITS model"
-        raise ModelError(f"'{location}' {problem}; give {_ACCEPTED}")
-    version = peek_version(stated.sovits)
-    check_alphabet(str(stated.t2s), read_t2s(stated.t2s, mapped=True).symbols, version)
-    return GptSovitsSource(spec=spec, version=version, stated=stated)
+        accepted = "'CONFIG.yaml', 'T2S.ckpt,SOVITS.pth' or an artifact's folder"
+        raise ModelError(f"'{place}' {problem}; give {accepted}")
+    sovits = read_sovits(named["sovits"], mapped=True)
+    version, needed = sovits.version, VERSIONS[sovits.version].symbols
+    symbols = len(read_t2s(named["t2s"], mapped=True).tensors[T2S_SYMBOLS])
+    # Upstream runs two that do not fit, and they speak gibberish or fail in the middle of a text.
+    is_first = symbols < VERSIONS["v2"].symbols  # v1's has 512
+    if is_first != (version == "v1") or symbols < needed:
+        trained = "v1" if is_first else "v2 and newer"
+        raise ModelError(
+            f"'{named['t2s']}' is a T2S model of {symbols} symbols, as those of {trained} are, and "
+            f"the SoVITS model is {version}, whose texts are made of {needed}; "
+            "give two of the same version"
+        )
+    return OfficialSource(
+        directory=(path if path.is_file() else named["t2s"]).parent,
+        version=version,
+        sample_rate=sample_rate_of(version, sovits.config),
+        is_lora=sovits.lora_rank is not None,
+        **named,
+    )
 
 
-def artifact_source(directory: Path, spec: str) -> GptSovitsSource:
-    """Return an artifact's files.
-
-    Args:
-        directory: Where it was saved.
-        spec: What the user named the model by.
-
-    Raises:
-        ModelError: A file is missing or malformed.
-    """
-    _artifact_files(directory)
-    version = read_settings(directory / SETTINGS).version
-    return GptSovitsSource(spec=spec, version=version, directory=directory)
+def _published(name: str) -> Path:
+    """Return a published file or folder, named below the clone's folder of pretrained models."""
+    path = find_checkout(GPT_SOVITS).root / _FOLDER / name
+    if not path.exists():
+        raise ModelError(
+            f"there is no '{path}'; upstream publishes it at "
+            f"https://huggingface.co/lj1995/GPT-SoVITS: fetch '{name}' into {_FOLDER} of the clone"
+        )
+    return path
 
 
-def _two_files(location: str) -> StatedFiles:
+def _two_files(location: str) -> dict[str, Path]:
     """Return the files that a comma is between; a path may have commas of its own."""
     parts = location.split(",")
-    pairs = [(",".join(parts[:at]), ",".join(parts[at:])) for at in range(1, len(parts))]
-    first, second = next(
-        ((Path(a), Path(b)) for a, b in pairs if Path(a).is_file() and Path(b).is_file()),
-        (Path(pairs[0][0]), Path(pairs[0][1])),
-    )
+    pairs = [(Path(",".join(parts[:i])), Path(",".join(parts[i:]))) for i in range(1, len(parts))]
+    first, second = next((p for p in pairs if p[0].is_file() and p[1].is_file()), pairs[0])
     are_t2s = is_t2s(first), is_t2s(second)
     if are_t2s[0] == are_t2s[1]:
         kind = "T2S models" if are_t2s[0] else "no T2S models"
@@ -168,15 +297,52 @@ def _two_files(location: str) -> StatedFiles:
             "model (.pth)"
         )
     t2s, sovits = (first, second) if are_t2s[0] else (second, first)
-    return StatedFiles(t2s=t2s, sovits=sovits)
+    return {"t2s": t2s, "sovits": sovits}
 
 
-def _artifact_files(directory: Path) -> ModelFiles:
-    for name in (WEIGHTS, SETTINGS):
-        if not (directory / name).is_file():
-            raise ModelError(f"the artifact '{directory}' holds no {name}; compress it again")
-    others = (p for p in sorted(directory.iterdir()) if p.name not in {WEIGHTS, MANIFEST_NAME})
-    return ModelFiles(weights=(directory / WEIGHTS,), settings=tuple(others))
+def _read_config(path: Path) -> dict[str, Path]:
+    """Return the files that the section `custom` of a `tts_infer.yaml` names.
+
+    What it names relatively is looked for beside it, then in the clone it lies in, then in the
+    one that the environment names. Where it names no weights, those that upstream publishes for
+    its version are meant.
+    """
+    content = read_yaml(path, GPT_SOVITS.extra)
+    section = content.get("custom") if isinstance(content, dict) else None
+    if not isinstance(section, dict):
+        raise ModelError(
+            f"'{path}' has no section 'custom'; it is to be like upstream's "
+            "GPT_SoVITS/configs/tts_infer.yaml"
+        )
+    version = section.get("version")
+    if not isinstance(version, str) or version not in VERSIONS:
+        raise ModelError(
+            f"'{path}': version is {version!r}; accepted are {', '.join(map(repr, VERSIONS))}"
+        )
+    for key in _KEYS.values():
+        name = section.get(key)
+        if name is not None and (not isinstance(name, str) or "\0" in name):
+            raise ModelError(f"'{path}': {key} is {name!r}; give a path")
+    found = {ours: _find(path, section[key]) for ours, key in _KEYS.items() if section.get(key)}
+    for ours in {"t2s", "sovits"} - found.keys():
+        found[ours] = _published(getattr(VERSIONS[version], ours))
+    return found
+
+
+def _find(path: Path, name: str) -> Path:
+    """Return the file that a configuration names."""
+    folder, clone = path.resolve().parent, os.environ.get(GPT_SOVITS.variable)
+    around = [p for p in folder.parents if all((p / m).is_file() for m in GPT_SOVITS.markers)]
+    places = [folder, *around[:1], *([Path(clone).expanduser().resolve()] if clone else [])]
+    for place in places:
+        with suppress(OSError, RuntimeError):  # a name too long to be one, an unknown home
+            if (found := place / Path(name).expanduser()).exists():
+                return found
+    where = " or ".join(f"'{place}'" for place in places)
+    raise ModelError(
+        f"'{path}' names '{name}', which is not in {where}; relative names are looked for there: "
+        f"name the clone by --checkout DIR or {GPT_SOVITS.variable}, or give an absolute path"
+    )
 
 
 def _folder_files(
