@@ -13,21 +13,18 @@ to another model, text, seed or recognizer, or was cut short, counts as missing.
 from __future__ import annotations
 
 import hashlib
-import os
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from tts_compress.artifact import write_text_atomically
+from tts_compress.artifact import atomic_file, write_text_atomically
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.config import Config
 from tts_compress.errors import ArtifactError, ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = [
@@ -37,7 +34,6 @@ __all__ = [
     "Transcript",
     "audio_sha256",
     "make_directory",
-    "partial_file",
     "read_piece",
     "short_hash",
     "write_float_wav",
@@ -147,25 +143,8 @@ def make_directory(path: Path) -> None:
 def write_float_wav(path: Path, audio: Audio) -> None:
     """Write exact samples to a file that is never seen half-written."""
     make_directory(path.parent)
-    with partial_file(path) as partial:
+    with atomic_file(path) as partial:
         write_wav(partial, audio, encoding="FLOAT")
-
-
-@contextmanager
-def partial_file(path: Path) -> Iterator[Path]:
-    """Give a path to write to, which becomes `path` when the block ends well.
-
-    Raises:
-        ArtifactError: It cannot be written.
-    """
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        yield partial
-        partial.replace(path)
-    except OSError as error:
-        raise ArtifactError(f"cannot write '{path}': {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def short_hash(text: str) -> str:

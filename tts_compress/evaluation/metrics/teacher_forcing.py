@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from tts_compress.artifact import atomic_file
 from tts_compress.config import Config
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
@@ -21,7 +22,6 @@ from tts_compress.evaluation.metric import Metric, Record, Row, Term
 from tts_compress.evaluation.stages import choose_texts
 from tts_compress.evaluation.store import (
     make_directory,
-    partial_file,
     read_piece,
     short_hash,
     write_piece,
@@ -181,7 +181,7 @@ def _scores_path(folder: Path, index: int, role: str) -> Path:
 
 def write_tokens(path: Path, tokens: Tokens) -> None:
     """Write the tokens of a text, whole or not at all."""
-    with partial_file(path) as partial, partial.open("wb") as file:
+    with atomic_file(path) as partial, partial.open("wb") as file:
         np.savez(file, ids=tokens.ids, chosen=tokens.chosen)
 
 
@@ -193,7 +193,7 @@ def read_tokens(path: Path) -> Tokens:
 
 def write_scores(path: Path, scores: Scores) -> None:
     """Write scores, shape `[S, K, V]`, whole or not at all."""
-    with partial_file(path) as partial, partial.open("wb") as file:
+    with atomic_file(path) as partial, partial.open("wb") as file:
         np.save(file, scores)
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.artifact import LayerRecord
+from tts_compress.artifact import LayerRecord, atomic_file
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.torch.layers.base import CompressedLayer, walk_layers
 from tts_compress.torch.layers.checkpoint import TensorFile, restore_root, write_root
@@ -51,15 +50,9 @@ def save_module(module: nn.Module, path: Path | str, *, force: bool = False) -> 
     ]
     if not layers:
         raise ModelError("the module has no compressed layer; give one that `compress` returned")
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    try:
-        stated = json.dumps([asdict(layer) for layer in layers])
+    stated = json.dumps([asdict(layer) for layer in layers])
+    with atomic_file(target) as partial:
         write_root(module, partial, metadata={_KEY: stated})
-        partial.replace(target)
-    except OSError as error:
-        raise ArtifactError(f"cannot write '{target}': {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
     return target
 
 
