@@ -35,7 +35,6 @@ __all__ = [
     "Table",
     "TorchFamilyModel",
     "find_manifest",
-    "layers_of",
     "restore_weights",
 ]
 
@@ -45,6 +44,14 @@ WEIGHTS = "model.safetensors"
 
 class SourceFiles(Protocol):
     """A model's files, upstream's own or saved ones."""
+
+    @property
+    def options(self) -> Any:
+        """How it is run, unless its spec states otherwise."""
+
+    @property
+    def prompt(self) -> Prompt:
+        """What lies beside the weights to speak by."""
 
     def files(self) -> ModelFiles:
         """Return what the model consists of on disk."""
@@ -113,7 +120,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
     """Options behind a location, for errors; empty for a family whose specs have none."""
 
     find: ClassVar[Callable[[str], Any]]
-    """Returns the `source` at a place, with `options` and `prompt`, for `open`."""
+    """Returns the `source` at a place, for `open`."""
 
     read: ClassVar[Callable[[Any, Sequence[LayerRecord]], Any]]
     """Reads what is in memory of a source and the decisions for its layers, for `open`."""
@@ -163,7 +170,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
             source=source,
             options=source.options.changed(given, repr(spec)) if given else source.options,
             prompt=source.prompt,
-            load=cache(lambda: cls.read(source, layers_of(manifest))),
+            load=cache(lambda: cls.read(source, () if manifest is None else manifest.layers)),
             manifest=manifest,
         )
 
@@ -198,7 +205,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
     @property
     def layers(self) -> tuple[LayerRecord, ...]:
         """What was decided for its layers; empty for an original."""
-        return layers_of(self.manifest)
+        return () if self.manifest is None else self.manifest.layers
 
     @property
     def loaded(self) -> LoadedT:
@@ -308,11 +315,6 @@ def find_manifest(directory: Path, family: str) -> Manifest | None:
     if manifest.family != family:
         raise ModelError(f"'{directory}' is an artifact of family {manifest.family!r}")
     return manifest
-
-
-def layers_of(manifest: Manifest | None) -> tuple[LayerRecord, ...]:
-    """Return the decisions for a model's layers; none for an original's."""
-    return () if manifest is None else manifest.layers
 
 
 def restore_weights(
