@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 import os
 import subprocess
@@ -118,7 +120,8 @@ def test_the_policy_admits_the_one_script(page: Page) -> None:
     assert policy is not None
     assert "default-src 'none'" in policy
     (script,) = [text for text in page.texts if '"use strict"' in text]
-    assert f"'sha256-{html._hash_of(script)}'" in policy
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"'sha256-{digest}'" in policy
     assert len(page.named("script")) == 1
 
 

@@ -96,7 +96,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether every gate passed."""
+        """True if every gate passed."""
         return all(row.passed for row in self.rows)
 
 

@@ -86,7 +86,7 @@ class Row:
 
     candidate: str
     change: str = ""
-    """The difference, in words that say which way is up."""
+    """The difference, in words that show its direction."""
 
     trend: Trend = "unknown"
     """Direction of the change; `same` also for a change that may be chance."""

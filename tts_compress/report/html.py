@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tts_compress.errors import MissingExtraError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tts_compress.evaluation.result import Evaluation, Speech, Utterance
 
-__all__ = ["Rendering", "Span", "UtteranceRow", "align", "render_html", "utterance_rows"]
+__all__ = ["Span", "align", "render_html"]
 
 _TEMPLATES = Path(__file__).with_name("templates")
 
@@ -45,40 +45,6 @@ class Span:
     """Words of the hypothesis; empty for a deletion."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendering:
-    """One text as one model spoke it."""
-
-    name: str
-    spans: tuple[Span, ...]
-    """The hypothesis against the transcript."""
-
-    errors: int
-    seconds: str
-    audio: str | None
-    """A relative URL, or None where the audio was not kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UtteranceRow:
-    """One text and seed, spoken by both models."""
-
-    utterance: Utterance
-    added: int
-    """Word errors of the candidate minus those of the reference."""
-
-    changed: bool
-    """Whether the two transcripts by the recognizer differ."""
-
-    spelled_out: bool
-    """Whether the transcript has other words than the text, such as `ten` for `10`."""
-
-    lengthening: float | None
-    """Relative change of the length, -0.02 for two per cent shorter; None where unknown."""
-
-    renderings: tuple[Rendering, Rendering]
-
-
 def render_html(evaluation: Evaluation) -> str:
     """Return the page; the same evaluation gives the same bytes.
 
@@ -97,19 +63,15 @@ def render_html(evaluation: Evaluation) -> str:
             plots=plots(evaluation),
             floors=floor_rows(evaluation),
             terms=terms(evaluation),
-            utterances=utterance_rows(evaluation),
+            utterances=_utterance_rows(evaluation),
             provenance=provenance(evaluation),
             words=formatting,
             style=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
             script=script,
-            script_hash=_hash_of(script),
+            # The page's policy admits this script and no other.
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         )
     )
-
-
-def _hash_of(script: str) -> str:
-    """Return the hash by which the page's policy admits this script and no other."""
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 @cache
@@ -128,43 +90,42 @@ def _environment() -> Environment:
     )
 
 
-def utterance_rows(evaluation: Evaluation) -> tuple[UtteranceRow, ...]:
-    """Return the rows, those with the most added word errors first."""
+def _utterance_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """Return the utterances for the template, those with the most added word errors first."""
     rows = [_row(utterance) for utterance in evaluation.utterances]
-    rows.sort(key=lambda row: (-row.added, row.utterance.index, row.utterance.seed))
-    return tuple(rows)
+    return sorted(rows, key=lambda row: (-row["added"], row["u"].index, row["u"].seed))
 
 
-def _row(utterance: Utterance) -> UtteranceRow:
+def _row(utterance: Utterance) -> dict[str, Any]:
     reference, candidate = utterance.reference, utterance.candidate
     known = formatting.is_finite(reference.seconds) and reference.seconds > 0
     lengthening = candidate.seconds / reference.seconds - 1 if known else None
-    return UtteranceRow(
-        utterance=utterance,
-        added=candidate.word_errors - reference.word_errors,
-        spelled_out=_letters(utterance.text) != _letters(utterance.transcript),
-        changed=reference.hypothesis != candidate.hypothesis,
-        lengthening=lengthening if formatting.is_finite(lengthening) else None,
-        renderings=(
+    return {
+        "u": utterance,
+        "added": candidate.word_errors - reference.word_errors,
+        # `ten` for `10`, for example.
+        "spelled_out": _letters(utterance.text) != _letters(utterance.transcript),
+        "changed": reference.hypothesis != candidate.hypothesis,
+        "lengthening": lengthening if formatting.is_finite(lengthening) else None,
+        "renderings": [
             _rendering("Reference", utterance.transcript, reference),
             _rendering("Compressed", utterance.transcript, candidate),
-        ),
-    )
+        ],
+    }
 
 
 def _letters(text: str) -> str:
     return "".join(character for character in text.casefold() if character.isalnum())
 
 
-def _rendering(name: str, transcript: str, speech: Speech) -> Rendering:
+def _rendering(name: str, transcript: str, speech: Speech) -> dict[str, Any]:
     known = formatting.is_finite(speech.seconds)
-    return Rendering(
-        name=name,
-        spans=align(formatting.plain(transcript), formatting.plain(speech.hypothesis)),
-        errors=speech.word_errors,
-        seconds=f"{speech.seconds:.2f} s" if known else formatting.MISSING,
-        audio=_relative_url(speech.audio),
-    )
+    return {
+        "name": name,
+        "spans": align(formatting.plain(transcript), formatting.plain(speech.hypothesis)),
+        "seconds": f"{speech.seconds:.2f} s" if known else formatting.MISSING,
+        "audio": _relative_url(speech.audio),
+    }
 
 
 def _relative_url(path: str | None) -> str | None:

@@ -89,9 +89,9 @@ def _utterance(u: Utterance) -> tuple[str, ...]:
 
 def _provenance(evaluation: Evaluation) -> str:
     rows = [
-        (section.title, fact.label, fact.value)
-        for section in provenance(evaluation)
-        for fact in section.facts
+        (title, label, value)
+        for title, facts in provenance(evaluation)
+        for label, value in facts.items()
     ]
     table = _table(("About", "What", "Value"), rows, align="lll")
     return f"<details><summary>Models, suite and machine</summary>\n\n{table}\n\n</details>"

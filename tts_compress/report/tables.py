@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.evaluation import formatting
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.result import Evaluation, ModelIdentity
 
 __all__ = [
-    "Fact",
-    "Section",
     "floor_rows",
     "provenance",
     "summary_rows",
@@ -28,22 +25,6 @@ __all__ = [
 ]
 
 _STYLES = {"better": "green", "worse": "red", "same": "", "unknown": ""}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """One labelled value."""
-
-    label: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """The facts about one thing."""
-
-    title: str
-    facts: tuple[Fact, ...]
 
 
 def summary_rows(evaluation: Evaluation) -> list[Row]:
@@ -103,45 +84,40 @@ def summary_table(evaluation: Evaluation) -> Table:
     return table
 
 
-def provenance(evaluation: Evaluation) -> tuple[Section, ...]:
-    """Return everything needed to repeat the evaluation, section by section."""
+def provenance(evaluation: Evaluation) -> list[tuple[str, dict[str, str]]]:
+    """Return everything needed to repeat the evaluation: labelled values under each title."""
     suite, latency = evaluation.suite, evaluation.latency
     threads = "1 thread" if latency.threads == 1 else f"{latency.threads} threads"
     about_suite = {
         "name": suite.name,
-        "texts": str(suite.texts),
-        "seeds": ", ".join(str(seed) for seed in suite.seeds),
+        "texts": suite.texts,
+        "seeds": suite.seeds,
         "recognizer": suite.recognizer,
         "text normaliser": suite.normalizer,
         "timing": f"{latency.texts} texts, {latency.runs} runs each, {threads}",
         "SHA-256": suite.sha256,
     }
-    return (
-        _model("Reference", evaluation.reference),
-        _model("Compressed model", evaluation.candidate),
-        _section("Suite", about_suite),
-        Section(title="Machine", facts=tuple(_flatten(evaluation.environment, ""))),
-    )
+    sections = {
+        "Reference": _model(evaluation.reference),
+        "Compressed model": _model(evaluation.candidate),
+        "Suite": about_suite,
+        "Machine": evaluation.environment,
+    }
+    return [(title, dict(_flatten(facts, ""))) for title, facts in sections.items()]
 
 
-def _model(title: str, model: ModelIdentity) -> Section:
+def _model(model: ModelIdentity) -> dict[str, str]:
     named = {"model": model.spec, "family": model.family, "scheme": model.scheme}
-    return _section(title, named | model.settings | {"SHA-256": model.sha256})
+    return named | model.settings | {"SHA-256": model.sha256}
 
 
-def _section(title: str, facts: Mapping[str, str]) -> Section:
-    shown = (Fact(label=label, value=formatting.plain(value)) for label, value in facts.items())
-    return Section(title=title, facts=tuple(shown))
-
-
-def _flatten(value: Any, label: str) -> Iterator[Fact]:
+def _flatten(value: Any, label: str) -> Iterator[tuple[str, str]]:
     """Yield the leaves of nested JSON; the label of a leaf is the path to it."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _flatten(inner, f"{label} {formatting.plain(str(key))}".strip())
     elif isinstance(value, Sequence) and not isinstance(value, str):
         joined = ", ".join(formatting.plain(str(item)) for item in value)
-        yield Fact(label=label, value=joined or "none")
+        yield label, joined or "none"
     else:
-        text = formatting.MISSING if value is None else formatting.plain(str(value))
-        yield Fact(label=label, value=text)
+        yield label, formatting.MISSING if value is None else formatting.plain(str(value))
