@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.compression import compress
+from tts_compress.compression.manifest import Job
 from tts_compress.compression.modules import compress_system
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.numerics.neighbours import PAIR_LIMIT, neighbour_sums
@@ -343,7 +344,7 @@ class _Speaker:
 
 
 def _compress(model: Any, recipe: Recipe, progress: _Told) -> Any:
-    return compress_system(model, recipe, None, seed=5, progress=progress, training=None)
+    return compress_system(model, recipe, None, Job(seed=5, progress=progress))
 
 
 def test_a_model_is_calibrated_by_speaking() -> None:

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, overload
 
 from tts_compress.compression.calibration import is_feeds, open_calibration
-from tts_compress.compression.manifest import describe, refuse_compressed
+from tts_compress.compression.manifest import Job, describe, refuse_compressed
 from tts_compress.errors import SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, Model, OnnxGraph, TorchModel, TTSModel
@@ -20,7 +20,7 @@ from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.schemes import find_scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
 
     from torch import nn
@@ -82,8 +82,8 @@ def compress(
 
     Args:
         model: A loaded model, a spec that `load` takes, or a bare ONNX graph: `onnx:` and its
-            path, or just the path where `calibration` is an `.npz`. Or any torch module: the
-            answer is one, too, and shares with it what was not compressed.
+            path, or just the path where `calibration` is an `.npz`. Or any torch module: then a
+            module is returned, which shares with it what was not compressed.
         scheme: What to do; `tts-compress schemes` lists the names. `int8-qat` trains, with the
             default options; `compress_trained` takes others, and resumes after an
             interruption.
@@ -92,8 +92,8 @@ def compress(
         calibration: A calibration set's name or TOML file, in the place of the recipe's; for a
             bare graph an `.npz` of its inputs, arrays named `<call>/<input>`, calls from 0; for
             a torch module an iterable of batches: tensors, tuples of arguments or dictionaries.
-        seed: Of the noise used while calibrating; the same seed gives the same bytes.
-        progress: Is told of each calibration text or call.
+        seed: Seed of the noise used while calibrating; the same seed gives the same bytes.
+        progress: Is advanced with each calibration text or call.
 
     Raises:
         SchemeError: The scheme is unknown, or the model's family does not have it.
@@ -102,15 +102,15 @@ def compress(
         ModelError: The model cannot be loaded.
         QuantizationError: The model cannot be converted as the recipe promises.
     """
-    progress = progress or Silent()
     training = None
+    progress = progress or Silent()
     if find_scheme(scheme).trained:
         from tts_compress.qat.options import TrainingOptions, TrainingRun, require_packages
 
         require_packages()
         training = TrainingRun(options=TrainingOptions(seed=seed), progress=progress)
-    opened, found = _open(model, scheme, recipe, calibration)
-    return _run(opened, found, calibration, seed=seed, progress=progress, training=training)
+    job = Job(seed=seed, progress=progress, training=training)
+    return _compress(model, scheme, recipe, calibration, job)
 
 
 def compress_trained(
@@ -144,75 +144,52 @@ def compress_trained(
     from tts_compress.qat.options import TrainingRun
 
     training = run or TrainingRun()
-    opened, found = _open(model, scheme, recipe, calibration)
-    return _run(
-        opened,
-        found,
-        calibration,
-        seed=training.options.seed,
-        progress=training.progress,
-        training=training,
-    )
+    job = Job(seed=training.options.seed, progress=training.progress, training=training)
+    return _compress(model, scheme, recipe, calibration, job)
 
 
-def _open(
+def _compress(
     model: Model | nn.Module | str | Path,
     scheme: str,
     recipe: Recipe | str | Path | None,
     calibration: Any,
-) -> tuple[Model | nn.Module, Recipe]:
-    """Return what is to be compressed, and the recipe for it."""
-    if _is_module(model):
-        return model, find_recipe("module", scheme, recipe)
-    opened = model if isinstance(model, Model) else open_model(model, bare=is_feeds(calibration))
-    return opened, find_recipe(opened.family, scheme, recipe)
-
-
-def _run(
-    model: Model | nn.Module,
-    recipe: Recipe,
-    calibration: Any,
-    *,
-    seed: int,
-    progress: Progress,
-    training: TrainingRun | None,
+    job: Job,
 ) -> Model | nn.Module:
-    if recipe.calibration is None and calibration is not None and training is None:
-        raise SchemeError(f"scheme {recipe.scheme!r} needs no calibration set; leave it out")
     if _is_module(model):
         from tts_compress.compression.modules import compress_module
 
-        return compress_module(model, recipe, calibration, progress=progress, training=training)
-    refuse_compressed(model)
-    compress_model: Callable[..., Model]
-    if isinstance(model, TorchModel):
-        from tts_compress.compression.modules import compress_system as compress_model
-    elif isinstance(model, OnnxGraph):
-        compress_model = _compress_graph
-    else:
-        raise SchemeError(f"family {model.family!r} has neither a graph nor modules to compress")
-    return compress_model(
-        model, recipe, calibration, seed=seed, progress=progress, training=training
-    )
+        found = find_recipe("module", scheme, recipe)
+        _refuse_needless(found, calibration, job)
+        return compress_module(model, found, calibration, job)
+    opened = model if isinstance(model, Model) else open_model(model, bare=is_feeds(calibration))
+    found = find_recipe(opened.family, scheme, recipe)
+    _refuse_needless(found, calibration, job)
+    refuse_compressed(opened)
+    if isinstance(opened, TorchModel):
+        from tts_compress.compression.modules import compress_system
+
+        return compress_system(opened, found, calibration, job)
+    if isinstance(opened, OnnxGraph):
+        return _compress_graph(opened, found, calibration, job)
+    raise SchemeError(f"family {opened.family!r} has neither a graph nor modules to compress")
+
+
+def _refuse_needless(recipe: Recipe, calibration: Any, job: Job) -> None:
+    if recipe.calibration is None and calibration is not None and job.training is None:
+        raise SchemeError(f"scheme {recipe.scheme!r} needs no calibration set; leave it out")
 
 
 def _compress_graph(
-    model: OnnxGraph,
-    recipe: Recipe,
-    calibration: str | Path | None,
-    *,
-    seed: int,
-    progress: Progress,
-    training: TrainingRun | None,
+    model: OnnxGraph, recipe: Recipe, calibration: str | Path | None, job: Job
 ) -> OnnxGraph:
     calls, record = None, None
     if recipe.calibration is not None:
-        calls, record = open_calibration(model, recipe.calibration, calibration, seed=seed)
+        calls, record = open_calibration(model, recipe.calibration, calibration, seed=job.seed)
     conversion = prepare_conversion(
-        model.graph(), recipe, calls, batch_one=isinstance(model, TTSModel), progress=progress
+        model.graph(), recipe, calls, batch_one=isinstance(model, TTSModel), progress=job.progress
     )
     trained: TrainingRecord | None = None
-    if training is not None:
+    if job.training is not None:
         from tts_compress.qat.training import train_graph
 
         conversion, trained = train_graph(
@@ -220,10 +197,12 @@ def _compress_graph(
             recipe,
             calls,
             sample_rate=model.sample_rate if isinstance(model, GraphModel) else None,
-            run=training,
+            run=job.training,
         )
     finished = convert(conversion)
-    manifest = describe(model, recipe, conversion, calibration=record, training=trained, seed=seed)
+    manifest = describe(
+        model, recipe, conversion, calibration=record, training=trained, seed=job.seed
+    )
     return model.with_graph(finished, manifest)
 
 

@@ -1,4 +1,4 @@
-"""What activations are observed on: texts for a voice, arrays for a bare graph."""
+"""Calibration data: texts for a voice, arrays for a bare graph."""
 
 from __future__ import annotations
 

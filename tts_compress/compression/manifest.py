@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tts_compress.artifact import Manifest, Source, sha256_of
@@ -15,13 +16,27 @@ if TYPE_CHECKING:
 
     from tts_compress.artifact import CalibrationRecord, LayerRecord, TrainingRecord
     from tts_compress.models.base import Model
+    from tts_compress.progress import Progress
+    from tts_compress.qat.options import TrainingRun
     from tts_compress.recipes.recipe import Recipe
 
-__all__ = ["Outcome", "describe", "refuse_compressed"]
+__all__ = ["Job", "Outcome", "describe", "refuse_compressed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """How a recipe is carried out."""
+
+    seed: int
+    """Seed of the noise the model is calibrated with."""
+
+    progress: Progress
+    training: TrainingRun | None = None
+    """None where the model is not trained."""
 
 
 class Outcome(Protocol):
-    """What was done to a graph or a module."""
+    """The record of a converted graph or module."""
 
     @property
     def layers(self) -> tuple[LayerRecord, ...]:
@@ -53,16 +68,7 @@ def describe(
     training: TrainingRecord | None,
     seed: int,
 ) -> Manifest:
-    """Return the manifest of a compressed model.
-
-    Args:
-        model: The original.
-        recipe: The recipe that was applied.
-        outcome: What was done to the model's operators or layers.
-        calibration: Source of the activation ranges.
-        training: How the model was trained; None where it was not.
-        seed: Seed of the noise the model was calibrated with.
-    """
+    """Return the manifest of what was made of a model by a recipe."""
     return Manifest(
         family=model.family,
         scheme=recipe.scheme,

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tts_compress.artifact import TrainingRecord
+    from tts_compress.compression.manifest import Job
     from tts_compress.models.base import TorchModel
     from tts_compress.progress import Progress
-    from tts_compress.qat.options import TrainingRun
     from tts_compress.recipes.recipe import Recipe
     from tts_compress.torch.convert import Converted
 
@@ -42,10 +42,7 @@ def compress_system(
     model: TorchModel,
     recipe: Recipe,
     calibration: str | Path | None,
-    *,
-    seed: int,
-    progress: Progress,
-    training: TrainingRun | None,
+    job: Job,
 ) -> TorchModel:
     """Return a system with its modules converted as a recipe says.
 
@@ -56,55 +53,48 @@ def compress_system(
             what the recipe promises.
     """
     settings = recipe.calibration
-    if settings is None and training is not None:  # the texts of the shipped one
+    if settings is None and job.training is not None:  # the texts of the shipped one
         settings = find_recipe(recipe.family, "int8-qat").calibration
     seeded: list[tuple[str, int]] = []
     run, record = None, None
     if settings is not None:
-        texts, record = read_texts(settings, calibration, seed)
-        seeded = [(text, seed + number) for number, text in enumerate(texts)]
-        run = speaking(model, seeded, progress)
+        texts, record = read_texts(settings, calibration, job.seed)
+        seeded = [(text, job.seed + number) for number, text in enumerate(texts)]
+        run = speaking(model, seeded, job.progress)
     trained: TrainingRecord | None = None
-    if training is None:
-        done = _convert(model.root(), recipe, run, progress)
+    if job.training is None:
+        done = _convert(model.root(), recipe, run, job.progress)
     elif isinstance(model, Distillable):
         from tts_compress.qat.training import train_system
 
         assert run is not None, "a shipped recipe for training has texts"
-        done, trained = train_system(model, recipe, seeded, run, run=training)
+        done, trained = train_system(model, recipe, seeded, run, run=job.training)
     else:
         raise SchemeError(
             f"family {model.family!r} has no components that can be trained; give one of its "
             "modules, with batches of inputs"
         )
-    manifest = describe(model, recipe, done, calibration=record, training=trained, seed=seed)
+    manifest = describe(model, recipe, done, calibration=record, training=trained, seed=job.seed)
     return model.with_root(done.root, manifest)
 
 
-def compress_module(
-    module: nn.Module,
-    recipe: Recipe,
-    calibration: Any,
-    *,
-    progress: Progress,
-    training: TrainingRun | None,
-) -> nn.Module:
+def compress_module(module: nn.Module, recipe: Recipe, calibration: Any, job: Job) -> nn.Module:
     """Return a compressed copy of any module, which shares every other tensor with it.
 
     Raises:
         RecipeError: The calibration is not of batches, or missing.
         QuantizationError: The module cannot be compressed as the recipe says.
     """
-    if training is not None:
+    if job.training is not None:
         from tts_compress.qat.training import train_module
 
         if calibration is None:
             raise RecipeError("a module is trained on its inputs; give batches as calibration")
-        return train_module(module, recipe, calibration, run=training)
+        return train_module(module, recipe, calibration, run=job.training)
     run = None
     if recipe.calibration is not None:
-        run = _calling(_batches(calibration)[: recipe.calibration.utterances], progress)
-    return _convert(module, recipe, run, progress).root
+        run = _calling(_batches(calibration)[: recipe.calibration.utterances], job.progress)
+    return _convert(module, recipe, run, job.progress).root
 
 
 def _convert(

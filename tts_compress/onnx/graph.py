@@ -185,7 +185,7 @@ class Graph:
     def redirect(self, old: str, new: str) -> None:
         """Let every reader of a tensor read another one instead.
 
-        A graph output keeps its name: the maker of `new` must then be told to write `old`.
+        A graph output keeps its name: the producer of `new` then has to write `old` instead.
         """
         for node in self.readers(old):
             for position, tensor in enumerate(node.input):
@@ -314,7 +314,7 @@ def infer_types(model: onnx.ModelProto) -> None:
 
 
 def tensors_read(node: onnx.NodeProto) -> set[str]:
-    """Return what an operator reads, also inside its branches and loop bodies."""
+    """Return the tensors an operator reads, also inside its branches and loop bodies."""
     names = {name for name in node.input if name}
     for attribute in node.attribute:
         for body in (attribute.g, *attribute.graphs):

@@ -23,7 +23,7 @@ _WEIGHT_INPUT = {
     "QLinearMatMul": 3,
     "MatMulIntegerToFloat": 1,
 }
-"""Where the operators that hold the trained weights of speech models take them."""
+"""Position of the weight among the inputs of operators that have one."""
 
 _PARAMETER = re.compile(
     r"^(?P<module>\w+(\.\w+)*)\.(weight|bias|weight_[gv]|gamma|beta|kernel|w|b)$"
@@ -31,7 +31,7 @@ _PARAMETER = re.compile(
 
 
 def module_of(node: onnx.NodeProto, initializers: Collection[str]) -> str:
-    """Return the dotted module name of an operator, or an empty string where nothing tells it.
+    """Return the dotted module name of an operator, or an empty string where it is unknown.
 
     torch names operators by scope (`/dec/resblocks.0/convs.1/Conv`). Older exporters number them,
     but parameters that were not folded keep their names (`dec.resblocks.0.convs.1.bias`).

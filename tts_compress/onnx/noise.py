@@ -24,7 +24,7 @@ NOISE_LENGTH = 1 << 18
 """Values fed per operator; a longer need repeats them (with 192 channels after 1,365 frames)."""
 
 NOISE_PREFIX = "tts_compress.noise."
-"""Begins the names of the inputs that take noise, and of the operators that read them."""
+"""Prefix of the inputs that take noise, and of the operators that read them."""
 _RANDOM = {"RandomNormal", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 
 

@@ -64,7 +64,7 @@ def phase_convolution(node: onnx.NodeProto, weight: Array) -> PhaseConvolution |
     Channels last, that reading moves no data; and the convolution has fast integer kernels, while
     a transposed one has none.
 
-    Wanted: one spatial axis, one group, no dilation, a kernel of whole strides, and paddings that
+    Required: one spatial axis, one group, no dilation, a kernel of whole strides, and paddings that
     make the output exactly s times as long as the input.
 
     Args:
@@ -81,12 +81,12 @@ def phase_convolution(node: onnx.NodeProto, weight: Array) -> PhaseConvolution |
         return None
     if kernel % stride or kernel - begin - end + extra != stride:
         return None
-    taps = kernel // stride
-    # Tap t of phase φ is kernel position φ + s·(taps - 1 - t): the newest frame meets the kernel's
+    size = kernel // stride
+    # Tap t of phase φ is kernel position φ + s·(size - 1 - t): the newest frame meets the kernel's
     # beginning. The result starts `begin` samples before the output.
-    frames = weight.reshape(weight.shape[0], weight.shape[1], taps, stride)[:, :, ::-1]
-    phases = frames.transpose(3, 1, 0, 2).reshape(stride * weight.shape[1], weight.shape[0], taps)
-    return PhaseConvolution(weight=phases, stride=stride, pad=taps - 1, skip=begin)
+    frames = weight.reshape(weight.shape[0], weight.shape[1], size, stride)[:, :, ::-1]
+    phases = frames.transpose(3, 1, 0, 2).reshape(stride * weight.shape[1], weight.shape[0], size)
+    return PhaseConvolution(weight=phases, stride=stride, pad=size - 1, skip=begin)
 
 
 def is_convolution(graph: Graph, node: onnx.NodeProto) -> bool:
@@ -126,8 +126,8 @@ def upsample(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
     phases = phase_convolution(node, weight)
     assert phases is not None
     graph, stem, channels = emitter.graph, node.output[0], weight.shape[1]
-    spare, (columns, taps) = spare_channels(channels), phases.weight.shape[1:]
-    wide = [_rows(p, spare) for p in phases.weight.reshape(-1, channels, columns, taps)]
+    spare, (columns, size) = spare_channels(channels), phases.weight.shape[1:]
+    wide = [_rows(p, spare) for p in phases.weight.reshape(-1, channels, columns, size)]
     bias = _rows(_bias(emitter, node, channels), spare)
     kernel = Kernel(
         name=f"{stem}.phases",

@@ -1,4 +1,4 @@
-"""What stands between convolutions, on codes."""
+"""Element-wise operators between convolutions, on codes."""
 
 from __future__ import annotations
 

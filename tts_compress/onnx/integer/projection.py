@@ -1,6 +1,6 @@
 """Convolutions that leave the integers: matrix products whose accumulator is scaled to FP32.
 
-QLinearConv can only answer in 8 bits. Where a result is read as real numbers anyway (the audio
+QLinearConv only returns 8 bits. Where a result is read as real numbers anyway (the audio
 itself, a flow's shift, the encoder's residual stream), that rounding is spared.
 """
 
@@ -34,8 +34,8 @@ _MANY = 16
 
 _GROUP = 4
 """Samples whose overlapping neighbourhoods are laid side by side as one where channels are few: of
-sixteen channels and eleven taps that copies 64 bytes per sample instead of 176, and takes a third
-of the time."""
+sixteen channels and a kernel of eleven that copies 64 bytes per sample instead of 176, and takes a
+third of the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +69,14 @@ def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int) -> int:
     if node.op_type != "Conv" or weight is None or integers(node, "strides", [1]) != (1,):
         return 0
     (dilation,), pads = integers(node, "dilations", [1]), integers(node, "pads", [0, 0])
-    outputs, _, taps = weight.shape
-    if sum(pads) != dilation * (taps - 1):
+    outputs, _, kernel_size = weight.shape
+    if sum(pads) != dilation * (kernel_size - 1):
         return 0
-    group = gcd(multiple, _GROUP) if dilation == 1 < taps and outputs <= _MANY else 1
+    group = gcd(multiple, _GROUP) if dilation == 1 < kernel_size and outputs <= _MANY else 1
     if group * outputs >= _MANY:
         return group
     fits = dilation == 1 and max(pads) <= _BLOCK == gcd(multiple, _BLOCK)
-    return (_BLOCK if taps > 1 else 1) if fits else 0
+    return (_BLOCK if kernel_size > 1 else 1) if fits else 0
 
 
 def project(emitter: Emitter, node: onnx.NodeProto, together: int) -> None:
@@ -85,7 +85,7 @@ def project(emitter: Emitter, node: onnx.NodeProto, together: int) -> None:
     Args:
         emitter: Has the codes of its input.
         node: The convolution.
-        together: What `samples_at_once` says of it.
+        together: The result of `samples_at_once`.
     """
     graph, stem = emitter.graph, node.output[0]
     weight = graph.constant(node.input[1])
@@ -123,12 +123,12 @@ def _frames(emitter: Emitter, stem: str, source: Coded, kernel: Filter, group: i
     Returns:
         Name of the result, (B, T, C_out).
     """
-    graph, (outputs, channels, taps) = emitter.graph, kernel.codes.shape
-    rows = -(-(taps - 1) // group)  # beside its own that a group sees
+    graph, (outputs, channels, kernel_size) = emitter.graph, kernel.codes.shape
+    rows = -(-(kernel_size - 1) // group)  # beside its own that a group sees
     seen = source.tensor
-    if taps > 1:
-        reach = kernel.dilation * rows * group
-        pads = np.array([0, kernel.begin, 0, 0, reach - kernel.begin, 0])
+    if kernel_size > 1:
+        span = kernel.dilation * rows * group
+        pads = np.array([0, kernel.begin, 0, 0, span - kernel.begin, 0])
         padding = graph.add_constant(f"{stem}.pads", pads)
         inputs = [seen, padding, emitter.zero(source.code.zero)]
         seen = graph.add("Pad", inputs, [graph.fresh(f"{stem}.padded")])
@@ -161,15 +161,15 @@ def _reshape(emitter: Emitter, name: str, tensor: str, width: int) -> str:
 
 
 def _group_matrix(kernel: Filter, rows: int, group: int) -> Array:
-    """Return what rows of frames add to the samples of the group that begins with the first.
+    """Return the matrix from rows of frames to the samples of the group that the first begins.
 
     Returns:
         int8, shape (rows·group·C_in, group·C_out).
     """
-    outputs, channels, taps = kernel.codes.shape
+    outputs, channels, kernel_size = kernel.codes.shape
     matrix = np.zeros((rows * group, channels, group, outputs), np.int8)
     for sample in range(group):
-        matrix[sample : sample + taps, :, sample] = kernel.codes.transpose(2, 1, 0)
+        matrix[sample : sample + kernel_size, :, sample] = kernel.codes.transpose(2, 1, 0)
     return matrix.reshape(-1, group * outputs)
 
 
@@ -195,15 +195,15 @@ def _blocks(emitter: Emitter, stem: str, source: Coded, kernel: Filter) -> str:
 
 
 def _block_matrix(kernel: Filter) -> Array:
-    """Return what a block of frames adds to the next block, its own, and the previous one.
+    """Return the matrix from a block of frames to the next block, its own, and the previous one.
 
     Returns:
         int8, shape (_BLOCK·C_in, 3·_BLOCK·C_out).
     """
-    outputs, channels, taps = kernel.codes.shape
+    outputs, channels, kernel_size = kernel.codes.shape
     matrix = np.zeros((_BLOCK, channels, 3, _BLOCK, outputs), np.int8)
     for sample in range(_BLOCK):
-        for tap in range(taps):
+        for tap in range(kernel_size):
             position = sample + tap - kernel.begin  # of the frame, counted from the block's first
             block, frame = divmod(position, _BLOCK)
             matrix[frame, :, 1 + block, sample] = kernel.codes[:, :, tap].T

@@ -28,10 +28,10 @@ __all__ = [
 ]
 
 _INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
-"""Done on codes only on the way to a convolution on codes: they round noticeably."""
+"""Operators on codes only on the way to a convolution on codes: they round noticeably."""
 
 _OWN_CODES = frozenset({"LeakyRelu", "Tanh", "Sigmoid"})
-"""Their codes follow from those of their input, or from the function."""
+"""Operators whose codes follow from those of their input, or from the function."""
 
 
 _KEEPS_LENGTH = frozenset(
@@ -64,14 +64,14 @@ class Region:
     """Outputs of its convolutions that only a Relu reads: never below zero in any code."""
 
     sums: Mapping[str, Sum]
-    """What each LeakyRelu that reads such a sum reads, by its own output."""
+    """The sums that LeakyRelus read, by the output of the LeakyRelu."""
 
     skipped: frozenset[str]
     """Outputs that exist neither as codes nor as real numbers: the inner parts of `sums`."""
 
 
 def find_region(graph: Graph, convolutions: frozenset[str]) -> Region:
-    """Return the convolutions with the given outputs, and what follows from them.
+    """Return the convolutions with the given outputs, and the nodes that can follow on codes.
 
     Raises:
         QuantizationError: A planned convolution is not there or has no integer form.

@@ -51,7 +51,7 @@ _INTEGER_FORM = {
     "QLinearConv": "Conv int8/static",
     "MatMulIntegerToFloat": "Conv int8/static",
 }
-"""What stands in a finished graph for which operator; a convolution whose result is read as real
+"""Labels of integer operators in a finished graph; a convolution whose result is read as real
 numbers is a product of its frames."""
 
 _STORED: dict[int, str] = {
@@ -70,7 +70,7 @@ class Conversion:
     """Rewritten for the form it will have, and equal to the original up to rounding in FP32."""
 
     decisions: tuple[Decision, ...]
-    """What happens to each operator."""
+    """One per operator with weights, and per other operator that a rule names."""
 
     ranges: Mapping[str, Range]
     """Lowest and highest value of every tensor that is rounded with a calibrated range."""
@@ -85,7 +85,7 @@ class Conversion:
 
     @property
     def layers(self) -> tuple[LayerRecord, ...]:
-        """What the manifest records of each decision."""
+        """The manifest's records of the decisions."""
         return tuple(decision.record() for decision in self.decisions)
 
     @property

@@ -59,7 +59,7 @@ _TORCH_ONLY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What happens to one operator."""
+    """The format of one operator."""
 
     output: str
     """The operator's first output: the only name of it that is always unique."""
@@ -88,7 +88,7 @@ class Decision:
         return f"{self.operator} {self.weights}/{self.activations}"
 
     def record(self) -> LayerRecord:
-        """Return what the manifest records of it."""
+        """Return the manifest's record of it."""
         return LayerRecord(
             module=self.module,
             operator=self.operator,

@@ -178,7 +178,7 @@ def _made_by_convolutions(graph: Graph) -> list[str]:
 
 
 def _ends(graph: Graph, node: onnx.NodeProto) -> list[str]:
-    """Return what a node joins: what it reads and makes; empty if it lets no factors pass."""
+    """Return the tensors that a node reads and makes; none if it lets no factors pass."""
     ends = [*node.input, node.output[0]]
     if node.op_type in {"LeakyRelu", "Relu"}:
         return ends

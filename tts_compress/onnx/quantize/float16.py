@@ -32,9 +32,10 @@ _SAFE = frozenset(
         *("Transpose", "Unsqueeze"),
     }
 )
-"""What keeps its meaning in half precision. Left out: sums over time and their squares (cumulative
-sums of durations, layer norm's variance), exponentials and softmax, comparisons and rounding,
-division, ranges, and random numbers, whose half-precision form onnxruntime's CPU refuses."""
+"""Operators that keep their meaning in half precision. Left out: sums over time and their squares
+(cumulative sums of durations, layer norm's variance), exponentials and softmax, comparisons and
+rounding, division, ranges, and random numbers, whose half-precision form onnxruntime's CPU
+refuses."""
 
 
 def halve(graph: Graph, decisions: Sequence[Decision]) -> None:

@@ -73,7 +73,7 @@ def _static(decisions: Sequence[Decision]) -> dict[str, Decision]:
 
 
 def _activation_inputs(node: onnx.NodeProto, decision: Decision) -> list[str]:
-    """Return what flows in: everything for an element-wise operator, else the first input."""
+    """Return all inputs of an element-wise operator, the first of one with a weight."""
     return list(node.input) if decision.weight is None else [node.input[0]]
 
 

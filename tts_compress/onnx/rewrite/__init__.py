@@ -48,7 +48,7 @@ REWRITES = (
     merge_pointwise,
     fuse_normalization,
 )
-"""What helps every scheme, in order; `cancel_transposes` only pays behind integers."""
+"""Rewrites that help every scheme, in order; `cancel_transposes` only pays behind integers."""
 
 
 def rewrite(graph: Graph, *, batch_one: bool = True) -> dict[str, int]:

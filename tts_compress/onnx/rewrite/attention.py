@@ -38,7 +38,7 @@ __all__ = ["simplify_attention"]
 
 _BORDERS = ("Conv",)
 _LENGTHS = (1, 2, 3, 4, 5, 6, 9, 10, 23)
-"""Of the trials: shorter than the window, just as long, longer."""
+"""Lengths of the trials: shorter than the window, just as long, longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +70,8 @@ class Attention:
 def simplify_attention(graph: Graph) -> int:
     """Rewrite layers of attention with relative positions; return how many there were.
 
-    Wanted: one utterance (see `single_utterance`); three projections, a softmax and two embeddings
-    of distances, and, on trial, the same result.
+    Required: one utterance (see `single_utterance`); three projections, a softmax and two
+    embeddings of distances, and, on trial, the same result.
     """
     done = 0
     for node in [n for n in graph.nodes if n.op_type == "Conv" and is_single(graph)]:
@@ -80,7 +80,7 @@ def simplify_attention(graph: Graph) -> int:
 
 
 def _guesses(graph: Graph, output: onnx.NodeProto) -> list[Attention]:
-    """Return what a convolution may be the output projection of."""
+    """Return the attention that a convolution may be the output projection of."""
     nodes, sources = nodes_since(graph, output.input[0], _BORDERS)
     softmaxes = [node for node in nodes if node.op_type == "Softmax"]
     if len(softmaxes) != 1 or len(sources) != 3:
@@ -128,7 +128,7 @@ def _replace(graph: Graph, output: str, found: Attention) -> bool:
     if subgraph is None or output in graph.outputs:
         return False
     builder = SubgraphBuilder(graph, output)
-    return verified_replace(graph, subgraph, builder, _draw(builder, found), _trials(found))
+    return verified_replace(graph, subgraph, builder, _build(builder, found), _trials(found))
 
 
 def _trials(found: Attention) -> list[Mapping[str, Array]]:
@@ -142,8 +142,8 @@ def _trials(found: Attention) -> list[Mapping[str, Array]]:
     ]
 
 
-def _draw(builder: SubgraphBuilder, found: Attention) -> str:
-    """Draw the whole layer; every tensor within is (1, H, T, ...)."""
+def _build(builder: SubgraphBuilder, found: Attention) -> str:
+    """Build the whole layer; every tensor within is (1, H, T, ...)."""
     queries = _heads(builder, found, found.queries, (0, 2, 1, 3))  # (1, H, T, D)
     keys = _heads(builder, found, found.keys, (0, 2, 3, 1))  # (1, H, D, T)
     values = _heads(builder, found, found.values, (0, 2, 1, 3))

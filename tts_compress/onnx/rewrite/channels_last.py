@@ -45,9 +45,8 @@ class Normalization:
 def fuse_normalization(graph: Graph) -> int:
     """Fuse normalizations of channels, with time last; return how many there were.
 
-    The result is turned there and back again: `cancel_transposes` takes the turns out where a
-    neighbour works on channels last, too. Wanted: an operator set from 13 on, constant γ and β of
-    all channels.
+    They are put between two transposes, which `cancel_transposes` removes where a neighbour works
+    on channels last, too. Required: an operator set from 13 on, constant γ and β of all channels.
     """
     if graph.opset() < _OLDEST:
         return 0
@@ -60,10 +59,10 @@ def fuse_normalization(graph: Graph) -> int:
 
 
 def cancel_transposes(graph: Graph) -> int:
-    """Take out turns between (B, C, T) and (B, T, C) that undo each other; return how many.
+    """Remove transposes between (B, C, T) and (B, T, C) that undo each other; return how many.
 
-    Elementwise operators whose inputs have all been turned work on what was there before, and
-    their result is turned: so turns move on until they meet their opposite, or stop.
+    Elementwise operators whose inputs are all transposed work on the originals instead, and their
+    result is transposed: so transposes move on until they meet their opposite, or stop.
     """
     cancelled = 0
     for node in list(graph.nodes):
@@ -147,7 +146,7 @@ def _is_mean(graph: Graph, tensor: str, mean: str) -> bool:
 
 
 def _mean_of(graph: Graph, tensor: str) -> str | None:
-    """Return what a tensor is the mean of, over channels, where it keeps their axis."""
+    """Return the tensor of which this is the mean over channels, if it keeps their axis."""
     node = _made_by(graph, tensor, "ReduceMean")
     if node is None or integer(node, "keepdims", 1) != 1:
         return None
@@ -165,7 +164,7 @@ def _is_square(graph: Graph, tensor: str, root: str) -> bool:
 
 
 def _move(graph: Graph, node: onnx.NodeProto) -> None:
-    """Let an elementwise operator work on what its inputs were before they were turned."""
+    """Apply an elementwise operator before the transposes of its inputs."""
     inputs = []
     for tensor in node.input:
         value = graph.constant(tensor)
@@ -184,7 +183,7 @@ def _move(graph: Graph, node: onnx.NodeProto) -> None:
 
 
 def _before(graph: Graph, tensor: str) -> str | None:
-    """Return what a tensor was turned from, if it was."""
+    """Return the tensor that this one is the transpose of, if it is one."""
     node = graph.producer(tensor)
     return str(node.input[0]) if node is not None and _is_turn(node) else None
 

@@ -20,8 +20,8 @@ __all__ = ["fold_padding", "merge_pointwise", "split_convolutions"]
 def fold_padding(graph: Graph) -> int:
     """Fold Pad nodes into the convolutions that read them; return how many were folded.
 
-    Wanted: constant, non-negative amounts of zeros along time only, and no reader but convolutions
-    that state their own padding.
+    Required: constant, non-negative amounts of zeros along time only, and no reader but
+    convolutions that state their own padding.
     """
     folded = 0
     for node in list(graph.nodes):
@@ -47,7 +47,7 @@ def split_convolutions(graph: Graph) -> int:
 
     Half of a WaveNet layer's channels go through tanh and half through a sigmoid: separate
     convolutions need no copy to be cut, and each half can have a quantization range of its own.
-    Wanted: one group, constant weights, and only forward channel slices as readers.
+    Required: one group, constant weights, and only forward channel slices as readers.
     """
     split = 0
     for node in list(graph.nodes):
@@ -69,7 +69,7 @@ def merge_pointwise(graph: Graph) -> int:
 
     A WaveNet adds up its layers' skip outputs and projects the sum. Both steps are linear, so the
     layers' inputs, side by side, times one matrix give the same: fewer products, fewer roundings.
-    Wanted: constant weights, nobody else reads the parts, and the merged matrix is no larger.
+    Required: constant weights, nobody else reads the parts, and the merged matrix is no larger.
     """
     merged = 0
     for node in list(graph.nodes):

@@ -34,8 +34,8 @@ def eliminate_identity(graph: Graph) -> int:
     """Drop additions of zeros and multiplications by ones that are made at run time.
 
     An exported WaveNet adds a zero speaker embedding to every layer, and a mean-only flow scales
-    by exp(-0). Wanted: the filled tensor's shape is known to be that of the other operand, so that
-    nothing is broadcast.
+    by exp(-0). Required: the filled tensor's shape is known to be that of the other operand, so
+    that nothing is broadcast.
 
     Returns:
         How many operations were dropped.
@@ -70,7 +70,7 @@ class Extents:
         self._known: dict[str, Extent] = {}
 
     def of(self, tensor: str) -> Extent:
-        """Return what is known of a tensor."""
+        """Return the known extent of a tensor."""
         # Walk back iteratively: chains are longer than Python's stack is deep.
         pending = [tensor]
         while pending:

@@ -33,7 +33,7 @@ def drop_masks(graph: Graph) -> int:
     """Drop multiplications by, and selections on, masks of ones; return how many were dropped.
 
     A frame is valid while its number is below the utterance's length, and there are as many frames
-    as the longest utterance has. With one utterance that is all of them. Wanted, therefore: every
+    as the longest utterance has. With one utterance that is all of them. Required, therefore: every
     graph input that has a batch axis has it fixed to 1 (see `single_utterance`).
     """
     if not is_single(graph):

@@ -1,9 +1,9 @@
 """Monotonic rational-quadratic splines, without selecting and writing back by index.
 
-A duration predictor's flow bends each number by a spline within an interval and leaves it as it is
-beyond. Exported, the numbers inside are picked by their indices, and ends of the spline are set by
-index, too: some 270 tiny operators. Here the spline of the nearest number inside is worked out for
-all of them, and one selection takes the numbers beyond as they are.
+A duration predictor's flow transforms each number by a spline within an interval and leaves it
+unchanged beyond. Exported, the numbers inside are picked by their indices, and ends of the spline
+are set by index, too: some 270 tiny operators. Here the spline of the nearest number inside is
+computed for all of them, and one selection takes the numbers beyond as they are.
 
 Method: Durkan et al. 2019, "Neural Spline Flows", equations 6 to 8 (the inverse).
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["simplify_splines"]
 
 _LEAST = 1e-3
-"""Of a bin's width and height, as parts of the whole, and of a slope: as VITS has them."""
+"""Smallest share of a bin's width and height in the whole, and smallest slope, as in VITS."""
 
 _LENGTHS = (1, 2, 37, 400)
 
@@ -45,7 +45,7 @@ class Spline:
     """The inverse of one spline flow."""
 
     source: str
-    """What is bent, (1, 1, T)."""
+    """Tensor that is transformed, (1, 1, T)."""
 
     parameters: str
     """Unscaled widths and heights of K bins, and K - 1 slopes, (1, 3·K - 1, T)."""
@@ -58,13 +58,13 @@ class Spline:
     """The interval is -bound .. bound."""
 
     divisor: float
-    """Of widths and heights."""
+    """Divides widths and heights."""
 
 
 def simplify_splines(graph: Graph) -> int:
     """Rewrite spline flows; return how many there were.
 
-    Wanted: one utterance (see `single_utterance`), linear tails, and, on trial, the same result.
+    Required: one utterance (see `single_utterance`), linear tails, and, on trial, the same result.
     """
     done, gone = 0, set[int]()
     writers = [n for n in graph.nodes if n.op_type == "ScatterND" and is_single(graph)]
@@ -79,7 +79,7 @@ def simplify_splines(graph: Graph) -> int:
 
 
 def _guess(graph: Graph, last: onnx.NodeProto) -> Spline | None:
-    """Return what the node that writes the results back may belong to."""
+    """Return the spline that the node which writes the results back may belong to."""
     nodes, sources = nodes_since(graph, last.output[0], ("Conv", "Split"))
     convolutions = [node for node in sources if node.op_type == "Conv"]
     splits = [node for node in sources if node.op_type == "Split"]
@@ -116,7 +116,7 @@ def _part(graph: Graph, output: str, found: Spline) -> Subgraph | None:
 
 def _replace(graph: Graph, subgraph: Subgraph, found: Spline) -> bool:
     builder = SubgraphBuilder(graph, subgraph.output)
-    return verified_replace(graph, subgraph, builder, _draw(builder, found), _trials(found))
+    return verified_replace(graph, subgraph, builder, _build(builder, found), _trials(found))
 
 
 def _trials(found: Spline) -> list[Mapping[str, Array]]:
@@ -134,8 +134,8 @@ def _trials(found: Spline) -> list[Mapping[str, Array]]:
     return trials
 
 
-def _draw(builder: SubgraphBuilder, found: Spline) -> str:
-    """Draw the inverse for every number, moved into the interval, and the choice between."""
+def _build(builder: SubgraphBuilder, found: Spline) -> str:
+    """Build the inverse for every number, moved into the interval, and the selection."""
     # The last bin has no upper end.
     top = float(np.nextafter(np.float32(found.bound), np.float32(0)))
     ends = [builder.real(value) for value in (-found.bound, top)]

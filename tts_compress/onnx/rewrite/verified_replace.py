@@ -1,8 +1,8 @@
-"""Replacing a part of a graph by another form of it, on proof by trial.
+"""Replacement of a subgraph by another form of it, verified by running both.
 
 Exporters write one and the same formula in many ways, in hundreds of operators. Instead of knowing
-each of them, a rewrite that knows the formula finds out where a part begins and ends, and both
-forms are run on the same inputs. Only where they agree is one put in the place of the other.
+each of them, a rewrite that knows the formula finds out where the subgraph begins and ends, and
+both forms are run on the same inputs. Only where they agree is one replaced by the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Subgraph", "SubgraphBuilder", "nodes_since", "subgraph_between", "verified_replace"]
 
 _TOLERANCE = 1e-5
-"""Of the largest value: what may differ because sums are taken in another order."""
+"""Share of the largest value by which results may differ: sums are taken in another order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +182,7 @@ def _session(
         small, opset_imports=list(graph.model.opset_import), ir_version=graph.model.ir_version
     )
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # a form that cannot be run is an answer, not an incident
+    options.log_severity_level = 4  # a form that cannot be run is a result, not an incident
     options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
