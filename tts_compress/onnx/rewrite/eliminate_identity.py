@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from onnx import numpy_helper
 
-from tts_compress.onnx.graph import integer, integers, is_automatic
+from tts_compress.onnx.graph import integer, integers, is_automatic, sort_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     import onnx
 
@@ -25,7 +25,19 @@ if TYPE_CHECKING:
 __all__ = ["channel_bounds", "eliminate_identity"]
 
 _UNARY = frozenset(
-    {"Identity", "Cast", "Neg", "Exp", "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Erf", "Sqrt"}
+    {
+        "ConstantOfShape",
+        "Identity",
+        "Cast",
+        "Neg",
+        "Exp",
+        "Relu",
+        "LeakyRelu",
+        "Tanh",
+        "Sigmoid",
+        "Erf",
+        "Sqrt",
+    }
 )
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Pow"})
 
@@ -40,7 +52,7 @@ def eliminate_identity(graph: Graph) -> int:
     Returns:
         How many operations were dropped.
     """
-    extents, dropped = Extents(graph), 0
+    extents, dropped = _extents(graph), 0
     for node in graph.nodes:
         neutral = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}.get(node.op_type)
         if neutral is None or node.output[0] in graph.outputs:
@@ -51,99 +63,6 @@ def eliminate_identity(graph: Graph) -> int:
             graph.redirect(node.output[0], kept)
             dropped += 1
     return dropped
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """The shape of a tensor (B, C, T) as far as it is known."""
-
-    channels: int | None
-    time: str
-    """Name of a tensor with the same B and T."""
-
-
-class Extents:
-    """Extents of a graph's tensors, worked out on demand; stale once the graph is edited."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._known: dict[str, Extent] = {}
-
-    def of(self, tensor: str) -> Extent:
-        """Return the known extent of a tensor."""
-        # Walk back iteratively: chains are longer than Python's stack is deep.
-        pending = [tensor]
-        while pending:
-            current = pending[-1]
-            node = self._graph.producer(current)
-            sources = () if node is None else self._sources(node)
-            unknown = [s for s in sources if s not in self._known]
-            if current in self._known or not unknown:
-                self._known.setdefault(current, self._derive(current, node, sources))
-                pending.pop()
-            else:
-                pending.extend(unknown)
-        return self._known[tensor]
-
-    def _sources(self, node: onnx.NodeProto) -> Sequence[str]:
-        """Return the inputs a node's extent is derived from."""
-        if node.op_type in _UNARY or node.op_type in {"Slice", "Split"}:
-            return [node.input[0]]
-        if node.op_type in _BINARY:
-            return [t for t in node.input if self._graph.constant(t) is None]
-        if node.op_type == "Conv":
-            return [node.input[0]]
-        if node.op_type == "Concat":
-            return list(node.input)
-        if node.op_type == "ConstantOfShape":
-            shape = self._graph.producer(node.input[0])
-            if shape is not None and shape.op_type == "Shape" and _whole(shape):
-                return [shape.input[0]]
-        return []
-
-    def _derive(self, tensor: str, node: onnx.NodeProto | None, sources: Sequence[str]) -> Extent:
-        unknown = Extent(None, tensor)
-        if node is None or not sources:
-            return unknown
-        first, *others = (self._known[source] for source in sources)
-        channels = first.channels
-        if node.op_type in _BINARY:
-            return self._broadcast(node, first, others, unknown)
-        if node.op_type == "Conv":
-            return self._convolved(node, first, unknown)
-        if node.op_type == "Slice":
-            bounds = channel_bounds(self._graph, node, first.channels)
-            channels = None if bounds is None else bounds[1] - bounds[0]
-        elif node.op_type == "Split":
-            channels = self._split(node, tensor)
-        elif node.op_type == "Concat":
-            channels = _joined(node, [first, *others])
-        # Without channels it may be another axis that changed.
-        return unknown if channels is None else Extent(channels, first.time)
-
-    def _split(self, node: onnx.NodeProto, tensor: str) -> int | None:
-        sizes = self._graph.constant(node.input[1]) if len(node.input) > 1 else None
-        if integer(node, "axis", 0) != 1 or sizes is None:
-            return None
-        return int(sizes[list(node.output).index(tensor)])
-
-    def _broadcast(
-        self, node: onnx.NodeProto, first: Extent, others: list[Extent], unknown: Extent
-    ) -> Extent:
-        if others:
-            return first if others[0] == first and first.channels is not None else unknown
-        fixed = next(t for t in node.input if self._graph.constant(t) is not None)
-        return first if self._graph.scalar(fixed) is not None else unknown
-
-    def _convolved(self, node: onnx.NodeProto, source: Extent, unknown: Extent) -> Extent:
-        weight = self._graph.constant(node.input[1])
-        if weight is None or weight.ndim != 3 or is_automatic(node):
-            return unknown
-        (dilation,) = integers(node, "dilations", [1])
-        same = sum(integers(node, "pads", [0, 0])) == dilation * (weight.shape[2] - 1)
-        if not same or integers(node, "strides", [1]) != (1,):
-            return unknown
-        return Extent(int(weight.shape[0]), source.time)
 
 
 def channel_bounds(
@@ -161,27 +80,85 @@ def channel_bounds(
     return (min(kept), max(kept) + 1) if kept else None
 
 
-def _joined(node: onnx.NodeProto, parts: list[Extent]) -> int | None:
-    widths = [part.channels for part in parts if part.channels is not None]
-    same = len(widths) == len(parts) and len({part.time for part in parts}) == 1
-    return sum(widths) if same and integer(node, "axis", 0) == 1 else None
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The shape of a tensor (B, C, T) as far as it is known."""
+
+    channels: int | None
+    time: str
+    """Name of a tensor with the same B and T."""
 
 
-def _whole(shape: onnx.NodeProto) -> bool:
-    """Return whether a Shape node returns every dimension."""
-    return integer(shape, "start", 0) == 0 and not any(a.name == "end" for a in shape.attribute)
+def _extents(graph: Graph) -> dict[str, Extent]:
+    """Return the extents of the tensors that operators make."""
+    known: dict[str, Extent] = {}
+
+    def extent(tensor: str) -> Extent:
+        return known.get(tensor, Extent(None, tensor))
+
+    for node in sort_nodes(graph.nodes):
+        data = [extent(t) for t in node.input if t and graph.constant(t) is None]
+        if node.op_type == "ConstantOfShape":
+            shape = graph.producer(node.input[0])
+            data = [extent(shape.input[0])] if shape is not None and _is_whole(shape) else []
+        for tensor in node.output:
+            found = _extent(graph, node, tensor, data) if data else None
+            known[tensor] = Extent(None, tensor) if found is None else found
+    return known
+
+
+def _extent(graph: Graph, node: onnx.NodeProto, tensor: str, data: list[Extent]) -> Extent | None:
+    """Return the extent of a tensor from those of the data that a node reads, if it follows."""
+    first, channels = data[0], None
+    if node.op_type in _BINARY:
+        scalars = [graph.scalar(t) for t in node.input if graph.constant(t) is not None]
+        if len(data) == 1:
+            return None if scalars[0] is None else first
+        channels = first.channels if data[1] == first else None
+    elif node.op_type == "Conv":
+        channels = _convolved_channels(graph, node)
+    elif node.op_type == "Slice":
+        bounds = channel_bounds(graph, node, first.channels)
+        channels = None if bounds is None else bounds[1] - bounds[0]
+    elif node.op_type == "Split" and integer(node, "axis", 0) == 1 and len(node.input) > 1:
+        sizes = graph.constant(node.input[1])
+        channels = None if sizes is None else int(sizes[list(node.output).index(tensor)])
+    elif node.op_type == "Concat" and integer(node, "axis", 0) == 1:
+        widths = [part.channels for part in data if part.channels is not None]
+        same = len(widths) == len(node.input) and len({part.time for part in data}) == 1
+        channels = sum(widths) if same else None
+    elif node.op_type in _UNARY:
+        channels = first.channels
+    # Without channels it may be another axis that changed.
+    return None if channels is None else Extent(channels, first.time)
+
+
+def _convolved_channels(graph: Graph, node: onnx.NodeProto) -> int | None:
+    """Return the channels of a convolution's output, if that is as long as its input."""
+    weight = graph.constant(node.input[1])
+    if weight is None or weight.ndim != 3 or is_automatic(node):
+        return None
+    (dilation,) = integers(node, "dilations", [1])
+    same = sum(integers(node, "pads", [0, 0])) == dilation * (weight.shape[2] - 1)
+    return int(weight.shape[0]) if same and integers(node, "strides", [1]) == (1,) else None
+
+
+def _is_whole(shape: onnx.NodeProto) -> bool:
+    """Return whether a node is a Shape with every dimension."""
+    ends = any(entry.name == "end" for entry in shape.attribute)
+    return shape.op_type == "Shape" and integer(shape, "start", 0) == 0 and not ends
 
 
 def _other_operand(
-    graph: Graph, extents: Extents, node: onnx.NodeProto, neutral: float
+    graph: Graph, extents: Mapping[str, Extent], node: onnx.NodeProto, neutral: float
 ) -> str | None:
     """Return the operand that equals the result, if the other one is neutral."""
     left, right = (str(tensor) for tensor in node.input)
     pairs = [(left, right)] if node.op_type in {"Sub", "Div"} else [(left, right), (right, left)]
     for kept, filled in pairs:
         if _fill_value(graph, filled) == neutral:
-            shape, other = extents.of(filled), extents.of(kept)
-            if shape == other and shape.channels is not None:
+            shape = extents[filled]
+            if shape.channels is not None and extents.get(kept) == shape:
                 return kept
     return None
 
