@@ -103,7 +103,7 @@ def is_convolution(graph: Graph, node: onnx.NodeProto) -> bool:
 
 def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
     """Emit a Conv on the codes of its input."""
-    weight = _constant(emitter, node, 1)
+    weight = emitter.graph.value(node.input[1])
     begin, end = integers(node, "pads", [0, 0])
     kernel = Kernel(
         name=node.output[0],
@@ -122,7 +122,7 @@ def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
 
 def upsample(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
     """Emit a ConvTranspose as a convolution into phases, which channels last are samples."""
-    weight = _constant(emitter, node, 1)
+    weight = emitter.graph.value(node.input[1])
     phases = phase_convolution(node, weight)
     assert phases is not None
     graph, stem, channels = emitter.graph, node.output[0], weight.shape[1]
@@ -194,13 +194,7 @@ def _rows(values: Array, spare: int) -> Array:
     return np.pad(values, [(0, spare), *[(0, 0)] * (values.ndim - 1)])
 
 
-def _constant(emitter: Emitter, node: onnx.NodeProto, position: int) -> Array:
-    found = emitter.graph.constant(node.input[position])
-    assert found is not None
-    return found
-
-
 def _bias(emitter: Emitter, node: onnx.NodeProto, channels: int) -> Array:
     if len(node.input) > 2:
-        return _constant(emitter, node, 2)
+        return emitter.graph.value(node.input[2])
     return np.zeros(channels, np.float32)

@@ -88,9 +88,8 @@ def project(emitter: Emitter, node: onnx.NodeProto, together: int) -> None:
         together: The result of `samples_at_once`.
     """
     graph, stem = emitter.graph, node.output[0]
-    weight = graph.constant(node.input[1])
-    bias = graph.constant(node.input[2]) if len(node.input) > 2 else None
-    assert weight is not None
+    weight = graph.value(node.input[1])
+    bias = graph.value(node.input[2]) if len(node.input) > 2 else None
     source = emitter.codes(node.input[0])
     if together == _GROUP:  # bytes that are not there need not be copied
         source = emitter.narrow(source)
@@ -113,15 +112,7 @@ def project(emitter: Emitter, node: onnx.NodeProto, together: int) -> None:
 def _frames(emitter: Emitter, stem: str, source: Coded, kernel: Filter, group: int) -> str:
     """Multiply the neighbourhoods of groups of frames, laid side by side, with the filter.
 
-    Args:
-        emitter: Where to.
-        stem: What new tensors are named after.
-        source: Codes (B, T, C_in).
-        kernel: The filter; not dilated if groups are of several frames.
-        group: Frames (a divisor of T) that become one row.
-
-    Returns:
-        Name of the result, (B, T, C_out).
+    So many frames as a group has become one row; with several the filter is not dilated.
     """
     graph, (outputs, channels, kernel_size) = emitter.graph, kernel.codes.shape
     rows = -(-(kernel_size - 1) // group)  # beside its own that a group sees
@@ -163,8 +154,7 @@ def _reshape(emitter: Emitter, name: str, tensor: str, width: int) -> str:
 def _group_matrix(kernel: Filter, rows: int, group: int) -> Array:
     """Return the matrix from rows of frames to the samples of the group that the first begins.
 
-    Returns:
-        int8, shape (rows·group·C_in, group·C_out).
+    Shape (rows·group·C_in, group·C_out).
     """
     outputs, channels, kernel_size = kernel.codes.shape
     matrix = np.zeros((rows * group, channels, group, outputs), np.int8)
@@ -197,8 +187,7 @@ def _blocks(emitter: Emitter, stem: str, source: Coded, kernel: Filter) -> str:
 def _block_matrix(kernel: Filter) -> Array:
     """Return the matrix from a block of frames to the next block, its own, and the previous one.
 
-    Returns:
-        int8, shape (_BLOCK·C_in, 3·_BLOCK·C_out).
+    Shape (_BLOCK·C_in, 3·_BLOCK·C_out).
     """
     outputs, channels, kernel_size = kernel.codes.shape
     matrix = np.zeros((_BLOCK, channels, 3, _BLOCK, outputs), np.int8)

@@ -118,8 +118,7 @@ def _fold(graph: Graph, group: Group, factors: Array) -> None:
 
 def _scale(graph: Graph, node: onnx.NodeProto, position: int, factors: Array, axis: int) -> None:
     """Multiply a weight or bias along an axis."""
-    values = graph.constant(node.input[position])
-    assert values is not None
+    values = graph.value(node.input[position])
     shape = [1] * values.ndim
     shape[axis] = -1
     scaled = (values * factors.reshape(shape)).astype(np.float32)

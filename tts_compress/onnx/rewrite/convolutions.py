@@ -127,8 +127,7 @@ def _forward(graph: Graph, node: onnx.NodeProto) -> bool:
 def _emit_slice(graph: Graph, node: onnx.NodeProto, output: str, begin: int, end: int) -> None:
     inputs = [node.input[0]]
     for position in range(1, len(node.input)):
-        value = graph.constant(node.input[position])
-        assert value is not None
+        value = graph.value(node.input[position])
         inputs.append(graph.add_constant(f"{node.input[position]}.{begin}", value[begin:end]))
     name = f"{node.name}.{begin}"
     graph.add("Conv", inputs, [output], name=name, **copy_attributes(node))
