@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from benchmarks.networks import __main__ as command  # noqa: E402
 from benchmarks.networks import architectures, run  # noqa: E402
-from benchmarks.networks.contestants import OPENED  # noqa: E402
+from benchmarks.networks.contestants import OPENED, make_peer  # noqa: E402
 from benchmarks.networks.network import Network  # noqa: E402
 
 if TYPE_CHECKING:
@@ -73,3 +73,40 @@ def test_fp32_is_what_upstream_runs(
     # 1.1 against 1 is an error of a tenth of 1.1.
     wanted = None if official == 1 else pytest.approx(20.83, abs=0.01)
     assert opened.snr_db == wanted
+
+
+class _Attention(torch.nn.Module):  # type: ignore[name-defined, misc]
+    """A block that notes whether attention is fused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch.nn.Linear(64, 64)
+        self.fused: list[bool] = []
+
+    def forward(self, values: Any) -> Any:
+        self.fused.append(torch.backends.cuda.flash_sdp_enabled())
+        return self.project(values)
+
+
+def _stack() -> Network:
+    def make() -> Any:
+        heavy = torch.nn.Module()
+        heavy.blocks = torch.nn.ModuleList(_Attention() for _ in range(3))
+        heavy.heads = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(5))
+        return torch.nn.ModuleDict({"transformer": heavy})
+
+    def call(root: Any) -> Any:
+        blocks = root["transformer"].blocks
+        return lambda: torch.nn.Sequential(*blocks)(torch.ones(1, 64))
+
+    return Network(name="stack", family="f5-tts", summary="a stack", make=make, call=call)
+
+
+def test_plain_attention_is_without_the_fused_kernel() -> None:
+    network = _stack()
+    root = network.root()
+    blocks = network.blocks_of(root)
+    assert blocks == list(root["transformer"].blocks)  # type: ignore[index]
+    make_peer(network, root, "fp32 plain attention")()
+    make_peer(network, root, "fp32")()
+    assert [block.fused for block in blocks] == [[False, True]] * 3
