@@ -45,6 +45,23 @@ class _Altered:
         return {name: self._change(term, self.calls) for name, term in terms.items()}
 
 
+class _Converted(_Altered):
+    """A task whose student becomes something twice as far from the teacher."""
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task, lambda term, _: term)
+        self.sizes: list[int] = []
+
+    def converted(self, student: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
+        """Return what doubles the student's outputs."""
+
+        def compute(*inputs: Tensor) -> tuple[Tensor, ...]:
+            self.sizes.append(len(inputs[0]))
+            return tuple(2 * output for output in student(*inputs))
+
+        return compute
+
+
 @pytest.fixture
 def options(toy: Any) -> Callable[..., TrainingOptions]:
     """Return what makes the toy's options."""
@@ -74,6 +91,20 @@ def test_student_is_nearer_to_its_teacher(trained: Trained, toy: Any) -> None:
         losses = [task.loss(task.student(*e.inputs), e) for e in task.held_out_examples()]
     mean = sum(float(loss["output/mse"]) for loss in losses) / len(losses)
     assert mean == pytest.approx(after["output/mse"], rel=1e-5)
+
+
+def test_student_is_judged_by_what_it_is_converted_to(
+    toy: Any, options: Callable[..., TrainingOptions]
+) -> None:
+    task = _Converted(toy.make_task())
+    trained = train(task, TrainingRun(options=options()))
+    assert set(task.sizes) == {1}
+    assert len(task.sizes) == len(task.held_out_examples()) * (1 + 24 // 6)
+    with torch.no_grad():
+        compute = task.converted(trained.student)
+        losses = [task.loss(compute(*e.inputs), e) for e in task.held_out_examples()]
+    mean = sum(float(loss["output/mse"]) for loss in losses) / len(losses)
+    assert mean == pytest.approx(trained.record.after["output/mse"], rel=1e-5)
 
 
 def test_record_of_a_training_is_complete(trained: Trained, tmp_path: Path) -> None:

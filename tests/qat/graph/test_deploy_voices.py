@@ -92,7 +92,7 @@ def test_embedded_voice_loses_as_much_as_deployed(
     with torch.no_grad():
         student = build_student(conversion, part, calibration=calibration)
         trained = [made.numpy() for made in student(*map(torch.from_numpy, inputs.values()))]
-    assert snr_db(call[part.outputs[0]], latent) < 35
+    assert snr_db(call[part.outputs[1]], audio) < 30
     assert snr_db(latent, trained[0]) > 40
     expected = _losses(audio, call[part.outputs[1]])
     assert _losses(trained[1], call[part.outputs[1]]) == pytest.approx(expected, rel=_NEAR)
