@@ -251,12 +251,19 @@ class Graph:
         """
         live = self._live([n for n in self.nodes if id(n) not in self._removed])
         ordered = sort_nodes(live)
-        read = {tensor for node in ordered for tensor in tensors_read(node)}
+        read = {tensor for node in ordered for tensor in tensors_read(node)}.union(self.outputs)
         graph = self.model.graph
-        del graph.node[:], graph.initializer[:], graph.value_info[:]
+        del graph.node[:], graph.value_info[:]
         graph.node.extend(ordered)
-        kept = (i for n, i in self.initializers.items() if n in read or n in self.outputs)
-        graph.initializer.extend(kept)
+        # Weights stay where they are: a message frees the memory of its parts only as a whole.
+        stored = [tensor.name for tensor in graph.initializer]
+        for position in reversed(range(len(stored))):
+            if stored[position] not in read:
+                del graph.initializer[position]
+        new = self.initializers.keys() - set(stored)
+        graph.initializer.extend(
+            tensor for name, tensor in self.initializers.items() if name in new and name in read
+        )
         self._read()
         return self.model
 
