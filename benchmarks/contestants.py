@@ -21,8 +21,6 @@ from tts_compress.environment import describe_processor
 if TYPE_CHECKING:
     from tts_compress.progress import Progress
 
-__all__ = ["PEERS", "Contestant", "make_contestant"]
-
 PEERS = ("dynamic-quint8", "dynamic-default", "static", "static-conv", "fp16")
 """Keys of `peers.PEER_CALLS`, which loads slowly."""
 

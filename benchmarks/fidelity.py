@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from benchmarks.sentences import Sentence
 
-__all__ = ["Spoken", "compare", "expose_durations", "speak"]
-
 _GIVEN, _OWN = "benchmarks.given_durations", "benchmarks.own_durations"
 Durations = npt.NDArray[np.float32]
 

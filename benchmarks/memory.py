@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["peak_bytes", "resident_bytes"]
-
 
 def peak_bytes() -> int:
     """Return the largest resident memory of this process so far."""

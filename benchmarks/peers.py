@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from tts_compress.onnx.session import Feeds
 
-__all__ = ["PEER_CALLS"]
-
 _UTTERANCES = 8
 """The stock calibrator watches every activation of the graph; more costs minutes."""
 

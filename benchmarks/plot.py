@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from benchmarks.results import Bench, ContestantResult, Timing, VoiceResult
 
-__all__ = ["write_plot"]
-
 _COLORS = {"reference": "#333333", "peer": "#8a8f98", "scheme": "#0a7d5a"}
 _MARKERS = {"reference": "s", "peer": "o", "scheme": "D"}
 _KINDS = {"reference": "FP32", "peer": "stock onnxruntime", "scheme": "tts-compress"}

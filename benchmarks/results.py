@@ -7,17 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "Bench",
-    "ContestantResult",
-    "Fidelity",
-    "MakingCost",
-    "Memory",
-    "Timing",
-    "VoiceResult",
-    "summarize",
-]
-
 _FORMAT_VERSION = 1
 
 

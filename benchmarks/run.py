@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tts_compress.models.base import GraphModel
     from tts_compress.progress import Progress
 
-__all__ = ["Choice", "bench"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tts_compress.models.base import GraphModel
     from tts_compress.onnx.session import Feeds
 
-__all__ = ["FRAMES_PER_ID", "Durations", "Sentence", "make_sentences", "search_scale"]
-
 FRAMES_PER_ID = 2.5
 """Frames of a phoneme id in Piper's English voices, pads between phonemes counted."""
 

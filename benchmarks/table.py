@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from benchmarks.results import Bench, ContestantResult, Fidelity, VoiceResult
 
-__all__ = ["print_tables"]
-
 _NONE = "–"
 _LABELS = {"reference": "", "peer": "onnxruntime ", "scheme": ""}
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from benchmarks.sentences import Sentence
     from tts_compress.progress import Progress
 
-__all__ = ["Plan", "measure_memory", "time_in_turns"]
-
 _REST_S = 0.05
 """Before each run: onnxruntime's threads wait for work by spinning for a while after theirs, and
 would take a processor from the next contestant. Without a rest two threads look slower, FP32 by a

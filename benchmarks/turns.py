@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["take_turns"]
-
 
 def take_turns(
     runs: Mapping[str, Callable[[], object]],

@@ -21,8 +21,6 @@ from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 
-__all__ = ["VOICES", "open_voice", "usual_voices"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Network:

@@ -156,28 +156,3 @@ def test_module_is_small_documented_and_named_for_something(module: Path) -> Non
     assert len(text.splitlines()) <= 400
     assert module.stem not in _NAMES_OF_NOTHING
     assert ast.get_docstring(ast.parse(text))
-
-
-@pytest.mark.parametrize(
-    "module",
-    [m for m in _modules(PACKAGE) if m.name not in {"__init__.py", "__main__.py"}],
-    ids=lambda p: str(p.relative_to(PACKAGE)),
-)
-def test_exports_are_sorted_and_defined(module: Path) -> None:
-    """`__all__` is what a module offers; a name in it that does not exist breaks star imports."""
-    tree = ast.parse(module.read_text(encoding="utf-8"))
-    defined: set[str] = set()
-    exported: list[str] = []
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            defined.add(node.name)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            defined |= {target.id for target in targets if isinstance(target, ast.Name)}
-            if "__all__" in defined and not exported and node.value is not None:
-                exported = ast.literal_eval(node.value)
-        elif isinstance(node, ast.ImportFrom):
-            defined |= {alias.asname or alias.name for alias in node.names}
-    public = {name for name in exported if not name.startswith("_")}
-    assert exported
-    assert public <= defined

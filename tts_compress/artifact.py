@@ -18,22 +18,6 @@ from tts_compress.errors import ArtifactError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "MANIFEST_NAME",
-    "CalibrationRecord",
-    "LayerRecord",
-    "Manifest",
-    "Source",
-    "TrainingRecord",
-    "atomic_directory",
-    "atomic_file",
-    "check_replaceable",
-    "read_manifest",
-    "sha256_of",
-    "with_files",
-    "write_text_atomically",
-]
-
 MANIFEST_NAME = "manifest.json"
 _FORMAT_VERSION = 1
 

@@ -13,8 +13,6 @@ from tts_compress.errors import ArtifactError, ModelError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Audio", "Samples", "read_wav", "write_wav"]
-
 Samples: TypeAlias = npt.NDArray[np.float32]
 
 

@@ -14,19 +14,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tts_compress.errors import RecipeError
 
-__all__ = [
-    "Card",
-    "Config",
-    "ConfigFile",
-    "data_file",
-    "data_names",
-    "demo_voice",
-    "describe_problems",
-    "parse_config",
-    "read_config",
-    "read_table",
-]
-
 _PACKAGE = Path(__file__).parent
 
 

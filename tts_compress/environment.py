@@ -9,8 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Processor", "describe_environment", "describe_processor"]
-
 # Features that decide which kernels a runtime picks.
 _FEATURES = (
     *("avx2", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16"),

@@ -16,21 +16,6 @@ packages are quoted by `first_line` or `reason`: their messages may have many li
 
 from __future__ import annotations
 
-__all__ = [
-    "ArtifactError",
-    "EvaluationError",
-    "MissingExtraError",
-    "ModelError",
-    "QuantizationError",
-    "RecipeError",
-    "SchemeError",
-    "TTSCompressError",
-    "TTSCompressWarning",
-    "TextError",
-    "first_line",
-    "reason",
-]
-
 
 class TTSCompressError(Exception):
     """Any error of this package; the command line prints it as one line and exits with 2."""

@@ -17,15 +17,6 @@ from pathlib import Path
 
 from tts_compress.errors import TTSCompressWarning, reason
 
-__all__ = [
-    "Family",
-    "Upstream",
-    "accepted_specs",
-    "families",
-    "family_names",
-    "model_specs",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-__all__ = [
-    "ComponentProgress",
-    "Progress",
-    "Silent",
-    "VerboseProgress",
-    "report_message",
-    "report_status",
-]
-
 
 class Progress(Protocol):
     """Receives reports of long work: the command line draws bars, a library may ignore them."""

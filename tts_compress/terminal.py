@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress, TaskID
 
-__all__ = ["Bars", "human_bytes", "progress_bars", "show", "show_json"]
-
 
 class Bars:
     """One progress bar per stage, on standard error."""

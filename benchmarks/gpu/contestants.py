@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from benchmarks.networks.network import Network
 
-__all__ = ["CONTESTANTS", "Contestant", "Prepared", "prepare_contestant"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contestant:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = ["CudaProbe", "Probe", "held_bytes"]
-
 
 class Probe(Protocol):
     """Where networks run, and what is measured there."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from benchmarks.gpu.run import Choice, Measured, Result
 
-__all__ = ["describe_results", "file_stem", "write_markdown"]
-
 _HEAD = ("contestant", "median", "fastest", "speed", "weights", "peak", "SNR")
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from benchmarks.gpu.probe import Probe
     from benchmarks.networks.network import Network
 
-__all__ = ["Choice", "Measured", "Result", "bench_network"]
-
 _VERSIONS = 4096
 """Contestants share the code of their modules, and the layers of a network share theirs."""
 

@@ -14,8 +14,6 @@ from benchmarks.networks.network import Network
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NETWORKS", "find_network"]
-
 
 def find_network(name: str) -> Network:
     """Return how a network is built and called.

@@ -14,8 +14,6 @@ from benchmarks.networks.network import Network
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ns2_estimator", "sovits_decoder", "t2s_decoder"]
-
 _CACHED = 200
 """Positions before the step that is timed: a prompt, a text, and some seconds of speech."""
 

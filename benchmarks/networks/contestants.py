@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from benchmarks.networks.network import Network
 
-__all__ = ["COMPILED", "OPENED", "PEERS", "make_peer", "make_scheme"]
-
 
 def make_scheme(network: Network, root: nn.Module, scheme: str) -> Converted:
     """Return a network compressed by its family's recipe; after `module:` by any module's."""

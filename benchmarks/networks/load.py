@@ -13,8 +13,6 @@ from tts_compress.artifact import LayerRecord
 from tts_compress.compression import compress
 from tts_compress.torch.layers.checkpoint import restore_root
 
-__all__ = ["main"]
-
 
 def main(name: str, path: Path, listed: Path) -> None:
     """Build the network without memory for its weights, fill it, and print the growth."""

@@ -12,8 +12,6 @@ from torch import nn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Network"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from benchmarks.networks.network import Network
     from tts_compress.artifact import LayerRecord
 
-__all__ = ["Choice", "Contestant", "Result", "Timing", "bench_network"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:

@@ -9,8 +9,6 @@ from tts_compress.terminal import human_bytes, show
 if TYPE_CHECKING:
     from benchmarks.networks.run import Contestant, Result
 
-__all__ = ["print_table"]
-
 
 def print_table(result: Result) -> None:
     """Print every contestant of a network, ratios over FP32."""

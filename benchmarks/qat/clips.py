@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-__all__ = ["Clips", "mean_distance", "read_clips"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Clips:

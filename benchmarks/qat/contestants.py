@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tts_compress.qat.options import TrainingOptions, TrainingRun
     from tts_compress.recipes.recipe import Recipe
 
-__all__ = ["CONTESTANTS", "Contestant", "Vocoder", "Work", "make", "reference"]
-
 Vocoder = Callable[[Any], Any]
 """Turns log mel spectra into samples, both numpy arrays."""
 

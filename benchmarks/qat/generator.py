@@ -12,8 +12,6 @@ from torch.nn.utils.parametrizations import weight_norm
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["load_generator"]
-
 _SLOPE = 0.1
 _RATES = (8, 8, 2, 2)
 _TAPS = (3, 7, 11)

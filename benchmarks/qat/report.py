@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Found", "write_report"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:

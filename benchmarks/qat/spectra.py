@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SAMPLE_RATE", "mel_spectrogram"]
-
 SAMPLE_RATE = 22_050
 _FFT, _HOP, _BANDS = 1024, 256, 80
 _TOP_MEL = 15 + 27 * np.log(8.0) / np.log(6.4)

@@ -21,8 +21,6 @@ from tests.processors.packages import NotAvailableError, run_tool, unpack
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["EMULATED", "NATIVE", "ROOT", "Processor", "open_processor"]
-
 ROOT = Path(__file__).parents[2]
 _CACHE = ROOT / ".emulation"
 

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["NotAvailableError", "run_tool", "unpack"]
-
 _KEYRINGS = Path("/usr/share/keyrings")
 _HOST = {"x86_64": "amd64", "aarch64": "arm64"}
 

@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from tests.processors.emulation import Processor
     from tts_compress.onnx.session import Feeds
 
-__all__ = [
-    "DURATIONS",
-    "FP32",
-    "Stage",
-    "deciding",
-    "frame_snr_db",
-    "least_db",
-    "save_graph",
-    "speaking",
-]
-
 FP32 = "fp32"
 """The name of the graph that the others are compared with."""
 

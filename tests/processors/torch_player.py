@@ -13,8 +13,6 @@ from torch import nn
 
 from tts_compress import load_module
 
-__all__ = ["CHANNELS", "Stack"]
-
 CHANNELS = 512
 
 

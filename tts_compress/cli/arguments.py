@@ -14,18 +14,6 @@ if TYPE_CHECKING:
 
     ModelT = TypeVar("ModelT", bound=Model)
 
-__all__ = [
-    "BAD_USE",
-    "GATE_FAILED",
-    "GOOD",
-    "INTERRUPTED",
-    "Commands",
-    "add_checkout",
-    "add_json",
-    "add_prompt",
-    "prompted",
-]
-
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001  no public name
 
 GOOD = 0

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tts_compress.cli.arguments import Commands
     from tts_compress.evaluation import GateResult, Verdict
 
-__all__ = ["add"]
-
 _DESCRIPTION = """
 Pass or fail a report. `default` and `strict` judge quality (words, fidelity, durations, health),
 which is the same on a busy machine; `cost` judges size and speed. Gates on words fail where the

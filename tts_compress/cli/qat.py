@@ -13,8 +13,6 @@ from tts_compress.families import accepted_specs
 if TYPE_CHECKING:
     from tts_compress.cli.arguments import Commands
 
-__all__ = ["add"]
-
 _NUMBERS: dict[str, tuple[type, str]] = {
     "steps": (int, "updates of the weights; of a system in torch, for each component"),
     "batch-size": (int, "examples at a time"),

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tts_compress.cli.arguments import Commands
 
-__all__ = ["add"]
-
 
 def add(commands: Commands) -> None:
     """Add the command."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tts_compress.onnx.session import Feeds
     from tts_compress.recipes.recipe import Calibration
 
-__all__ = ["is_feeds", "open_calibration", "read_texts"]
-
 
 def is_feeds(calibration: str | Path | None) -> bool:
     """Return whether a calibration is given as a file of arrays rather than as texts."""

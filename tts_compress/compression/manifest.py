@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tts_compress.qat.options import TrainingRun
     from tts_compress.recipes.recipe import Recipe
 
-__all__ = ["Job", "Outcome", "describe", "refuse_compressed"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:

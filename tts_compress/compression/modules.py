@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tts_compress.recipes.recipe import Recipe
     from tts_compress.torch.convert import Converted
 
-__all__ = ["compress_module", "compress_system", "speaking"]
-
 _FAST_IF: dict[str, frozenset[str]] = {
     "bfloat16": frozenset({"amx_bf16", "avx512_bf16", "bf16"}),
     "float16": frozenset({"amx_fp16", "avx512_fp16", "fphp"}),

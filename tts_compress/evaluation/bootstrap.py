@@ -14,8 +14,6 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["RESAMPLES", "compare_times", "paired_interval"]
-
 RESAMPLES = 10_000
 
 _SEED = 20_040_517

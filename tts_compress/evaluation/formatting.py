@@ -9,24 +9,6 @@ import math
 import unicodedata
 from typing import TypeGuard
 
-__all__ = [
-    "MISSING",
-    "bytes_of",
-    "decibels",
-    "interval",
-    "is_finite",
-    "milliseconds",
-    "nats",
-    "one_line",
-    "percent",
-    "plain",
-    "points",
-    "real_time_factor",
-    "signed",
-    "times",
-    "times_interval",
-]
-
 MISSING = "n/a"
 _MINUS = "\N{MINUS SIGN}"
 

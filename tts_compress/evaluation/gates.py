@@ -16,8 +16,6 @@ from tts_compress.evaluation.result import Evaluation
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Gate", "GateResult", "Gates", "Verdict", "check", "read_gates"]
-
 
 class Gate(Config):
     """A limit on one metric."""

@@ -24,20 +24,6 @@ if TYPE_CHECKING:
 
     from tts_compress.audio import Audio
 
-__all__ = [
-    "Audios",
-    "Headline",
-    "Metric",
-    "Pair",
-    "Record",
-    "Row",
-    "Term",
-    "Trend",
-    "find_metrics",
-    "ratio_row",
-    "ratio_trend",
-]
-
 T = TypeVar("T")
 
 Trend: TypeAlias = Literal["better", "worse", "same", "unknown"]

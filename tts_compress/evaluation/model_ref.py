@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.suite import SuitePrompt
     from tts_compress.models.base import ModelFiles, TTSModel
 
-__all__ = ["ModelRef", "Subject", "check_comparable", "open_subject"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRef:

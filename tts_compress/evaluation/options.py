@@ -9,8 +9,6 @@ from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.process import WORKER, WorkerOptions
 from tts_compress.progress import Progress, Silent
 
-__all__ = ["EvaluationOptions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationOptions:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.store import Store
     from tts_compress.evaluation.suite import Suite
 
-__all__ = ["OTHER_SEEDS", "Run", "UtterancePair", "disturb", "observe_pairs"]
-
 T = TypeVar("T")
 
 OTHER_SEEDS = 1000

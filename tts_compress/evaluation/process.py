@@ -17,8 +17,6 @@ from tts_compress.errors import EvaluationError, MissingExtraError, TextError, T
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["WORKER", "Worker", "WorkerOptions"]
-
 WORKER = (sys.executable, "-P", "-m", "tts_compress.evaluation.worker")
 """Without the current directory on the path: a file there must not stand in for a package."""
 

@@ -29,16 +29,6 @@ from tts_compress.evaluation.metric import Metric, Record, find_metrics
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "REPORT_NAME",
-    "Evaluation",
-    "ModelIdentity",
-    "Speech",
-    "SuiteIdentity",
-    "Utterance",
-    "read_report",
-]
-
 REPORT_NAME = "report.json"
 
 _RETIRED = ("runtimes",)

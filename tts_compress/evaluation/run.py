@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.pairs import UtterancePair
     from tts_compress.models.base import TTSModel
 
-__all__ = ["evaluate"]
-
 
 def evaluate(
     reference: TTSModel | str | Path,

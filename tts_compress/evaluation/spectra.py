@@ -16,18 +16,6 @@ if TYPE_CHECKING:
 
     from tts_compress.audio import Audio, Samples
 
-__all__ = [
-    "FLOOR_DB",
-    "MELS",
-    "align",
-    "frame_distances",
-    "log_mel",
-    "log_mel_distance",
-    "same_timing",
-    "warped_distance",
-    "window_length",
-]
-
 MELS = 80
 
 FLOOR_DB = -60.0

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.options import EvaluationOptions
     from tts_compress.evaluation.store import Store, SynthesisJob
 
-__all__ = ["Timings", "choose_texts", "recognize", "synthesize", "time_models"]
-
 
 def synthesize(
     store: Store,

@@ -27,19 +27,6 @@ from tts_compress.errors import ArtifactError, ModelError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "Store",
-    "Synthesis",
-    "SynthesisJob",
-    "Transcript",
-    "audio_sha256",
-    "make_directory",
-    "read_piece",
-    "short_hash",
-    "write_float_wav",
-    "write_piece",
-]
-
 _Piece = TypeVar("_Piece", bound=BaseModel)
 
 

@@ -25,8 +25,6 @@ from tts_compress.models.base import Prompt
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["NORMALIZERS", "Suite", "SuitePrompt", "SuiteText", "english_v1", "read_suite"]
-
 _DIGIT = re.compile(r"\d")
 _APOSTROPHES = str.maketrans({"\u2019": "'", "\u2018": "'", "\u02bc": "'"})
 _NOT_ENGLISH = re.compile(r"[^a-z']+")

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from tts_compress.models.base import Runtime, TTSModel
     from tts_compress.models.language_model import LanguageModel
 
-__all__ = ["main"]
-
 Answer: TypeAlias = dict[str, Any]
 
 

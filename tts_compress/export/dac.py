@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from tts_compress.models.base import TorchModel
 
-__all__ = ["DacGraph", "export_dac", "recording", "write_graphs"]
-
 _CODEC = "audio_encoder"
 """The component's name in Parler-TTS, although what is exported of it decodes."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tts_compress.models.base import TorchModel
     from tts_compress.onnx.session import Feeds
 
-__all__ = ["F5_GRAPHS", "Decode", "export_f5", "recording", "write_graphs"]
-
 F5_GRAPHS = ("preprocess.onnx", "transformer.onnx", "decode.onnx")
 """In the order in which they run."""
 

@@ -12,8 +12,6 @@ from tts_compress.errors import ModelError
 from tts_compress.export.fourier import FrameSettings, LogMel
 from tts_compress.export.tracing import copy_shell
 
-__all__ = ["Conditioning", "Preprocess", "TextEncoder"]
-
 _PARTS = ("rotary_embed", "time_embed", "text_embed", "input_embed", "transformer_blocks")
 """Attributes by which the DiT is recognized."""
 

@@ -14,8 +14,6 @@ from tts_compress.errors import ModelError
 from tts_compress.export.fourier import FrameSettings
 from tts_compress.export.tracing import copy_shell
 
-__all__ = ["F5GraphOptions", "Step", "schedule"]
-
 # Upstream's times in units of 1/32 for few evaluations: fine steps first.
 _FEW = {
     5: (0, 2, 4, 8, 16, 32),

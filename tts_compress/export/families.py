@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tts_compress.models.base import TorchModel
 
-__all__ = ["FAMILIES", "SETTINGS_NAME", "export", "record_feeds"]
-
 FAMILIES = {
     "f5-tts": "tts_compress.export.f5",
     "parler-tts": "tts_compress.export.dac",

@@ -20,8 +20,6 @@ from torch.nn import functional
 
 from tts_compress.numerics.mel import mel_filters
 
-__all__ = ["Fourier", "FrameSettings", "InverseFourier", "LogMel"]
-
 
 class Fourier(nn.Module):
     """The transform of real values; the transposed inverse, but for the scale.

@@ -13,8 +13,6 @@ from torch import nn
 from tts_compress.errors import ModelError
 from tts_compress.onnx.session import open_session, run_session
 
-__all__ = ["DecodedAudio", "OnnxDac", "OnnxModule", "OnnxVocos"]
-
 _TYPES = {
     "tensor(float)": torch.float32,
     "tensor(float16)": torch.float16,

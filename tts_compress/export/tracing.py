@@ -22,16 +22,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = [
-    "OPSET",
-    "Signature",
-    "copy_shell",
-    "observed",
-    "replace_modules",
-    "trace",
-    "write_graph",
-]
-
 OPSET = 17
 """The first with layer normalisation as one operator."""
 

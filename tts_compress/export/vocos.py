@@ -12,8 +12,6 @@ from tts_compress.errors import ModelError
 from tts_compress.export.fourier import InverseFourier
 from tts_compress.export.tracing import Signature, copy_shell, trace, write_graph
 
-__all__ = ["VocosGraph", "export_vocos", "transform_of"]
-
 _LOUDEST = 100.0
 """Upper limit of magnitudes in Vocos' own head."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tts_compress.models.base import Model
 
-__all__ = ["inspect_model", "inspection_tables"]
-
 
 def inspect_model(model: Model, shares: Mapping[str, float] | None = None) -> dict[str, Any]:
     """Return components, origin and hazards of a model on this processor, as plain data.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tts_compress.models.base import Model
 
-__all__ = ["OTHER", "can_be_timed", "component_of", "is_quick", "time_shares"]
-
 OTHER = "other"
 """Name of the time outside all components: text to phonemes, sampling, operators between them."""
 

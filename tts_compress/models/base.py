@@ -18,22 +18,6 @@ if TYPE_CHECKING:
     from tts_compress.audio import Audio
     from tts_compress.onnx.session import Feeds
 
-__all__ = [
-    "UNLIKE_UPSTREAM",
-    "Component",
-    "GraphModel",
-    "Model",
-    "ModelFiles",
-    "OnnxGraph",
-    "Prompt",
-    "Prompted",
-    "Runtime",
-    "TTSModel",
-    "TorchModel",
-    "check_encodable",
-    "check_text",
-]
-
 UNLIKE_UPSTREAM = "unlike upstream's own script"
 """Key of such a difference in `describe`; a report states it before its figures."""
 

@@ -24,14 +24,6 @@ if TYPE_CHECKING:
 
     from tts_compress.families import Upstream
 
-__all__ = [
-    "Checkout",
-    "find_checkout",
-    "known_upstreams",
-    "named",
-    "recognize",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:

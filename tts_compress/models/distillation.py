@@ -13,8 +13,6 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from tts_compress.errors import TTSCompressError
 from tts_compress.models.base import TorchModel
 
-__all__ = ["Call", "Distillable", "Objective"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:

@@ -25,15 +25,6 @@ if TYPE_CHECKING:
 
     from tts_compress.onnx.session import Feeds
 
-__all__ = [
-    "FEEDS_SUFFIX",
-    "FeedsFile",
-    "GraphInput",
-    "feeds_writer",
-    "graph_inputs",
-    "open_feeds",
-]
-
 FEEDS_SUFFIX = ".npz"
 
 _KEY = re.compile(r"(?P<call>0|[1-9]\d{0,8})/(?P<input>.+)", re.DOTALL)

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tts_compress.environment import Processor
     from tts_compress.models.base import Model
 
-__all__ = ["IntegerLayers", "count_integer_layers", "find_hazards"]
-
 _ZERO_POINT = {
     "QLinearConv": 2,
     "QLinearMatMul": 2,

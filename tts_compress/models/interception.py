@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = ["NamedCalls", "intercepted"]
-
 
 @runtime_checkable
 class NamedCalls(Protocol):

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["LanguageModel", "Tokens"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tokens:

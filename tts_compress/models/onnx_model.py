@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tts_compress.artifact import Manifest
 
-__all__ = ["OnnxModel", "artifact_graph", "open_graph", "read_graph"]
-
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
-__all__ = ["Options", "split_location"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:

@@ -7,8 +7,6 @@ from typing import Any
 
 from tts_compress.errors import MissingExtraError
 
-__all__ = ["import_package"]
-
 
 def import_package(name: str, extra: str) -> Any:
     """Return a module of a package.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from tts_compress.models.base import Component
     from tts_compress.onnx.session import Feeds
 
-__all__ = ["MAX_SYMBOLS", "PiperModel", "open_piper"]
-
 MAX_SYMBOLS = 2_000
 """Phoneme ids in one sentence, about two minutes of speech; attention's memory is quadratic."""
 

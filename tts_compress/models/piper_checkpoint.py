@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     import torch
 
-__all__ = ["export_checkpoint"]
-
 _OPSET = 15
 
 # Defaults of Piper's training, for what a checkpoint does not state; its medium quality.

@@ -11,15 +11,6 @@ from tts_compress.models.base import Prompt
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "REFERENCE",
-    "REFERENCE_TEXT",
-    "check_duration",
-    "exchange_recording",
-    "find_prompt",
-    "read_header",
-]
-
 REFERENCE = "reference.wav"
 REFERENCE_TEXT = "reference.txt"
 """The files beside a model that hold its prompt: a recording, and its text."""

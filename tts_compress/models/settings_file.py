@@ -11,8 +11,6 @@ from tts_compress.models.packages import import_package
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["read_json", "read_yaml"]
-
 
 def read_json(path: Path) -> Any:
     """Return what a JSON file says.

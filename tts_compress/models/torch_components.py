@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tts_compress.artifact import LayerRecord
 
-__all__ = ["find_components"]
-
 
 def find_components(
     root: nn.Module, roles: Mapping[str, str], layers: Sequence[LayerRecord] = ()

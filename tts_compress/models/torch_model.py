@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from tts_compress.audio import Audio
     from tts_compress.models.base import Component, ModelFiles, Prompt, Runtime
 
-__all__ = [
-    "WEIGHTS",
-    "Loaded",
-    "SourceFiles",
-    "Table",
-    "TorchFamilyModel",
-    "find_manifest",
-    "restore_weights",
-]
-
 WEIGHTS = "model.safetensors"
 """The file of a saved model with the weights of all components."""
 

@@ -20,8 +20,6 @@ from tts_compress.errors import ModelError, TTSCompressError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["paired_noise"]
-
 
 @contextmanager
 def paired_noise(seed: int | Sequence[int] | None) -> Iterator[None]:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["check_finite", "read_tensors"]
-
 
 def check_finite(weights: Iterable[tuple[str, Tensor]], where: Path | str) -> None:
     """Refuse weights with an infinite value or NaN, as a damaged file has them.

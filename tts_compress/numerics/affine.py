@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["LEVELS", "Affine"]
-
 LEVELS = 255
 """Steps between the lowest and the highest 8-bit code."""
 

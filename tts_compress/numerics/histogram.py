@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tts_compress.recipes.recipe import Calibration
 
-__all__ = ["Histogram", "Range", "choose_range"]
-
 Range: TypeAlias = tuple[float, float]
 _Counts: TypeAlias = npt.NDArray[np.float64]
 

@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["mel_filters"]
-
 
 @lru_cache(maxsize=8)
 def mel_filters(

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-__all__ = ["CODE_LIMIT", "PAIR_LIMIT", "PAIR_SPAN", "neighbour_sums"]
-
 CODE_LIMIT = 127
 """The largest magnitude of an 8-bit weight's code; symmetric, so -128 is not used."""
 

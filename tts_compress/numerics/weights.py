@@ -13,8 +13,6 @@ from tts_compress.numerics.neighbours import CODE_LIMIT, PAIR_SPAN, neighbour_su
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Float32", "Int8", "round_bias", "round_weight"]
-
 Float32: TypeAlias = npt.NDArray[np.float32]
 Int8: TypeAlias = npt.NDArray[np.int8]
 ArrayT = TypeVar("ArrayT", "npt.NDArray[Any]", "Tensor")

@@ -15,21 +15,6 @@ from tts_compress.errors import QuantizationError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = [
-    "Array",
-    "Graph",
-    "copy_attributes",
-    "copy_model",
-    "infer_types",
-    "integer",
-    "integers",
-    "is_automatic",
-    "real",
-    "sort_nodes",
-    "tensors_read",
-    "text",
-]
-
 Array: TypeAlias = NDArray[Any]
 
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     import onnx
 
-__all__ = ["WeightFinder", "initializer_names", "module_of"]
-
 _WEIGHT_INPUT = {
     "Conv": 1,
     "ConvTranspose": 1,

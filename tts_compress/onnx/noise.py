@@ -18,8 +18,6 @@ from tts_compress.errors import ModelError, TTSCompressError
 if TYPE_CHECKING:
     from tts_compress.audio import Samples
 
-__all__ = ["NOISE_LENGTH", "NOISE_PREFIX", "draw_noise", "feed_noise", "noise_inputs"]
-
 NOISE_LENGTH = 1 << 18
 """Values fed per operator; a longer need repeats them (with 192 channels after 1,365 frames)."""
 

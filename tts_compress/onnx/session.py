@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import onnx
 
-__all__ = ["Feeds", "input_names", "open_session", "run_session"]
-
 Feeds = dict[str, "npt.NDArray[np.generic]"]
 """Real inputs of an ONNX graph, by name."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tts_compress.qat.task import Task
 
-__all__ = ["TrainingLoss", "batch_places", "joined", "spread"]
-
 
 def batch_places(count: int, size: int, step: int, seed: int) -> list[int]:
     """Return the places of the examples of one update.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tts_compress.models.distillation import Call, Distillable, Objective
     from tts_compress.progress import Progress
 
-__all__ = ["ComponentDataset", "record_datasets"]
-
 _HELD_OUT = 8
 """Of so many texts one is held out; at least one is."""
 

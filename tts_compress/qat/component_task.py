@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tts_compress.models.distillation import Call, Objective
     from tts_compress.qat.component_dataset import ComponentDataset
 
-__all__ = ["ComponentTask"]
-
 _MAX_ERROR = 1e-8
 """How far a repeated output may be from the recorded one: power of the difference over its own. It
 is not zero because torch adds up in another order where noise is chosen, or in inference mode; at

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tts_compress.qat.options import TrainingOptions
 
-__all__ = ["accelerated", "device_load", "matmul_precision"]
-
 _FORMATS = {"high": "TF32 or three bfloat16 products", "medium": "bfloat16 products"}
 
 

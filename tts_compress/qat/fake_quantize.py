@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from tts_compress.recipes.recipe import Calibration
     from tts_compress.torch.layers.geometry import Geometry
 
-__all__ = [
-    "ActivationFakeQuantize",
-    "DynamicFakeQuantize",
-    "FakeQuantize",
-    "HistogramObserver",
-    "WeightFakeQuantize",
-    "disable_fake_quant",
-    "disable_observer",
-    "enable_fake_quant",
-]
-
 _SAMPLE = 16_384
 """About as many values of a tensor are counted per call; its extremes are always exact."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tts_compress.torch.decisions import Decision
     from tts_compress.torch.layers.base import CompressedLayer
 
-__all__ = ["FakeQuantizedLayer"]
-
 _LEAST_STEP_OF_LINEAR = 6.1e-5
 """torch's dynamic kernels for linear layers round no finer; its name there is
 SMALL_SCALE_THRESHOLD."""

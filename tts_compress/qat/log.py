@@ -11,8 +11,6 @@ from tts_compress.errors import ArtifactError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["LOG_NAME", "RunLog", "read_log"]
-
 LOG_NAME = "log.jsonl"
 _BOARD = "tensorboard"
 

@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from tts_compress.models.distillation import Objective
     from tts_compress.qat.task import Example
 
-__all__ = [
-    "kl_divergence",
-    "log_mel_loss",
-    "mse",
-    "objective_terms",
-    "target_variances",
-    "waveform_loss",
-]
-
 _WINDOWS = (512, 1024, 2048)
 _MEL_SECONDS = 1024 / 22_050
 _SILENCE = 1e-6 / 16

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-__all__ = ["ModuleTask"]
-
 _OUTPUT = Objective(component="", module="", loss="mse")
 """Whatever the module returns."""
 

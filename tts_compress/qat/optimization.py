@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tts_compress.qat.state import TrainingState
     from tts_compress.qat.task import Example, Task
 
-__all__ = ["Optimization", "Update", "rate_share"]
-
 _RANGE = "log_stretch"
 """The name of the parameters of trained ranges."""
 

@@ -14,8 +14,6 @@ from tts_compress.progress import Progress, Silent
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["TrainingOptions", "TrainingRun", "is_main_process", "require_packages"]
-
 _POSITIVE = (
     *("steps", "batch_size", "accumulation"),
     *("held_out", "held_out_every", "checkpoint_every"),

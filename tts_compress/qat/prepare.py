@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tts_compress.torch.convert import Converted
     from tts_compress.torch.decisions import Decision
 
-__all__ = ["PreparedModule", "convert_qat", "own_tensors", "prepare_qat"]
-
 _TRAINED = frozenset({"int8", "int4"})
 _STORED = frozenset({"float32", "float16", "bfloat16"})
 

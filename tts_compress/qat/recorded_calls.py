@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 
     Pairs = Sequence[tuple[Objective, "CallRecorder"]]
 
-__all__ = [
-    "CallRecorder",
-    "compared_outputs",
-    "record_objectives",
-    "repeatable",
-]
-
 
 def record_objectives(
     model: TorchModel,

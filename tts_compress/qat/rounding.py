@@ -17,8 +17,6 @@ from tts_compress.torch.layers.codes import activation_codes
 if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx
 
-__all__ = ["pass_through", "round_affine"]
-
 _LEVELS = 255
 
 

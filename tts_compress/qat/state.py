@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tts_compress.qat.task import Task
 
-__all__ = ["CHECKPOINT_NAME", "Checkpoints", "Snapshot", "TrainingState", "identity_of"]
-
 CHECKPOINT_NAME = "checkpoint.safetensors"
 
 

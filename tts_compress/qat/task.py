@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
-__all__ = ["CallSignature", "ConvertedTask", "Example", "Task"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Example:

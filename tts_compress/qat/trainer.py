@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tts_compress.qat.options import TrainingRun
     from tts_compress.qat.task import Example, Task
 
-__all__ = ["Trained", "train"]
-
 _STAGE = "train"
 
 

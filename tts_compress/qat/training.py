@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from tts_compress.recipes.recipe import Recipe
     from tts_compress.torch.convert import Converted
 
-__all__ = ["train_graph", "train_module", "train_system"]
-
 
 def train_graph(
     conversion: Conversion,

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["find_recipe", "schemes_of"]
-
 
 class _Component(Config):
     """Modules that schemes treat alike; of several that cover a module the first decides."""

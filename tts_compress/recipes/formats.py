@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Activations", "Algorithm", "Observer", "Weights"]
-
 
 class _Word(StrEnum):
     """A string with a fixed set of values; messages quote it as they quote strings."""

@@ -11,15 +11,6 @@ from tts_compress.config import Card, Config, ConfigFile, data_file, read_config
 from tts_compress.recipes.formats import Activations, Algorithm, Observer, Weights
 from tts_compress.recipes.schemes import SCHEMES
 
-__all__ = [
-    "Calibration",
-    "CalibrationSet",
-    "Format",
-    "Recipe",
-    "Rule",
-    "read_calibration_set",
-]
-
 Format: TypeAlias = Literal["qdq", "qoperator"]
 """How an ONNX graph says `static`: `qdq` puts quantize-dequantize pairs around standard operators,
 which every runtime reads; `qoperator` uses onnxruntime's own integer operators with nothing between

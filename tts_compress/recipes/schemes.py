@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from tts_compress.errors import SchemeError
 
-__all__ = ["SCHEMES", "Scheme", "find_scheme"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tts_compress.evaluation.result import Evaluation, Speech, Utterance
 
-__all__ = ["Span", "align", "render_html"]
-
 _TEMPLATES = Path(__file__).with_name("templates")
 
 # Chinese and Japanese are written without spaces: each character is a token of its own.

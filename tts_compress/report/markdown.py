@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tts_compress.evaluation.result import Evaluation, Utterance
 
-__all__ = ["render_markdown"]
-
 # Everything with a meaning inside a table cell: `<` and `&` would start HTML, `$` a formula, and an
 # underscore emphasis unless it stands between letters, as in `en_US`.
 _SPECIAL = re.compile(r"([\\`*\[\]|~$<>&]|(?<![^\W_])_|_(?![^\W_]))")

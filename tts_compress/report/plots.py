@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.metrics.error_rates import ErrorRate
     from tts_compress.evaluation.result import Evaluation
 
-__all__ = ["Plot", "plots"]
-
 # Inches at 72 units each: 380 units wide, about the width of a phone, so that the text of the
 # plots has its natural size there and in the three columns of a desktop.
 _SIZE = (380 / 72, 270 / 72)

@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.metric import Row, Term
     from tts_compress.evaluation.result import Evaluation, ModelIdentity
 
-__all__ = [
-    "floor_rows",
-    "provenance",
-    "summary_rows",
-    "summary_table",
-    "terms",
-]
-
 _STYLES = {"better": "green", "worse": "red", "same": "", "unknown": ""}
 
 

@@ -13,8 +13,6 @@ from tts_compress.models.base import UNLIKE_UPSTREAM
 if TYPE_CHECKING:
     from tts_compress.evaluation.result import Evaluation
 
-__all__ = ["cautions", "verdict"]
-
 
 def verdict(evaluation: Evaluation) -> str:
     """Return the whole comparison as one sentence; two where utterances are broken."""

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from tts_compress.progress import Progress
     from tts_compress.recipes.recipe import Recipe
 
-__all__ = ["Converted", "convert", "finish", "refuse_unfit", "round_stored"]
-
 _SHOWN_REASONS = 12
 
 

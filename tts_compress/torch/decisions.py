@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tts_compress.recipes.recipe import Recipe
 
-__all__ = ["Decision", "count_decisions", "count_layers", "decide", "describe_untouched"]
-
 _KEEP = Rule(match="*")
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["gptq"]
-
 _BLOCK = 128
 """Inputs after which the rest of the weight is updated at once."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tts_compress.recipes.recipe import Recipe
     from tts_compress.torch.decisions import Decision
 
-__all__ = ["fit_to_gpu", "runs_on_gpu", "warn_of_kept"]
-
 _EIGHT_BITS = {Activations.DYNAMIC, Activations.STATIC, Activations.FLOAT8}
 _FLOAT8_FROM = (8, 9)
 """The first compute capability with 8-bit floats."""

@@ -20,8 +20,6 @@ from tts_compress.errors import MissingExtraError, QuantizationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["inc_codes"]
-
 _DAMPING = 0.01
 """Share of the mean of the moments' diagonal that is added to it; the package's own default."""
 

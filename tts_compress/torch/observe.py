@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tts_compress.recipes.recipe import Calibration
 
-__all__ = ["MOMENTS_BYTES", "observe_moments", "observe_ranges"]
-
 MOMENTS_BYTES = 512 * 2**20
 """Memory for the moments of one pass."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tts_compress.progress import Progress
     from tts_compress.torch.decisions import Decision
 
-__all__ = ["choose_codes"]
-
 
 def _gptq_codes(weight: Tensor, moments: Tensor | None, layer: Decision) -> tuple[Tensor, Tensor]:
     assert moments is not None

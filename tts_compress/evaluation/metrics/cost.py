@@ -33,20 +33,6 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.result import Evaluation
     from tts_compress.evaluation.stages import Timings
 
-__all__ = [
-    "METRICS",
-    "Latency",
-    "LatencyComparison",
-    "LoadTime",
-    "Memory",
-    "Rtf",
-    "Size",
-    "Speed",
-    "compare_timings",
-    "real_time_factor",
-]
-
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.metric import Audios
     from tts_compress.evaluation.pairs import Run
 
-__all__ = ["METRICS", "Duration"]
-
 
 class Duration(Record):
     """Change of the timing over all utterances."""

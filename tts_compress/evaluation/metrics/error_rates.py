@@ -27,20 +27,6 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.metric import Audios
     from tts_compress.evaluation.pairs import Run
 
-__all__ = [
-    "METRICS",
-    "MISHEARD_AT_MOST",
-    "Baselines",
-    "Edits",
-    "ErrorRate",
-    "RateCounts",
-    "compare_rates",
-    "count_edits",
-    "rate_judgement",
-    "rate_trend",
-    "summarize_edits",
-]
-
 Unit: TypeAlias = Literal["word", "character"]
 
 MISHEARD_AT_MOST = 0.5

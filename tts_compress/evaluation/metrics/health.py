@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.pairs import Run
     from tts_compress.evaluation.result import Evaluation
 
-__all__ = ["METRICS", "Health", "broken", "broken_in_words", "check_health"]
-
 _SILENT_DBFS = -50.0
 _CLIPPED_AT = 0.999
 _CLIPPED_SHARE = 0.001

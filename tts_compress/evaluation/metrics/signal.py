@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.pairs import Run
     from tts_compress.evaluation.result import Evaluation
 
-__all__ = [
-    "METRICS",
-    "Difference",
-    "Distances",
-    "Signal",
-    "distance_judgement",
-    "observe",
-    "snr_db",
-]
-
 
 class Distances(Record):
     """A signal distance over utterances."""

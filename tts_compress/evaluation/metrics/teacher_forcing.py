@@ -43,16 +43,6 @@ if TYPE_CHECKING:
 
     Scores: TypeAlias = npt.NDArray[np.float32]
 
-__all__ = [
-    "METRICS",
-    "TeacherForcing",
-    "compare_language_models",
-    "compare_scores",
-    "read_tokens",
-    "write_scores",
-    "write_tokens",
-]
-
 _STAGE = "teacher-forced"
 _ROLES = ("reference", "candidate")
 

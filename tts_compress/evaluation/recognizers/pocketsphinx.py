@@ -13,8 +13,6 @@ from tts_compress.errors import MissingExtraError
 if TYPE_CHECKING:
     from tts_compress.audio import Audio, Samples
 
-__all__ = ["PocketSphinx", "open_recognizer", "resample"]
-
 _SAMPLE_RATE = 16_000
 """Rate of the stock acoustic model's training data, Hz."""
 

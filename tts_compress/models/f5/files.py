@@ -16,16 +16,6 @@ from tts_compress.models.recording import REFERENCE_TEXT, find_prompt
 from tts_compress.models.settings_file import read_yaml
 from tts_compress.models.torch_model import WEIGHTS
 
-__all__ = [
-    "CONFIG",
-    "VOCABULARY",
-    "VOCODER",
-    "F5Options",
-    "F5Source",
-    "check_vocoder_config",
-    "find_source",
-]
-
 CONFIG = "config.yaml"
 VOCABULARY = "vocab.txt"
 VOCODER = "vocoder.yaml"

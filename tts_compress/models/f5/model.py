@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from tts_compress.models.base import Prompt
     from tts_compress.models.f5.speech import Reference
 
-__all__ = ["F5Model"]
-
 
 class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
     """An F5-TTS model, from its files or with modules exchanged in memory.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tts_compress.artifact import LayerRecord
     from tts_compress.models.f5.files import F5Source
 
-__all__ = ["F5Networks", "load_networks"]
-
 _METHOD = "euler"
 
 

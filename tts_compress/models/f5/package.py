@@ -17,8 +17,6 @@ from tts_compress.errors import MissingExtraError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["EXTRA", "HOP_LENGTH", "SAMPLE_RATE", "official", "quiet"]
-
 EXTRA = "f5"
 
 SAMPLE_RATE = 24_000

@@ -25,18 +25,6 @@ if TYPE_CHECKING:
     from tts_compress.models.base import Prompt
     from tts_compress.models.f5.files import F5Options
 
-__all__ = [
-    "MAX_FRAMES",
-    "F5Runtime",
-    "Reference",
-    "check_recording",
-    "check_symbols",
-    "prepare_reference",
-    "speak",
-    "split_text",
-    "write_recording",
-]
-
 MAX_FRAMES = 8_192
 """Frames of the recording and one part of a text together, 87 s: the text encoder's positions."""
 

@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = [
-    "T2S_SYMBOLS",
-    "Checkpoint",
-    "is_t2s",
-    "merge_lora",
-    "read_mark",
-    "read_sovits",
-    "read_t2s",
-    "read_torch_file",
-    "write_checkpoint",
-]
-
 _ZIP = b"PK"
 
 _MARKS = {

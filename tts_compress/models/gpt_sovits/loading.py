@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tts_compress.models.base import Prompt
     from tts_compress.models.gpt_sovits.source import GptSovitsSource, OfficialSource
 
-__all__ = ["V4_VOCODER", "Loaded", "build_networks", "load_networks", "write_official"]
-
 V4_VOCODER: dict[str, Any] = {
     "initial_channel": 100,
     "resblock": "1",

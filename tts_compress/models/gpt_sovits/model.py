@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from tts_compress.models.gpt_sovits.source import GptSovitsSettings
     from tts_compress.models.language_model import Tokens
 
-__all__ = ["ROLES", "GptSovitsModel"]
-
 ROLES = {
     "bert": "text encoder (Chinese)",
     "hubert": "speech encoder (recording)",

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tts_compress.models.gpt_sovits.upstream import Official
 
-__all__ = ["ResidualBlock", "official_name", "open_decoder", "open_residuals", "replace_modules"]
-
 _CAPACITY = 256  # steps that a cache has room for before it grows; ten seconds of speech
 
 _NAMES = {

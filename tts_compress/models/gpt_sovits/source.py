@@ -32,18 +32,6 @@ if TYPE_CHECKING:
     from tts_compress.models.base import Prompt
     from tts_compress.models.gpt_sovits.checkpoint import Checkpoint
 
-__all__ = [
-    "SETTINGS",
-    "ArtifactSource",
-    "GptSovitsOptions",
-    "GptSovitsSettings",
-    "GptSovitsSource",
-    "OfficialSource",
-    "find_source",
-    "read_settings",
-    "sample_rate_of",
-]
-
 SETTINGS = "settings.json"  # the file of an artifact that holds them
 
 _KEYS = {  # of `tts_infer.yaml`, by the attributes of `OfficialSource`

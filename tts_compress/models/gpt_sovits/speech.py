@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from tts_compress.models.gpt_sovits.source import GptSovitsOptions, GptSovitsSettings
     from tts_compress.models.gpt_sovits.upstream import Official
 
-__all__ = [
-    "GptSovitsSpeech",
-    "assemble",
-    "check_recording",
-    "join_segments",
-    "score_tokens",
-    "write_prompt",
-]
-
 
 class GptSovitsSpeech:
     """An official `TTS` object that speaks as a recording does.

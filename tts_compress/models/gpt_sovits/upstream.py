@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = [
-    "GPT_SOVITS",
-    "VERSIONS",
-    "Official",
-    "Version",
-    "sovits_version",
-]
-
 GPT_SOVITS = Upstream(
     family="gpt-sovits",
     name="GPT-SoVITS",

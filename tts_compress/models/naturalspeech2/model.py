@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tts_compress.models.base import Component
     from tts_compress.models.torch_model import Table
 
-__all__ = ["NaturalSpeech2Model"]
-
 
 class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
     """A NaturalSpeech2 model, from its files or compressed in memory.

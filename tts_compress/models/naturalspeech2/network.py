@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tts_compress.models.naturalspeech2.settings import NS2Settings
     from tts_compress.models.naturalspeech2.source import NS2Source
 
-__all__ = ["NS2Networks", "fill", "find_tables", "load_networks"]
-
 _CODEC = "codec"
 _BANDWIDTH = 12.0
 """Kilobits per second of the codec, which upstream's inference asserts."""

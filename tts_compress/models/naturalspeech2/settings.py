@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = [
-    "SETTINGS",
-    "NS2Options",
-    "NS2Settings",
-    "check_settings",
-    "merge",
-    "parse",
-    "read_config",
-    "read_settings",
-]
-
 SETTINGS = "settings.json"
 """The file of a saved model that holds them."""
 

@@ -18,8 +18,6 @@ from tts_compress.models.naturalspeech2.settings import (
 )
 from tts_compress.models.torch_model import WEIGHTS
 
-__all__ = ["CODEC", "CODEC_VARIABLE", "REFERENCE", "NS2Source", "find_source"]
-
 REFERENCE = "reference"
 """The name, before its ending, of the recording to speak by."""
 

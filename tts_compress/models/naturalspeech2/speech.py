@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tts_compress.models.naturalspeech2.settings import NS2Options
     from tts_compress.models.naturalspeech2.upstream import Amphion
 
-__all__ = ["ACCEPTED_S", "MAX_PHONES", "MAX_S", "SAMPLE_RATE", "NS2Speech"]
-
 SAMPLE_RATE = 24_000
 """Samples per second of EnCodec's audio, Hz."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["AMPHION", "Amphion"]
-
 AMPHION = Upstream(
     family="naturalspeech2",
     name="Amphion",

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from tts_compress.models.language_model import Tokens
     from tts_compress.models.torch_model import Table
 
-__all__ = ["DEFAULT_DESCRIPTION", "ParlerModel"]
-
 DEFAULT_DESCRIPTION = (
     "A woman speaks at a moderate pace with a clear and natural voice, close to the microphone, "
     "and nothing else can be heard."

@@ -26,15 +26,6 @@ if TYPE_CHECKING:
     from tts_compress.models.parler.source import ParlerSource
     from tts_compress.models.parler.tokenizers import Tokenizers
 
-__all__ = [
-    "ParlerNetworks",
-    "build_skeleton",
-    "find_tables",
-    "load_networks",
-    "load_root",
-    "write_settings",
-]
-
 _TABLE = "embed_positions.weights"
 # What `transformers` notes of the process that read the model: where its files lay, what ran first.
 _OF_THE_PROCESS = frozenset({"_name_or_path", "_attn_implementation_autoset"})

@@ -14,8 +14,6 @@ from tts_compress.models.shims.audiotools import offer_audiotools
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["EXTRA", "load_packages", "quiet"]
-
 EXTRA = "parler"
 """Of this project, which brings the packages."""
 

@@ -16,8 +16,6 @@ from tts_compress.models.parler.speech import ParlerOptions
 from tts_compress.models.settings_file import read_json
 from tts_compress.models.torch_model import WEIGHTS
 
-__all__ = ["CONFIG", "DESCRIPTION", "GENERATION", "ParlerSource", "find_source"]
-
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
 DESCRIPTION = "description.txt"

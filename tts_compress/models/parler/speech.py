@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tts_compress.models.parler.tokenizers import Tokenizers
 
-__all__ = ["ParlerOptions", "ParlerSpeech"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParlerOptions:

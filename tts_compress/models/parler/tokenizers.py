@@ -14,8 +14,6 @@ from tts_compress.models.parler.package import load_packages, quiet
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Tokenizers", "load_tokenizers", "write_tokenizers"]
-
 _PREFIX = "description_"
 """Before the names of the description tokenizer's files, where it is another one."""
 

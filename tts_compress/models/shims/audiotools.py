@@ -20,8 +20,6 @@ from tts_compress.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["offer_audiotools"]
-
 _INSTALL = {"audiotools": "descript-audiotools-unofficial", "argbind": "argbind"}
 
 

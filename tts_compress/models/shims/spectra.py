@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from tts_compress.errors import ModelError
 from tts_compress.numerics.mel import mel_filters
 
-__all__ = ["MelSpectrogram", "Resample", "hz_to_mel", "mel_to_hz"]
-
 
 def hz_to_mel(freq: float, mel_scale: str = "htk") -> float:
     """Return where a frequency in Hz lies on the mel scale."""

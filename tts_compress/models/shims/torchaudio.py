@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["load", "offer_torchaudio"]
-
 
 def offer_torchaudio() -> None:
     """Let `import torchaudio` succeed: with the real package where it works, else with this one."""

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from tts_compress.onnx.graph import Array, Graph
     from tts_compress.onnx.integer.emitter import Emitter
 
-__all__ = ["convolve", "is_convolution", "phase_convolution", "spare_columns", "upsample"]
-
-
 _FEWEST, _UNIT = 16, 4
 """onnxruntime's symmetric convolution wants at least 16 output channels, in multiples of four."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tts_compress.onnx.integer.emitter import Emitter
     from tts_compress.onnx.integer.region import Sum
 
-__all__ = ["combine", "concatenate", "leaky_relu", "leaky_sum", "relu", "scale", "sigmoid", "tanh"]
-
 
 def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
     """Emit max(x, slope · x) in the input's own code.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tts_compress.onnx.graph import Graph
 
-__all__ = ["CONTRIB", "Coded", "Emitter"]
-
 CONTRIB = "com.microsoft"
 """The domain of onnxruntime's own operators, part of every build of it."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tts_compress.onnx.graph import Array, Graph
     from tts_compress.onnx.integer.emitter import Coded, Emitter
 
-__all__ = ["project", "samples_at_once"]
-
 _BLOCK = 8
 """Samples computed together where channels are few: 8 x 3 columns fill a product's registers."""
 

@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     import onnx
 
 
-__all__ = [
-    "Region",
-    "Sum",
-    "find_region",
-    "length_divisors",
-    "make_residuals_float",
-    "observed_tensors",
-    "positive_factor",
-]
-
 _INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
 """Operators on codes only on the way to a convolution on codes: they round noticeably."""
 

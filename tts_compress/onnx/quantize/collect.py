@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Watch = Callable[[str, str, int], list[onnx.NodeProto]]
 
-__all__ = ["Calls", "collect", "collect_peaks"]
-
 _SAMPLE = 16_384
 """About as many values of a tensor leave the graph per run; its extremes are always exact."""
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from tts_compress.progress import Progress
     from tts_compress.recipes.recipe import Format, Recipe
 
-__all__ = ["Conversion", "convert", "count_fused", "count_operators", "prepare_conversion"]
-
 _FUSED = {"QLinearConv", "QLinearMatMul"}
 _INTEGER_FORM = {
     "ConvInteger": "Conv int8/dynamic",

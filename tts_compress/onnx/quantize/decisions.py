@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tts_compress.recipes.recipe import Format, Recipe, Rule
 
-__all__ = ["Decision", "count_decisions", "decide", "follow_weights", "static_outputs"]
-
 _WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gather": 0}
 
 _CHANNEL_AXIS = {"Conv": 0, "ConvTranspose": 1, "MatMul": 1, "Gather": 0}

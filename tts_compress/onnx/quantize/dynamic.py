@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tts_compress.onnx.graph import Graph
     from tts_compress.onnx.quantize.decisions import Decision
 
-__all__ = ["quantize_dynamically"]
-
 
 def quantize_dynamically(graph: Graph, decisions: Iterable[Decision]) -> None:
     """Replace operators by their integer forms.

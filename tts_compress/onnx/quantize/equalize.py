@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tts_compress.onnx.graph import Array, Graph
     from tts_compress.onnx.session import Feeds
 
-__all__ = ["Group", "equalize", "equalize_channels", "find_groups"]
-
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 _CALLS = 16

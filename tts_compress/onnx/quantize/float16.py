@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tts_compress.onnx.graph import Graph
     from tts_compress.onnx.quantize.decisions import Decision
 
-__all__ = ["check_half", "halve"]
-
 _SAFE = frozenset(
     {
         *("Conv", "ConvTranspose", "MatMul"),

@@ -12,8 +12,6 @@ from tts_compress.errors import QuantizationError, first_line
 from tts_compress.onnx.graph import infer_types
 from tts_compress.onnx.modules import initializer_names, module_of
 
-__all__ = ["optimize", "prepare"]
-
 
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model, changed so that weights are plain constants and every tensor is typed.

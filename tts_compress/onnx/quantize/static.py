@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tts_compress.onnx.graph import Graph
     from tts_compress.onnx.quantize.decisions import Decision
 
-__all__ = ["observed_tensors", "quantize_statically"]
-
 
 def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> list[str]:
     """Return the activations whose ranges static quantization needs, in graph order."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tts_compress.onnx.graph import Array, Graph
     from tts_compress.onnx.quantize.decisions import Decision
 
-__all__ = ["dequantized_weight", "store_weights"]
-
 _STORED = {Weights.FLOAT16: TensorProto.FLOAT16, Weights.BFLOAT16: TensorProto.BFLOAT16}
 
 

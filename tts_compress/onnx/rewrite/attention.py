@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from tts_compress.onnx.graph import Array, Graph
 
-__all__ = ["simplify_attention"]
-
 _BORDERS = ("Conv",)
 _LENGTHS = (1, 2, 3, 4, 5, 6, 9, 10, 23)
 """Lengths of the trials: shorter than the window, just as long, longer."""

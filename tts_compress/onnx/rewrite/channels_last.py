@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tts_compress.onnx.graph import Array, Graph
 
-__all__ = ["cancel_transposes", "fuse_normalization"]
-
 _OLDEST, _NEEDED = 13, 17
 """Operator sets: LayerNormalization came with 17, and nothing in a voice changed since 13."""
 

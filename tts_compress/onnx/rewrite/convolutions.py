@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tts_compress.onnx.graph import Array, Graph
 
-__all__ = ["fold_padding", "merge_pointwise", "split_convolutions"]
-
 
 def fold_padding(graph: Graph) -> int:
     """Fold Pad nodes into the convolutions that read them; return how many were folded.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tts_compress.onnx.graph import Graph
 
-__all__ = ["channel_bounds", "eliminate_identity"]
-
 _UNARY = frozenset(
     {
         "ConstantOfShape",

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from tts_compress.onnx.graph import Graph
 
-__all__ = ["drop_masks", "is_single", "single_utterance"]
-
 
 def single_utterance(graph: Graph) -> int:
     """Fix the batch axis of every input and output to one utterance; return how many were open.

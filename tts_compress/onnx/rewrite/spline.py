@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tts_compress.onnx.graph import Array, Graph
     from tts_compress.onnx.rewrite.verified_replace import Subgraph
 
-__all__ = ["simplify_splines"]
-
 _LEAST = 1e-3
 """Smallest share of a bin's width and height in the whole, and smallest slope, as in VITS."""
 

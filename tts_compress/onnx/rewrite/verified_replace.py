@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tts_compress.onnx.graph import Array, Graph
 
-__all__ = ["Subgraph", "SubgraphBuilder", "nodes_since", "subgraph_between", "verified_replace"]
-
 _TOLERANCE = 1e-5
 """Share of the largest value by which results may differ: sums are taken in another order."""
 

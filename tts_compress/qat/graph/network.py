@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tts_compress.qat.graph.operators import Operator
     from tts_compress.qat.graph.subgraph import Subgraph
 
-__all__ = ["OPERATORS", "GraphNetwork", "Grid", "Rounding", "find_operator"]
-
 OPERATORS: dict[str, Operator] = {**ARITHMETIC, **SHAPES}
 """By name, of the standard domain. Random ones are missing: noise has to be an input."""
 

@@ -18,8 +18,6 @@ from tts_compress.errors import QuantizationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ARITHMETIC", "Attributes", "Operator", "read_integers", "read_tensor"]
-
 Operator: TypeAlias = Callable[..., Tensor | tuple[Tensor, ...]]
 """Computes a node from its `Attributes` and its inputs, None for each that is left out."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tts_compress.qat.graph.operators import Attributes, Operator
 
-__all__ = ["SHAPES"]
-
 
 def _shape(attributes: Attributes, x: Tensor) -> Tensor:
     # On the processor, wherever the data is: whoever reads sizes needs them there.

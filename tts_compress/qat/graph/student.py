@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from tts_compress.qat.graph.subgraph import Subgraph
     from tts_compress.recipes.recipe import Calibration
 
-__all__ = ["RoundingPlan", "build_student", "learned_conversion", "plan_rounding"]
-
 _FIXED: dict[str, Range] = {"Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 128 / 127)}
 """Quantizers with the range of a function, whatever was observed."""
 

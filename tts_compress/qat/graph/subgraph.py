@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tts_compress.onnx.session import Feeds
 
-__all__ = ["Subgraph", "extract_subgraph", "record_tensors", "voice_subgraph"]
-
 _SPEAKER = "sid"
 """The one input of a voice that is no text and no noise: what depends on it alone is trained."""
 

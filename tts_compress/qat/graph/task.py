@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from tts_compress.onnx.quantize.convert import Conversion
     from tts_compress.recipes.recipe import Recipe
 
-__all__ = ["GraphTask", "open_graph_task"]
-
 _SAMPLE_RATE = 22_050
 """Hz; assumed of a bare graph, which does not state it. It only decides the widths of mel bands."""
 

@@ -11,8 +11,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
-__all__ = ["OpenAttention", "open_attention"]
-
 
 class OpenAttention(nn.Module):
     """Multi-head attention equal to a `torch.nn.MultiheadAttention`, in evaluation.

@@ -25,19 +25,6 @@ from tts_compress.torch.layers.geometry import Geometry
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-__all__ = [
-    "CODED",
-    "CompressedLayer",
-    "FloatLayer",
-    "build_layer",
-    "find_layer",
-    "is_layer",
-    "layer_state",
-    "register_layer",
-    "walk_layers",
-]
-
-
 CODED = {"weight": "codes", "weight_scale": "scales", "bias": "bias"}
 """The buffers of layers that keep their codes as they are in a file."""
 

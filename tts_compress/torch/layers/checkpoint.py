@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tts_compress.artifact import LayerRecord
 
-__all__ = ["STORED_TYPES", "TensorFile", "restore_root", "stored_bytes", "write_root"]
-
 STORED_TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 """Formats that change only how a file stores the weights."""
 

@@ -13,18 +13,6 @@ from tts_compress.numerics.weights import round_weight
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "GROUP_LIMIT",
-    "activation_codes",
-    "as_rows",
-    "from_rows",
-    "group_scales",
-    "pack_nibbles",
-    "round_channels",
-    "round_groups",
-    "unpack_nibbles",
-]
-
 GROUP_LIMIT = 7
 """The largest magnitude of a four-bit code."""
 

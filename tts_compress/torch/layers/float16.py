@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tts_compress.torch.layers.base import FloatLayer
     from tts_compress.torch.layers.geometry import Geometry
 
-__all__ = ["BFloat16Layer", "Float16Layer"]
-
 _KINDS = (nn.Linear, nn.Conv1d, nn.ConvTranspose1d)
 
 

@@ -12,8 +12,6 @@ from torch import nn
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Geometry", "apply_operator", "operator_of", "outer_padding", "pad", "plain_view"]
-
 _KINDS = (nn.Linear, nn.Conv1d, nn.ConvTranspose1d, nn.Embedding)
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tts_compress.torch.layers.base import FloatLayer
     from tts_compress.torch.layers.geometry import Geometry
 
-__all__ = ["Int4Convolution", "Int4Layer", "Int4Linear"]
-
 _KERNEL_GROUPS = (32, 64, 128, 256)
 _KERNEL_OUTPUTS = 16
 """torch's kernel takes multiples of it."""

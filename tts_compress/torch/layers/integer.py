@@ -27,15 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Self
 
-__all__ = [
-    "INTEGERS",
-    "Int8Linear",
-    "Int8PointwiseConv1d",
-    "IntegerLayer",
-    "is_pointwise",
-    "pack_linear",
-]
-
 INTEGERS = (Activations.DYNAMIC, Activations.STATIC)
 _ENGINES = ("fbgemm", "onednn", "qnnpack")
 """Implementations, the preferred one first."""

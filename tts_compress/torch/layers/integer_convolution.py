@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tts_compress.torch.layers.base import FloatLayer
     from tts_compress.torch.layers.geometry import Geometry
 
-__all__ = ["Int8Conv1d", "Int8ConvTranspose1d", "transposed_phases"]
-
 
 @register_layer(nn.Conv1d, weights=Weights.INT8, activations=INTEGERS, device="cpu")
 class Int8Conv1d(IntegerLayer):

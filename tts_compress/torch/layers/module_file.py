@@ -16,8 +16,6 @@ from tts_compress.torch.layers.checkpoint import TensorFile, restore_root, write
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["load_module", "save_module"]
-
 _KEY = "tts_compress.layers"  # of the file format, whatever this package is called
 
 

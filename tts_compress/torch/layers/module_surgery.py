@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
-__all__ = ["copy_sharing_tensors", "fold_weight_norm", "normalize", "replace_module"]
-
 
 def copy_sharing_tensors(module: ModuleT) -> ModuleT:
     """Return a copy of a tree of modules that shares every tensor with the original.

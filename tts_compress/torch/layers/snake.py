@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from tts_compress.torch.layers.geometry import plain_view
 
-__all__ = ["Snake", "replace_snakes"]
-
 _BLOCK = 1 << 16
 """Values of a block: with what is computed from them, they stay in a processor's cache."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tts_compress.torch.layers.base import FloatLayer
     from tts_compress.torch.layers.geometry import Geometry
 
-__all__ = ["FLOAT8", "TorchaoFloat8Linear", "TorchaoInt8Linear", "TorchaoLinear", "load_torchao"]
-
 FLOAT8 = torch.float8_e4m3fn
 """Four bits of exponent and three of mantissa: up to 448, and no infinities."""
 

@@ -10,8 +10,6 @@ from tts_compress.recipes.formats import Weights
 from tts_compress.torch.layers.base import CODED, CompressedLayer, register_layer
 from tts_compress.torch.layers.geometry import apply_operator
 
-__all__ = ["Int8WeightOnly"]
-
 _AT_ONCE = 1 << 18
 """Weights that are FP32 at once: 1 MiB, which a processor's cache holds."""
 
