@@ -186,7 +186,7 @@ def _compress_graph(
     if recipe.calibration is not None:
         calls, record = open_calibration(model, recipe.calibration, calibration, seed=job.seed)
     conversion = prepare_conversion(
-        model.graph(), recipe, calls, batch_one=isinstance(model, TTSModel), progress=job.progress
+        model.graph, recipe, calls, batch_one=isinstance(model, TTSModel), progress=job.progress
     )
     trained: TrainingRecord | None = None
     if job.training is not None:

@@ -56,7 +56,7 @@ def prepared(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Prepared:
     recipe = recipe.model_copy(update={"component": rules})
     assert recipe.calibration is not None
     calls, _ = open_calibration(tiny, recipe.calibration, None, seed=0)
-    conversion = prepare_conversion(tiny.graph(), recipe, calls, batch_one=True, progress=Silent())
+    conversion = prepare_conversion(tiny.graph, recipe, calls, batch_one=True, progress=Silent())
     return recipe, calls, conversion
 
 

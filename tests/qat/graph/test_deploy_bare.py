@@ -57,7 +57,7 @@ def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., GraphTa
         recipe = recipe.model_copy(update={"component": rules, "calibration": tight})
         calls, _ = open_calibration(model, tight, tmp_path / "feeds.npz", seed=0)
         conversion = prepare_conversion(
-            model.graph(), recipe, calls, batch_one=False, progress=Silent()
+            model.graph, recipe, calls, batch_one=False, progress=Silent()
         )
         return open_graph_task(conversion, recipe, calls, sample_rate=None, **settings)
 

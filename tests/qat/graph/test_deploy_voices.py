@@ -68,7 +68,7 @@ def _prepare(
     data, _ = open_calibration(model, calibration, given, seed=0)
     few = recipe.model_copy(update={"calibration": calibration})
     conversion = prepare_conversion(
-        model.graph(), few, data, batch_one=isinstance(model, GraphModel), progress=Silent()
+        model.graph, few, data, batch_one=isinstance(model, GraphModel), progress=Silent()
     )
     return conversion, calibration, next(data.feeds())
 

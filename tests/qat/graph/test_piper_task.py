@@ -64,7 +64,7 @@ def make_task(recipe: Recipe) -> Callable[..., GraphTask]:
 def _open(voice: GraphModel, recipe: Recipe, seed: int = 0) -> GraphTask:
     assert recipe.calibration is not None
     calls, _ = open_calibration(voice, recipe.calibration, None, seed=seed)
-    conversion = prepare_conversion(voice.graph(), recipe, calls, batch_one=True, progress=Silent())
+    conversion = prepare_conversion(voice.graph, recipe, calls, batch_one=True, progress=Silent())
     return open_graph_task(conversion, recipe, calls, sample_rate=voice.sample_rate, frames=16)
 
 

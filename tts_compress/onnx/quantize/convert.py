@@ -30,7 +30,7 @@ from tts_compress.onnx.rewrite import rewrite
 from tts_compress.recipes.formats import Activations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import onnx
 
@@ -93,7 +93,7 @@ class Conversion:
 
 
 def prepare_conversion(
-    model: onnx.ModelProto,
+    exported: Callable[[], onnx.ModelProto],
     recipe: Recipe,
     calls: Calls | None,
     *,
@@ -103,7 +103,7 @@ def prepare_conversion(
     """Decide what happens to each operator of a graph, and calibrate it.
 
     Args:
-        model: A graph in FP32, as exported; it is changed into the conversion's.
+        exported: Returns a graph in FP32 that nobody else holds, so that its memory is freed.
         recipe: Decides by module.
         calls: Inputs to observe activations on; None where the recipe needs none.
         batch_one: The graph is a voice's, which is called with one text at a time.
@@ -112,7 +112,8 @@ def prepare_conversion(
     Raises:
         QuantizationError: The recipe does not fit the graph.
     """
-    graph = Graph(prepare(model))
+    graph = Graph(prepare(exported()))
+    model = graph.model
     fused = recipe.format == "qoperator"
     if fused:
         rewrite(graph, batch_one=batch_one)

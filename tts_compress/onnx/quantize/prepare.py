@@ -14,7 +14,7 @@ from tts_compress.onnx.modules import initializer_names, module_of
 
 
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model, changed so that weights are plain constants and every tensor is typed.
+    """Return an equal model whose weights are plain constants and whose tensors are all typed.
 
     Exported voices keep weight norm as arithmetic on constants, shapes as chains of small
     operators, and hundreds of `Constant` nodes; quantizers that look for a weight find none.
@@ -28,7 +28,7 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     for index, node in enumerate(model.graph.node):
         if "/" not in node.name.strip("/") and (module := module_of(node, initializers)):
             node.name = f"/{module}/{node.op_type}_{index}"
-    model.CopyFrom(optimize(model, fuse=False))
+    model = optimize(model, fuse=False)
     # The optimiser lists operator sets whether or not the graph uses them.
     used = {node.domain for node in model.graph.node} | {""}
     kept = [opset for opset in model.opset_import if opset.domain in used]
