@@ -24,7 +24,7 @@ def round_channels(weight: Tensor, axis: int, *, multiplied: bool) -> tuple[Tens
         QuantizationError: A weight is not finite.
     """
     _refuse_infinite(weight)
-    return round_weight(weight, axis, multiplied=multiplied)
+    return round_weight(weight.detach(), axis, multiplied=multiplied)
 
 
 def _refuse_infinite(weight: Tensor) -> None:
