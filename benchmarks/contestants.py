@@ -56,7 +56,7 @@ def make_contestant(
 
 
 def _run(arguments: list[str], progress: Progress) -> dict[str, Any]:
-    """Run the process that makes a file and return its last answer."""
+    """Run the process that makes a file and return its last line of output."""
     command = [sys.executable, "-m", "benchmarks.make", *arguments]
     answer: dict[str, Any] = {"error": "its process died"}
     with subprocess.Popen(

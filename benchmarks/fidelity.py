@@ -29,7 +29,7 @@ Durations = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spoken:
-    """One sentence as one file speaks it."""
+    """One sentence as synthesized by one file."""
 
     audio: Audio
     own: Durations
@@ -69,7 +69,7 @@ def speak(
 
 
 def compare(reference: Sequence[Spoken], candidate: Sequence[Spoken]) -> Fidelity:
-    """Return how far a candidate that was given the reference's durations is from it."""
+    """Return the distance from the reference of a candidate given the reference's durations."""
     pairs = zip(reference, candidate, strict=True)
     differences = [observe(before.audio, after.audio) for before, after in pairs]
     frames = np.concatenate([spoken.own.reshape(-1) for spoken in reference])

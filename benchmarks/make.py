@@ -34,7 +34,7 @@ def _make(kind: str, name: str, voice: Path, output: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Make the file; the last line of standard output says what it cost, or why it failed."""
+    """Make the file; the last line of standard output holds its cost, or why it failed."""
     kind, name, voice, output = arguments
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:_CORES])

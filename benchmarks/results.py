@@ -22,7 +22,7 @@ class MakingCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Memory of a fresh process that opens the file and speaks the longest sentence once."""
+    """Memory of a fresh process that opens the file and synthesizes the longest sentence once."""
 
     idle_bytes: int
     """Before the file was opened."""
@@ -122,9 +122,9 @@ def summarize(
 
     Args:
         sentence: Its name.
-        threads: Of each run.
+        threads: Number of threads of each run.
         runs: The contestant's times in milliseconds, and the seconds of audio it spoke.
-        fp32: The same of FP32.
+        fp32: The same for FP32.
     """
     (own, audio_s), (reference, reference_s) = runs, fp32
     return Timing(

@@ -75,7 +75,7 @@ def _bench_voice(name: str, choice: Choice, work: Path, progress: Progress) -> V
     )
     for index, timing in zip(sound, timings, strict=True):
         results[index] = replace(results[index], timings=tuple(timing))
-    # Other noise alone says nothing of durations: FP32 rounds its own.
+    # Other noise alone shows nothing about durations: FP32 rounds its own.
     floor = replace(compare(spoken, other), kept_durations=None, duration_change=None)
     return VoiceResult(
         name=name,

@@ -55,7 +55,7 @@ def time_in_turns(
                 runs: list[list[float]] = [[] for _ in workers]
                 seconds = [0.0] * len(workers)
                 for turn in range(plan.warm_ups + plan.rounds):
-                    # What disturbs the machine for a while disturbs all of them.
+                    # A disturbance of the machine for a while affects all of them.
                     for index, worker in enumerate(workers):
                         sleep(_REST_S)
                         answer = _speak(worker, sentence)
@@ -71,7 +71,7 @@ def time_in_turns(
 
 
 def measure_memory(contestant: Contestant, sentence: Sentence) -> Memory:
-    """Return the memory of a fresh process that speaks one sentence once, on one thread.
+    """Return the memory of a fresh process that synthesizes one sentence once, on one thread.
 
     Raises:
         EvaluationError: The contestant cannot be run.

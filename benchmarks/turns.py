@@ -19,10 +19,10 @@ def take_turns(
     """Return the milliseconds of every timed run, by name.
 
     Args:
-        runs: What is timed.
-        rounds: How often each one is.
+        runs: The functions to time.
+        rounds: How often each one is timed.
         warm_ups: Rounds before, which do not count.
-        tell: Is told after each round how many are done, and of how many.
+        tell: Called after each round with the number done and the total.
     """
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(warm_ups + rounds):

@@ -1,4 +1,4 @@
-"""The process that runs one file: requests and answers are JSON lines, as `Worker` speaks them."""
+"""The process that runs one file: requests and replies are JSON lines, as in `Worker`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Host:
 def main(arguments: list[str]) -> None:
     """Serve requests until standard input ends; the last argument is the file."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # what libraries print is no reply
     host = _Host(Path(arguments[-1]))
     print(json.dumps({"ok": {}}), file=answers, flush=True)
     for line in sys.stdin:

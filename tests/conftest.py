@@ -99,7 +99,7 @@ def make_checkpoint() -> Callable[..., dict[str, Any]]:
             for parameter in network.parameters():
                 if not parameter.any():  # flows begin as the identity; a trained one is none
                     parameter.normal_(0, 0.1)
-            network.dec.conv_post.weight *= 20  # loud enough to hear
+            network.dec.conv_post.weight *= 20  # loud enough to be audible
         weights = {f"model_g.{name}": value for name, value in network.state_dict().items()}
         weights["model_d.unused"] = torch.zeros(1)
         # Older trainings left paths among the hyper-parameters.
@@ -183,7 +183,7 @@ def snr_db() -> Callable[[Any, Any], float]:
 
 @pytest.fixture(scope="session")
 def compare_models() -> Callable[..., Any]:
-    """Return what compares two language models in this process, on the first one's tokens."""
+    """Return a function that compares two language models here, on the first one's tokens."""
     from tts_compress.evaluation.metrics.teacher_forcing import compare_scores
 
     def compare(reference: Any, candidate: Any, texts: Sequence[str]) -> Any:

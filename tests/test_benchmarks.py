@@ -53,7 +53,7 @@ def test_a_sentence_has_the_wanted_length_and_speaks_equal_noise(tiny: GraphMode
 
 
 def test_given_durations_are_spoken(tiny: GraphModel, tmp_path: Path) -> None:
-    """A candidate that chooses other durations still speaks with the reference's."""
+    """A candidate that predicts other durations is still run with the reference's."""
     [sentence] = make_sentences(tiny, [0.5])
     reference = speak(tiny.files().weights[0], [sentence], tiny.sample_rate)
     changed = onnx.load(tiny.files().weights[0])

@@ -187,7 +187,7 @@ def test_help_and_import_load_no_heavy_package() -> None:
 
 def test_a_closed_pipe_is_no_error(tiny_path: Path) -> None:
     command = [sys.executable, "-m", "tts_compress.cli", "inspect", str(tiny_path), "--json"]
-    command.append("--no-time")  # which would be told on standard error
+    command.append("--no-time")  # which would be reported on standard error
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdout is not None
         assert run.stderr is not None

@@ -1,4 +1,4 @@
-"""Options that several commands share: where a clone is, and what to speak by."""
+"""Options that several commands share: the clone's path, and the recording to speak by."""
 
 from __future__ import annotations
 

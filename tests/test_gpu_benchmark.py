@@ -44,7 +44,7 @@ class Body(nn.Module):
 
 
 class FakeProbe:
-    """A CPU whose clock says how often it was asked, whatever runs."""
+    """A CPU whose clock counts how often it was read, whatever runs."""
 
     def __init__(self) -> None:
         self.device = torch.device("cpu")
@@ -79,7 +79,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
-    """Return a small network, which the benchmark takes for the one that is asked for."""
+    """Return a small network, which the benchmark takes for the requested one."""
 
     def make() -> nn.Module:
         return nn.ModuleDict({"body": Body()})
@@ -110,7 +110,7 @@ def test_contestants_run_in_turns_and_are_compared_with_the_first() -> None:
     result = bench_network("toy", _choice(*names), probe, lambda *args: told.append(args))
     by_name = {measured.name: measured for measured in result.contestants}
     assert list(by_name) == ["fp32", *names]
-    # Five run; after two rounds the clock says 11 to 15, 16 to 20 and 21 to 25.
+    # Five run; after two rounds the clock shows 11 to 15, 16 to 20 and 21 to 25.
     assert by_name["fp32"].median_ms == 16
     assert by_name["fp32"].min_ms == 11
     assert by_name["int8"].median_ms == 20

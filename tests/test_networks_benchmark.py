@@ -38,7 +38,7 @@ def test_a_network_without_its_clone_is_skipped_unless_it_was_asked_for(
 
 
 def _network(official: float | None) -> Network:
-    """A layer whose upstream form answers a factor of what it answers here."""
+    """A layer whose upstream form outputs a multiple of what it outputs here."""
 
     def call(root: Any) -> Any:
         return lambda: root.linear(torch.ones(1, 4))

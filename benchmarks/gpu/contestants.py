@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contestant:
-    """How a network is run."""
+    """A way to run a network."""
 
     name: str
     scheme: str | None = None
-    """Of ours, applied by the family's recipe."""
+    """A scheme of ours, applied by the family's recipe."""
 
     autocast: torch.dtype | None = None
     """The type that torch itself brings products into, for the whole network."""
@@ -107,7 +107,7 @@ def prepare_contestant(
 def _compressed(network: Network, root: nn.Module, contestant: Contestant) -> nn.Module:
     recipe = find_recipe(network.family, str(contestant.scheme))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the table says what was converted
+        warnings.simplefilter("ignore")  # the table shows what was converted
         return convert(root, recipe, None, progress=Silent()).root
 
 
@@ -140,7 +140,7 @@ class _Placed(nn.Module):
         self._moved = WeakTensorKeyDictionary()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the module returns."""
+        """Return the module's output."""
         moved = {name: self._move(value) for name, value in kwargs.items()}
         return self.module(*map(self._move, args), **moved)
 

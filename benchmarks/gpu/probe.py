@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Probe(Protocol):
-    """Where networks run, and what is measured there."""
+    """A device that networks run on, and its measurements."""
 
     device: torch.device
 
@@ -23,10 +23,10 @@ class Probe(Protocol):
         """Return the device's name and what its results depend on."""
 
     def time_ms(self, step: Callable[[], torch.Tensor]) -> float:
-        """Return how long one run takes, in milliseconds."""
+        """Return the duration of one run, in milliseconds."""
 
     def working_bytes(self, step: Callable[[], torch.Tensor]) -> int:
-        """Return by how much one run raises the memory that is allocated, at its peak."""
+        """Return the largest rise of allocated memory during one run, in bytes."""
 
 
 class CudaProbe:
@@ -78,7 +78,7 @@ class CudaProbe:
 
 
 def held_bytes(root: nn.Module) -> int:
-    """Return what a module's parameters and buffers take; what is shared counts once."""
+    """Return the bytes of a module's parameters and buffers; shared ones count once."""
     found: dict[tuple[int, int], int] = {}
     for tensor in (*root.parameters(), *root.buffers()):
         for part in _plain(tensor):

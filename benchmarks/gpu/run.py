@@ -32,7 +32,7 @@ _CALLS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What is run."""
+    """The contestants that are run, and how often."""
 
     contestants: tuple[str, ...]
     """Names; the first is what the others are compared with."""
@@ -40,7 +40,7 @@ class Choice:
     rounds: int
     warm_ups: int
     mode: str = "default"
-    """Of torch's compiler."""
+    """Mode of torch's compiler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,8 @@ class Measured:
     """These and what one run allocates at most."""
 
     snr_db: float | None = None
-    """Of its output against the first one's; of random weights, so only to see that it computes the
-    same. None where they are equal."""
+    """SNR of its output against the first one's; weights are random, so only to see that it
+    computes the same. None where they are equal."""
 
     error: str | None = None
 
@@ -84,10 +84,10 @@ def bench_network(
     """Build a network and measure every contestant on it.
 
     Args:
-        name: Of the network.
-        choice: What is run.
-        probe: Where.
-        tell: Is told of each contestant that is made and of each round.
+        name: The network's name.
+        choice: The contestants and rounds to run.
+        probe: The device to run on.
+        tell: Called for each contestant that is made and for each round.
 
     Raises:
         MissingExtraError: The network's package is not installed.
@@ -129,7 +129,7 @@ def bench_network(
 def _prepare(
     network: Network, root: nn.Module, choice: Choice, tell: Callable[[str, int, int], None]
 ) -> tuple[dict[str, Prepared], dict[str, torch.Tensor], dict[str, str]]:
-    """Return the contestants that run, what they answered, and why others do not."""
+    """Return the contestants that run, their outputs, and the errors of the others."""
     ready: dict[str, Prepared] = {}
     outputs: dict[str, torch.Tensor] = {}
     failed: dict[str, str] = {}

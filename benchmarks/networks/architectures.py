@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def find_network(name: str) -> Network:
-    """Return how a network is built and called.
+    """Return the network of this name, with its construction and its call.
 
     Raises:
         MissingExtraError: Its package is not installed.

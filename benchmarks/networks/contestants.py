@@ -32,7 +32,7 @@ def make_scheme(network: Network, root: nn.Module, scheme: str) -> Converted:
 
 
 def make_peer(network: Network, root: nn.Module, name: str) -> Callable[[], torch.Tensor]:
-    """Return what runs a network as a peer does."""
+    """Return a function that runs a network as a peer does."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what torch deprecates is what people use
         return PEERS[name](network, root)

@@ -1,4 +1,4 @@
-"""What is timed: a network, how it is built, and one call of it."""
+"""The networks that are timed: how each is built, and one call of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """How a network is built, under its component's name for the recipes, and called."""
+    """A network: its construction, its component's name for the recipes, and its call."""
 
     name: str
     family: str

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What is run."""
+    """The contestants that are run, and how often."""
 
     threads: tuple[int, ...]
     rounds: int
@@ -41,7 +41,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Of one call at one number of threads."""
+    """Times of one call at one number of threads."""
 
     threads: int
     min_ms: float
@@ -59,14 +59,15 @@ class Contestant:
     name: str
     timings: tuple[Timing, ...] = ()
     snr_db: float | None = None
-    """Of its output against FP32's; of random weights, so only to see that it computes the same."""
+    """SNR of its output against FP32's; weights are random, so only to see that it computes the
+    same."""
 
     file_bytes: int | None = None
-    """Of the saved weights; None for peers, which save none."""
+    """Size of the saved weights; None for peers, which save none."""
 
     size_ratio: float | None = None
     load_peak_ratio: float | None = None
-    """What a fresh process takes at most while it loads them, over the file's bytes."""
+    """Peak memory of a fresh process that loads them, over the file's bytes."""
 
     error: str | None = None
 
@@ -123,7 +124,7 @@ Runs = dict[str, "Callable[[], torch.Tensor]"]
 
 
 def _make(network: Network, root: nn.Module, choice: Choice) -> tuple[Runs, dict[str, Contestant]]:
-    """Return what runs each contestant, and what else is known of it."""
+    """Return the function that runs each contestant, and its sizes or its error."""
     runs: Runs = {}
     found: dict[str, Contestant] = {}
     with torch.inference_mode(), TemporaryDirectory() as folder:

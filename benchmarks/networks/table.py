@@ -1,4 +1,4 @@
-"""What the terminal shows of a network."""
+"""The results of a network as the terminal shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training without data brings, on a real vocoder: `python -m benchmarks.qat`."""
+"""The gain of training without data, on a real vocoder: `python -m benchmarks.qat`."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _RATES = {8: 1e-5, 4: 5e-5}
 steps make them worse."""
 
 _ROUNDS = 20
-"""Of the vocoders that are timed against each other."""
+"""Rounds in which the vocoders are timed against each other."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

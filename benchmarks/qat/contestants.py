@@ -40,7 +40,7 @@ class Contestant:
 
     name: str
     bits: int
-    """Of the weights; activations have eight where weights have."""
+    """Bits of the weights; activations have eight where weights have."""
 
     untrained: str | None = None
     """The same without training; None where there is none."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """How far one contestant is from FP32."""
+    """The distance of one contestant from FP32."""
 
     name: str
     bits: int
@@ -25,7 +25,7 @@ class Found:
     """Mean log-mel distance on the clips that are held out."""
 
     options: dict[str, Any] | None
-    """Of the training; None where there was none."""
+    """Options of the training; None where there was none."""
 
     curve: tuple[tuple[int, float], ...]
     """The loss on held-out pieces by update."""

@@ -18,7 +18,7 @@ def words(text: str) -> str:
 
 
 class Listener:
-    """Writes down what it hears (16 kHz)."""
+    """Transcribes speech (16 kHz)."""
 
     def __init__(self) -> None:
         self._decoder = Decoder(cmn="batch", loglevel="FATAL")
@@ -28,7 +28,7 @@ class Listener:
         level = 0.7 / max(float(np.abs(audio).max()), 1e-3)
         silence = np.zeros(3200, np.float32)
         padded = np.concatenate([silence, audio * level, silence])
-        self._decoder.reinit_feat()  # what is heard must not depend on what was heard before
+        self._decoder.reinit_feat()  # a transcript must not depend on earlier audio
         self._decoder.start_utt()
         pcm = (np.clip(padded, -1, 1) * 32767).astype(np.int16)
         self._decoder.process_raw(pcm.tobytes(), full_utt=True)

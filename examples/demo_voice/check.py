@@ -58,7 +58,7 @@ def describe(audios: Sequence[Audio], clips: Sequence[Clip], aligner: Aligner) -
 
 
 def noise_effect(model: Path, texts: Sequence[str], scale: float) -> dict[str, float]:
-    """Return how much two renderings differ that only differ in their noise."""
+    """Return the difference of two renderings that only differ in their noise."""
     speaker = Speaker(model, 7)
     pairs = [(speaker.say(t, scale, 0.0), speaker.say(t, scale, 0.0)) for t in texts]
     waves = [

@@ -1,8 +1,8 @@
 """Step 4, ``durations``: teach the duration predictor alone, on the finished text encoder.
 
 By its likelihood alone the predictor is right on average over its noise, but voices speak with
-little of it, where it says too little of every long sound.  Here what it says at little noise
-also has to be near the teacher's durations, whose mean square error asks for the mean.
+little of it, where its output is too short for every long sound.  Here its output at little
+noise also has to be near the teacher's durations in mean square error, which favours the mean.
 Writes its weights into ``WORK/checkpoint.pt``.
 """
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 BATCH = 16
 MOST_NOISE = 0.3
-"""Of the noise scale up to which a rendering's durations are compared with the teacher's."""
+"""Largest noise scale at which a rendering's durations are compared with the teacher's."""
 SHOWN = 50
 _Sample = tuple[Tensor, Tensor]
-"""What the encoder makes of an utterance ``[S, c]`` and its durations ``[S]``."""
+"""The encoder's output for an utterance ``[S, c]`` and its durations ``[S]``."""
 
 
 @torch.no_grad()

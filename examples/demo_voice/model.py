@@ -132,7 +132,7 @@ class Discriminators(nn.Module):
 def decode(generator: Any, z: Tensor, bfloat16: bool) -> Tensor:
     """Run Piper's decoder, on demand with its inner convolutions in bfloat16.
 
-    The last convolution always stays in float32, where rounding would be heard as noise.
+    The last convolution always stays in float32, where rounding would be audible as noise.
     ``[b, c, T] -> [b, T * 256]``.
     """
     with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):

@@ -57,7 +57,7 @@ class Plan:
     start: Path | None = None
 
     def posterior(self, size: int, step: int) -> int:
-        """Return how many utterances of a batch of ``size`` go the posterior's way."""
+        """Return the number of utterances of a batch of ``size`` that go the posterior's way."""
         return size // 3 if step < self.focus_from * self.steps else 0
 
 

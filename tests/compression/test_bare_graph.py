@@ -97,7 +97,7 @@ def _number_nodes(graph: onnx.GraphProto) -> None:
 
 
 def _name_tensors_as_modules(graph: onnx.GraphProto) -> None:
-    """Call what a layer answers `conv`, beside its `conv.weight` and `conv.bias`."""
+    """Name a layer's output `conv`, beside its `conv.weight` and `conv.bias`."""
     named = {
         node.output[0]: node.input[1].removesuffix(".weight")
         for node in graph.node

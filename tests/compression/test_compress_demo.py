@@ -1,4 +1,4 @@
-"""What is promised of the embedded voice."""
+"""The limits promised for the embedded voice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph formats of a whole voice: what is asked for is what the file holds."""
+"""Graph formats of a whole voice: the file holds the requested format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TEXT = "Please call Stella."
 
 @pytest.fixture(scope="module")
 def changed(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Callable[..., GraphModel]:
-    """Return what compresses the tiny voice by a shipped recipe with other keys."""
+    """Return a function that compresses the tiny voice by a shipped recipe with changed keys."""
 
     def make(scheme: str = "int8", **keys: Any) -> GraphModel:
         recipe = find_recipe("piper", scheme, quick_recipe(scheme)).model_copy(update=keys)

@@ -64,7 +64,7 @@ def small(
 
 
 def _run(path: Path, threads: int) -> Callable[[], float]:
-    """Return what measures one synthesis of about five seconds in plain onnxruntime, seconds."""
+    """Return a function that times one synthesis of about 5 s in plain onnxruntime, in seconds."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

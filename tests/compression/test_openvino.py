@@ -29,10 +29,10 @@ _TEXTS = ("Please call Stella.", "The quick brown fox jumps over the lazy dog.")
 _AGREE_DB = 25
 """Both runtimes round at the same places, but add in another order in between, which tips a value
 that lies between two codes; 28 to 48 dB were measured over four texts. Rounding itself leaves 24 to
-37 dB, so the two are also asked to be nearer to each other than to FP32."""
+37 dB, so the two must also be nearer to each other than to FP32."""
 
 _NEARER_DB = 3
-"""How much nearer to FP32 one of the two may be; at most 1.1 dB were measured."""
+"""Largest difference of their SNRs to FP32, in dB; at most 1.1 dB were measured."""
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def _given_durations(voice: GraphModel) -> onnx.ModelProto:
 
 
 def _durations(voice: GraphModel, feeds: Any) -> dict[str, Any]:
-    """Return what a voice's own graph would give for the input that stands for them."""
+    """Return the durations that a voice's own graph computes, for the input that replaces them."""
     graph = feed_noise(voice.graph())
     (name,) = (node.output[0] for node in graph.graph.node if node.op_type == "Ceil")
     graph.graph.output.append(

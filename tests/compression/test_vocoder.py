@@ -38,7 +38,7 @@ _MORE_ERRORS = 0.02
 _RATE = 22_050
 _FFT, _HOP, _BANDS = 1024, 256, 80
 _WINDOW = 144_160
-"""9.01 s at 16 kHz, what the quality model hears at a time."""
+"""9.01 s at 16 kHz, the length of the quality model's input."""
 
 
 def _filters() -> Any:
@@ -69,7 +69,7 @@ def _session(path: Path) -> onnxruntime.InferenceSession:
 
 @dataclass(frozen=True, kw_only=True)
 class Heard:
-    """What 16 held-out clips sound like."""
+    """Quality scores of 16 held-out clips."""
 
     overall: float
     """Mean opinion predicted by DNSMOS P.835, 1 to 5."""
@@ -107,7 +107,7 @@ def candidate(
 
 @pytest.fixture(scope="module")
 def hear(assets: Path, clips: list[tuple[str, Any]]) -> Callable[[Path], Heard]:
-    """Return what judges a vocoder on the held-out clips."""
+    """Return a function that scores a vocoder on the held-out clips."""
     pytest.importorskip("pocketsphinx")
     judge = _session(assets / "dnsmos" / "sig_bak_ovr.onnx")
     recognizer = open_recognizer("pocketsphinx")
@@ -136,7 +136,7 @@ def hear(assets: Path, clips: list[tuple[str, Any]]) -> Callable[[Path], Heard]:
 
 @pytest.fixture(scope="module")
 def heard(hear: Callable[[Path], Heard], reference: Path) -> Heard:
-    """Return how FP32 sounds; published figures put it at 3.18."""
+    """Return the scores of FP32; published figures put it at 3.18."""
     found = hear(reference)
     assert found.overall == pytest.approx(3.18, abs=0.1)
     return found

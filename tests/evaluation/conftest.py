@@ -74,7 +74,7 @@ def fake() -> ModuleType:
 
 @pytest.fixture
 def fake_spec(tmp_path: Path) -> Callable[..., str]:
-    """Write a made-up model that behaves as the keywords say; return its spec."""
+    """Write a made-up model whose behaviour the keywords set; return its spec."""
 
     def write(name: str, **ways: Any) -> str:
         path = tmp_path / f"{name}.json"

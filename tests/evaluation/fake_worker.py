@@ -1,6 +1,6 @@
 """A worker whose models and recognizer are made up; run like `tts_compress.evaluation.worker`.
 
-A model is a JSON file that says how it behaves. It "speaks" a tone per character, and the
+A model is a JSON file that sets its behaviour. It "speaks" a tone per character, and the
 recognizer reads the tones back, so that words survive a change of loudness.
 """
 
@@ -34,7 +34,7 @@ LETTERS = " abcdefghijklmnopqrstuvwxyz'"
 
 
 class FakeModel:
-    """Speaks as its JSON file says."""
+    """A model whose speech its JSON file sets."""
 
     family = "fake"
     manifest = None
@@ -124,7 +124,7 @@ class FakeModel:
 
 
 class FakeLanguageModel(FakeModel):
-    """Says a token per letter of one codebook, and scores tokens as its file says."""
+    """Generates a token per letter of one codebook, and scores tokens as its file sets."""
 
     def generate_tokens(self, text: str, *, seed: int | None) -> Tokens:
         """Return the letters' places in the alphabet."""
@@ -156,7 +156,7 @@ class FakeTorchModel(FakeModel):
         return self
 
     def describe(self) -> dict[str, str]:
-        """Return what the file says."""
+        """Return the settings in the file."""
         return dict(self._ways.get("settings", {}))
 
 

@@ -44,7 +44,7 @@ def test_the_path_is_the_cheapest(costs: np.ndarray[tuple[int, int], np.dtype[np
 
 
 def test_a_band_excludes_cells() -> None:
-    """Cells outside count as impossible: same answer as brute force with infinities there."""
+    """Cells outside count as impossible: same result as brute force with infinities there."""
     random = np.random.default_rng(0)
     for _ in range(30):
         costs = random.random((8, 8))

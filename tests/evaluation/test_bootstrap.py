@@ -66,7 +66,7 @@ def test_agrees_with_a_plain_implementation() -> None:
 
 
 def test_covers_the_true_difference_about_as_often_as_it_says() -> None:
-    """Of 95 % intervals of samples of 60 texts, most hold the population's difference."""
+    """Most 95 % intervals of samples of 60 texts hold the population's difference."""
     random = np.random.default_rng(5)
     held = 0
     for _ in range(120):
@@ -79,7 +79,7 @@ def test_covers_the_true_difference_about_as_often_as_it_says() -> None:
 
 
 def test_seeds_of_one_text_stay_together() -> None:
-    """Saying a text four times over does not make the evidence four times as good."""
+    """Repeating a text four times does not make the evidence four times as good."""
     random = np.random.default_rng(8)
     once = [(_edits(0, 8), _edits(int(e), 8)) for e in random.integers(0, 3, 20)]
     before, after = ([pair[i] for pair in once for _ in range(4)] for i in (0, 1))
@@ -152,7 +152,7 @@ def test_the_interval_of_a_ratio_holds_the_true_speed_about_as_often_as_it_says(
 
 
 def test_runs_are_pairs() -> None:
-    """In another order the same times say less."""
+    """The same times in another order are weaker evidence."""
     reference, candidate = _times(3, (8, 5), 1.6)
     _, paired = compare_times(reference, candidate)
     _, mixed = compare_times(reference, candidate[:, ::-1])

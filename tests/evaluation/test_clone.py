@@ -1,4 +1,4 @@
-"""What a report says of a system that runs from the user's clone, and what its workers are told."""
+"""Reports on a system that runs from the user's clone, and the settings that its workers get."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def settings(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[], dict[str, str]]:
-    """Returns what the report says of how a model of the system is run."""
+    """Return a function that returns the report's settings for a model of the system."""
     monkeypatch.setattr(fake.FakeTorchModel, "family", upstream.family)
 
     def find() -> dict[str, str]:

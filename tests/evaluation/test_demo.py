@@ -34,7 +34,7 @@ def suite() -> Suite:
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a work directory that all share, so that the reference speaks once."""
+    """Return a work directory that all share, so that the reference is synthesized once."""
     return tmp_path_factory.mktemp("evaluation")
 
 

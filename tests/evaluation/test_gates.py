@@ -159,7 +159,7 @@ def test_quality_is_words_fidelity_durations_and_health(name: str) -> None:
 
 
 def test_the_strict_gates_are_nowhere_looser_than_the_default_ones() -> None:
-    """Who passes `strict` passes `default`; its words are stricter."""
+    """A result that passes `strict` passes `default`; the limits on words are stricter."""
     strict, default = (
         {(gate.metric, gate.direction): gate for gate in read_gates(name).gate}
         for name in ("strict", "default")
@@ -174,7 +174,7 @@ def test_the_strict_gates_are_nowhere_looser_than_the_default_ones() -> None:
 def test_the_speed_gate_takes_the_low_end_of_the_interval(
     interval: tuple[float, float], passed: bool
 ) -> None:
-    """Of one voice 1.6 and 1.06 were measured on a busy machine: neither alone says much."""
+    """For one voice 1.6 and 1.06 were measured on a busy machine: neither alone is evidence."""
     size = {"reference_bytes": 100, "candidate_bytes": 27}
     found = {"size": size, "latency": {"ratio": 1.6, "interval": [*interval], "p50_ratio": 1.6}}
     assert check(found, read_gates("cost")).passed is passed
@@ -205,7 +205,7 @@ def _good(share: float | None) -> dict[str, Any]:
 def test_quality_fails_where_the_reference_is_not_understood(
     name: str, share: float | None, passed: bool
 ) -> None:
-    """A candidate cannot lose words that nobody heard before; it may even seem to gain."""
+    """A candidate cannot lose words that were never recognized; it may even seem to gain."""
     verdict = check(_good(share), read_gates(name))
     assert verdict.passed is passed
     assert [row.gate.metric for row in verdict.rows if row.reason] == (
@@ -229,7 +229,7 @@ def test_any_gate_on_words_needs_a_reference_that_is_understood(metric: str) -> 
 
 
 def test_a_gate_relative_to_words_needs_one_too() -> None:
-    """A baseline is heard as well."""
+    """A baseline can come from the recognizer as well."""
     gate = _gate("size.ratio", 100.0, kind="relative", baseline="wer.candidate")
     document = _DOCUMENT | {"wer": {"reference": 0.7, "candidate": 0.7}}
     verdict = check(document, Gates(version=1, name="own", summary="s", gate=(gate,)))
@@ -237,7 +237,7 @@ def test_a_gate_relative_to_words_needs_one_too() -> None:
 
 
 def test_gates_on_other_things_do_not_need_words() -> None:
-    """Neither size nor agreement on tokens is heard."""
+    """Neither size nor agreement on tokens depends on the recognizer."""
     document = _DOCUMENT | {"wer": {"reference": 0.9}, "teacher_forced": {"agreement": 0.99}}
     gates = (
         _gate("size.ratio", 3.0, "at-least"),

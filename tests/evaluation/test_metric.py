@@ -49,7 +49,7 @@ _PEAK = Metric(
 
 
 class _Entry:
-    """As much of an entry point as is asked for."""
+    """The part of an entry point that is used."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module

@@ -84,7 +84,7 @@ def test_a_worker_survives_what_one_request_raises(
 
 
 def test_a_dead_worker_stays_dead(options: WorkerOptions, fake_spec: Callable[..., str]) -> None:
-    """Asking again is an error too, not a hang."""
+    """Another request is an error too, not a hang."""
     with Worker("model", fake_spec("m", fault="exit"), options) as worker:
         worker.ask("open_runtime", threads=1, modules=[])
         for _ in range(3):
@@ -128,7 +128,7 @@ def test_a_worker_that_does_not_start(command: tuple[str, ...], message: str) ->
 def test_threads_are_fixed_in_the_environment(
     fake_command: tuple[str, ...], fake_spec: Callable[..., str]
 ) -> None:
-    """The made-up model checks that its environment agrees with what it is asked for."""
+    """The made-up model checks that its environment agrees with the request."""
     options = WorkerOptions(command=fake_command, threads=3)
     with Worker("model", fake_spec("m"), options) as worker:
         assert worker.ask("open_runtime", threads=3, modules=[])["open_s"] >= 0.0

@@ -148,7 +148,7 @@ def test_only_a_model_that_speaks_by_prompts_gets_one(
 def test_options_in_a_spec_make_another_model(
     fake: ModuleType, fake_spec: Callable[..., str], tmp_path: Path
 ) -> None:
-    """The same weights with half the steps do not say the same."""
+    """The same weights with half the steps do not sound the same."""
     model = fake.load(fake_spec("m"))
     found = set()
     for options in ("", "?nfe_step=4", "?nfe_step=8"):

@@ -44,7 +44,7 @@ def run(
     fast_options: EvaluationOptions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., Evaluation]:
-    """Evaluate a made-up candidate that behaves as the keywords say; its cost is not measured."""
+    """Evaluate a made-up candidate whose behaviour the keywords set; its cost is not measured."""
     timings = Timings(spent=np.full((3, 5), 0.1), audio=np.ones((3, 5)))
     monkeypatch.setattr(
         "tts_compress.evaluation.metrics.cost.time_models", lambda *_: (timings, timings)
@@ -66,7 +66,7 @@ def test_a_model_against_itself_differs_in_nothing(
     """Exactly zero, from the same file."""
     model = fake.load(fake_spec("same"))
     found = evaluate(model, model, suite=small_suite, options=fast_options)
-    # The made-up models do not say digits: one word of eleven is lost.
+    # The made-up models do not speak digits: one word of eleven is lost.
     assert (found.wer.reference, found.wer.delta) == (1 / 11, 0.0)
     assert found.wer.interval == found.cer.interval == (0.0, 0.0)
     assert 0.0 == found.signal.log_mel_distance_db == found.signal.log_mel_distance.p95

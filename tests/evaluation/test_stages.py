@@ -36,7 +36,7 @@ def _spoken(log: Path) -> list[str]:
 def test_only_what_is_missing_is_spoken(
     store: Store, model: ModelRef, fast_options: EvaluationOptions, log: Path
 ) -> None:
-    """A second run has nothing to do; a lost or damaged piece is spoken again, alone."""
+    """A second run has nothing to do; only a lost or damaged piece is synthesized again."""
     synthesize(store, model, _JOBS, fast_options, stage="s")
     assert _spoken(log) == ["one cat", "one cat", "two dogs", "two dogs"]
     synthesize(store, model, _JOBS, fast_options, stage="s")
@@ -97,7 +97,7 @@ def test_each_audio_is_heard_once(
     monkeypatch: pytest.MonkeyPatch,
     jobs: int,
 ) -> None:
-    """By however many processes; what a truncated piece held is heard again."""
+    """With any number of processes; the audio of a truncated piece is recognized again."""
     monkeypatch.setenv("FAKE_RECOGNIZER_LOG", str(log))
     options = replace(fast_options, jobs=jobs)
     name, hypotheses = recognize(store, "pocketsphinx", audios, options)
@@ -114,7 +114,7 @@ def test_each_audio_is_heard_once(
 def test_a_lost_audio_is_one_error(
     store: Store, audios: dict[str, Path], fast_options: EvaluationOptions
 ) -> None:
-    """And what was heard before stays."""
+    """Transcripts made before the error are kept."""
     list(audios.values())[2].unlink()
     with pytest.raises(EvaluationError, match=r"recognizer 'pocketsphinx': cannot read audio"):
         recognize(store, "pocketsphinx", audios, replace(fast_options, jobs=2))

@@ -1,4 +1,4 @@
-"""What is on disk is used only if it is whole and belongs here."""
+"""Files on disk are used only if they are whole and belong here."""
 
 from __future__ import annotations
 

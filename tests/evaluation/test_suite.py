@@ -40,7 +40,7 @@ def _read(tmp_path: Path, text: str) -> Suite:
 
 
 def test_a_suite_reads_and_knows_its_transcripts(tmp_path: Path) -> None:
-    """What a listener should hear is the spoken form where there is one."""
+    """The transcript is the spoken form where there is one."""
     suite = _read(tmp_path, _SUITE)
     heard = [suite.transcript(utterance) for utterance in suite.utterances]
     assert heard == ["hello there", "it costs five dollars"]

@@ -55,7 +55,7 @@ def make_vocos(f5_module: Callable[[str], Any]) -> Callable[..., Any]:
         ).eval()
         with torch.no_grad():
             network.head.out.weight.mul_(10)  # magnitudes that differ
-            network.head.out.bias[: n_fft // 2 + 1].fill_(1.0)  # loud enough to hear
+            network.head.out.bias[: n_fft // 2 + 1].fill_(1.0)  # loud enough to be audible
         return network
 
     return make

@@ -21,7 +21,7 @@ class Stopped(Exception):  # noqa: N818  no error, a test's way out
 
 
 class Listener:
-    """Notes what a training tells, and ends it at an update of a component if asked to."""
+    """Records the messages of a training, and ends it at an update of a component on request."""
 
     def __init__(self, stop: tuple[str, int] | None = None) -> None:
         self.lines: list[str] = []
@@ -51,13 +51,13 @@ def listener() -> type[Listener]:
 
 @pytest.fixture
 def stopped() -> type[Stopped]:
-    """Return what a listener that was asked to stop raises."""
+    """Return the exception that a listener raises to stop."""
     return Stopped
 
 
 @pytest.fixture(scope="session")
 def write_texts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[str]], str]:
-    """Return what writes a calibration set and returns its path."""
+    """Return a function that writes a calibration set and returns its path."""
 
     def write(texts: Sequence[str]) -> str:
         path = tmp_path_factory.mktemp("texts") / "few.toml"
@@ -92,7 +92,7 @@ def few_updates() -> TrainingOptions:
 def train_on(
     few_updates: TrainingOptions, write_texts: Callable[[Sequence[str]], str]
 ) -> Callable[..., Callable[..., Any]]:
-    """Return what makes a function that trains a model on texts, in four bits by default."""
+    """Return a factory of functions that train a model on texts, in four bits by default."""
     from tts_compress.compression import compress_trained
     from tts_compress.qat.options import TrainingRun
 
@@ -113,9 +113,9 @@ def train_on(
 def resume(
     listener: type[Listener], stopped: type[Stopped], tmp_path: Path
 ) -> Callable[..., list[str]]:
-    """Return what stops a training, has it go on, and compares it with one that was not stopped.
+    """Return a function that stops and resumes a training, and compares it with an unstopped one.
 
-    It returns what the training said after the stop.
+    It returns the messages of the training after the stop.
     """
 
     def check(train: Callable[..., Any], whole: Any, stop: tuple[str, int]) -> list[str]:
@@ -137,10 +137,10 @@ def resume(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How near a deployed component is to its fake-quantized student."""
+    """Agreement of a deployed component with its fake-quantized student."""
 
     snr_db: float
-    """Of its answer to a call, above its difference from the student's."""
+    """Ratio of its output for a call to that output's difference from the student's."""
 
     loss_ratio: float
     """Its loss on that call over the student's."""
@@ -148,7 +148,7 @@ class Agreement:
 
 @pytest.fixture
 def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agreement]]:
-    """Return what compares the components that learn before they do.
+    """Return a function that compares each deployed component with its student before training.
 
     Layers that are only stored in 16 bits stay in FP32: while training they are, and what that
     changes moves a code here and there, which networks of random weights make much of.

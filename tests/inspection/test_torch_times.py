@@ -56,7 +56,7 @@ class _Work(torch.nn.Module):  # type: ignore[name-defined, misc]
 
 
 class _Voice:
-    """Speaks by calling its components as `speak` says; the first time takes ten times as long."""
+    """Calls its components as `speak` does; the first time takes ten times as long."""
 
     family = "flute"
     spec = "flute:voice"

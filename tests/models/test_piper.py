@@ -1,4 +1,4 @@
-"""A Piper voice speaks reproducibly, in our hands and in piper's own."""
+"""A Piper voice speaks reproducibly, by our code and by piper's own."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def _record(path: Path, seconds: float) -> Path:
 def test_a_recording_is_found_with_what_is_said_in_it(tmp_path: Path) -> None:
     text = tmp_path / REFERENCE_TEXT
     text.write_text("  one two.\n", encoding="utf-8")
-    assert find_prompt(tmp_path) == Prompt()  # nobody says it
+    assert find_prompt(tmp_path) == Prompt()  # not stated anywhere
     audio = _record(tmp_path / REFERENCE, 0.1)
     assert find_prompt(tmp_path) == Prompt(audio=audio, text="one two.")
     text.write_text(" \n", encoding="utf-8")

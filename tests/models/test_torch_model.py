@@ -1,4 +1,4 @@
-"""What every system in torch has from its base class, by one of a single layer."""
+"""The methods that systems in torch inherit, on a system of a single layer."""
 
 from __future__ import annotations
 

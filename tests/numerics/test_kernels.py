@@ -1,4 +1,4 @@
-"""Which weights kernels multiply together, asked of the kernels themselves.
+"""The weights that kernels multiply together, found by running the kernels themselves.
 
 Each output has two weights of 127, every pair of places once, and all activations are 255: where a
 kernel adds the two products in 16 bits, the result is 32,767 and not 64,770. On processors that add
@@ -54,7 +54,7 @@ def _run(operator: str, inputs: list[str], constants: dict[str, Any], x: Any, **
 
 
 def _check(weight: Codes, saturated: Flags) -> None:
-    """Compare what saturated, by output, with what `neighbour_sums` says can."""
+    """Compare the outputs that saturated with those that can by `neighbour_sums`."""
     expected = np.abs(neighbour_sums(weight.astype(int))).max(axis=1, initial=0) > PAIR_LIMIT
     if not describe_processor().adds_in_16_bits:
         expected[:] = False
@@ -71,7 +71,7 @@ _SHAPES = [(16, 3), (8, 1), (6, 3), (5, 3), (1, 7), (2, 5)]
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("last", [True, False], ids=["channels-last", "channels-first"])
 def test_convolutions_of_onnxruntime(inputs: int, taps: int, groups: int, last: bool) -> None:
-    """The answer is a byte: a sum in units of 512, near 127 or, saturated, near 64."""
+    """The output is a byte: a sum in units of 512, near 127 or, saturated, near 64."""
     weight = _pairs(inputs, taps, 16 * groups)
     scales, zeros = np.full(len(weight), 1 / 512, np.float32), np.zeros(len(weight), np.int8)
     constants = {"one": np.float32(1), "zero": np.uint8(0), "w": weight, "s": scales, "z": zeros}

@@ -31,13 +31,13 @@ class Processor:
 
     name: str
     command: tuple[str, ...]
-    """What stands before Python's arguments."""
+    """The words before Python's arguments."""
 
     environment: dict[str, str] = field(default_factory=dict)
     """Variables beside this process's own."""
 
     def run(self, arguments: Sequence[str | Path]) -> str:
-        """Return what a Python program prints, errors included; it runs in the repository.
+        """Return the output of a Python program, errors included; it runs in the repository.
 
         Raises:
             RuntimeError: It failed; with all that it printed.

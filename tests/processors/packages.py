@@ -21,12 +21,12 @@ _HOST = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class NotAvailableError(Exception):
-    """Something cannot be had on this machine; the message says what, and why."""
+    """Something cannot be had on this machine; the message names it and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Archive:
-    """Where a distribution keeps its packages."""
+    """The addresses of a distribution's packages."""
 
     url: str
     ports: str
@@ -120,7 +120,7 @@ def _source(architecture: str) -> str:
 
 
 def _options(apt: Path, architecture: str) -> list[str]:
-    """Return what makes apt-get work in a folder, for one architecture."""
+    """Return the options that make apt-get work in a folder, for one architecture."""
     settings = {
         "APT::Architecture": architecture,
         "APT::Architectures": architecture,

@@ -61,7 +61,7 @@ class Stage:
             np.savez(folder / f"{call}.npz", **named)
 
     def play(self, processor: Processor) -> dict[str, list[Array]]:
-        """Return what each graph answers to each call on a processor, played once."""
+        """Return each graph's outputs for each call on a processor, run once."""
         if processor.name not in self._played:
             outputs = {
                 (name, call): self._folder / f"{processor.name}-{name}-{call}.npz"
@@ -83,7 +83,7 @@ class Stage:
 
 
 def least_db(native_db: float, processor: Processor, scheme: str) -> float:
-    """Return how near a scheme has to be to FP32 on a processor, from how near it is natively."""
+    """Return the least SNR of a scheme on a processor, from the one it has natively."""
     least = native_db - _MARGIN_DB[processor.name]
     return min(least, _HALF_DB) if scheme == "fp16" else least
 
@@ -105,7 +105,7 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
 
 
 def speaking(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a voice's graph that is told the frames of each id, and answers with audio."""
+    """Return a voice's graph with the frames of each id as an input and audio as the output."""
     changed, decided = _copy(graph)
     for node in changed.graph.node:
         for place, name in enumerate(node.input):
@@ -118,14 +118,14 @@ def speaking(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def deciding(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a voice's graph that answers with the frames that it gives to each id."""
+    """Return a voice's graph whose output is the frames that it gives to each id."""
     changed, decided = _copy(graph)
     _keep(changed.graph.output, [helper.make_empty_tensor_value_info(decided)])
     return changed
 
 
 def frame_snr_db(reference: Sequence[Array], candidate: Sequence[Array]) -> float:
-    """Return how far signals are above their differences: the mean over all frames' decibels.
+    """Return the ratio of signals to their differences: the mean over all frames' decibels.
 
     Frames that are 40 dB below the loudest do not count. Over all energy a single vowel could
     outweigh everything else: a rounding may turn the phase of a hoarse one.

@@ -46,7 +46,7 @@ _FP32_DB = 60
 something else altogether is far below."""
 
 _INT8_DB = 21
-"""What `int8` promises of the embedded voice, over all samples."""
+"""Least SNR that `int8` promises for the embedded voice, over all samples."""
 
 
 def _compress(voice: GraphModel, scheme: str) -> onnx.ModelProto:
@@ -81,7 +81,7 @@ def graphs(demo: Path) -> dict[str, onnx.ModelProto]:
 
 @pytest.fixture(scope="module")
 def calls() -> list[Feeds]:
-    """Return what the voice is given for each text, noise included."""
+    """Return the voice's inputs for each text, noise included."""
     voice = load("demo")
     assert isinstance(voice, GraphModel)
     return list(voice.calibration_calls(_TEXTS, seed=0))
@@ -136,7 +136,7 @@ def test_int8_is_near_enough(
 
 
 def test_int8_keeps_durations(decisions: Stage, processor: Processor) -> None:
-    """Of 90 ids one may be at the edge between two numbers of frames."""
+    """One of 90 ids may be at the edge between two numbers of frames."""
     played = decisions.play(processor)
     expected, found = (np.concatenate(played[name]) for name in (FP32, "int8"))
     assert np.mean(expected == found) >= 0.98

@@ -27,7 +27,7 @@ print(json.dumps(dataclasses.asdict(describe_processor())))
 
 _INPUTS, _OUTPUTS, _TIME = 16, 16, 25
 _SUM = 2 * 127 * 255
-"""Of two products, which fits into no 16 bits: the largest number there is 32767."""
+"""Sum of two products, which does not fit into 16 bits: the largest number there is 32767."""
 
 
 def test_processor_describes_itself(processor: Processor) -> None:

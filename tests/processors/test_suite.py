@@ -30,7 +30,7 @@ _PARTS = {
 
 @pytest.mark.parametrize("part", _PARTS)
 def test_part_of_the_suite(haswell: Processor, part: str) -> None:
-    """No time is asked of them: hypothesis has its profile for busy machines."""
+    """They have no time limits: hypothesis has its profile for busy machines."""
     options = ["--quiet", "--tb=short", "-p", "no:cacheprovider", "--hypothesis-profile=ci"]
     try:
         haswell.run(["-m", "pytest", *options, "-m", "not slow", *_PARTS[part]])

@@ -44,7 +44,7 @@ def inputs() -> torch.Tensor:
 def play(
     stack: Stack, inputs: torch.Tensor, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Processor], dict[str, torch.Tensor]]:
-    """Return what gives each scheme's answers on a processor."""
+    """Return a function that returns each scheme's outputs on a processor."""
     folder = tmp_path_factory.mktemp("torch")
     torch.save(inputs, folder / "inputs.pt")
     for scheme in _SCHEMES:

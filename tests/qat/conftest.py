@@ -76,7 +76,7 @@ class Generator(nn.Module):
 
 @pytest.fixture(scope="session")
 def make_generator() -> Callable[..., nn.Module]:
-    """Return what makes a seeded generator."""
+    """Return a function that makes a seeded generator."""
 
     def make(*, bands: int = 10, channels: int = 32, rates: Sequence[int] = (4, 2)) -> nn.Module:
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Which examples are learned from when."""
+"""The order of the training examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the shell and from Python: a voice, a bare graph and a module learn and are saved."""
+"""From the shell and from Python: a voice, a bare graph and a module are trained and saved."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def recipe(quick_recipe: Callable[[str], Path]) -> str:
 
 @pytest.fixture(scope="module")
 def artifact(tiny_path: Path, recipe: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return what the command made of the tiny voice."""
+    """Return the artifact that the command makes of the tiny voice."""
     output = tmp_path_factory.mktemp("trained") / "voice"
     arguments = ["qat", str(tiny_path), "--recipe", recipe, "--output", str(output)]
     assert main([*arguments, *_QUICK]) == 0
@@ -90,7 +90,7 @@ def test_command_refuses_what_it_cannot_go_on_from(
 
 
 def test_recipe_that_rounds_nothing_that_learns_is_refused(tiny: GraphModel, recipe: str) -> None:
-    """What is left in integers is the encoder, which is not trained."""
+    """Only the encoder is left in integers, which is not trained."""
     found = find_recipe("piper", "int8-qat", recipe)
     rules = tuple(
         rule.model_copy(update={"weights": "float16", "activations": "none"})
@@ -116,7 +116,7 @@ class _Net(nn.Module):
 
 @pytest.fixture
 def net() -> tuple[nn.Module, list[torch.Tensor]]:
-    """Return a module and batches of its inputs, which vary together: that can be learned."""
+    """Return a module and batches of its inputs, which vary together, so that it can be trained."""
     torch.manual_seed(0)
     return _Net().eval(), [torch.randn(4, 6) @ _DIRECTIONS for _ in range(10)]
 

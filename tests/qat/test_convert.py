@@ -1,4 +1,4 @@
-"""What was trained as if compressed is compressed: the same codes, the same sound."""
+"""A student trained as if compressed is compressed to the same codes and the same sound."""
 
 from __future__ import annotations
 

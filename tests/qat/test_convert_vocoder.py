@@ -47,7 +47,7 @@ def _filters() -> Tensor:
 
 
 def _mel(path: Path) -> Tensor:
-    """Return the log mel spectrogram `[1, 80, frames]` that the vocoder speaks."""
+    """Return the log mel spectrogram `[1, 80, frames]` that the vocoder takes."""
     samples = torch.from_numpy(np.array(read_wav(path).samples))[None]
     padded = nn.functional.pad(samples, (384, 384), mode="reflect")
     spectrum = torch.stft(
@@ -65,7 +65,7 @@ def mels(assets: Path) -> list[Tensor]:
 
 @pytest.fixture(scope="module")
 def teacher(assets: Path, make_generator: Callable[..., nn.Module]) -> nn.Module:
-    """Return the vocoder, rebuilt in torch; it speaks as its published export does."""
+    """Return the vocoder, rebuilt in torch; its output is that of its published export."""
     onnxruntime = pytest.importorskip("onnxruntime")
     folder = assets / "hifigan-v2-ljspeech"
     module = make_generator(bands=80, channels=128, rates=(8, 8, 2, 2))
@@ -81,7 +81,7 @@ def teacher(assets: Path, make_generator: Callable[..., nn.Module]) -> nn.Module
 
 @pytest.fixture(scope="module")
 def distance(mels: list[Tensor], teacher: nn.Module) -> Callable[[nn.Module], float]:
-    """Return what measures, in decibels, how far a vocoder's spectra are from the original's."""
+    """Return a function: the distance of a vocoder's spectra from the original's, in decibels."""
 
     def spectrum(module: nn.Module, mel: Tensor) -> Any:
         with torch.inference_mode():

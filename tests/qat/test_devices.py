@@ -1,4 +1,4 @@
-"""The log says what a setting did, not what was asked for."""
+"""The log records a setting's effect, not the request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CPU = torch.device("cpu")
 
 
 def _units(*formats: str) -> Callable[[str, torch.device], torch.Tensor]:
-    """Return what multiplies on hardware that has such number formats."""
+    """Return a function that multiplies like hardware with such number formats."""
 
     def multiply(wanted: str, _device: torch.device) -> torch.Tensor:
         return torch.tensor(0.1 if wanted in formats else 0.0)

@@ -1,4 +1,4 @@
-"""What any module is trained on: the teacher's outputs, split once and for all."""
+"""Training data of any module: the teacher's outputs, split once and for all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tts_compress.qat.task import Task
 
 
 class Speech(nn.Module):
-    """An encoder and a decoder that answer in a dictionary."""
+    """An encoder and a decoder that return a dictionary."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def test_the_student_answers_with_tensors_and_its_loss_vanishes_unrounded() -> N
 
 
 def test_squared_differences_are_in_units_of_the_teachers_variance() -> None:
-    """A decoder that answers ten times as loud has the same loss."""
+    """A decoder with outputs ten times as loud has the same loss."""
     losses = []
     for loud in (1.0, 10.0):
         task = _task([{"mel": mel, "loud": loud} for mel in _mels()])

@@ -1,4 +1,4 @@
-"""What `prepare_qat` makes of a module, what it leaves alone, and what it refuses."""
+"""Modules that `prepare_qat` changes, leaves alone and refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a component is to imitate: calls as they were, and losses as other code computes them."""
+"""A component's training targets: calls as they were, and losses as other code computes them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class _Stopped(Exception):  # noqa: N818  no error, a test's way out
 
 @pytest.fixture
 def run(toy: Any) -> Callable[..., Trained]:
-    """Return what trains the toy; `stop_at` ends it in the middle of that update."""
+    """Return a function that trains the toy; `stop_at` ends it in the middle of that update."""
 
     def start(folder: Path | None, stop_at: int = 0, **changes: Any) -> Trained:
         class Stopping(toy.Recorder):  # type: ignore[misc]

@@ -84,7 +84,7 @@ class System:
         return self._root
 
     def objectives(self) -> tuple[Objective, ...]:
-        """Return what there is to imitate."""
+        """Return the training objectives."""
         return self._objectives
 
     def with_root(self, root: nn.Module, manifest: Any) -> Any:
@@ -330,7 +330,7 @@ def test_one_text_is_not_enough() -> None:
 
 
 class Chatty(System):
-    """Has a decoder that is asked step by step while it speaks, and whole when it reads."""
+    """Calls its decoder step by step while it speaks, and once when it scores tokens."""
 
     def generate_tokens(self, text: str, *, seed: int) -> Tokens:
         """Speak, and return a token for each letter."""
@@ -342,7 +342,7 @@ class Chatty(System):
         return Tokens(ids=ids, chosen=np.ones((len(text), 1), bool))
 
     def logits(self, text: str, tokens: Tokens) -> Any:
-        """Read what was said in one go."""
+        """Score the generated tokens in one call."""
         del text
         parts: Any = self._root
         seen = nn.functional.one_hot(torch.from_numpy(tokens.ids[:-1, 0]) % 64, 64).float()

@@ -1,4 +1,4 @@
-"""What a training ends with, whatever happens on the way."""
+"""The result of a training, whatever happens on the way."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Converted(_Altered):
         self.sizes: list[int] = []
 
     def converted(self, student: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
-        """Return what doubles the student's outputs."""
+        """Return a function that doubles the student's outputs."""
 
         def compute(*inputs: Tensor) -> tuple[Tensor, ...]:
             self.sizes.append(len(inputs[0]))
@@ -64,7 +64,7 @@ class _Converted(_Altered):
 
 @pytest.fixture
 def options(toy: Any) -> Callable[..., TrainingOptions]:
-    """Return what makes the toy's options."""
+    """Return a function that makes the toy's options."""
     return lambda **changes: TrainingOptions(**toy.OPTIONS | changes)
 
 
@@ -183,7 +183,7 @@ def test_training_ends_early_where_nothing_gets_better(
 def test_best_is_kept_where_it_gets_worse_again(
     toy: Any, options: Callable[..., TrainingOptions]
 ) -> None:
-    """A loss that asks for the opposite from some update on."""
+    """A loss that changes its sign from some update on."""
     task = _Altered(toy.make_task(), lambda loss, call: loss if call <= 96 else -loss)
     trained = train(task, TrainingRun(options=options(steps=72, averaging=0.0)))
     assert trained.gained
@@ -311,7 +311,7 @@ def test_student_without_trainable_weights_is_refused(
 def test_accumulation_is_a_larger_batch(
     toy: Any, options: Callable[..., TrainingOptions], tmp_path: Path
 ) -> None:
-    """Adam forgives gradients that are twice as large; the losses in the record would tell."""
+    """Adam forgives gradients that are twice as large; the losses in the record would show it."""
     curves = []
     for name, sizes in (("one", {"batch_size": 8}), ("two", {"batch_size": 4, "accumulation": 2})):
         train(toy.make_task(), TrainingRun(options=options(**sizes), folder=tmp_path / name))
@@ -346,7 +346,7 @@ def test_fewer_bits_are_learned_in_larger_steps(
 def test_each_update_has_gradients_of_its_own(
     toy: Any, options: Callable[..., TrainingOptions], tmp_path: Path
 ) -> None:
-    """Of all examples at weights that hardly move they are the same each time."""
+    """Gradients of all examples at weights that hardly move are the same each time."""
     task = toy.make_task()
     chosen = options(batch_size=len(task.train_examples()), learning_rate=1e-12, clip=0.0)
     train(task, TrainingRun(options=chosen, folder=tmp_path))

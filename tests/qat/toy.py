@@ -60,7 +60,7 @@ def make_task(scheme: str = "int4-weight-only", *, learned_ranges: bool = False)
 
 
 class Recorder:
-    """Remembers what it is told, and ends the process with an update if asked to."""
+    """Records the reported progress, and kills the process at an update on request."""
 
     def __init__(self, kill_at: int = 0) -> None:
         self.lines: list[str] = []

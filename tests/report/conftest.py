@@ -67,7 +67,7 @@ def _transcript(text: str) -> str:
 
 
 def _speech(text: str, *, chance: random.Random, name: str, share: float) -> doc.Speech:
-    """Return what a recognizer that mishears some words makes of a text."""
+    """Return a text as transcribed by a recognizer that mishears some words."""
     words, errors = [], 0
     for word in _transcript(text).split():
         if chance.random() >= share:

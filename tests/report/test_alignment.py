@@ -1,4 +1,4 @@
-"""Which words of a hypothesis differ from the transcript."""
+"""The words of a hypothesis that differ from the transcript."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_it_tells_the_verdict_every_measurement_and_every_word(
 
 
 def test_nothing_is_fetched_from_elsewhere(page: Page) -> None:
-    """The page must work in ten years, on a plane, and without telling anybody that it is read."""
+    """The page must work in ten years, on a plane, and without reporting that it is read."""
     for tag, attributes in page.elements:
         for name in REFERRING:
             target = attributes.get(name) or ""

@@ -1,4 +1,4 @@
-"""What only some systems have is in their reports, and in no others."""
+"""Metrics that only some systems have are in their reports, and in no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the numbers mean, in sentences."""
+"""The meaning of the numbers, in sentences."""
 
 from __future__ import annotations
 

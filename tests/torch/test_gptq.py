@@ -123,7 +123,7 @@ def test_one_scale_per_channel_gains_in_int8_too() -> None:
 
 @pytest.mark.parametrize("inputs", [96, 95])
 def test_neighbours_stay_within_16_bits(inputs: int) -> None:
-    """What later inputs make up for may not push two neighbours' sum past the limit."""
+    """Compensation in later inputs may not push two neighbours' sum past the limit."""
     x, weight = _inputs(0, inputs), _weight(1, 20, inputs)
     codes, scales = round_channels(weight, 0, multiplied=True)
     limits, beside = (-127, 127), scales.unsqueeze(1) * 0.97  # a little too fine
@@ -320,7 +320,7 @@ def test_a_module_is_compressed_with_a_recipe_that_says_so(
 
 
 class _Speaker:
-    """The least a model of torch is, around the encoder: it speaks a text's letters."""
+    """A minimal torch model around the encoder; it speaks a text's letters."""
 
     family, spec, manifest = "module", "in memory", None
 

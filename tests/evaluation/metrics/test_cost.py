@@ -43,7 +43,7 @@ def test_the_ratio_is_the_median_over_texts_of_ratios_of_medians() -> None:
 
 
 def test_ratio_and_interval_are_of_the_means_that_are_shown() -> None:
-    """Geometric means of all runs; the median over texts would say that nothing changed."""
+    """Geometric means of all runs; the median over texts would show no change."""
     reference = _timings([[0.1, 0.1], [0.2, 0.3], [0.4, 0.5]])
     candidate = _timings([[0.1, 0.1], [0.2, 0.3], [0.8, 1.5]])
     found = compare_timings(reference, candidate, EvaluationOptions(timing_runs=2))

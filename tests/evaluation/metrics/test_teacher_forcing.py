@@ -55,7 +55,7 @@ def test_the_scores_of_the_same_tokens_are_compared(
     """The reference speaks, each text with a seed of its own; the candidate only reads."""
     options = replace(fast_options, teacher_forced_texts=2, progress=recorder)
     found = compare_language_models(store, pair, small_suite, options)
-    # Of the shortest and the longest text every letter and space is a token, two are wrong in each.
+    # Every letter and space of the shortest and the longest text is a token; two are wrong in each.
     texts = ["A cat sat down", "We saw 2 birds"]
     tokens = len("a cat sat down") + len("we saw  birds")
     assert (found.texts, found.positions) == (2, tokens)
@@ -95,7 +95,7 @@ def test_after_an_interruption_it_goes_on(
     fake_spec: Callable[..., str],
     log: Path,
 ) -> None:
-    """What the reference said is not said again when the candidate failed."""
+    """The reference's tokens are not generated again when the candidate failed."""
     spec = fake_spec("bad", kind="language", log=str(log), tag="cand", fault="exit", wrong=2)
     bad = ModelRef(location=spec, shown="bad", fingerprint=pair[1].fingerprint)
     with pytest.raises(EvaluationError, match="'bad' ended with exit code 3 during 'read'"):
@@ -135,7 +135,7 @@ def test_only_language_models_are_compared_in_an_evaluation(
     fast_options: EvaluationOptions,
     case: tuple[tuple[str, str], int, bool],
 ) -> None:
-    """What was found is in the document, and a gate can judge it."""
+    """The document holds the results, and a gate can check them."""
     kinds, texts, measured = case
     models = [fake.load(fake_spec(f"m{i}", kind=kind, wrong=i)) for i, kind in enumerate(kinds)]
     options = replace(fast_options, teacher_forced_texts=texts, timing_texts=1, timing_runs=1)

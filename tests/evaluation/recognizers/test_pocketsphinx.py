@@ -51,7 +51,7 @@ def test_a_hypothesis_does_not_depend_on_what_was_heard_before(
 
 
 def test_the_front_end_keeps_nothing_of_the_last_utterance() -> None:
-    """After the first of these, a decoder that is not reset hears other words in the second."""
+    """After the first of these, a decoder that is not reset transcribes the second differently."""
     pytest.importorskip("piper")
     voice = load("demo")
     texts = ("Keep your voice down.", "Several bees buzzed above the purple clover.")
@@ -69,7 +69,7 @@ def test_the_front_end_keeps_nothing_of_the_last_utterance() -> None:
 def test_broken_audio_is_a_finding_not_a_crash(
     recognizer: Recognizer, recordings: Sequence[Audio], samples: list[float]
 ) -> None:
-    """And the next utterance is heard as ever."""
+    """The transcript of the next utterance does not change."""
     before = recognizer.transcribe(recordings[1])
     broken = Audio(samples=np.array(samples, np.float32), sample_rate=22_050)
     assert len(recognizer.transcribe(broken).split()) <= 2
@@ -92,7 +92,7 @@ def test_resampling_keeps_tone_and_length() -> None:
 
 
 def test_an_unknown_name_lists_the_known() -> None:
-    """The message says what is accepted."""
+    """The message lists the accepted names."""
     with pytest.raises(EvaluationError, match="'ears'; known: pocketsphinx"):
         open_recognizer("ears")
 

@@ -79,7 +79,7 @@ def f5_packages() -> None:
 
 @pytest.fixture(scope="session")
 def make_f5_dir(f5_packages: None) -> Callable[..., Path]:
-    """Return what writes a tiny model's files; keywords change its backbone and architecture."""
+    """Return a function that writes a tiny model's files; keywords change its architecture."""
     del f5_packages
 
     def make(folder: Path, backbone: str = "DiT", **arch: Any) -> Path:

@@ -1,4 +1,4 @@
-"""What is missing, malformed or hostile in a model's files is said, and not run."""
+"""Missing, malformed or hostile content of a model's files is reported, and not run."""
 
 from __future__ import annotations
 

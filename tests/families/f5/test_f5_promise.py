@@ -1,4 +1,4 @@
-"""What a manifest says of a compressed F5-TTS model is what file and official object hold."""
+"""The manifest of a compressed F5-TTS model agrees with the file and the official object."""
 
 from __future__ import annotations
 

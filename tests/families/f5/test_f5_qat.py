@@ -33,7 +33,7 @@ def texts(write_texts: Callable[..., str]) -> str:
 
 @pytest.fixture(scope="module")
 def train(tiny_f5: F5Model, train_on: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
-    """Return what trains the model, in four bits by default."""
+    """Return a function that trains the model, in four bits by default."""
     return train_on(tiny_f5, _TEXTS)
 
 

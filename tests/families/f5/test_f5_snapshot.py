@@ -1,4 +1,4 @@
-"""What users get of a tiny model, compared before and after a refactoring."""
+"""Outputs of a tiny model that users see, compared before and after a refactoring."""
 
 from __future__ import annotations
 

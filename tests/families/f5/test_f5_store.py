@@ -1,4 +1,4 @@
-"""What is saved speaks as before, compressed or not, and is opened without FP32 weights."""
+"""A saved model speaks as before, compressed or not, and is opened without FP32 weights."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _spell(text: str, language: str, version: str) -> tuple[list[str], list[int]
 def make_gpt_sovits(
     official: Official, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Path]:
-    """Return what writes a tiny model and returns its `tts_infer.yaml`."""
+    """Return a function that writes a tiny model and returns its `tts_infer.yaml`."""
 
     def make(version: str = "v2", **changes: Any) -> Path:
         import torch
@@ -180,7 +180,7 @@ def _write_sovits(official: Official, folder: Path, version: str, changes: dict[
         codebook.embed.normal_()
         codebook.inited.fill_(1)
         if hasattr(network, "dec"):
-            network.dec.conv_post.weight *= 10  # loud enough to hear
+            network.dec.conv_post.weight *= 10  # loud enough to be audible
     tensors = network.state_dict()
     header = VERSIONS[version].header
     if header is None:  # upstream trains only changes to it, and knows the whole one by checksum

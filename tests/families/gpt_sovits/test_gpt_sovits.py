@@ -1,4 +1,4 @@
-"""GPT-SoVITS as upstream's own `TTS.run` speaks it, and where that needs care."""
+"""GPT-SoVITS by upstream's own `TTS.run`, and the cases that need care."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHINESE = "一丁七万丈三上下"
 
 
 def _again(model: GptSovitsModel, **options: Any) -> GptSovitsModel:
-    """Return the same model as a new object, which has heard no recording yet."""
+    """Return the same model as a new object, which has processed no recording yet."""
     return model.with_options(model.options.changed(options, "the test"))
 
 
@@ -51,7 +51,7 @@ def test_it_speaks_what_upstreams_own_loaders_make_of_the_files(
 ) -> None:
     """Weight norm is folded here and attention runs in another kernel: the last bit may differ.
 
-    Chinese is also heard by the text encoder, which lacks here what nobody hears of it.
+    Chinese also runs through the text encoder, which lacks here the parts without an effect.
     """
     inference = official.inference
     monkeypatch.setattr(inference.TTS_Config, "save_configs", lambda *_: None)  # into the clone

@@ -32,7 +32,7 @@ def test_a_model_is_compressed_and_speaks(
     spec = f"gpt-sovits:{tiny_config}?text_lang=en&prompt_lang=en"
     out = tmp_path / "int8"
     assert main(["quantize", spec, "--scheme", "int8", "--output", str(out), *checkout]) == 0
-    # What the option sets lasts as long as the process, for workers that it starts.
+    # The option's setting lasts as long as the process, for workers that it starts.
     monkeypatch.setenv(GPT_SOVITS.variable, str(official.checkout.root))
     wav = tmp_path / "spoken.wav"
     assert main(["synthesize", str(out), "please call", "--output", str(wav)]) == 0
@@ -58,7 +58,7 @@ def test_the_time_of_speaking_is_the_components(tiny: GptSovitsModel) -> None:
 
 
 def test_two_files_name_a_model(tiny_config: Path, official: Official, tmp_path: Path) -> None:
-    """Text and speech encoder are then the clone's, which lacks them here: it says so."""
+    """Text and speech encoder are then the clone's, which lacks them here: an error reports it."""
     t2s, sovits = tiny_config.with_name("t2s.ckpt"), tiny_config.with_name("sovits.pth")
     for location in (f"{t2s},{sovits}", f"{sovits},{t2s}"):
         model = load(f"gpt-sovits:{location}")

@@ -1,4 +1,4 @@
-"""GPT-SoVITS in fewer bits by the shipped recipes: what is saved, speaks, and how near it stays."""
+"""GPT-SoVITS in fewer bits by the shipped recipes: saved files, speech, and closeness to FP32."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TEXTS = ("please call again at ten", "the door was open")
 
-# What the T2S blocks and the decoder's convolutions become.
+# The formats of the T2S blocks and the decoder's convolutions.
 _KINDS = {
     "int8": ("int8/dynamic", "int8/dynamic"),
     "int8-dynamic": ("int8/dynamic", "int8/dynamic"),

@@ -1,4 +1,4 @@
-"""What of GPT-SoVITS needs no clone: recipes, options, settings, tokens."""
+"""The parts of GPT-SoVITS that need no clone: recipes, options, settings, tokens."""
 
 from __future__ import annotations
 

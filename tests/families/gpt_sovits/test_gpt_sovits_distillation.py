@@ -1,4 +1,4 @@
-"""What a compressed GPT-SoVITS can learn from the original, component by component."""
+"""Distillation of the original GPT-SoVITS into a compressed one, component by component."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT = "one two three"
 
 
 def _run(model: GptSovitsModel, root: Any) -> None:
-    """Have all components called: hear the recording, read Chinese, score tokens, speak."""
+    """Call all components: encode the recording, read Chinese, score tokens, speak."""
     own = model.with_root(root, None)
     own = own.with_options(own.options.changed({"text_lang": "all_zh"}, "the test"))
     text = "一丁七万丈三"
@@ -60,7 +60,7 @@ def test_a_component_learns_from_the_original(tiny: GptSovitsModel, index: int) 
         "vits.flow",
         "vits.dec",
     ]
-    objective = objectives[index + (index > 1)]  # the style encoder's answer has no noise to find
+    objective = objectives[index + (index > 1)]  # the style encoder's output has no noise to find
     root = copy_sharing_tensors(tiny.root())
     recorder = CallRecorder(most=2)
     with recorder.recording(root, objective):

@@ -1,4 +1,4 @@
-"""Where the time of GPT-SoVITS goes, as `inspect` shows it."""
+"""The time spent in each component of GPT-SoVITS, as `inspect` shows it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_upstreams_loaders_read_fp16(
     with official.running():
         theirs = inference.TTS({"custom": custom})
         theirs.set_ref_audio(inputs["ref_audio_path"])
-        # Another path of the recording would be heard within `run`, and draw random numbers there.
+        # Another path of the recording would be read within `run`, and draw random numbers there.
         prompt = Prompt(audio=saved / "reference.wav", text=tiny.prompt.text)
         ours = tiny.with_prompt(prompt).tts
         (_, wave), (_, expected) = (next(tts.run(inputs)) for tts in (theirs, ours))

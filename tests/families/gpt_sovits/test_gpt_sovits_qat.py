@@ -22,7 +22,7 @@ _OBJECTIVES = ("t2s", "vits.enc_p", "vits.flow", "vits.dec")
 
 @pytest.fixture(scope="module")
 def train(tiny: GptSovitsModel, train_on: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
-    """Return what trains the model, in four bits by default."""
+    """Return a function that trains the model, in four bits by default."""
     return train_on(tiny, _TEXTS, steps=6, held_out_every=3, batch_size=2)
 
 

@@ -43,7 +43,7 @@ def make_model(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[str], GptSovitsModel]:
-    """Return what makes a tiny model of a version, with the networks that upstream publishes.
+    """Return a function that makes a tiny model of a version, with upstream's published networks.
 
     Upstream's sizes of v3's and v4's transformer are no settings; a smaller one is built here.
     """
@@ -143,7 +143,7 @@ def test_a_version_speaks_before_and_after(
 def test_a_whole_v4_is_not_written_for_upstream(
     make_model: Callable[[str], GptSovitsModel], tmp_path: Path
 ) -> None:
-    """Which would take it for a v3, or by its size for a v1."""
+    """Upstream would take it for a v3, or by its size for a v1."""
     with pytest.raises(ModelError, match=r"reads no v4 but .* accepted are v1, v2, v2Pro, v2ProP"):
         make_model("v4").save(tmp_path / "v4")
     assert not (tmp_path / "v4").exists()

@@ -39,7 +39,7 @@ def no_gradients() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def make_decoder(official: Official) -> Callable[[], Any]:
-    """Return what builds upstream's decoder, each time with the same weights."""
+    """Return a function that builds upstream's decoder, each time with the same weights."""
 
     def make() -> Any:
         torch.manual_seed(0)

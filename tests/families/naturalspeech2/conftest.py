@@ -54,7 +54,7 @@ _CONFIG = """{
 """
 _LEXICON = "HELLO  HH AH0 L OW1\nTHERE  DH EH1 R\nGOOD  G UH1 D\nDAY  D EY1\n"
 
-# Of g2p_en, whose data is a download: some phones for any word.
+# In the place of g2p_en, whose data is a download: some phones for any word.
 _G2P = '''"""Stands in for g2p_en, spelling words."""
 
 
@@ -90,7 +90,7 @@ def amphion(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def make_ns2_dir(amphion: Path) -> Callable[..., Path]:
-    """Return what writes a tiny model's files; keywords change its section `diffusion`."""
+    """Return a function that writes a tiny model's files; keywords change section `diffusion`."""
     del amphion
 
     def make(folder: Path, **diffusion: Any) -> Path:

@@ -1,4 +1,4 @@
-"""Every scheme keeps what the model says, and its manifest says what is there."""
+"""Every scheme keeps the model's speech, and its manifest records the file's content."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _TEXT = "hello there, good day."
 
 _CONVOLUTIONS = 3 * 6
 _LINEAR = 6 + 2 * (4 + 2)
-"""Of the estimator's six layers, of which two have attention and a modulation."""
+"""Counts in the estimator's six layers, of which two have attention and a modulation."""
 
 _CODEC = {"Conv1d int8/none": 1 + 3 + 3 + 1, "ConvTranspose1d int8/none": 3}
-"""Of the codec's decoder, whose layers of 64 channels and more are rounded."""
+"""Layers of the codec's decoder, where those of 64 channels and more are rounded."""
 
 _ENCODERS = {
     "Conv1d int8/none": 2 + 2 + 4 + _CODEC["Conv1d int8/none"],
     "ConvTranspose1d int8/none": _CODEC["ConvTranspose1d int8/none"],
     "Linear int8/none": (4 + 1 + 2) * 2 + (4 + 1) * 2 + 8 + 2 + 4,
 }
-"""Of text, prompt, pitch, conditions and the codec, whose weights alone are rounded."""
+"""Layers of text, prompt, pitch, conditions and the codec, with only their weights rounded."""
 
 _OTHERS = _ENCODERS | {
     "Conv1d int8/none": _ENCODERS["Conv1d int8/none"] + 4,

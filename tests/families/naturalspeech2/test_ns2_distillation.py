@@ -1,4 +1,4 @@
-"""What the estimator is to imitate is recorded from the original's own trajectories."""
+"""The estimator's training targets are recorded from the original's own trajectories."""
 
 from __future__ import annotations
 

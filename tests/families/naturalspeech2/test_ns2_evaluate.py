@@ -57,7 +57,7 @@ def test_a_compressed_model_is_evaluated_from_the_command_line(
         assert settings["recording"] == "reference.wav"
         assert len(settings["upstream commit"]) == 40
         assert found["memory"][side]["peak_bytes"] > found["memory"][side]["idle_bytes"]
-    # What the script would play differs.
+    # The audio that the script would play differs.
     note = "dropout is off here, where the script leaves it on"
     for name in ("report.md", "report.html"):
         page = (out / name).read_text(encoding="utf-8")

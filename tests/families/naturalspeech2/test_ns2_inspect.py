@@ -1,4 +1,4 @@
-"""Where the time of NaturalSpeech2 goes, as `inspect` shows it."""
+"""The time spent in each component of NaturalSpeech2, as `inspect` shows it."""
 
 from __future__ import annotations
 

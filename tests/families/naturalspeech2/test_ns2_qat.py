@@ -24,7 +24,7 @@ _OBJECTIVES = ("prior_encoder.encoder", "diffusion.diff_estimator", "codec.decod
 def train(
     tiny_ns2: NaturalSpeech2Model, train_on: Callable[..., Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """Return what trains the model, in four bits by default."""
+    """Return a function that trains the model, in four bits by default."""
     return train_on(tiny_ns2, _TEXTS, steps=6, held_out_every=3, batch_size=2)
 
 

@@ -1,4 +1,4 @@
-"""What is saved speaks as before, needs no file of the original, and never becomes FP32."""
+"""A saved model speaks as before, needs no file of the original, and never becomes FP32."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_weights_of_another_model_are_refused(
 def test_a_codec_of_its_own_tables_keeps_them(
     make_ns2_dir: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """A checkpoint whose tables went on learning has others than the published codec."""
+    """A checkpoint whose tables were trained further has others than the published codec."""
     import torch
 
     folder = make_ns2_dir(tmp_path / "tiny")

@@ -23,7 +23,7 @@ _PRINTABLE = range(32, 127)
 
 @pytest.fixture(scope="session")
 def make_parler_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Return what writes a tiny model; keyword arguments change its configuration."""
+    """Return a function that writes a tiny model; keyword arguments change its configuration."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     if importlib.util.find_spec("parler_tts") is None:
@@ -99,7 +99,7 @@ def tiny_parler(tiny_parler_dir: Path) -> ParlerModel:
 
 
 def _make_expressive(model: Any) -> None:
-    """Enlarge seeded weights until every layer can be heard and tokens depend on each other."""
+    """Enlarge seeded weights until every layer is audible and tokens depend on each other."""
     import torch
 
     torch.manual_seed(1)

@@ -88,7 +88,7 @@ def test_a_seed_chooses_the_speech(tiny_parler: ParlerModel) -> None:
 
 
 def test_a_seed_pairs_two_models(tiny_parler: ParlerModel) -> None:
-    """A model that hardly differs says the same tokens, though it draws them by chance."""
+    """A model that hardly differs generates the same tokens, though it samples them."""
     import torch
 
     root = copy.deepcopy(tiny_parler.root())

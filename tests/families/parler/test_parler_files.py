@@ -1,4 +1,4 @@
-"""Parler-TTS on disk: what is wrong with files and texts, and is said."""
+"""Parler-TTS on disk: errors in files and texts, and their messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXT = "please call again at ten"
 
 
 def _set(name: str, **changes: Any) -> Callable[[Path], None]:
-    """Return what changes settings in a JSON file; a dotted name reaches into a part."""
+    """Return a function that changes settings in a JSON file; a dotted name reaches into a part."""
 
     def change(directory: Path) -> None:
         settings = json.loads((directory / name).read_text(encoding="utf-8"))
@@ -50,7 +50,7 @@ def _pickle(directory: Path) -> None:
 
 
 def _index(content: bytes) -> Callable[[Path], None]:
-    """Return what puts an index of shards in the place of the weights."""
+    """Return a function that replaces the weights by an index of shards."""
 
     def put(directory: Path) -> None:
         (directory / "model.safetensors").rename(directory.with_name("outside.safetensors"))
@@ -60,7 +60,7 @@ def _index(content: bytes) -> Callable[[Path], None]:
 
 
 def _tokens(count: int) -> Callable[[Path], None]:
-    """Return what changes the tokenizer's number of tokens."""
+    """Return a function that changes the tokenizer's number of tokens."""
 
     def change(directory: Path) -> None:
         path = directory / "tokenizer.json"

@@ -1,4 +1,4 @@
-"""The packages behind Parler-TTS: what stands in for those that are missing, and what is said."""
+"""The packages behind Parler-TTS: stand-ins for those that are missing, and the messages."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_base_model_is_a_module_that_knows_its_device() -> None:
 def test_what_is_not_there_says_so_when_it_is_used() -> None:
     offer_audiotools()
     tools: Any = importlib.import_module("audiotools")
-    assert not isinstance(3, tools.AudioSignal)  # as the codec's losses ask
+    assert not isinstance(3, tools.AudioSignal)  # as the codec's losses check
     with pytest.raises(ModelError, match="pip install descript-audiotools-unofficial"):
         tools.AudioSignal("speech.wav")
     with pytest.raises(ModelError, match=r"audiotools\.find_audio"):

@@ -1,4 +1,4 @@
-"""What a manifest says of a compressed Parler-TTS model is what file and official object hold."""
+"""The manifest of a compressed Parler-TTS model agrees with the file and the official object."""
 
 from __future__ import annotations
 

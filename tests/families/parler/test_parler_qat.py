@@ -33,7 +33,7 @@ def wide(make_parler_dir: Callable[..., Path]) -> ParlerModel:
 
 @pytest.fixture(scope="module")
 def train(wide: ParlerModel, train_on: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
-    """Return what trains the model, in four bits by default."""
+    """Return a function that trains the model, in four bits by default."""
     return train_on(wide, _TEXTS)
 
 

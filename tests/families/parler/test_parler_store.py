@@ -172,7 +172,7 @@ def test_kinds_of_decoders(
     model = ParlerModel.open(str(make_parler_dir("kind", **changes)), "kind")
     tokens = model.generate_tokens(TEXT, seed=None)
     scores = model.logits(TEXT, tokens)
-    scores[..., 64] = -np.inf  # sampling's rules say when speech may end
+    scores[..., 64] = -np.inf  # sampling's rules decide when speech may end
     said = scores.argmax(axis=-1)[tokens.chosen]
     assert (said == tokens.ids[1:][tokens.chosen]).mean() > 0.99
     assert ("enc_to_dec_proj" in model.components()) == ("encoder_width" in changes)

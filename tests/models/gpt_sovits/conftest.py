@@ -31,7 +31,7 @@ _BLOCK = "cfm.estimator.transformer_blocks.0.attn"
 
 @pytest.fixture
 def hparams(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], Any]:
-    """Return what makes upstream's settings object: attributes, nested, pickled by its name."""
+    """Return a function that makes upstream's settings object: nested, pickled by its name."""
 
     class HParams:
         def __init__(self, **values: Any) -> None:
@@ -47,7 +47,7 @@ def hparams(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], Any]:
 
 @pytest.fixture
 def save_official() -> Callable[..., Path]:
-    """Return what saves sections as upstream does: torch's file, its first bytes exchanged."""
+    """Return a function that saves as upstream does: torch's file, its first bytes exchanged."""
     torch = pytest.importorskip("torch")
 
     def save(path: Path, content: Any, header: bytes = b"PK") -> Path:
@@ -60,7 +60,7 @@ def save_official() -> Callable[..., Path]:
 
 @pytest.fixture
 def sovits_tensors() -> Callable[..., dict[str, Tensor]]:
-    """Return what makes a synthesizer's tensors, FP16 as fine-tuning leaves them."""
+    """Return a function that makes a synthesizer's tensors, FP16 as fine-tuning leaves them."""
     torch = pytest.importorskip("torch")
 
     def make(version: str) -> dict[str, Tensor]:
@@ -87,7 +87,7 @@ def sovits_tensors() -> Callable[..., dict[str, Tensor]]:
 
 @pytest.fixture
 def lora_tensors() -> Callable[..., dict[str, Tensor]]:
-    """Return what makes the tensors that LoRA training saves: what it did not freeze."""
+    """Return a function that makes the tensors that LoRA training saves: those not frozen."""
     torch = pytest.importorskip("torch")
 
     def make(rank: int) -> dict[str, Tensor]:
@@ -121,7 +121,7 @@ def sovits_config() -> dict[str, Any]:
 
 @pytest.fixture
 def t2s_content() -> Callable[..., dict[str, Any]]:
-    """Return what makes a T2S model's sections."""
+    """Return a function that makes a T2S model's sections."""
     torch = pytest.importorskip("torch")
 
     def make(symbols: int = 732) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def write_model(
     sovits_config: dict[str, Any],
     t2s_content: Callable[..., dict[str, Any]],
 ) -> Callable[..., tuple[Path, Path]]:
-    """Return what writes both files of a version, and their paths."""
+    """Return a function that writes both files of a version and returns their paths."""
 
     def write(version: str = "v2") -> tuple[Path, Path]:
         t2s = tmp_path / "voice-e15.ckpt"
@@ -165,7 +165,7 @@ def write_model(
 
 @pytest.fixture
 def settings_file(sovits_config: dict[str, Any]) -> Callable[[Path], None]:
-    """Return what writes an artifact's settings."""
+    """Return a function that writes an artifact's settings."""
     made = GptSovitsSettings(version="v2Pro", t2s={}, sovits=sovits_config, bert={}, hubert={})
 
     def write(path: Path) -> None:

@@ -57,7 +57,7 @@ def test_changes_are_added(changes: Checkpoint, base: Checkpoint) -> None:
 
 
 def test_layer_behaves_as_with_the_change_beside_it(changes: Checkpoint, base: Checkpoint) -> None:
-    """What LoRA computes: the layer's output and the change's, one after the other."""
+    """LoRA's own computation: the layer's output and the change's, one after the other."""
     name = f"{_ATTENTION}.to_q.weight"
     x = torch.randn(5, 6, generator=torch.Generator().manual_seed(3))
     down = changes.tensors[f"{_WRAPPED}.to_q.lora_A.default.weight"].float()

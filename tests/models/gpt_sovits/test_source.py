@@ -1,4 +1,4 @@
-"""What a spec names: upstream's configuration, its two files in either order, or an artifact."""
+"""A spec names upstream's configuration, its two files in either order, or an artifact."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _touch(path: Path) -> Path:
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return what looks like a clone with the published files, named by the environment."""
+    """Return a mock clone with the published files, named by the environment."""
     root = tmp_path / "clone"
     for marker in GPT_SOVITS.markers:
         _touch(root / marker)

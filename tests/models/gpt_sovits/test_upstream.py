@@ -1,4 +1,4 @@
-"""What importing GPT-SoVITS' modules does to a process is undone."""
+"""The side effects of importing GPT-SoVITS' modules are undone."""
 
 from __future__ import annotations
 

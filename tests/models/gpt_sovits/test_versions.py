@@ -1,4 +1,4 @@
-"""Versions are told by marks, checksums, settings and tensors, never by the size of a file."""
+"""Marks, checksums, settings and tensors identify versions, never the size of a file."""
 
 from __future__ import annotations
 

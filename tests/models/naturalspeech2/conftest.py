@@ -76,7 +76,7 @@ def model_section() -> dict[str, Any]:
 
 @pytest.fixture
 def clone(tmp_path: Path, model_section: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return what looks like a clone from outside: its markers and configurations."""
+    """Return a mock clone: its markers and configurations."""
     root = tmp_path / "clone"
     for marker in AMPHION.markers:
         (root / marker).parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def clone(tmp_path: Path, model_section: dict[str, Any], monkeypatch: pytest.Mon
 
 @pytest.fixture
 def make_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Return what lays out an experiment's folder with one checkpoint, and returns that."""
+    """Return a function that writes an experiment's folder and returns its one checkpoint."""
     monkeypatch.delenv(CODEC_VARIABLE, raising=False)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
 

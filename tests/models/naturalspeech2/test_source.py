@@ -1,4 +1,4 @@
-"""What a folder holds is found without Amphion; what it lacks is said, and what to do."""
+"""A folder's content is found without Amphion; errors name what it lacks and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in for torchaudio agrees with independent implementations of the same definitions."""
+"""Torchaudio's stand-in agrees with independent implementations of the same definitions."""
 
 from __future__ import annotations
 

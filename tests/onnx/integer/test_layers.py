@@ -68,7 +68,7 @@ def _types(model: onnx.ModelProto) -> list[str]:
 
 @pytest.fixture
 def close(snr_db: Callable[[Any, Any], float]) -> Callable[..., None]:
-    """Return what asserts that an integer graph is a number of dB above its error."""
+    """Return a function that asserts that an integer graph is a number of dB above its error."""
 
     def check(model: onnx.ModelProto, integer: onnx.ModelProto, *, at_least: float) -> None:
         for length in (3, 50):
@@ -198,7 +198,7 @@ def test_only_what_can_be_grouped_is(
 
 
 def _columns(model: onnx.ModelProto) -> int:
-    """Return how wide the matrix is that makes the result, 0 where none does."""
+    """Return the width of the matrix that makes the result, 0 where none does."""
     weights = {t.name: t for t in model.graph.initializer}
     made = [n for n in model.graph.node if n.op_type == "MatMulIntegerToFloat"]
     return int(weights[made[0].input[1]].dims[1]) if made else 0

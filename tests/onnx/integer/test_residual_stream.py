@@ -1,4 +1,4 @@
-"""What stands channels last on both sides is not turned in between."""
+"""Tensors that are channels-last on both sides are not transposed in between."""
 
 from __future__ import annotations
 

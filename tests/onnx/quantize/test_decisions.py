@@ -1,4 +1,4 @@
-"""Which rule decides about which operator."""
+"""The rule that decides about each operator."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def _pair(*between: onnx.NodeProto, last: str = "a") -> list[onnx.NodeProto]:
 
 
 def test_plain_pair_is_a_group() -> None:
-    """What the cases below differ from by one thing each."""
+    """The cases below differ from this one by one thing each."""
     between = _node("LeakyRelu", "a", "h", alpha=0.2)
     (group,) = find_groups(Graph(_build(_pair(between, last="h"), _PAIR)))
     assert group.tensors == ("a", "h")

@@ -71,7 +71,7 @@ def _worst(rows: Codes) -> Bytes:
 
 
 def _exact(rows: Codes, inputs: Bytes) -> Sums:
-    """Return what each output's two worst inputs add up to, (2, C_out): the oracle."""
+    """Return the sums of each output's two worst inputs, (2, C_out): the oracle."""
     wide = np.concatenate([rows, rows]).astype(np.int64)
     sums: Sums = (wide * inputs).sum(axis=1)
     return sums.reshape(2, -1)
@@ -103,9 +103,9 @@ def _run(
 
 
 def _is_convolved_exactly(codes: Codes, inputs: Bytes, expected: Sums) -> bool:
-    """Return whether QLinearConv, whose answers are bytes, is off by nothing at all.
+    """Return whether QLinearConv, whose outputs are bytes, is exact.
 
-    What is expected is subtracted as a bias, so that 128 is left, and one more or less shows.
+    The expected value is subtracted as a bias, so that 128 is left, and one more or less shows.
     """
     outputs, channels, taps = codes.shape
     ones, zeros = np.ones(outputs, np.float32), np.zeros(outputs, np.int8)

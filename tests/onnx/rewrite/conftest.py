@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def build() -> Callable[..., onnx.ModelProto]:
-    """Return what makes a graph from x (B, 4, T) to y of its nodes; weights are seeded noise."""
+    """Return a function that makes a graph from x (B, 4, T) to y; weights are seeded noise."""
 
     def make(
         nodes: Sequence[onnx.NodeProto],
@@ -45,7 +45,7 @@ def build() -> Callable[..., onnx.ModelProto]:
 
 @pytest.fixture
 def run() -> Callable[..., np.ndarray]:
-    """Return what runs such a graph on seeded noise of a length."""
+    """Return a function that runs such a graph on seeded noise of a length."""
 
     def call(model: onnx.ModelProto, length: int, batch: int = 1) -> np.ndarray:
         options = ort.SessionOptions()
@@ -62,7 +62,7 @@ def run() -> Callable[..., np.ndarray]:
 
 @pytest.fixture
 def equal(run: Callable[..., np.ndarray]) -> Callable[..., None]:
-    """Return what asserts that two graphs compute the same to 1e-5 of the largest value."""
+    """Return a function that asserts that two graphs agree to 1e-5 of the largest value."""
 
     def check(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
         for length in (1, 7, 32):

@@ -60,7 +60,7 @@ def test_zeros_of_the_same_shape_are_dropped(build: Build, equal: Equal) -> None
 
 
 def test_zeros_that_may_broadcast_stay(build: Build) -> None:
-    """X has as many frames, but nobody can say how many channels; a sum could be wider."""
+    """X has as many frames, but its channels are unknown; a sum could be wider."""
     graph = Graph(build(_zeros("x"), {"w": (1, 4, 3), "b": (1,)}))
     assert eliminate_identity(graph) == 0
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def run_part() -> Callable[..., list[Any]]:
-    """Return what computes tensors of a graph in onnxruntime from other tensors of it."""
+    """Return a function that computes tensors of a graph in onnxruntime from other ones of it."""
 
     def run(model: onnx.ModelProto, feeds: dict[str, Any], outputs: Sequence[str]) -> list[Any]:
         part = copy_model(model)

@@ -1,4 +1,4 @@
-"""What was learned reaches the artifact, by the same builder and with the same operators."""
+"""Trained weights reach the artifact, by the same builder and with the same operators."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _TRAINING = TrainingRecord(steps=3, seed=5, before={"flow": 2.0}, after={"flow":
 def prepared(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Prepared:
     """Return the tiny voice, prepared for `int8-qat`."""
     recipe = find_recipe("piper", "int8-qat", quick_recipe("int8-qat"))
-    # Of so small a voice everything is narrower than what recipe and target compute in integers.
+    # All of so small a voice is narrower than the layers recipe and target compute in integers.
     rules = tuple(rule.model_copy(update={"min_channels": 1}) for rule in recipe.component)
     recipe = recipe.model_copy(update={"component": rules})
     assert recipe.calibration is not None
@@ -83,7 +83,7 @@ def _change(student: GraphNetwork) -> None:
 
 
 def _operators(model: onnx.ModelProto) -> Counter[tuple[str, tuple[Any, ...]]]:
-    """Return how often each operator stands in a graph, with constants of which shapes."""
+    """Count the operators of a graph, each with the shapes of its constants."""
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     return Counter(
         (node.op_type, tuple(shapes.get(name) for name in node.input)) for node in model.graph.node

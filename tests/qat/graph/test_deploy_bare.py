@@ -1,4 +1,4 @@
-"""A bare graph learns from arrays that it is called with."""
+"""A bare graph is trained on arrays that it is called with."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _signal(length: int) -> Any:
 
 @pytest.fixture
 def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., GraphTask]:
-    """Return what opens a graph, called with noise of several lengths, for training."""
+    """Return a function that opens a graph for training, on noise of several lengths."""
 
     def make(graph: onnx.ModelProto = vocoder, **settings: Any) -> GraphTask:
         path = tmp_path / "vocoder.onnx"
@@ -52,7 +52,7 @@ def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., GraphTa
             rule.model_copy(update={"skip_graph_inputs": False}) for rule in recipe.component
         )
         assert recipe.calibration is not None
-        # Ranges that cut off so much leave something to learn.
+        # Ranges that clip so much leave something to train.
         tight = recipe.calibration.model_copy(update={"percentile": 97.0})
         recipe = recipe.model_copy(update={"component": rules, "calibration": tight})
         calls, _ = open_calibration(model, tight, tmp_path / "feeds.npz", seed=0)

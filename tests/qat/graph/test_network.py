@@ -1,4 +1,4 @@
-"""Parts of graphs in torch: equal to onnxruntime, and cut where they are said to be."""
+"""Parts of graphs in torch: equal to onnxruntime, and cut at the given tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is trained rounds as what is deployed: the graph in torch against the integer graph."""
+"""Training rounds as deployment does: the graph in torch against the integer graph."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _conversion(
 
 
 def _answers(conversion: Conversion, signal: Any) -> tuple[Any, Any, Any]:
-    """Return what the original, the finished graph and the network in torch answer."""
+    """Return the outputs of the original, the finished graph and the network in torch."""
     sessions = (open_session(model, "x", 1) for model in (conversion.graph, convert(conversion)))
     real, finished = (session.run(None, {"x": signal})[0] for session in sessions)
     network = build_student(

@@ -1,4 +1,4 @@
-"""Every operator in torch answers as onnxruntime does, odd attributes and old versions included."""
+"""Every operator in torch agrees with onnxruntime, odd attributes and old versions included."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Case:
         return helper.make_node(self.operator, names, made, "/net/one", **self.attributes)
 
     def expected(self) -> list[np.ndarray[Any, Any]]:
-        """Return onnxruntime's answer."""
+        """Return onnxruntime's outputs."""
         arrays = {f"i{n}": np.asarray(x) for n, x in enumerate(self.inputs) if x is not None}
         values = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)

@@ -1,4 +1,4 @@
-"""A Piper voice learns from itself: what it is given, what it is asked for, what comes out."""
+"""A Piper voice is trained on its own outputs: its inputs, its targets and the result."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def recipe(quick_recipe: Callable[[str], Path]) -> Recipe:
     found = find_recipe("piper", "int8-qat", quick_recipe("int8-qat"))
     rules = tuple(rule.model_copy(update={"min_channels": 1}) for rule in found.component)
     assert found.calibration is not None
-    # Ranges that cut off so much leave something to learn.
+    # Ranges that clip so much leave something to train.
     tight = found.calibration.model_copy(update={"percentile": 99.0})
     return found.model_copy(update={"component": rules, "calibration": tight})
 
 
 @pytest.fixture(scope="module")
 def make_task(recipe: Recipe) -> Callable[..., GraphTask]:
-    """Return what opens a voice for training."""
+    """Return a function that opens a voice for training."""
 
     def make(voice: Any, seed: int = 0) -> GraphTask:
         assert isinstance(voice, GraphModel)
@@ -97,7 +97,7 @@ def test_segments_are_of_one_length_and_cover_every_frame(task: GraphTask) -> No
 
 
 def test_segments_have_all_the_context_that_is_heard(task: GraphTask) -> None:
-    """Without rounding a segment's core is what the whole call answered there."""
+    """Without rounding a segment's core equals the output of the whole call there."""
     student = copy.deepcopy(task.student)
     disable_fake_quant(student)
     rounded = _loss(task, task.student, task.train_examples())

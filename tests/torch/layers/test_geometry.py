@@ -1,4 +1,4 @@
-"""Compressed layers tell of themselves what the layers they stand for tell."""
+"""Compressed layers have the attributes of the layers that they replace."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _EVERY = [
     if name != "embedding" or kind == ("int8", "none")
 ]
 _LEFT_OUT = {"training", "transposed", "scale_grad_by_freq", "sparse"}
-"""What says nothing of shapes."""
+"""Attributes that do not depend on shapes."""
 
 
 def _compressed(layer: nn.Module, kind: tuple[str, str]) -> CompressedLayer:
@@ -48,7 +48,7 @@ def _compressed(layer: nn.Module, kind: tuple[str, str]) -> CompressedLayer:
 
 
 def _told(layer: nn.Module) -> dict[str, Any]:
-    """Return what a torch layer tells of itself: numbers, words and tuples."""
+    """Return a torch layer's public attributes that are numbers, words or tuples."""
     return {
         name: value
         for name, value in vars(layer).items()

@@ -135,7 +135,7 @@ def test_an_input_that_is_not_finite_is_an_error() -> None:
 
 
 def _rounded(x: torch.Tensor) -> torch.Tensor:
-    """Return what `uint8` codes of a tensor stand for; the oracle's own arithmetic, in FP64."""
+    """Return a tensor after rounding to `uint8` codes; the oracle's own arithmetic, in FP64."""
     low, high = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
     scale = (high - low) / 255
     zero = round(-low / scale)
@@ -206,7 +206,7 @@ def test_convolutions_in_four_bits(layer: Any) -> None:
 
 
 def test_moving_layers_between_devices() -> None:
-    """What is packed for a CPU stays there, and says so; four bits leave its layout first."""
+    """Weights packed for a CPU stay there: a move is an error; four bits leave its layout first."""
     linear, x = nn.Linear(128, 32), torch.randn(3, 128)
     chosen = ("int4", "none")
     layer = build_layer(Geometry.of(linear), *chosen, layer_state(linear, *chosen))
@@ -250,7 +250,7 @@ def test_a_table_can_be_read_directly() -> None:
 
 
 def test_weight_tells_type_and_shape_without_memory() -> None:
-    """Some upstream code asks a layer's weight for its type before it converts its input."""
+    """Some upstream code reads the type of a layer's weight before it converts its input."""
     linear, chosen = nn.Linear(8, 4), ("int8", "dynamic")
     layer = build_layer(Geometry.of(linear), *chosen, layer_state(linear, *chosen))
     assert layer.weight.shape == (4, 8)
