@@ -72,7 +72,7 @@ class TrainingRecord:
     """Terms of the loss on held-out examples before training, after quantization."""
 
     after: dict[str, float]
-    """The same after training."""
+    """Terms of the loss on held-out examples after training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

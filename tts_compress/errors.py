@@ -10,7 +10,7 @@ TTSCompressError
 ├── EvaluationError     an evaluation that cannot go on
 └── MissingExtraError   an optional dependency that is not installed
 
-A message says what was wrong (with the value), what is accepted, and what to do. Errors of other
+A message states what was wrong (with the value), what is accepted, and what to do. Errors of other
 packages are quoted by `first_line` or `reason`: their messages may have many lines, or none.
 """
 

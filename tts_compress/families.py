@@ -29,7 +29,7 @@ class Upstream:
     """Its authors' name for it, for people."""
 
     repository: str
-    """Where to clone it from."""
+    """URL to clone it from."""
 
     commit: str
     """The commit that was tested."""
@@ -69,8 +69,8 @@ class Family:
     """Endings of files that are models of this family where a spec names none."""
 
     beside: str = ""
-    """Suffix of the file beside such a file that tells apart families with a common suffix: `.json`
-    for `voice.onnx.json`."""
+    """Suffix of the file beside such a file, which distinguishes families with a common suffix:
+    `.json` for `voice.onnx.json`."""
 
     shipped: tuple[str, ...] = ()
     """Names of models that come with the package."""

@@ -84,7 +84,7 @@ def compress(
         model: A loaded model, a spec that `load` takes, or a bare ONNX graph: `onnx:` and its
             path, or just the path where `calibration` is an `.npz`. Or any torch module: then a
             module is returned, which shares with it what was not compressed.
-        scheme: What to do; `tts-compress schemes` lists the names. `int8-qat` trains, with the
+        scheme: Name of the scheme; `tts-compress schemes` lists them. `int8-qat` trains, with the
             default options; `compress_trained` takes others, and resumes after an
             interruption.
         recipe: A recipe's TOML file in the place of the shipped one, or a recipe that

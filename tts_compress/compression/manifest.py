@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """How a recipe is carried out."""
+    """Settings of one compression besides its recipe."""
 
     seed: int
     """Seed of the noise the model is calibrated with."""

@@ -42,7 +42,7 @@ def compress_system(
     calibration: str | Path | None,
     job: Job,
 ) -> TorchModel:
-    """Return a system with its modules converted as a recipe says.
+    """Return a system with its modules converted by a recipe.
 
     Raises:
         SchemeError: The model is to be trained, and has no components that can be.
@@ -81,7 +81,7 @@ def compress_module(module: nn.Module, recipe: Recipe, calibration: Any, job: Jo
 
     Raises:
         RecipeError: The calibration is not of batches, or missing.
-        QuantizationError: The module cannot be compressed as the recipe says.
+        QuantizationError: The module cannot be compressed as the recipe states.
     """
     if job.training is not None:
         from tts_compress.qat.training import train_module

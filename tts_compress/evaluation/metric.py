@@ -38,7 +38,7 @@ class Record(BaseModel):
 
 
 class Pair(Record, Generic[T]):
-    """The same measurement of both models."""
+    """One measurement of both models."""
 
     reference: T
     candidate: T
@@ -117,7 +117,7 @@ class Metric:
     label: str = ""
     unit: str = ""
     direction: Literal["lower", "higher"] = "lower"
-    """Which values are better."""
+    """Direction of better values."""
 
     rows: Callable[[Any, Any], Sequence[Row]] | None = None
     """Returns its lines in the tables, given the value and the `Evaluation`; by default one line

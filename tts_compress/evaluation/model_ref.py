@@ -122,7 +122,7 @@ def check_comparable(reference: TTSModel, candidate: TTSModel) -> None:
 def _fingerprint(files: ModelFiles, location: str, prompt: SuitePrompt | None) -> str:
     """Return the hash of everything that decides how a model speaks, in its files or not.
 
-    A Piper voice speaks at another speed when its `.onnx.json` says so, with the same weights.
+    A Piper voice with the same weights speaks at another speed if its `.onnx.json` states one.
     """
     found = _sha256("".join(f"{sha256_of(path)}\n" for path in (*files.weights, *files.settings)))
     _, _, options = location.partition("?")  # such as `?nfe_step=16`
@@ -132,7 +132,7 @@ def _fingerprint(files: ModelFiles, location: str, prompt: SuitePrompt | None) -
 
 
 def _settings(model: TTSModel) -> dict[str, str]:
-    """Return how a system that can be run in several ways is run."""
+    """Return the inference settings of a system that can be run in several ways."""
     if not isinstance(model, TorchModel):
         return {}
     found = {name: str(value) for name, value in model.describe().items()}

@@ -61,5 +61,5 @@ class EvaluationOptions:
 
     @property
     def workers(self) -> WorkerOptions:
-        """How its worker processes are run."""
+        """Settings of the worker processes."""
         return WorkerOptions(threads=self.threads, timeout_s=self.timeout_s, command=self.worker)

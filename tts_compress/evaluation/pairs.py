@@ -59,7 +59,7 @@ class UtterancePair:
     """Paths of the WAV files of the first two beside the report, where they are kept."""
 
     observed: Mapping[str, Any]
-    """By name, what metrics measured in the audio."""
+    """Observations of metrics on the audio, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class Run:
     _done: dict[Callable[[Run], Any], Any] = field(default_factory=dict)
 
     def observations(self, metric: str) -> list[Any]:
-        """Return what a metric measured in the audio of each pair."""
+        """Return a metric's observations on the audio of each pair."""
         return [pair.observed[metric] for pair in self.pairs]
 
     def once(self, stage: Callable[[Run], T]) -> T:

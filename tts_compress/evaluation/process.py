@@ -32,11 +32,11 @@ _THREAD_VARIABLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """How workers are run."""
+    """Settings of worker processes."""
 
     threads: int = 1
     timeout_s: float = 600.0
-    """For one answer, and for a model to load."""
+    """Limit for one response, and for loading a model."""
 
     command: tuple[str, ...] = WORKER
     """The program; another environment's Python runs a system whose packages clash with ours."""
@@ -54,13 +54,13 @@ class Worker:
     """A process that runs one model or one recognizer; a context manager.
 
     Args:
-        kind: What it runs.
+        kind: Kind of its content.
         name: A model spec or a recognizer's name.
-        options: How it is run.
-        shown: What messages call it; by default its name.
+        options: Settings of the process.
+        shown: Name in messages; by default `name`.
 
     Raises:
-        EvaluationError: It did not start, died, or did not answer in time.
+        EvaluationError: It did not start, died, or did not respond in time.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class Worker:
             raise
 
     def ask(self, do: str, **arguments: object) -> dict[str, Any]:
-        """Return the worker's answer to a request.
+        """Return the worker's response to a request.
 
         Raises:
             TextError: A text cannot be spoken.
-            EvaluationError: The request failed, or the worker died or did not answer in time.
+            EvaluationError: The request failed, or the worker died or did not respond in time.
         """
         assert self._process.stdin is not None
         try:

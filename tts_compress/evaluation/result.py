@@ -50,7 +50,7 @@ class ModelIdentity(Record):
     """Hash of the model file."""
 
     settings: dict[str, str] = Field(default_factory=dict)
-    """How it is run, by name, where a system can be run in several ways."""
+    """Inference settings by name, for a system that can be run in several ways."""
 
 
 class SuiteIdentity(Record):
@@ -82,7 +82,7 @@ class Speech(Record):
 
 
 class Utterance(Record):
-    """The same text and seed spoken by both models."""
+    """One text, spoken by both models with the same seed."""
 
     index: int
     seed: int

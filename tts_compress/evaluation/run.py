@@ -46,7 +46,7 @@ def evaluate(
         candidate: The compressed one; one that is in memory only is saved to a temporary place.
         suite: The texts to speak: a shipped name, or a TOML file.
         output: Folder for the work and the audio. A run that was interrupted goes on from there.
-        options: How to run it.
+        options: Settings of the run.
 
     Raises:
         EvaluationError: The models do not compare, or a model's process failed.

@@ -31,7 +31,7 @@ _BAND = 0.1
 """Half-width of the band around the diagonal, as a share of the longer spectrum."""
 
 _LEAST_BAND = 20
-"""The same in frames, for short audio: about a quarter of a second."""
+"""Smallest half-width in frames, for short audio: about a quarter of a second."""
 
 
 def window_length(sample_rate: int) -> int:

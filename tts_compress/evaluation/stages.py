@@ -39,7 +39,7 @@ def synthesize(
         store: Takes the audio.
         model: The model; it is not started if there is nothing to do.
         jobs: Texts and seeds.
-        options: How workers are run.
+        options: Settings of the worker processes.
         stage: Name of this stage in the progress.
 
     Raises:
@@ -84,7 +84,7 @@ def recognize(
         store: Takes the transcripts.
         recognizer: Its registered name.
         audios: WAV files by the hash of their samples.
-        options: How workers are run.
+        options: Settings of the worker processes.
         stage: Name of this stage in the progress.
 
     Returns:

@@ -1,7 +1,7 @@
 """The program that runs one model or one recognizer in a process of its own.
 
 It is started as `python -m tts_compress.evaluation.worker model SPEC` or `… recognizer NAME`, reads
-one JSON request a line from standard input and answers each with one JSON line: `{"ok": …}` or
+one JSON request a line from standard input and responds to each with one JSON line: `{"ok": …}` or
 `{"error": {"kind": …, "message": …}}`. The first line it writes states that it is ready. It ends
 when its input does.
 """
@@ -146,7 +146,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _private_stdout() -> IO[str]:
-    """Return standard output for answers alone; prints of libraries go to standard error."""
+    """Return standard output for responses alone; prints of libraries go to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return answers

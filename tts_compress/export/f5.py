@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tts_compress.onnx.session import Feeds
 
 F5_GRAPHS = ("preprocess.onnx", "transformer.onnx", "decode.onnx")
-"""In the order in which they run."""
+"""Files of the graphs, in the order in which they run."""
 
 _TIME = {1: "max_duration"}
 _CONDITIONS: Mapping[str, Mapping[int, str]] = {

@@ -128,7 +128,7 @@ class Preprocess(Conditioning):
 
     Args:
         transformer: The official `DiT`; it is not changed.
-        frames: How its mel spectrograms are made.
+        frames: Settings of its mel spectrograms.
     """
 
     def __init__(self, transformer: Any, frames: FrameSettings) -> None:

@@ -1,4 +1,4 @@
-"""From a torch module to a checked ONNX graph, and to a file."""
+"""Tracing of a torch module to a checked ONNX graph, and to a file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Signature:
     """Inputs and outputs of a graph, in order, with their free axes."""
 
     inputs: Mapping[str, Mapping[int, str]]
-    """For each input the names of its free axes, by position."""
+    """Names of the free axes of each input, by position."""
 
     outputs: Mapping[str, Mapping[int, str]]
 

@@ -38,7 +38,7 @@ Seconds = dict[str | None, float]
 
 
 def can_be_timed(model: Model) -> bool:
-    """Return whether a model speaks, in a way that its components can be told apart."""
+    """Return True if a model speaks and its components can be timed separately."""
     return isinstance(model, GraphModel | TorchModel)
 
 

@@ -28,7 +28,7 @@ def load(spec: str | Path) -> TTSModel:
             systems the family and what it is opened from (`f5-tts:F5TTS_v1_Base`).
 
     Raises:
-        ModelError: There is no such model, it is not what the spec says, or it is a bare graph.
+        ModelError: There is no such model, it is not what the spec states, or it is a bare graph.
         ArtifactError: An artifact was altered after it was saved.
         MissingExtraError: An optional package is needed to read it.
     """
@@ -51,7 +51,7 @@ def open_model(spec: str | Path, *, bare: bool = False) -> Model:
         bare: An `.onnx` that no family recognizes is a bare graph too.
 
     Raises:
-        ModelError: There is no such model, or it is not what the spec says.
+        ModelError: There is no such model, or it is not what the spec states.
         ArtifactError: An artifact was altered after it was saved.
         MissingExtraError: An optional package is needed to read it.
     """

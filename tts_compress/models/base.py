@@ -163,7 +163,7 @@ class TorchModel(TTSModel, Protocol):
 
         Args:
             root: The module that `root` returned, with modules replaced.
-            manifest: How they were made; None while calibrating.
+            manifest: Record of their compression; None while calibrating.
         """
 
     def describe(self) -> Mapping[str, Any]:

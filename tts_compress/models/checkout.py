@@ -34,7 +34,7 @@ class Checkout:
 
     @property
     def commit(self) -> str | None:
-        """The commit that is checked out; None where the files say nothing of it."""
+        """The commit that is checked out; None where the files do not state it."""
         return _commit(self.root / ".git")
 
     def load(self, name: str) -> Any:
@@ -161,7 +161,7 @@ def named(root: Path) -> Iterator[Upstream]:
 
 
 def _folder_of(module: Any) -> Path | None:
-    """Return where a module's code lies; None for one that is not there or built in."""
+    """Return the folder of a module's code; None for one that is missing or built in."""
     places = [getattr(module, "__file__", None), *list(getattr(module, "__path__", []))[:1]]
     found = next((place for place in places if place), None)
     return None if found is None else Path(found).resolve().parent
@@ -182,7 +182,7 @@ def _has(root: Path, marker: str) -> bool:
 
 
 def _commit(git: Path) -> str | None:
-    """Return what a repository's HEAD points to, from its files alone."""
+    """Return the commit that a repository's HEAD points to, from its files alone."""
     try:
         if git.is_file():  # a worktree or a submodule
             git = _beside(git, git.read_text("utf-8").removeprefix("gitdir:"))

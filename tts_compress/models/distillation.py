@@ -29,7 +29,7 @@ class Objective:
     """Dotted name, below `root()`, of the module whose calls are recorded."""
 
     loss: Literal["kl", "mse", "waveform"]
-    """How outputs are compared.
+    """Loss that compares the outputs.
 
     `kl`: scores of tokens, shape `[…, V]`, as probabilities. They are recorded while the model
     reads a whole utterance (`LanguageModel.logits`), not step by step while it speaks.
@@ -42,23 +42,23 @@ class Objective:
     """The method of the module that is called; some systems call others than `forward`."""
 
     outputs: tuple[int, ...] = ()
-    """Which of the floating-point tensors that it returns are compared, by position; () for all."""
+    """Positions of the outputs to compare, among its floating-point tensors; () for all."""
 
     repeated: tuple[tuple[str, Any], ...] = ()
     """Keywords that get another value when a recorded call is repeated, such as that of a cache,
     which no longer holds the earlier calls."""
 
     log_deviation: int | None = None
-    """Which of the compared tensors is the logarithm of a prior's deviation, by position: squared
-    differences of the others count in units of it. None compares each by itself."""
+    """Position, among the compared tensors, of the logarithm of a prior's deviation: squared
+    differences of the others count in units of the deviation. None compares each by itself."""
 
     steps_of: str | None = None
     """A keyword of the call whose tensor has a column for each step of speech. As many scores
     count, from the end: those before them belong to the text. None where all count."""
 
     encodes: Literal["text", "description"] = "text"
-    """What the module is given. A description of how to speak is the same for every text, so the
-    calls of its encoder are recorded with each text in the description's place, too."""
+    """Kind of text the module encodes. A description of how to speak is the same for every text, so
+    the calls of its encoder are recorded with each text in the description's place, too."""
 
     def __post_init__(self) -> None:
         if any(position < 0 for position in self.outputs):

@@ -1,4 +1,4 @@
-"""What a speech language model offers beside audio: its tokens, and how probable it finds them."""
+"""The interface of a speech language model beside audio: its tokens and their scores."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tokens:
-    """What a language model said, in the order it reads it again."""
+    """The tokens a language model generated, in the order it reads them again."""
 
     ids: npt.NDArray[np.int64]
     """Inputs of the steps, shape `[S + 1, K]` for K codebooks; the first row starts the speech."""
 
     chosen: npt.NDArray[np.bool_]
-    """Where `ids[1:]` is sound that the model chose, shape `[S, K]`.
+    """Mask of the tokens of `ids[1:]` that are sound and chosen by the model, shape `[S, K]`.
 
     It is false where a token is forced (codebooks that start later than others, and those that end
     earlier) and where it marks the end.
@@ -33,7 +33,7 @@ class LanguageModel(Protocol):
         """Speak a text and return the tokens instead of audio.
 
         Args:
-            text: What to say.
+            text: The text to speak.
             seed: Chooses the noise as for `synthesize`; None takes what is most probable.
 
         Raises:
@@ -44,8 +44,8 @@ class LanguageModel(Protocol):
         """Return the scores from which each of `tokens.ids[1:]` would be drawn.
 
         Args:
-            text: What is said.
-            tokens: What was said so far at each step; the model's own choices are not asked.
+            text: The text that is spoken.
+            tokens: The tokens before each step; the model's own choices are not used.
 
         Returns:
             Shape `[S, K, V]`, float32, before any rule of sampling.

@@ -35,7 +35,7 @@ class OnnxModel:
     Args:
         path: The `.onnx` file; of a graph in memory only the name it will have.
         spec: Spec by which the user named the model.
-        manifest: How it was compressed; None for an original.
+        manifest: Record of its compression; None for an original.
         held: The graph, where it is in memory only.
 
     Raises:

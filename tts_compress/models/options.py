@@ -1,4 +1,4 @@
-"""How a system is run: settings with ranges, which may stand behind a model's location."""
+"""Inference options of a system: settings with ranges, which may follow a model's location."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Options:
     """The least and the greatest value of each number; one whose default is an `int` is whole."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """What is accepted for each setting that is a word."""
+    """Accepted values of each setting that is a word."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -43,7 +43,7 @@ class Options:
 
         Args:
             given: Values by name.
-            where: What states them, for errors.
+            where: Origin of the values, for errors.
 
         Raises:
             ModelError: There is no such option, or a value is wrong.
@@ -67,14 +67,14 @@ def split_location(location: str, example: str) -> tuple[str, dict[str, Any]]:
     """Split `DIR?steps=16&language=en` into what it names and the options that it states.
 
     Args:
-        location: What exists under the whole name is that, without options.
-        example: Of a family's options, for errors.
+        location: If the whole of it exists as a path, it is that, without options.
+        example: Example of the family's options, for errors.
 
     Returns:
         What stands before the question mark; and by name integers, other numbers, and words.
 
     Raises:
-        ModelError: What follows the question mark is not names and values.
+        ModelError: The text after the question mark is not names and values.
     """
     name, separator, query = location.partition("?")
     if not separator or Path(location).exists():

@@ -13,7 +13,7 @@ def import_package(name: str, extra: str) -> Any:
 
     Args:
         name: Dotted name of the module.
-        extra: Of this project; brings the package.
+        extra: Extra of this project that installs the package.
 
     Raises:
         MissingExtraError: It, or another one that it imports, is not installed.

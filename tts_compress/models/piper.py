@@ -82,7 +82,7 @@ class PiperModel(OnnxModel):
     Args:
         path: The voice's `.onnx` file; of a voice in memory only the name it will have.
         spec: Spec by which the user named the voice.
-        manifest: How it was compressed; None for an original.
+        manifest: Record of its compression; None for an original.
         held: The graph, where it is in memory only.
         config: The voice's configuration; by default the file's name with `.json` behind it.
 

@@ -1,4 +1,4 @@
-"""Files of settings, which may be damaged: whatever they hold is an answer or one error."""
+"""Readers of settings files, which may be damaged: any content gives a value or a `ModelError`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def read_json(path: Path) -> Any:
-    """Return what a JSON file says.
+    """Return the content of a JSON file.
 
     Raises:
-        ModelError: It cannot be read, or says nothing.
+        ModelError: It cannot be read, or is not valid JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -25,11 +25,11 @@ def read_json(path: Path) -> Any:
 
 
 def read_yaml(path: Path, extra: str) -> Any:
-    """Return what a YAML file says; it can make no objects but numbers, texts and dates.
+    """Return the content of a YAML file, which can create no objects but plain data and dates.
 
     Args:
         path: The file.
-        extra: Of this project; brings PyYAML.
+        extra: Extra of this project that installs PyYAML.
 
     Raises:
         ModelError: It cannot be read.

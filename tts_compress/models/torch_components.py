@@ -1,4 +1,4 @@
-"""What weights the parts of a module hold, compressed or not."""
+"""Counts and sizes of the weights in the components of a module, compressed or not."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def find_components(
 
     Args:
         root: Holds them under their dotted names.
-        roles: What each one does, in the order data flows; those the root lacks are left out.
-        layers: What was decided for its layers; some only say how a file stores them.
+        roles: Role of each one, in the order data flows; those the root lacks are left out.
+        layers: Decisions for its layers; some only state how a file stores them.
     """
     modules = dict(root.named_modules())
     widths = {layer.module: 2 for layer in layers if layer.weights in {"float16", "bfloat16"}}
@@ -42,7 +42,7 @@ def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -
 
     operators: Counter[str] = Counter()
     parameters = size = 0
-    inside: tuple[str, ...] = ()  # what a layer that was counted consists of
+    inside: tuple[str, ...] = ()  # prefixes of the modules inside a counted layer
     for full, part in module.named_modules(prefix=name):
         if full.startswith(inside):
             continue
@@ -66,7 +66,7 @@ def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -
 
 
 def _weights(module: nn.Module) -> list[Tensor]:
-    """Return what a file keeps of an operator's weight; of weight norm, both parts of it."""
+    """Return the tensors that a file stores for an operator's weight; two with weight norm."""
     from torch.nn.utils import parametrize
 
     if parametrize.is_parametrized(module, "weight"):

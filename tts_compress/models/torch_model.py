@@ -37,14 +37,14 @@ class SourceFiles(Protocol):
 
     @property
     def options(self) -> Any:
-        """How it is run, unless its spec states otherwise."""
+        """Inference options, unless its spec states others."""
 
     @property
     def prompt(self) -> Prompt:
-        """What lies beside the weights to speak by."""
+        """The prompt that lies beside the weights."""
 
     def files(self) -> ModelFiles:
-        """Return what the model consists of on disk."""
+        """Return the model's files on disk."""
 
 
 class Loaded(Protocol):
@@ -76,7 +76,7 @@ class Table:
     """The module's attribute that is the tensor."""
 
     computed: Tensor
-    """What it is by the settings."""
+    """Its value, computed from the settings."""
 
     is_used: bool = True
     """False for what only training reads: its values are dropped, whatever they are."""
@@ -104,7 +104,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
     """Name of its `FAMILY`."""
 
     roles: ClassVar[Mapping[str, str]]
-    """What each component does, by its name below `root()`, in the order data flows."""
+    """Role of each component, by its name below `root()`, in the order data flows."""
 
     example: ClassVar[str] = ""
     """Options behind a location, for errors; empty for a family whose specs have none."""
@@ -116,25 +116,25 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
     """Reads what is in memory of a source and the decisions for its layers, for `open`."""
 
     spec: str
-    """What the user named the model by."""
+    """The model spec that the user gave."""
 
     source: SourceT
-    """Where it is read from."""
+    """The files it is read from."""
 
     options: OptionsT
-    """How it is run."""
+    """Inference options."""
 
     prompt: Prompt
-    """What it speaks by, besides the text."""
+    """Its input besides the text, such as a reference recording."""
 
     load: Callable[[], LoadedT]
     """Returns what is in memory, read at the first call."""
 
     manifest: Manifest | None = None
-    """How it was compressed; None for an original."""
+    """Record of its compression; None for an original."""
 
     is_on_disk: bool = True
-    """Whether the files hold what is in memory."""
+    """True if the files hold what is in memory."""
 
     @classmethod
     def open(cls, location: str, spec: str, manifest: Manifest | None = None) -> Self:
@@ -143,7 +143,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         Args:
             location: A directory, or another place that the family accepts; options may follow a
                 question mark, named as those of the family are.
-            spec: What the user named the model by.
+            spec: The model spec that the user gave.
             manifest: The manifest in that directory, where it was read already.
 
         Raises:
@@ -171,14 +171,14 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
-        """Return what `inspect` shows beside the components."""
+        """Return properties that `inspect` shows beside the components."""
 
     @abstractmethod
     def _speech(self) -> Runtime:
         """Return upstream's inference code around the model, ready to speak by its prompt.
 
         Raises:
-            ModelError: What it needs to speak is missing or cannot be read.
+            ModelError: Something it needs to speak is missing or cannot be read.
         """
 
     @abstractmethod
@@ -194,12 +194,12 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
 
     @property
     def layers(self) -> tuple[LayerRecord, ...]:
-        """What was decided for its layers; empty for an original."""
+        """Records of the decisions for its layers; empty for an original."""
         return () if self.manifest is None else self.manifest.layers
 
     @property
     def loaded(self) -> LoadedT:
-        """What is in memory.
+        """The model in memory, read at the first access.
 
         Raises:
             ModelError: The files cannot be read or do not fit each other, or no clone is named.

@@ -46,7 +46,7 @@ def paired_noise(seed: int | Sequence[int] | None) -> Iterator[None]:
 
 
 class _PairedNoise(TorchFunctionMode):
-    """Answers torch's random functions from one generator; passes everything else on."""
+    """Replaces torch's random functions by draws from one generator; passes everything else on."""
 
     def __init__(self, generator: np.random.Generator | None) -> None:
         super().__init__()
@@ -97,13 +97,13 @@ class _PairedNoise(TorchFunctionMode):
         if self._generator is None:
             return torch.ones(shape, dtype=torch.float32, device="cpu")
         drawn = np.asarray(self._generator.standard_exponential(shape, np.float32))
-        # What is divided by it must stay finite.
+        # Quotients by it must stay finite.
         return torch.from_numpy(np.maximum(drawn, np.finfo(np.float32).tiny))
 
     def _normal_function(
         self, mean: Any = 0.0, std: Any = 1.0, size: Any = None, **options: Any
     ) -> torch.Tensor:
-        """Answer `torch.normal`, whose mean and deviation may be tensors."""
+        """Replace `torch.normal`, whose mean and deviation may be tensors."""
         tensors = [value for value in (mean, std) if isinstance(value, torch.Tensor)]
         if not tensors:
             return _create(lambda shape: self._normal(shape) * std + mean, (size,), options)
@@ -167,7 +167,7 @@ _REFUSED = frozenset(
 def _create(
     draw: Callable[[Sequence[int]], torch.Tensor], size: tuple[Any, ...], options: dict[str, Any]
 ) -> torch.Tensor:
-    """Answer a function that takes a size, as separate numbers or as one sequence."""
+    """Return noise for a function that takes a size, as separate numbers or as one sequence."""
     stated = options.pop("size", size)
     if len(stated) == 1 and isinstance(stated[0], Sequence):
         stated = stated[0]
@@ -180,7 +180,7 @@ def _create(
 def _create_like(
     draw: Callable[[Sequence[int]], torch.Tensor], like: torch.Tensor, options: dict[str, Any]
 ) -> torch.Tensor:
-    """Answer a function that takes its shape, dtype and device from a tensor."""
+    """Return noise for a function that takes its shape, dtype and device from a tensor."""
     dtype = options.get("dtype") or like.dtype
     device = options.get("device") or like.device
     return _finish(draw(like.shape).to(device=device, dtype=dtype), options)

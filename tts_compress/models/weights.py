@@ -19,7 +19,7 @@ def check_finite(weights: Iterable[tuple[str, Tensor]], where: Path | str) -> No
 
     Args:
         weights: Tensors with their names.
-        where: What holds them, for errors.
+        where: Origin of the weights, for errors.
 
     Raises:
         ModelError: A value is not finite.

@@ -1,4 +1,4 @@
-"""Which weights an integer kernel multiplies together, and what their codes may add up to.
+"""Pairs of weights that integer kernels multiply together, and the limit of their codes' sum.
 
 x86 processors without VNNI multiply u8 activations with s8 weights by `vpmaddubsw`, which adds the
 products of two neighbouring inputs in 16 bits and saturates. With activations up to 255 the sum

@@ -25,7 +25,7 @@ def round_weight(weight: ArrayT, axis: int, *, multiplied: bool) -> tuple[ArrayT
         weight: FP32, an array of numpy or torch, shape `[..., C, ...]` with the `C` output
             channels on `axis`; without it, the first axis is that of the inputs.
         axis: The channel axis.
-        multiplied: Whether integer kernels multiply the codes with activations. Then a channel
+        multiplied: True if integer kernels multiply the codes with activations. Then a channel
             whose neighbours could overflow `vpmaddubsw` gets a larger scale, by just what it takes.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Which module of the original network an ONNX operator came from."""
+"""Names of the original network's modules that ONNX operators came from."""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ def open_session(
 
     Args:
         model: The graph, or its file.
-        spec: How the user named the model, for the error message.
+        spec: The model spec that the user gave, for the error message.
         threads: Threads within an operator; None leaves it to the runtime.
-        profile: Where the runtime's account of its operators goes: what file names begin with.
+        profile: Beginning of the file names of the runtime's operator profile.
 
     Raises:
         ModelError: The runtime refuses the graph.

@@ -1,4 +1,4 @@
-"""Which examples make an update, by seed and step alone, and their loss."""
+"""Choice of the examples of an update, by seed and step alone, and their loss."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def batch_places(count: int, size: int, step: int, seed: int) -> list[int]:
         count: Examples there are.
         size: Examples of an update.
         step: Number of the update, from 0.
-        seed: Of the order.
+        seed: Seed of the order.
     """
     orders: dict[int, list[int]] = {}
     places = []
@@ -72,7 +72,7 @@ class TrainingLoss(nn.Module):
     Args:
         task: Defines the loss.
         student: The task's, a copy of it, or what it is converted to.
-        device: Where examples are moved to.
+        device: Device that examples are moved to.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class TrainingLoss(nn.Module):
 
         Args:
             examples: Those of equal shapes are computed at once.
-            count: How many there are, where these are a part of them.
+            count: Number of all examples, where these are a part of them.
         """
         totals: dict[str, Tensor] = {}
         for batch, size in joined(examples):

@@ -1,4 +1,4 @@
-"""Which components of a system are trained, and on which recorded calls."""
+"""Selection of a system's components to train, and of the recorded calls to train them on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tts_compress.progress import Progress
 
 _HELD_OUT = 8
-"""Of so many texts one is held out; at least one is."""
+"""Number of texts of which one is held out; at least one is."""
 
 _MOST_TRAINED, _MOST_HELD_OUT = 128, 32
 """Calls of one component that are kept: the estimator of a diffusion is called for every step of
@@ -58,7 +58,7 @@ def record_datasets(
     Args:
         model: The teacher.
         student: Its root with fake-quantized layers.
-        texts: What the teacher says, each with the seed of its noise.
+        texts: Texts that the teacher speaks, each with the seed of its noise.
         progress: Receives reports of every text, and of components that are not trained.
 
     Raises:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tts_compress.qat.component_dataset import ComponentDataset
 
 _MAX_ERROR = 1e-8
-"""How far a repeated output may be from the recorded one: power of the difference over its own. It
-is not zero because torch adds up in another order where noise is chosen, or in inference mode; at
-80 dB that is still far from what rounding does."""
+"""Largest error of a repeated output: power of its difference from the recorded one, over the
+power of that. It is not zero because torch adds up in another order where noise is chosen, or in
+inference mode; at 80 dB it is still far below the effect of rounding."""
 
 _HINT = (
     "it draws noise, or keeps something from call to call: name in the objective's `repeated` what "
@@ -46,7 +46,7 @@ class ComponentTask:
         dataset: The recorded calls.
         teacher: The root in FP32 that the objective's names are below; not modified.
         student: The component with fake-quantized layers.
-        sample_rate: Of a component that returns samples, Hz.
+        sample_rate: Sample rate of a component that returns samples, Hz.
 
     Raises:
         ModelError: The teacher returns something else when a call is repeated.
@@ -67,11 +67,11 @@ class ComponentTask:
         self.student: nn.Module = _ReplayedComponent(student, objective, self._signatures)
 
     def train_examples(self) -> Sequence[Example]:
-        """Return what the student is trained on."""
+        """Return the examples that the student is trained on."""
         return self._train
 
     def held_out_examples(self) -> Sequence[Example]:
-        """Return what it is judged on."""
+        """Return the examples that the student is judged on."""
         return self._held_out
 
     def loss(self, outputs: tuple[Tensor, ...], example: Example) -> Mapping[str, Tensor]:
@@ -133,7 +133,7 @@ class _ReplayedComponent(nn.Module):
 
         Args:
             which: Place of the call's signature, int64, a scalar.
-            tensors: Of the call; they stay as they are, whatever the component does to its inputs.
+            tensors: Tensors of the call; not modified, whatever the component does to its inputs.
         """
         signature = self._signatures[int(which)]
         arguments, keywords = signature.call([tensor.clone() for tensor in tensors])

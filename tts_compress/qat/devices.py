@@ -68,7 +68,7 @@ def matmul_precision(
 
     Args:
         wanted: As `torch.set_float32_matmul_precision` takes it.
-        device: Where training runs.
+        device: Device that training runs on.
     """
     before = torch.get_float32_matmul_precision()
     convolutions = device.type == "cuda"

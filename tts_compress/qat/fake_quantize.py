@@ -39,7 +39,7 @@ class HistogramObserver(nn.Module):
     Its counts are buffers, and so in checkpoints.
 
     Args:
-        settings: How a range is made of a histogram; `settings.observer` names the rule.
+        settings: Settings of ranges; `settings.observer` names the rule for a histogram.
     """
 
     def __init__(self, settings: Calibration) -> None:
@@ -100,7 +100,7 @@ class ActivationFakeQuantize(FakeQuantize):
 
     Args:
         observer: Chooses the range while it is on.
-        learned: Whether the range is a parameter.
+        learned: True if the range is a parameter.
     """
 
     def __init__(self, observer: HistogramObserver, *, learned: bool = False) -> None:
@@ -191,12 +191,12 @@ class WeightFakeQuantize(FakeQuantize):
     what is trained is what quantizing the trained weight gives. Nothing is observed.
 
     Args:
-        axis: Of the output channels; 1 in a transposed convolution.
-        multiplied: Whether integer kernels multiply the 8-bit codes, which no processor's may
-            overflow.
+        axis: Axis of the output channels; 1 in a transposed convolution.
+        multiplied: True if integer kernels multiply the 8-bit codes, which may overflow on no
+            processor.
         group: Four bits in groups of so many values of a channel; None for 8 bits.
-        phases: Of a transposed convolution that is computed in integers: each phase of its output
-            is a channel of its own there, with a scale of its own.
+        phases: Geometry of a transposed convolution that is computed in integers: each phase of
+            its output is a channel of its own there, with a scale of its own.
     """
 
     def __init__(

@@ -36,9 +36,9 @@ class FakeQuantizedLayer(nn.Module):
 
     Args:
         module: The layer in FP32, whose parameters it takes over.
-        decision: What it becomes.
-        calibration: How static ranges of its input are chosen; None where there are none.
-        learned_ranges: Whether these ranges are parameters.
+        decision: The format it is converted to.
+        calibration: Settings of static ranges of its input; None where there are none.
+        learned_ranges: True if these ranges are parameters.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class FakeQuantizedLayer(nn.Module):
             self.activation_fake_quant = ActivationFakeQuantize(observer, learned=learned_ranges)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return what the layer it stands for returns; `inputs` are indices for an embedding.
+        """Return the layer's output with rounded values; `inputs` are indices for an embedding.
 
         Raises:
             QuantizationError: A weight, or a value that is observed, is not finite.
@@ -109,6 +109,6 @@ class FakeQuantizedLayer(nn.Module):
         return build_layer(self.geometry, weights, activations, state)
 
     def extra_repr(self) -> str:
-        """Return what printing the module shows."""
+        """Return the description that printing the module shows."""
         shape = "×".join(map(str, self.geometry.shape))
         return f"{shape}, weights={self.decision.weights}, activations={self.decision.activations}"

@@ -19,7 +19,7 @@ class RunLog:
     """Appends to the log of a training.
 
     Args:
-        folder: Where the log is; None keeps none.
+        folder: Folder of the log; None keeps none.
         first_step: Events of later updates, which a killed run left, are dropped: they are about
             to happen again.
     """

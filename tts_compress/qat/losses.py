@@ -1,4 +1,4 @@
-"""How far a student's outputs are from its teacher's.
+"""Losses that compare a student's outputs with its teacher's.
 
 Every loss is an FP32 scalar, zero for equal outputs; gradients flow into the student's only.
 Outputs of different shapes, or empty ones, are a `TTSCompressError`.
@@ -48,8 +48,8 @@ def objective_terms(
         objective: Names the loss.
         outputs: Tensors of the student.
         targets: The same of the teacher.
-        variances: Of each target, for squared differences: they are divided by it, so that tensors
-            of any magnitude weigh alike.
+        variances: Variance of each target, which squared differences are divided by, so that
+            tensors of any magnitude weigh alike.
         sample_rate: Hz. Waveforms get a log-mel term where it is known.
     """
     pairs = list(zip(outputs, targets, strict=True))
@@ -159,7 +159,7 @@ def _prior_distance(pairs: Sequence[tuple[Tensor, Tensor]], deviation: int) -> T
     Where the prior is wide its noise covers differences of the mean.
 
     Args:
-        pairs: Of the student and the teacher, of each moment.
+        pairs: For each moment, the student's and the teacher's.
         deviation: Position of the log deviation, whose differences are relative already.
     """
     unit = pairs[deviation][1].exp().clamp_min(_MIN_DEVIATION)

@@ -32,9 +32,9 @@ class ModuleTask:
         teacher: In FP32; not modified. It has to return the same for the same inputs: noise is an
             input, or seeded.
         student: The module that `prepare_qat` made of it.
-        batches: What modules are called with, each a tensor, a tuple of arguments or a dictionary
+        batches: Inputs of the module, each a tensor, a tuple of arguments or a dictionary
             of them; all of one structure, and at least two.
-        objectives: What is compared; by default all that the module returns, by squared difference.
+        objectives: Outputs to compare; by default all of the module's, by squared difference.
             Names of modules are below the teacher, whose own name is empty; each is called once.
         held_out: Share of the batches that is only judged on; at least one is, and one is not.
         seed: Chooses which.
@@ -74,11 +74,11 @@ class ModuleTask:
         self._variances = target_variances(self._train)
 
     def train_examples(self) -> Sequence[Example]:
-        """Return what the student is trained on."""
+        """Return the examples that the student is trained on."""
         return self._train
 
     def held_out_examples(self) -> Sequence[Example]:
-        """Return what it is judged on."""
+        """Return the examples that the student is judged on."""
         return self._held_out
 
     def loss(self, outputs: tuple[Tensor, ...], example: Example) -> Mapping[str, Tensor]:
@@ -102,7 +102,7 @@ class _OutputCapture(nn.Module):
 
     Args:
         module: Teacher or student.
-        signature: Of the calls.
+        signature: Signature of the calls.
         objectives: Name modules below it.
 
     Raises:
@@ -115,7 +115,7 @@ class _OutputCapture(nn.Module):
         super().__init__()
         self.module = module
         self.lengths: tuple[int, ...] = ()
-        """How many tensors belong to each objective, of the last call."""
+        """Numbers of tensors of each objective in the last call."""
 
         self._signature = signature
         self._objectives = tuple(objectives)

@@ -36,10 +36,10 @@ for those of four make them worse."""
 
 
 def rate_share(options: TrainingOptions, step: int) -> float:
-    """Return which share of the highest learning rate an update has.
+    """Return an update's share of the highest learning rate.
 
     Args:
-        options: Of the training.
+        options: Options of the training.
         step: Number of the update, from 0.
     """
     if step < options.warm_up:
@@ -54,13 +54,13 @@ class Update:
 
     terms: dict[str, float]
     norm: float
-    """Of all gradients, before they were clipped."""
+    """Norm of all gradients, before they were clipped."""
 
     rate: float
     """The learning rate of weights."""
 
     is_finite: bool
-    """Whether it was made at all; in fp16 the scaler leaves out a few."""
+    """True if the update was made; in fp16 the scaler skips a few."""
 
 
 class Optimization:
@@ -68,7 +68,7 @@ class Optimization:
 
     Args:
         task: Its student is trained in place.
-        options: Of the training.
+        options: Options of the training.
         accelerator: Distributes it.
     """
 
@@ -122,7 +122,7 @@ class Optimization:
 
         Args:
             examples: To compute it on.
-            averaged: Whether the moving average is used in the place of the student.
+            averaged: True to use the moving average in place of the student.
         """
         loss = self._average_loss if averaged else self._loss
         if not isinstance(self._task, ConvertedTask):
@@ -261,8 +261,8 @@ def _moving_average(student: nn.Module, share: float) -> AveragedModel:
     Its memory is short at first, so that the beginning is soon forgotten.
 
     Args:
-        student: Whose parameters, as they are now.
-        share: Of the past, in the long run.
+        student: The student, whose present parameters are the first values.
+        share: Share of the past, in the long run.
     """
 
     def mean(average: Tensor, value: Tensor, count: Any) -> Tensor:

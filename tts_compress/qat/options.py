@@ -1,4 +1,4 @@
-"""How a training runs: its numbers, where it is kept, and the packages it needs."""
+"""Options of a training, its folder, and the packages it needs."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class TrainingOptions:
     one that suits the bits of the weights."""
 
     learned_ranges: bool = True
-    """Whether ranges of activations are trained, too; if not, they stay as observed. They are few,
-    and of eight bits they decide more than weights do."""
+    """True to train ranges of activations, too; if not, they stay as observed. They are few, and in
+    eight bits they matter more than weights do."""
 
     range_learning_rate: float = 2e-2
-    """The same for trained ranges, whose parameters are logarithms of factors."""
+    """Peak rate for trained ranges, whose parameters are logarithms of factors."""
 
     warm_up: int = 20
     """Updates over which the learning rate rises; then it falls, along a cosine, to a hundredth."""
@@ -66,11 +66,11 @@ class TrainingOptions:
     """Examples that ranges are observed on before they are frozen, where a task asks for it."""
 
     mixed_precision: Literal["no", "bf16", "fp16"] = "no"
-    """What arithmetic the student runs in; losses and weights are FP32."""
+    """Arithmetic the student runs in; losses and weights are FP32."""
 
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
-    """Of FP32 products, as `torch.set_float32_matmul_precision` takes it: `high` allows TF32,
-    `medium` bfloat16. Hardware without such units computes in FP32 all the same."""
+    """Precision of FP32 products, as `torch.set_float32_matmul_precision` takes it: `high` allows
+    TF32, `medium` bfloat16. Hardware without such units computes in FP32 all the same."""
 
     seed: int = 0
     """Seed of the order of examples."""
@@ -79,7 +79,7 @@ class TrainingOptions:
     """Updates between two evaluations on held-out examples."""
 
     held_out: int = 16
-    """How many held-out examples are used, spread evenly."""
+    """Number of held-out examples that are used, spread evenly."""
 
     patience: int = 0
     """Evaluations without anything better after which training ends; 0 for never."""
@@ -88,14 +88,14 @@ class TrainingOptions:
     """Updates between two checkpoints."""
 
     recoveries: int = 3
-    """How often training goes back to its last checkpoint, with half the learning rate, because a
+    """Times that training goes back to its last checkpoint, with half the learning rate, because a
     loss or a gradient was not finite."""
 
     without_gain: Literal["keep", "fail"] = "keep"
-    """Where training brings nothing better than post-training quantization: keep that, or fail."""
+    """Action if training is no better than post-training quantization: keep the latter, or fail."""
 
     threads: int | None = None
-    """Of torch on the processor; None for its own choice."""
+    """Threads of torch on the processor; None for its own choice."""
 
     device: Literal["auto", "cpu"] = "auto"
     """`auto` takes a GPU where there is one."""
@@ -123,14 +123,14 @@ class TrainingOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """A training: its numbers, where it is kept, and where its progress is reported."""
+    """A training: its options, its folder, and the receiver of its progress."""
 
     options: TrainingOptions = field(default_factory=TrainingOptions)
-    """For a system in torch, of the training of each component."""
+    """Options; for a system in torch, of the training of each component."""
 
     folder: Path | None = None
-    """For checkpoints and the log; a training whose checkpoint is there is resumed. None keeps
-    nothing."""
+    """Folder of checkpoints and the log; a training whose checkpoint is there is resumed. None
+    keeps nothing."""
 
     restart: bool = False
     """Drop a checkpoint that is there."""

@@ -1,4 +1,4 @@
-"""From a module in FP32 to one that trains as if it were compressed, and on to a compressed one."""
+"""Conversion of an FP32 module to one that trains as if compressed, and to a compressed one."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class PreparedModule:
     """A module that trains as if it were compressed."""
 
     module: nn.Module
-    """With fake-quantized layers, in evaluation: dropout would be noise that the teacher never had,
-    and statistics of batches are no part of what is deployed."""
+    """The module with fake-quantized layers, in evaluation mode: dropout would be noise that the
+    teacher never had, and statistics of batches are not deployed."""
 
     decisions: tuple[Decision, ...]
-    """For every layer with weights, by its name below `module`."""
+    """Decisions for every layer with weights, which they name below `module`."""
 
 
 def prepare_qat(root: nn.Module, recipe: Recipe, *, learned_ranges: bool = False) -> PreparedModule:
@@ -50,8 +50,8 @@ def prepare_qat(root: nn.Module, recipe: Recipe, *, learned_ranges: bool = False
 
     Args:
         root: In FP32; not modified.
-        recipe: What happens to which layer. How it chooses codes does not matter: training does.
-        learned_ranges: Whether static ranges of activations are parameters.
+        recipe: The format of each layer. Its algorithm does not matter: training chooses the codes.
+        learned_ranges: True if static ranges of activations are parameters.
 
     Raises:
         QuantizationError: The module is compressed or prepared already, has no weights in memory or
@@ -108,8 +108,8 @@ def own_tensors(root: nn.Module, *, trainable: bool) -> nn.Module:
     """Give a module tensors of its own, in place; what its parts share, they share still.
 
     Args:
-        root: Whose parameters and buffers are copied.
-        trainable: Whether parameters of real numbers get gradients.
+        root: The module whose parameters and buffers are copied.
+        trainable: True if floating-point parameters get gradients.
     """
     made: dict[int, tuple[Tensor, Tensor]] = {}
     for module in root.modules():

@@ -45,9 +45,9 @@ def record_objectives(
 
     Args:
         model: The teacher; not modified.
-        objectives: Whose calls are recorded, all in one go.
+        objectives: Objectives whose calls are recorded, all in one go.
         texts: Texts to speak, each with the seed of its noise.
-        most: Of more calls of one objective a sample is kept.
+        most: Largest number of calls kept per objective; of more, a sample is kept.
         progress: Receives a report of every text.
 
     Raises:
@@ -106,7 +106,7 @@ class CallRecorder:
     The first ones would be the first steps of a loop and the first texts.
 
     Args:
-        most: How many are kept.
+        most: Largest number of calls that are kept.
         seed: Chooses the sample.
 
     Raises:
@@ -131,7 +131,7 @@ class CallRecorder:
         """Record an objective's calls in the block; it may be entered again for more.
 
         Args:
-            root: What the objective's names are below; left as it was, also after an error.
+            root: The module the objective's names are below; restored, also after an error.
             objective: Names the module and its method.
 
         Raises:
@@ -180,8 +180,8 @@ def compared_outputs(
 
     Args:
         objective: Names them.
-        output: What the module returned.
-        keywords: Of the call, which determine how many steps count; None for all.
+        output: The output of the module.
+        keywords: Keywords of the call, which determine how many steps count; None for all.
 
     Raises:
         ModelError: The output has no such tensors.

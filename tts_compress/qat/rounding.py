@@ -67,7 +67,7 @@ class _RoundAffine(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             ctx.save_for_backward(values, low, high, rounded)
         else:
-            # As torch counts it, what rounds to the outermost codes is not clipped.
+            # As torch counts it, a value that rounds to the outermost codes is not clipped.
             half = (high - low) / _LEVELS / 2
             ctx.save_for_backward(values, low - half, high + half)
         return rounded
@@ -84,7 +84,7 @@ class _RoundAffine(torch.autograd.Function):
         # A wider range moves every code away from its zero, by its share of the range.
         rounding = torch.dot((others[0] - values).flatten(), inside.flatten()) / (high - low)
         clipped = gradient - inside
-        # What is clipped and positive is above the range, which holds zero.
+        # A clipped value that is positive is above the range, which holds zero.
         to_high = torch.ops.aten.threshold_backward(clipped, values, 0).sum()
         to_low = clipped.sum() - to_high
         # The paper's factor; the batch does not count, so that its size changes no gradient.

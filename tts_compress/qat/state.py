@@ -33,7 +33,7 @@ class TrainingState:
     quantization."""
 
     best: dict[str, float]
-    """The same of the best average so far."""
+    """Terms of the loss for the best average so far."""
 
     best_step: int = 0
     """Updates that made the best average; 0 where nothing was better than before."""
@@ -65,9 +65,9 @@ class Checkpoints:
     """Keeps the newest snapshot; a process killed while writing leaves the last one.
 
     Args:
-        folder: Of the file; must exist. None keeps the snapshot in memory.
-        identity: Of the training; a file of another is refused.
-        writes: Whether this process is the one that writes.
+        folder: Folder of the file; must exist. None keeps the snapshot in memory.
+        identity: Identity of the training; a file of another is refused.
+        writes: True if this process is the one that writes.
     """
 
     def __init__(
@@ -138,10 +138,10 @@ class Checkpoints:
 
 
 def identity_of(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what distinguishes a training from others: student, examples, options.
+    """Return the properties that identify a training: student, examples, options.
 
     Args:
-        task: Whose student is as it was made.
+        task: The task, with an untrained student.
         options: Those that matter.
     """
     student = hashlib.sha256()

@@ -25,7 +25,7 @@ class Example:
     """
 
     inputs: tuple[Tensor, ...]
-    """What the student is called with."""
+    """Inputs of the student."""
 
     targets: tuple[Tensor, ...]
     """The teacher's outputs for them, in the order of the student's."""
@@ -44,16 +44,16 @@ class Task(Protocol):
         """The module that is trained; it holds `FakeQuantize` modules and returns a tuple."""
 
     def train_examples(self) -> Sequence[Example]:
-        """Return what the student is trained on."""
+        """Return the examples that the student is trained on."""
 
     def held_out_examples(self) -> Sequence[Example]:
-        """Return what it is judged on and never trained on; none of it is among the others."""
+        """Return the examples that the student is judged on; none of them is trained on."""
 
     def loss(self, outputs: tuple[Tensor, ...], example: Example) -> Mapping[str, Tensor]:
         """Return the terms of the loss by name, each a scalar; their sum is what training lowers.
 
         Args:
-            outputs: Of the student, for the example's inputs.
+            outputs: Outputs of the student for the example's inputs.
             example: One of this task's, or several joined.
         """
 
@@ -76,10 +76,10 @@ class CallSignature:
 
     spec: TreeSpec
     leaves: tuple[Any, ...]
-    """With None in the places of tensors."""
+    """Leaves of the arguments, with None in the places of tensors."""
 
     places: tuple[int, ...]
-    """Of the tensors among the leaves."""
+    """Positions of the tensors among the leaves."""
 
     @staticmethod
     def of(call: Arguments) -> CallSignature:

@@ -44,7 +44,7 @@ class Trained:
 
     record: TrainingRecord
     gained: bool
-    """Whether it is better than post-training quantization; if not, it is that."""
+    """True if it is better than post-training quantization; if not, it is that."""
 
 
 def train(task: Task, run: TrainingRun) -> Trained:
@@ -54,7 +54,7 @@ def train(task: Task, run: TrainingRun) -> Trained:
     result as if it had never stopped.
 
     Args:
-        task: Whose student is as it was made, also to resume.
+        task: The task, with an untrained student, also to resume.
         run: Its options, the folder of checkpoints and the log, made if it is not there, and the
             progress of every update.
 

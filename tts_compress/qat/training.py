@@ -51,7 +51,7 @@ def train_graph(
         conversion: A prepared voice or bare graph; not modified.
         recipe: The recipe it was prepared by.
         calls: Its inputs.
-        sample_rate: Of a voice, Hz; None for a bare graph.
+        sample_rate: Sample rate of a voice, Hz; None for a bare graph.
         run: Options, folder and progress.
 
     Raises:
@@ -86,9 +86,9 @@ def train_module(
 
     Args:
         module: In FP32; not modified.
-        recipe: What happens to which layer.
+        recipe: The format of each layer.
         batches: Its inputs, as `ModuleTask` takes them.
-        objectives: What is compared; by default all that it returns, by squared difference.
+        objectives: Outputs to compare; by default all of them, by squared difference.
         run: Options, folder and progress.
 
     Raises:
@@ -115,8 +115,8 @@ def train_system(
 
     Args:
         model: The teacher; not modified.
-        recipe: What is rounded.
-        texts: What is trained on, each text with the seed of its noise.
+        recipe: The format of each layer.
+        texts: Texts to train on, each with the seed of its noise.
         speak: Makes the system speak them with another root.
         run: Options of each component's training; each is kept in a folder of its own.
 

@@ -76,7 +76,7 @@ class _FamilyFile(ConfigFile):
 
     family: str
     calibration: dict[str, Any] = Field(default_factory=dict)
-    """For the schemes that calibrate or train."""
+    """Settings of calibration, for the schemes that calibrate or train."""
 
     component: dict[str, _Component]
     scheme: dict[str, _Scheme]

@@ -13,7 +13,7 @@ class _Word(StrEnum):
 
 
 class Weights(_Word):
-    """How weights are stored."""
+    """Storage types of weights."""
 
     FLOAT32 = "float32"
     FLOAT16 = "float16"
@@ -29,7 +29,7 @@ class Weights(_Word):
 
 
 class Activations(_Word):
-    """What arithmetic runs on."""
+    """Types of arithmetic."""
 
     NONE = "none"
     """FP32, whatever the weights are stored as."""
@@ -47,7 +47,7 @@ class Activations(_Word):
 
 
 class Algorithm(_Word):
-    """How the codes of a weight are chosen."""
+    """Algorithms that choose the codes of a weight."""
 
     RTN = "rtn"
     """Each weight is rounded to nearest."""
@@ -62,7 +62,7 @@ class Algorithm(_Word):
 
 
 class Observer(_Word):
-    """How a range is made of the activations that calibration saw."""
+    """Rules that choose a range from the activations observed in calibration."""
 
     MINMAX = "minmax"
     PERCENTILE = "percentile"

@@ -12,9 +12,9 @@ from tts_compress.recipes.formats import Activations, Algorithm, Observer, Weigh
 from tts_compress.recipes.schemes import SCHEMES
 
 Format: TypeAlias = Literal["qdq", "qoperator"]
-"""How an ONNX graph says `static`: `qdq` puts quantize-dequantize pairs around standard operators,
-which every runtime reads; `qoperator` uses onnxruntime's own integer operators with nothing between
-them, which is faster there and runs nowhere else."""
+"""Forms of `static` in an ONNX graph: `qdq` puts quantize-dequantize pairs around standard
+operators, which every runtime reads; `qoperator` uses onnxruntime's own integer operators with
+nothing between them, which is faster there and runs nowhere else."""
 
 _ARITHMETIC = {
     Weights.FLOAT32: (Activations.NONE,),
@@ -45,7 +45,7 @@ class Calibration(Config):
     """Share of the observed magnitudes a range covers, in percent; only for `percentile`."""
 
     utterances: int = Field(default=64, ge=1)
-    """How many texts of the set, or calls of the file, are used, from its beginning."""
+    """Number of texts of the set, or calls of the file, that are used, from its beginning."""
 
     equalize: bool = False
     """Bring the channels of each tensor that is rounded to about the same range first, by factors
@@ -81,8 +81,8 @@ class Rule(Config):
     """Inputs that share a scale, where weights have four bits; in a convolution inputs × kernel."""
 
     algorithm: Algorithm = Field(default=Algorithm.RTN, strict=False)
-    """How the codes of linear layers are chosen: in four bits, and `gptq` also in `int8`. Other
-    layers are rounded to nearest."""
+    """Algorithm that chooses the codes of linear layers: in four bits, and `gptq` also in `int8`.
+    Other layers are rounded to nearest."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Rule:

@@ -1,4 +1,4 @@
-"""What can be done to a model: the names of the schemes and what each one means."""
+"""The schemes: their names and what each one means."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Scheme:
     """One line for people choosing."""
 
     trained: bool = False
-    """Whether the model learns, which takes longer than compressing it."""
+    """True if the model is trained, which takes longer than compressing it."""
 
 
 SCHEMES = (

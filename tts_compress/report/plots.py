@@ -60,8 +60,8 @@ _SETTINGS = {
     "axes.axisbelow": True,
 }
 
-# What the HTML parser does not need, what is global to the page, what would be there twice, and the
-# date of the drawing.
+# Parts the HTML parser does not need, parts that are global to the page or would be there twice,
+# and the date of the drawing.
 _DROPPED = (
     re.compile(r"<\?xml.*?\?>\s*|<!DOCTYPE.*?>\s*|<!--.*?-->\s*", re.DOTALL),
     re.compile(r"<metadata>.*?</metadata>\s*", re.DOTALL),

@@ -1,4 +1,4 @@
-"""From a module in FP32 and a recipe to a compressed one, with a record of its layers."""
+"""Conversion of an FP32 module by a recipe, with a record of its layers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def convert(
     """Return a compressed copy of a module, which shares every other tensor with it.
 
     On a GPU, linear layers with arithmetic in eight bits are torchao's. Convolutions with it keep
-    FP32: torchao has none, and a warning says so.
+    FP32: torchao has none, and a warning states so.
 
     Args:
         root: A module in FP32; it is not changed.

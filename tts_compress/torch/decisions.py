@@ -41,7 +41,7 @@ class Decision:
     """Inputs that share a scale, for four bits."""
 
     algorithm: Algorithm
-    """How the codes of linear layers are chosen."""
+    """Algorithm that chooses the codes of linear layers."""
 
     reason: str = ""
     """Why it keeps FP32, where it does."""

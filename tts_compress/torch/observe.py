@@ -46,7 +46,7 @@ def observe_ranges(
         root: The module; hooks are put on it and removed again.
         names: Dotted names of layers.
         run: Calls the module with calibration data.
-        settings: How a range is chosen.
+        settings: Settings of the ranges.
 
     Raises:
         QuantizationError: A layer was never run, or met values that are not finite.

@@ -62,7 +62,7 @@ class Difference:
 
 
 def observe(reference: Audio, candidate: Audio) -> Difference:
-    """Return how far a rendering is from the reference's.
+    """Return the difference between the candidate's and the reference's audio.
 
     Raises:
         ValueError: The sample rates differ.

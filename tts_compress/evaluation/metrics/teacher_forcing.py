@@ -92,7 +92,7 @@ class _Compared(Config):
 def compare_language_models(
     store: Store, models: tuple[ModelRef, ModelRef], suite: Suite, options: EvaluationOptions
 ) -> TeacherForcing:
-    """Return how far the candidate's scores are from the reference's; what is done stays done.
+    """Return the difference of the candidate's scores from the reference's; finished work is kept.
 
     Each model runs in its own process, one after the other; tokens and scores, which are large, go
     to the disk until they are compared.
@@ -101,7 +101,7 @@ def compare_language_models(
         store: Takes tokens and scores, and the result.
         models: Reference and candidate.
         suite: Its texts, up to `options.teacher_forced_texts` of them, and its first seed.
-        options: How workers are run.
+        options: Settings of the worker processes.
 
     Raises:
         TextError: A text cannot be spoken.
@@ -176,7 +176,7 @@ def write_tokens(path: Path, tokens: Tokens) -> None:
 
 
 def read_tokens(path: Path) -> Tokens:
-    """Return what `write_tokens` wrote."""
+    """Return the tokens in a file that `write_tokens` wrote."""
     with np.load(path, allow_pickle=False) as found:
         return Tokens(ids=found["ids"], chosen=found["chosen"])
 
@@ -188,11 +188,11 @@ def write_scores(path: Path, scores: Scores) -> None:
 
 
 def compare_scores(texts: Iterable[tuple[Scores, Scores, npt.NDArray[np.bool_]]]) -> TeacherForcing:
-    """Return how far scores are from others for the same tokens, over all positions of all texts.
+    """Return the difference of two models' scores for the same tokens, over all texts' positions.
 
     Args:
-        texts: Of each text the scores of reference and candidate, shape `[S, K, V]`, and the
-            positions that count, shape `[S, K]`.
+        texts: For each text, the scores of reference and candidate, shape `[S, K, V]`, and the
+            mask of positions that count, shape `[S, K]`.
 
     Raises:
         EvaluationError: The shapes differ, no position counts, or scores are not finite.

@@ -1,4 +1,4 @@
-"""The files of an F5-TTS model, upstream's own or saved ones, and what its settings may say."""
+"""The files of an F5-TTS model, upstream's own or saved ones, and the settings they may hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = "config.yaml"
 VOCABULARY = "vocab.txt"
 VOCODER = "vocoder.yaml"
 
-# Where releases lie that are not where the package's newest one is.
+# Folders of releases that are not in the folder of the package's newest one.
 _OLDER = {
     "F5TTS_Base": "hf://SWivid/F5-TTS/F5TTS_Base/model_1200000.safetensors",
     "E2TTS_Base": "hf://SWivid/E2-TTS/E2TTS_Base/model_1200000.safetensors",
@@ -28,7 +28,7 @@ _OLDER = {
 _VOCOS = "hf://charactr/vocos-mel-24khz"
 
 _BACKBONES = ("DiT", "MMDiT", "UNetT")
-# Upstream's inference computes with these, whatever a configuration says.
+# Upstream's inference computes with these, whatever a configuration states.
 _MEL_SPEC = {
     "target_sample_rate": SAMPLE_RATE,
     "n_mel_channels": 100,
@@ -62,10 +62,10 @@ class F5Options(Options):
     """Steps of the solver, 1 to 1000; each runs the transformer once."""
 
     cfg_strength: float = 2.0
-    """How far guidance goes beyond the prompt, 0 to 100; 0 halves the work."""
+    """Strength of classifier-free guidance, 0 to 100; 0 halves the work."""
 
     sway_sampling_coef: float = -1.0
-    """How the steps are spread, -1 to 1.75: below 0 more of them are early."""
+    """Sway sampling coefficient, -1 to 1.75: below 0, more of the solver's steps are early."""
 
     speed: float = 1.0
     """Speed of speech, 0.1 to 10 times the recording's."""
@@ -73,7 +73,7 @@ class F5Options(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class F5Source:
-    """Where a model is read from."""
+    """The files that a model is read from."""
 
     checkpoint: Path
     """The transformer's weights; those of a saved model hold the vocoder's too."""
@@ -97,12 +97,12 @@ class F5Source:
 
     @property
     def arch(self) -> dict[str, Any]:
-        """What the transformer is built with."""
+        """Constructor arguments of the transformer."""
         return dict(self.settings["model"]["arch"])
 
     @property
     def options(self) -> F5Options:
-        """How the model is run; the system's defaults unless a saved model states otherwise."""
+        """Inference options; the system's defaults unless a saved model states others."""
         if _OPTIONS not in self.settings:
             return F5Options()
         stated = _section(self.config, self.settings, _OPTIONS)

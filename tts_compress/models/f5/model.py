@@ -52,7 +52,7 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
     find = find_source
     read = load_networks
     sample_rate = SAMPLE_RATE
-    # Of every backbone.
+    # The names of all backbones.
     roles: ClassVar = {
         "transformer.text_embed": "text encoder",
         "transformer.time_embed": "time embedding",
@@ -90,7 +90,7 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
         return replace(self, prompt=exchange_recording(self.prompt, prompt))
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what `inspect` shows beside the components."""
+        """Return properties that `inspect` shows beside the components."""
         source, audio = self.source, self.prompt.audio
         return {
             "sample rate": f"{SAMPLE_RATE} Hz",
@@ -101,7 +101,7 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
         }
 
     def objectives(self) -> tuple[Objective, ...]:
-        """Return what a compressed model is trained to imitate, in the order data flows.
+        """Return the distillation objectives, in the order data flows.
 
         The transformer's calls are the steps of the original's own trajectories: its output for
         each state that the solver reaches, with the text and without.

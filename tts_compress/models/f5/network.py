@@ -70,9 +70,9 @@ def load_networks(source: F5Source, layers: Sequence[LayerRecord]) -> F5Networks
 
 
 def _assemble(network: Any, vocoder: Any) -> F5Networks:
-    """Return what the constructor of `F5TTS` makes, of networks that are loaded.
+    """Return an `F5TTS` object made of loaded networks.
 
-    The constructor itself knows upstream's releases only.
+    Its own constructor loads upstream's releases only.
     """
     kind = official("f5_tts.api").F5TTS
     api = kind.__new__(kind)

@@ -47,7 +47,7 @@ class Reference:
     """Samples per second, Hz."""
 
     text: str
-    """What is said, with a full stop."""
+    """Transcript of the recording, with a full stop."""
 
     @property
     def duration_s(self) -> float:
@@ -140,7 +140,7 @@ class F5Runtime:
                     progress=None,
                     **_solver(self._options),
                 )
-        # Of audio codecs that upstream's way of reading recordings may need, or of the modules.
+        # Raised by audio codecs that upstream may need to read recordings, or by the modules.
         except (ImportError, RuntimeError, ValueError) as error:
             raise ModelError(f"f5_tts cannot speak {text[:40]!r}: {reason(error)}") from error
         return Audio(samples=np.asarray(samples, np.float32), sample_rate=sample_rate)
@@ -229,7 +229,7 @@ def _join(waves: Sequence[Samples]) -> Samples:
 
 
 def _frames(part: str, reference: Reference, options: F5Options) -> int:
-    """Return how long upstream's rule makes the recording and a part together."""
+    """Return the frames of the recording and a part together, by upstream's rule."""
     recording = int(reference.duration_s * SAMPLE_RATE) // HOP_LENGTH
     said, wanted = len(reference.text.encode()), len(part.encode())
     speed = 0.3 if wanted < 10 else options.speed  # few syllables are spoken slowly

@@ -1,7 +1,7 @@
 """GPT-SoVITS' T2S models (`.ckpt`) and synthesizers (`.pth`), read without running their content.
 
 Both are files of `torch.save`, whose pickles can run any code. Upstream's loaders trust them, and
-tell some versions apart by the size of the file; neither is done here. Newer synthesizers are
+distinguish some versions by the size of the file; neither is done here. Newer synthesizers are
 marked by two bytes in the place of a zip archive's `PK`. All functions raise `ModelError` for a
 file that is missing, damaged, or of something else.
 """
@@ -39,7 +39,7 @@ _MARKS = {
     b"05": ("v2Pro", False),
     b"06": ("v2ProPlus", False),
 }
-"""By a synthesizer's first two bytes: its version, and whether it holds LoRA weights alone."""
+"""Version of a synthesizer, and True if it holds LoRA weights alone, by its first two bytes."""
 
 _DEPTH = 16
 _ITEMS = 100_000
@@ -98,7 +98,7 @@ def read_sovits(path: Path, *, mapped: bool = False) -> Checkpoint:
 
 
 def is_t2s(path: Path) -> bool:
-    """Whether a file is a T2S model, rather than a synthesizer."""
+    """Return True if a file is a T2S model, rather than a synthesizer."""
     if _first_bytes(path)[:2] != _ZIP:
         return False
     weights = read_torch_file(path, mapped=True).get("weight")
@@ -208,7 +208,7 @@ class _Attributes:
 
 
 def _first_bytes(path: Path) -> bytes:
-    """Return what the checksums of published files are taken of; its first two mark a version."""
+    """Return the bytes that published files are identified by; the first two mark a version."""
     try:
         with path.open("rb") as file:
             head = file.read(8192)

@@ -265,7 +265,7 @@ def _load_encoder(kind: str, folder: Path) -> Any:
 
 
 def _pretrained(kind: str, folder: Path, **keywords: Any) -> Any:
-    """Return what a class of transformers loads from a folder."""
+    """Return an object that a class of transformers loads from a folder."""
     transformers = import_package("transformers", GPT_SOVITS.extra)
     try:
         read = getattr(transformers, kind).from_pretrained

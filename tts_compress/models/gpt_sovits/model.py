@@ -54,7 +54,7 @@ ROLES = {
     "vits.cfm": "diffusion estimator",
     "vocoder": "vocoder",
 }
-"""In the order data flows; which there are depends on the version."""
+"""Roles by component, in the order data flows; a version has some of them."""
 
 _NAMED_CALLS = {  # methods that upstream calls on components, by component
     "t2s": ("t2s.infer_panel_batch_infer", "t2s.infer_panel_naive_batched"),
@@ -85,7 +85,7 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
 
     @property
     def settings(self) -> GptSovitsSettings:
-        """What its networks are built from."""
+        """Settings that its networks are built from."""
         return self.loaded.settings
 
     @property
@@ -99,7 +99,7 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         return self._speech().tts
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what `inspect` shows beside the components."""
+        """Return properties that `inspect` shows beside the components."""
         network, audio = self.settings.t2s["model"], self.prompt.audio
         return {
             "version": self.version,
@@ -111,7 +111,7 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         }
 
     def objectives(self) -> tuple[Objective, ...]:
-        """Return what a compressed model is trained to imitate, in the order data flows.
+        """Return the distillation objectives, in the order data flows.
 
         The recording's encoders, `hubert` and `vits.ref_enc`, are called when a prompt is set.
         """

@@ -32,7 +32,7 @@ _NAMES = {
     "norm1": "norm1.",
     "norm2": "norm2.",
 }
-"""What precedes `weight` and `bias` in upstream's encoder layers, by a block's children."""
+"""Prefixes of `weight` and `bias` in upstream's encoder layers, by a block's children."""
 
 
 class KeyValues(list[Tensor]):

@@ -1,4 +1,4 @@
-"""Where a GPT-SoVITS model comes from: upstream's configuration, its two files, or an artifact."""
+"""Sources of a GPT-SoVITS model: upstream's configuration, its two files, or an artifact."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class GptSovitsOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GptSovitsSettings:
-    """What upstream's networks are built from, as plain data."""
+    """Settings that upstream's networks are built from, as plain data."""
 
     version: str  # one of `VERSIONS`
     t2s: dict[str, Any]  # `config` of the T2S checkpoint
@@ -134,7 +134,7 @@ class ArtifactSource:
 
     @property
     def options(self) -> GptSovitsOptions:
-        """Those that it was saved with."""
+        """Inference options that it was saved with."""
         return GptSovitsOptions().changed(self.settings.options, f"'{self.directory / SETTINGS}'")
 
     @property
@@ -143,7 +143,7 @@ class ArtifactSource:
         return find_prompt(self.directory)
 
     def files(self) -> ModelFiles:
-        """Return what the model consists of, refusing a folder that lacks some of it."""
+        """Return the model's files, refusing a folder that lacks some of them."""
         for name in (WEIGHTS, SETTINGS):
             if not (self.directory / name).is_file():
                 raise ModelError(f"artifact '{self.directory}' holds no {name}; compress it again")
@@ -161,7 +161,7 @@ class OfficialSource:
     sample_rate: int
     t2s: Path
     sovits: Path
-    is_lora: bool  # whether the synthesizer is changes to a published one
+    is_lora: bool  # True if the synthesizer is changes to a published one
     bert_folder: Path | None = None
     hubert_folder: Path | None = None
     options: GptSovitsOptions = field(default=GptSovitsOptions(), init=False)  # upstream's
@@ -199,7 +199,7 @@ class OfficialSource:
         return _published(name) if name else None
 
     def files(self) -> ModelFiles:
-        """Return what the model consists of."""
+        """Return the model's files."""
         alone = [self.t2s, self.sovits, self.lora_base(), self.speaker()]
         folders = [_folder_files(self.bert()), _folder_files(self.hubert())]
         if (vocoder := self.vocoder()) is not None and vocoder.is_dir():
@@ -243,7 +243,7 @@ def find_source(place: str) -> GptSovitsSource:
     sovits = read_sovits(named["sovits"], mapped=True)
     version, needed = sovits.version, VERSIONS[sovits.version].symbols
     symbols = len(read_t2s(named["t2s"], mapped=True).tensors[T2S_SYMBOLS])
-    # Upstream runs two that do not fit, and they speak gibberish or fail in the middle of a text.
+    # Upstream runs two that do not match, which speak gibberish or fail in the middle of a text.
     is_first = symbols < VERSIONS["v2"].symbols  # v1's has 512
     if is_first != (version == "v1") or symbols < needed:
         trained = "v1" if is_first else "v2 and newer"

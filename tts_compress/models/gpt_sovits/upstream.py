@@ -105,7 +105,7 @@ def sovits_version(
     """
     symbols, channels = shapes.get(_SYMBOLS, ())[:1], shapes.get(_DECODER, ())[:1]
     if any(name.startswith("cfm.") for name in shapes):
-        possible = ["v3", "v4"]  # the same networks, at other rates; v3 where nothing tells
+        possible = ["v3", "v4"]  # the same networks at other rates; v3 if nothing decides
     elif not symbols or not channels:
         raise ModelError(
             f"'{where}' holds no weights of a SoVITS model, such as '{_SYMBOLS}' and "
@@ -130,7 +130,7 @@ def sovits_version(
 
 
 class Official:
-    """Upstream's modules, imported from the clone; an error says what to clone or to install."""
+    """Upstream's modules, imported from the clone; an error names what to clone or to install."""
 
     def __init__(self) -> None:
         self.checkout = find_checkout(GPT_SOVITS)

@@ -67,7 +67,7 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
         return self.loaded.inference
 
     def with_prompt(self, prompt: Prompt) -> NaturalSpeech2Model:
-        """Return this model with another recording; the system does not ask what is said in it.
+        """Return this model with another recording; the system needs no transcript of it.
 
         Raises:
             ModelError: The recording cannot be read, or is too short or too long.
@@ -78,7 +78,7 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
         return replace(self, prompt=Prompt(audio=prompt.audio))
 
     def objectives(self) -> tuple[Objective, ...]:
-        """Return what a compressed model is trained to imitate, in the order data flows.
+        """Return the distillation objectives, in the order data flows.
 
         The estimator's calls are the steps of the original's own trajectories: its output for each
         state that the solver reaches. The predictors of durations and pitch are not trained.
@@ -100,7 +100,7 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
         )
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what `inspect` shows beside the components."""
+        """Return properties that `inspect` shows beside the components."""
         diffusion = self.loaded.settings.model["diffusion"]
         wavenet, audio = diffusion["wavenet"], self.prompt.audio
         return {

@@ -129,7 +129,7 @@ def _restore(networks: NS2Networks, path: Path, layers: Sequence[LayerRecord]) -
 
 
 def _build(amphion: Amphion, settings: NS2Settings, source: NS2Source) -> NS2Networks:
-    """Return what upstream's constructor makes, with tensors that take no memory."""
+    """Return networks made by upstream's constructor, with tensors that take no memory."""
     import torch
 
     config = amphion.config(settings.model, settings.lexicon)

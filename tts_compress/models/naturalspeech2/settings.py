@@ -1,4 +1,4 @@
-"""What a NaturalSpeech2 model is built from, and how it is run."""
+"""Settings that a NaturalSpeech2 model is built from, and its inference options."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _MODEL: dict[str, Any] = {
     "prompt_encoder": _ENCODER,
     "query_emb": {"query_token_num": _COUNT, "hidden_size": _COUNT, "head_num": _COUNT},
 }
-"""What each value has to be: one of some, a number, or a truth value."""
+"""Accepted values of each setting: one of several, a number, or a boolean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class NS2Options(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NS2Settings:
-    """What upstream's classes are built from, and how they are run."""
+    """Settings that upstream's classes are built from, and the inference options."""
 
     model: dict[str, Any]
     """The section `model`, checked."""
@@ -109,10 +109,10 @@ class NS2Settings:
     """The file of words and their phones, relative to the clone."""
 
     options: NS2Options = NS2Options()
-    """How the solver is run, unless the model is named with other options."""
+    """Options of the solver, unless the model is named with others."""
 
     def to_json(self) -> str:
-        """Return what a saved model's file says; `read_settings` reads it."""
+        """Return the content of a saved model's settings file; `read_settings` reads it."""
         stated = {
             "model": self.model,
             "lexicon": self.lexicon,

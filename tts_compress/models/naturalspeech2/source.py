@@ -1,4 +1,4 @@
-"""Where a NaturalSpeech2 model comes from: a checkpoint of Amphion's, or a saved folder."""
+"""Sources of a NaturalSpeech2 model: a checkpoint of Amphion's, or a saved folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CODEC_VARIABLE = "TTS_COMPRESS_ENCODEC"
 """The environment variable that names them."""
 
 _CHECKPOINTS = ("pytorch_model.bin", WEIGHTS)
-"""As older and newer versions of Amphion's trainer call them."""
+"""Names of checkpoints by older and newer versions of Amphion's trainer."""
 
 _CONFIGS = ("args.json", "exp_config.json")
 _DEFAULT_CONFIG = "egs/tts/NaturalSpeech2/exp_config.json"
@@ -40,7 +40,7 @@ class NS2Source:
     """A model's files.
 
     Raises:
-        ModelError: Of its methods: a file is missing, unreadable, or not what it should be.
+        ModelError: Raised by its methods: a file is missing, unreadable, or not what it should be.
     """
 
     directory: Path
@@ -48,12 +48,12 @@ class NS2Source:
 
     @property
     def is_saved(self) -> bool:
-        """Whether `save` wrote the folder: the codec's weights are among the others then."""
+        """True if `save` wrote the folder: the codec's weights are among the others then."""
         return (self.directory / SETTINGS).is_file()
 
     @property
     def options(self) -> NS2Options:
-        """How the solver is run: in a saved model's way, or upstream's."""
+        """Options of the solver: a saved model's, or upstream's."""
         return read_settings(self.directory / SETTINGS).options if self.is_saved else NS2Options()
 
     @property
@@ -90,7 +90,7 @@ class NS2Source:
         return None
 
     def settings(self, clone: Path) -> NS2Settings:
-        """Return what the model is built from."""
+        """Return the settings that the model is built from."""
         if self.is_saved:
             return read_settings(self.directory / SETTINGS)
         config = self.config() or clone / _DEFAULT_CONFIG
@@ -115,7 +115,7 @@ class NS2Source:
         )
 
     def files(self) -> ModelFiles:
-        """Return what the model consists of."""
+        """Return the model's files."""
         weights = (self.checkpoint(),) if self.is_saved else (self.checkpoint(), self.codec())
         settings = (self.config(), self.prompt.audio)
         return ModelFiles(weights=weights, settings=tuple(p for p in settings if p is not None))
@@ -129,7 +129,7 @@ def find_source(place: str) -> NS2Source:
 
 
 def _hub() -> Path:
-    """Return where `torch.hub` keeps what it downloaded, which encodec has done."""
+    """Return the folder of `torch.hub`'s downloads, such as encodec's."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("TORCH_HOME") or f"{cache}/torch"
     return Path(home).expanduser() / "hub" / "checkpoints"

@@ -33,7 +33,7 @@ MAX_PHONES = 1_000
 """The longest text; each phone attends to all others."""
 
 ACCEPTED_S = (0.5, 60.0)
-"""How long the recording to speak by may be."""
+"""Shortest and longest reference recording, in seconds."""
 
 _FRAMES_PER_S = 75
 
@@ -53,7 +53,7 @@ class NS2Speech:
     options: NS2Options
 
     def speak(self, text: str) -> Audio:
-        """Return what the official `inference` says, with the noise that torch draws.
+        """Return the audio of the official `inference`, with the noise that torch draws.
 
         Raises:
             TextError: The text is empty, has nothing to speak, or is too long.
@@ -73,7 +73,7 @@ class NS2Speech:
             raise ModelError(f"the model cannot speak {text[:40]!r}: {reason(error)}") from error
         except OSError as error:
             raise ModelError(f"upstream cannot read a file: {error}{self._hint(error)}") from error
-        # Of nltk's data, of exchanged modules, of audio formats, …
+        # Raised because of nltk's data, exchanged modules, audio formats, …
         except (LookupError, RuntimeError, ValueError, ImportError) as error:
             if type(error) is LookupError:  # which nltk raises, and nothing more special
                 raise ModelError(

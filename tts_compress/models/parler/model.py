@@ -1,4 +1,4 @@
-"""Parler-TTS: a language model over the codes of an audio codec, told in words how to speak."""
+"""Parler-TTS: a language model over the codes of an audio codec; the voice is described by text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEFAULT_DESCRIPTION = (
     "A woman speaks at a moderate pace with a clear and natural voice, close to the microphone, "
     "and nothing else can be heard."
 )
-"""How to speak where neither the prompt nor the model's folder describes it."""
+"""Description of the voice where neither the prompt nor the model's folder has one."""
 
 
 class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks]):
@@ -68,11 +68,11 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
 
     @property
     def description(self) -> str:
-        """How it speaks, in words; the prompt's goes before the folder's."""
+        """Description of the voice; the prompt's takes precedence over the folder's."""
         return self.prompt.description or self.source.description() or DEFAULT_DESCRIPTION
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what `inspect` shows beside the components."""
+        """Return properties that `inspect` shows beside the components."""
         config = self.source.read_config()
         return {
             "sample rate": f"{self.sample_rate} Hz",
@@ -82,7 +82,7 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
         }
 
     def objectives(self) -> tuple[Objective, ...]:
-        """Return what a compressed model is trained to imitate, in the order data flows."""
+        """Return the distillation objectives, in the order data flows."""
         # The codec of transformers has its decoder one level higher than DAC's own.
         codec: Any = self.root().get_submodule("audio_encoder")
         codec_decoder = "model.decoder" if hasattr(codec, "model") else "decoder"

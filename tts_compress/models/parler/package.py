@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXTRA = "parler"
-"""Of this project, which brings the packages."""
+"""Extra of this project that installs the packages."""
 
 
 def load_packages() -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Where a Parler-TTS model comes from: a folder in the official format, or a model hub."""
+"""Sources of a Parler-TTS model: a folder in the official format, or a model hub."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ParlerSource:
     """A model's files, fetched or not.
 
     Raises:
-        ModelError: Of its methods: a file is missing, unreadable, or not what it should be.
+        ModelError: Raised by its methods: a file is missing, unreadable, or not what it should be.
     """
 
     location: str
@@ -40,7 +40,7 @@ class ParlerSource:
 
     @property
     def is_artifact(self) -> bool:
-        """Whether the folder holds a compressed model."""
+        """True if the folder holds a compressed model."""
         return (Path(self.location) / MANIFEST_NAME).is_file()
 
     def check(self) -> None:
@@ -62,7 +62,7 @@ class ParlerSource:
         return path if path.is_dir() else _download(self.location)
 
     def read_config(self) -> dict[str, Any]:
-        """Return what `config.json` says."""
+        """Return the content of `config.json`, checked."""
         path = self._existing(CONFIG)
         config: dict[str, Any] = read_json(path)
         kind = config.get("model_type") if isinstance(config, dict) else None
@@ -102,7 +102,7 @@ class ParlerSource:
         raise ModelError(f"'{directory}' holds {reason} instead of {WEIGHTS}; fetch or convert it")
 
     def files(self) -> ModelFiles:
-        """Return what the model consists of."""
+        """Return the model's files."""
         weights = self.weights()
         settings = [
             path

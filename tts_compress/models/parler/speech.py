@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParlerOptions:
-    """How tokens are drawn; what is None is as the model's `generation_config.json` says."""
+    """Options of sampling; None stands for the value in the model's `generation_config.json`."""
 
     do_sample: bool | None = None
-    """Whether tokens are drawn by their probabilities; otherwise the most probable is taken."""
+    """True to draw tokens by their probabilities; otherwise the most probable is taken."""
 
     temperature: float | None = None
     """Divides the scores before they become probabilities."""
 
     max_length: int | None = None
-    """Steps after which speech ends in any case; the first is not heard."""
+    """Steps after which speech ends in any case; the first makes no sound."""
 
     min_new_tokens: int | None = None
     """Steps before speech may end."""
 
     def given(self) -> dict[str, Any]:
-        """Return what differs from the model's own settings, as `generate` takes it."""
+        """Return the options that are not None, as keywords of `generate`."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 

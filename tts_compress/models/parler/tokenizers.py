@@ -1,4 +1,4 @@
-"""The two tokenizers of a Parler-TTS model: for what is said, and for how it is said."""
+"""The two tokenizers of a Parler-TTS model: for the text, and for the description of the voice."""
 
 from __future__ import annotations
 

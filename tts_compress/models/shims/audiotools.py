@@ -1,9 +1,9 @@
-"""What the DAC codec imports of `audiotools` and `argbind`, for machines without them.
+"""Stand-ins for what the DAC codec imports from `audiotools` and `argbind`.
 
 Parler-TTS imports `dac`, whose modules name a base class, two types and the decorators of its
 command line from these packages, which in turn need torchaudio, tensorboard, librosa and more.
 Speaking uses the base class only: a `torch.nn.Module` that knows its device. So that is what stands
-in for it. Everything else can be named, and says what is missing as soon as it is used: reading
+in for it. Everything else can be named, and reports what is missing as soon as it is used: reading
 audio files, training losses, DAC's own command line. Real packages are never replaced.
 """
 

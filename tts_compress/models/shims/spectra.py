@@ -16,7 +16,7 @@ from tts_compress.numerics.mel import mel_filters
 
 
 def hz_to_mel(freq: float, mel_scale: str = "htk") -> float:
-    """Return where a frequency in Hz lies on the mel scale."""
+    """Return a frequency in Hz on the mel scale."""
     _check_scale(mel_scale)
     return 2595 * math.log10(1 + freq / 700)
 
@@ -56,10 +56,10 @@ class MelSpectrogram(nn.Module):
         f_min: Lower end of the lowest triangle, Hz.
         f_max: Upper end of the highest triangle, Hz; by default half the sample rate.
         n_mels: Number of triangles.
-        power: Of the magnitudes.
-        normalized: Of torchaudio's; False only.
-        center: Whether the signal is extended so that frames lie around multiples of the hop.
-        norm: Of torchaudio's; None only.
+        power: Exponent of the magnitudes.
+        normalized: As torchaudio's; False only.
+        center: True to extend the signal so that frames lie around multiples of the hop.
+        norm: As torchaudio's; None only.
 
     Raises:
         ModelError: `normalized` or `norm` is given.
@@ -118,7 +118,7 @@ class Resample(nn.Module):
         orig_freq: Samples per second that come in, Hz.
         new_freq: Samples per second that go out, Hz.
         lowpass_filter_width: Zero crossings of the sinc on either side.
-        rolloff: Where the filter's edge lies, as a share of the lower Nyquist frequency.
+        rolloff: Edge of the filter, as a share of the lower Nyquist frequency.
     """
 
     def __init__(

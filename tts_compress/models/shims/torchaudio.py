@@ -1,9 +1,9 @@
-"""What f5_tts, vocos and encodec use of torchaudio, where it cannot be imported.
+"""A stand-in for what f5_tts, vocos and encodec use of torchaudio, where it cannot be imported.
 
 torchaudio is built for one version of torch each, and for processors without an accelerator there
 is no build of its latest ones. These three packages import it for a mel spectrogram, a resampler,
 two conversions of the mel scale and a function that reads audio files; all else of it is missing
-here and says so.
+here and raises an error that states so.
 """
 
 from __future__ import annotations

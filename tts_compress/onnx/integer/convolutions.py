@@ -177,7 +177,7 @@ def _emit(emitter: Emitter, source: Coded, kernel: Kernel, out: Affine) -> str:
 
 
 def spare_channels(channels: int) -> int:
-    """Return how many channels of zeros a result gets: fast kernels make sixteen, then fours."""
+    """Return the number of zero channels to add: fast kernels make sixteen, then fours."""
     return max(_FEWEST - channels, -channels % _UNIT)
 
 

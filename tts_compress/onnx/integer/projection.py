@@ -56,10 +56,10 @@ class Filter:
 
 
 def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int) -> int:
-    """Return how many samples `project` is to make together of a convolution, or 0 for none.
+    """Return the number of samples that `project` computes together for a convolution, or 0.
 
     Args:
-        graph: Where its weight is.
+        graph: The graph that holds its weight.
         node: A convolution that has an integer form.
         multiple: A number that the input's length is known to be divisible by.
     """

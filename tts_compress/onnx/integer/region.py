@@ -1,4 +1,4 @@
-"""Which part of a graph computes on codes."""
+"""The part of a graph that computes on codes."""
 
 from __future__ import annotations
 

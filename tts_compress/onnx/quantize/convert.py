@@ -1,4 +1,4 @@
-"""From an FP32 graph and a recipe to a compressed graph."""
+"""Conversion of an FP32 graph to a compressed one, by a recipe."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Conversion:
     """Lowest and highest value of every tensor that is rounded with a calibrated range."""
 
     form: Format = "qdq"
-    """How the finished graph expresses integer arithmetic."""
+    """Form in which the finished graph expresses integer arithmetic."""
 
     @property
     def static(self) -> frozenset[str]:
@@ -180,7 +180,7 @@ def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision]) -> None:
 
 
 def count_operators(model: onnx.ModelProto) -> Counter[str]:
-    """Return how many operators with weights are stored and computed how.
+    """Return the number of operators with weights by storage and arithmetic.
 
     Keys read like a decision's label: `Conv int8/static` is a convolution with INT8 weights and
     calibrated INT8 activations.
@@ -202,7 +202,7 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
 
 
 def count_fused(model: onnx.ModelProto) -> int:
-    """Return how many convolutions and products onnxruntime really runs in calibrated integers.
+    """Return the number of convolutions and products onnxruntime runs in calibrated integers.
 
     The portable form only asks for integers; a pattern the runtime does not recognise is computed
     in FP32, slower than before. So the runtime's own optimised graph is counted.

@@ -1,4 +1,4 @@
-"""Which operator of a graph gets what, by recipe."""
+"""Decisions of a recipe for the operators of a graph."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Decision:
 
     @property
     def label(self) -> str:
-        """How the manifest counts it, such as `Conv int8/static`."""
+        """Name under which the manifest counts it, such as `Conv int8/static`."""
         return f"{self.operator} {self.weights}/{self.activations}"
 
     def record(self) -> LayerRecord:
@@ -136,7 +136,7 @@ def static_outputs(decisions: Iterable[Decision]) -> frozenset[str]:
 
 
 def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
-    """Return how many operators with weights got what, as a finished graph counts them."""
+    """Return the number of operators with weights by label, as counted in a finished graph."""
     labels = (decision.label for decision in decisions if decision.weight is not None)
     # Upsampling is computed in integers as a convolution that makes all phases at once.
     return Counter(
@@ -152,7 +152,7 @@ def _decide_one(graph: Graph, node: onnx.NodeProto, recipe: Recipe) -> Decision 
         return None
     module = module_of(node, graph.initializers.keys())
     covering = (r for r in recipe.component if r.covers(module, node.op_type))
-    # Where a rule's technique cannot be applied, the next rule decides.
+    # If a rule's technique cannot be applied, the next rule decides.
     rule = next((r for r in covering if _applies(r, recipe.format, graph, node, weight)), None)
     convertible = weight is None or _is_convertible(graph, node, weight)
     if rule is not None and (rule.excludes(module) or not convertible):

@@ -76,7 +76,7 @@ def equalize(graph: Graph, groups: Iterable[Group], peaks: Mapping[str, Array]) 
 
     Args:
         graph: Equal afterwards up to the rounding of its weights.
-        groups: What `find_groups` found in it.
+        groups: Groups that `find_groups` found in it.
         peaks: The largest magnitude in each channel, (C,), of the tensors that are to be rounded.
 
     Returns:
@@ -208,7 +208,7 @@ def _group(graph: Graph, tensors: tuple[str, ...]) -> Group | None:
 
 
 def _fits(graph: Graph, node: onnx.NodeProto, tensor: str) -> bool:
-    """Return whether what makes or reads a tensor lets factors pass or can take them over."""
+    """Return True if a node that makes or reads a tensor passes factors on or can absorb them."""
     if node.op_type not in _CONVOLUTIONS:
         return tensor in _ends(graph, node)
     if _weight(graph, node) is None or tensor in list(node.input)[1:]:

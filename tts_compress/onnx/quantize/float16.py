@@ -76,7 +76,7 @@ def _narrow(graph: Graph, name: str) -> str:
 
 
 def _widen_border(graph: Graph, region: list[onnx.NodeProto], produced: set[str]) -> None:
-    """Give FP32 to everybody outside who reads a tensor of the region."""
+    """Give FP32 to every node outside that reads a tensor of the region."""
     inside = {id(node) for node in region}
     outside = [node for node in graph.nodes if id(node) not in inside]
     wanted = {name for node in outside for name in tensors_read(node)} | set(graph.outputs)

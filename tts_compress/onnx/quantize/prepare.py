@@ -23,7 +23,7 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         QuantizationError: onnxruntime cannot read the graph.
     """
-    # Only the names of parameters tell a numbered operator's module, and rewriting changes those.
+    # Only the names of parameters reveal a numbered operator's module; rewriting changes those.
     initializers = initializer_names(model.graph)
     for index, node in enumerate(model.graph.node):
         if "/" not in node.name.strip("/") and (module := module_of(node, initializers)):

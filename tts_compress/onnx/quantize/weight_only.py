@@ -21,7 +21,7 @@ _STORED = {Weights.FLOAT16: TensorProto.FLOAT16, Weights.BFLOAT16: TensorProto.B
 
 
 def store_weights(graph: Graph, decisions: Iterable[Decision]) -> None:
-    """Store the weights of operators whose activations stay FP32 as their decisions say."""
+    """Store weights of operators whose activations stay FP32 in the types of their decisions."""
     for decision in decisions:
         if decision.activations != Activations.NONE or decision.weights == Weights.FLOAT32:
             continue
@@ -40,7 +40,7 @@ def dequantized_weight(graph: Graph, decision: Decision, *, multiplied: bool) ->
     Args:
         graph: The graph.
         decision: Names the weight.
-        multiplied: Whether integer kernels multiply its codes, as `round_weight` wants to know.
+        multiplied: True if integer kernels multiply its codes; see `round_weight`.
 
     Returns:
         The tensor that holds it as FP32 at run time, and its scales.

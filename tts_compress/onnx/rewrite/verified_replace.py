@@ -123,7 +123,7 @@ def verified_replace(
     """Replace a subgraph by a builder's result if both agree on every trial.
 
     Args:
-        graph: What both belong to.
+        graph: The graph that both belong to.
         subgraph: The present form.
         builder: The other form, made of the same inputs.
         result: The builder's tensor that is to be the part's output.

@@ -1,1 +1,1 @@
-"""What only an ONNX graph is known of: the graph itself learns, in torch."""
+"""Training of ONNX graphs: the graph itself is trained, in torch."""

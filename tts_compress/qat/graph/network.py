@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tts_compress.qat.graph.subgraph import Subgraph
 
 OPERATORS: dict[str, Operator] = {**ARITHMETIC, **SHAPES}
-"""By name, of the standard domain. Random ones are missing: noise has to be an input."""
+"""Operators of the standard domain by name. Random ones are missing: noise has to be an input."""
 
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "LayerNormalization", "MatMul"})
 """Operators whose constants are trained; any other constant is part of what the graph means."""

@@ -73,7 +73,7 @@ def _torch_type(code: int, owner: str) -> torch.dtype:
 
 _CONVOLUTIONS = {3: torch.conv1d, 4: torch.conv2d, 5: torch.conv3d}
 _TRANSPOSED = {3: torch.conv_transpose1d, 4: torch.conv_transpose2d, 5: torch.conv_transpose3d}
-"""By dimensions of the weight."""
+"""Functions by number of dimensions of the weight."""
 
 
 def _unary(function: Callable[[Tensor], Tensor]) -> Operator:
@@ -192,7 +192,7 @@ def _convolve_transposed(
 
 
 def _halves(totals: list[int], automatic: str) -> list[int]:
-    """Return how much of each axis' total goes before it, then how much behind it."""
+    """Return the share of each axis' total that goes before it, then the shares behind it."""
     less = [max(total, 0) // 2 for total in totals]
     more = [max(total, 0) - half for total, half in zip(totals, less, strict=True)]
     return less + more if automatic == "SAME_UPPER" else more + less
@@ -273,4 +273,4 @@ ARITHMETIC: dict[str, Operator] = {
     "Softmax": _softmax,
     "Where": _where,
 }
-"""By name."""
+"""Operators by name."""

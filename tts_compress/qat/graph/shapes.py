@@ -166,4 +166,4 @@ SHAPES: dict[str, Operator] = {
     ),
     "Unsqueeze": _unsqueeze,
 }
-"""By name."""
+"""Operators by name."""

@@ -53,13 +53,13 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RoundingPlan:
-    """What a converted graph rounds in ranges known before; names are those of the FP32 graph."""
+    """The roundings of a converted graph in calibrated ranges, by names of the FP32 graph."""
 
     roundings: dict[str, Rounding] = field(default_factory=dict)
-    """By the first output of the node."""
+    """Roundings by the first output of the node."""
 
     shares: dict[str, tuple[Share, ...]] = field(default_factory=dict)
-    """Of each quantizer with a range of its own: the observed ranges that are the same."""
+    """Observed ranges that are the same, for each quantizer with a range of its own."""
 
     joined: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Tensors that share one range because they are joined, for each of them."""
@@ -92,7 +92,7 @@ class StoredFakeQuantize(FakeQuantize):
 
 
 def plan_rounding(conversion: Conversion) -> RoundingPlan:
-    """Return what the converted graph rounds in ranges known before."""
+    """Return the roundings of the converted graph in calibrated ranges."""
     graph, plan = Graph(conversion.graph), RoundingPlan()
     if conversion.form == "qoperator":
         _plan_region(graph, conversion, plan)
@@ -130,7 +130,7 @@ def _plan_region(graph: Graph, conversion: Conversion, plan: RoundingPlan) -> No
         output: str | None = None
         kept: Grid | None = None
         if made in region.sums:
-            # What a LeakyRelu makes of a sum is rounded in the range observed of the sum.
+            # A LeakyRelu's output for a sum is rounded in the range observed for the sum.
             sum_, slope = region.sums[made], real(node, "alpha", 0.01)
             output = f"{made}/sum"
             plan.shares[output] = (Share(sum_.made, sum_.factor * slope, sum_.factor),)
@@ -148,7 +148,7 @@ def _plan_region(graph: Graph, conversion: Conversion, plan: RoundingPlan) -> No
 
 
 def _factor(graph: Graph, region: Region, node: onnx.NodeProto) -> float | None:
-    """Return what a node multiplies its input by, if the codes of that may stay as they are."""
+    """Return the factor a node multiplies its input by, if the input's codes may be kept."""
     if node.op_type in {"Concat", "LeakyRelu"}:
         return 1.0
     if node.op_type == "Relu" and node.input[0] not in region.clipped:
@@ -168,10 +168,10 @@ def build_student(
     Ranges start as post-training calibration chose them; their observers are off.
 
     Args:
-        conversion: What was decided and observed; not changed.
-        subgraph: Of its graph.
+        conversion: The decisions and observed ranges; not changed.
+        subgraph: A part of its graph.
         calibration: Settings of the observers.
-        learned_ranges: Whether gradients move ranges.
+        learned_ranges: True to train ranges.
 
     Raises:
         QuantizationError: No weight of the subgraph is rounded to integers, or one in a way that
@@ -230,7 +230,7 @@ def learned_conversion(conversion: Conversion, student: GraphNetwork) -> Convers
     """Return a conversion with a student's weights and ranges in the places of the original ones.
 
     Raises:
-        QuantizationError: A learned value is not finite.
+        QuantizationError: A trained value is not finite.
     """
     graph, ranges = copy_model(conversion.graph), dict(conversion.ranges)
     for tensor in graph.graph.initializer:

@@ -31,7 +31,7 @@ class Subgraph:
 
     model: onnx.ModelProto
     shared: frozenset[str]
-    """Those of its initializers that other operators of the graph read, too."""
+    """Its initializers that other operators of the graph read, too."""
 
     @property
     def inputs(self) -> list[str]:
@@ -164,7 +164,7 @@ def _decoder_input(graph: Graph) -> str:
 
 
 def _other_inputs(graph: Graph, prior: str, audio: str) -> list[str]:
-    """Return what else the audio depends on, as near to the prior as it can be cut."""
+    """Return the other tensors the audio depends on, cut as near to the prior as possible."""
     sources = {name: {name} for name in graph.inputs if graph.constant(name) is None}
     for node in sort_nodes(graph.nodes):
         behind = set().union(*(sources.get(tensor, set()) for tensor in tensors_read(node)))

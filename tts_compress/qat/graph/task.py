@@ -38,10 +38,10 @@ _SAMPLES_PER_FRAME = 16
 """The fewest that make an output of one channel a waveform."""
 
 _LEAST_DEVIATION = 1e-3
-"""Of a prior that is hardly more than a point: nothing is worth infinitely much."""
+"""Smallest deviation that errors are divided by, for a prior that is hardly more than a point."""
 
 _HELD_OUT = 8
-"""Of so many calls one is held out; at least one is."""
+"""Number of calls of which one is held out; at least one is."""
 
 _NOTICEABLE = 1e-5
 """A change of an output by less than this share of its peak does not count."""
@@ -49,7 +49,7 @@ _NOTICEABLE = 1e-5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """How calls are cut, in frames of the first input's last axis."""
+    """Segments that calls are cut into, in frames of the first input's last axis."""
 
     frames: int
     """Frames that each segment is for."""
@@ -65,7 +65,7 @@ class Cut:
     def core(self, values: Tensor, example: Example) -> Tensor:
         """Return the part of an example's output or target `[…, T]` that has all of its context.
 
-        Of a segment that is without both ends; a whole call is complete.
+        For a segment that is without both ends; a whole call is complete.
         """
         frames = example.inputs[0].shape[-1]
         if frames != self.window:
@@ -158,7 +158,7 @@ class GraphTask:
             student: The task's own, or a copy of it with other values.
 
         Raises:
-            QuantizationError: A learned value is not finite.
+            QuantizationError: A trained value is not finite.
         """
         assert isinstance(student, GraphNetwork)
         finished = feed_noise(convert(learned_conversion(self.conversion, student)))
@@ -188,16 +188,16 @@ def open_graph_task(
 ) -> GraphTask:
     """Return the task of training a voice, or a bare graph.
 
-    Of a voice flow and decoder are trained; everything else is compressed as without training,
-    because what it decides, durations above all, is hardly rounded. Of a bare graph everything is.
+    In a voice, flow and decoder are trained; everything else is compressed as without training,
+    because what it decides, durations above all, is hardly rounded. A bare graph is trained whole.
 
     Args:
         conversion: The teacher, prepared; not modified.
         recipe: The recipe it was prepared by.
         calls: The inputs that ranges were observed on; examples are made of them.
-        sample_rate: Of a voice, Hz; None for a bare graph.
+        sample_rate: Sample rate of a voice, Hz; None for a bare graph.
         frames: Frames that each segment of a call is for, besides those for context.
-        learned_ranges: Whether gradients move ranges of activations.
+        learned_ranges: True to train ranges of activations.
 
     Raises:
         QuantizationError: The recipe rounds nothing in the part that is trained, or there are too
@@ -224,7 +224,7 @@ def open_graph_task(
         )
     longest = max((example.inputs for example in examples), key=lambda given: given[0].shape[-1])
     cut = Cut(frames=longest[0].shape[-1], context=0)
-    # What is drawn for a whole call does not belong to a segment of it.
+    # Noise drawn for a whole call does not belong to a segment of it.
     if not noise_inputs(part.inputs) and longest[0].is_floating_point():
         context = _receptive_field(GraphNetwork(part), longest)
         cut = cut if context is None else Cut(frames=frames, context=context)
@@ -243,7 +243,7 @@ def open_graph_task(
 
 
 def _receptive_field(network: nn.Module, inputs: tuple[Tensor, ...]) -> int | None:
-    """Return how many frames before and behind a frame a network computes it from.
+    """Return the number of frames before and behind a frame that a network computes it from.
 
     The frame in the middle of a long call is changed; its outputs show how far that reaches. None
     where they do not follow the first input `(B, C, T)` in time, or depend on all of it.

@@ -28,7 +28,7 @@ class OpenAttention(nn.Module):
             raise ValueError("attention with add_bias_kv or add_zero_attn is not supported")
         self.embed_dim, self.num_heads = closed.embed_dim, closed.num_heads
         self.head_dim, self.batch_first = closed.head_dim, closed.batch_first
-        self._qkv_same_embed_dim = False  # tells nn.TransformerEncoderLayer to call this module
+        self._qkv_same_embed_dim = False  # makes nn.TransformerEncoderLayer call this module
         self.in_proj_weight, self.in_proj_bias = None, None  # it asks for them first
         self.q_proj, self.k_proj, self.v_proj = _projections(closed)
         self.out_proj = _linear(closed.out_proj.weight, closed.out_proj.bias)

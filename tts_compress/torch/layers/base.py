@@ -149,7 +149,7 @@ def register_layer(
 
 @cache
 def _entries() -> list[_Entry]:
-    """Return what is registered, after importing every file that registers a layer."""
+    """Return the registered layers, after importing every file that registers one."""
     for module in iter_modules([str(Path(__file__).parent)]):
         import_module(f"{__package__}.{module.name}")
     for point in entry_points(group="tts_compress.layers"):
