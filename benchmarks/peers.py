@@ -30,7 +30,7 @@ _UTTERANCES = 8
 
 
 def _dynamic_quint8(voice: Path, output: Path) -> None:
-    """As sherpa-onnx makes its published INT8 voices."""
+    """Quantize as sherpa-onnx does for its published INT8 voices."""
     quantize_dynamic(str(voice), str(output), weight_type=QuantType.QUInt8)
 
 
@@ -39,17 +39,17 @@ def _dynamic_default(voice: Path, output: Path) -> None:
 
 
 def _static(voice: Path, output: Path) -> None:
-    """As onnxruntime's documentation advises for processors with VNNI."""
+    """Quantize as onnxruntime's documentation advises for processors with VNNI."""
     _quantize_static(voice, output, operators=None)
 
 
 def _static_conv(voice: Path, output: Path) -> None:
-    """The same, of convolutions only: durations and quality suffer less."""
+    """Quantize convolutions only: durations and quality suffer less."""
     _quantize_static(voice, output, operators=["Conv"])
 
 
 def _fp16(voice: Path, output: Path) -> None:
-    """As sherpa-onnx makes its published FP16 voices."""
+    """Convert as sherpa-onnx does for its published FP16 voices."""
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16
 

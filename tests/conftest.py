@@ -183,7 +183,7 @@ def snr_db() -> Callable[[Any, Any], float]:
 
 @pytest.fixture(scope="session")
 def compare_models() -> Callable[..., Any]:
-    """Return a function that compares two language models here, on the first one's tokens."""
+    """Return a function that compares two language models in-process on the first one's tokens."""
     from tts_compress.evaluation.metrics.teacher_forcing import compare_scores
 
     def compare(reference: Any, candidate: Any, texts: Sequence[str]) -> Any:

@@ -32,7 +32,7 @@ def test_duration_is_samples_over_rate() -> None:
 def test_float_wav_keeps_every_sample(
     tmp_path_factory: pytest.TempPathFactory, samples: npt.NDArray[np.float32], rate: int
 ) -> None:
-    """Also those beyond full scale, which an evaluation has to see."""
+    """Samples beyond full scale are kept too, because an evaluation has to see them."""
     path = tmp_path_factory.mktemp("wav") / "x.wav"
     write_wav(path, Audio(samples=samples, sample_rate=rate), encoding="FLOAT")
     found = read_wav(path)

@@ -77,12 +77,12 @@ def test_a_reference_that_is_not_understood_fails_and_says_why(
 
 
 def test_the_shipped_report_passes_the_quality_gates() -> None:
-    """Also where it was written by an older version."""
+    """This includes a report that an older version wrote."""
     assert main(["gate", str(_SHIPPED)]) == 0
 
 
 def test_the_help_says_which_gates_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """In the words of the documents."""
+    """The help uses the words of the documents."""
     with pytest.raises(SystemExit):
         main(["gate", "--help"])
     shown = " ".join(capsys.readouterr().out.split())

@@ -54,7 +54,7 @@ CONTESTANTS = {
         *(replace(each, name=f"{each.name} compiled", compiled=True) for each in _EAGER),
     )
 }
-"""By name; the first is what the others are compared with."""
+"""Contestants by name; the others are compared with the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +81,10 @@ def prepare_contestant(
     """Return a contestant that is ready to run.
 
     Args:
-        network: How the root is called.
+        network: The network, which calls the root.
         root: In FP32, on its device; not changed.
-        contestant: What is made of it.
-        mode: Of torch's compiler, for those that are compiled.
+        contestant: The contestant to prepare.
+        mode: Mode of torch's compiler, for those that are compiled.
 
     Raises:
         TTSCompressError: The scheme cannot be applied there.

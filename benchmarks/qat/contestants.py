@@ -71,7 +71,7 @@ class Work:
     """The clips that are trained on, as inputs of the graph."""
 
     options: dict[int, TrainingOptions]
-    """By the bits of weights."""
+    """Training options by the bits of weights."""
 
 
 def reference(work: Work) -> Vocoder:

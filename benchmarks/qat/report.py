@@ -39,9 +39,9 @@ def write_report(found: Sequence[Found], clips: int, command: str, stem: Path) -
 
     Args:
         found: Contestants.
-        clips: How many were held out.
+        clips: Number of held-out clips.
         command: The command line that measured them.
-        stem: Of the files.
+        stem: Path of the files without their suffixes.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

@@ -110,7 +110,7 @@ def test_a_recipe_decides_by_name(module: Speech) -> None:
 
 
 def test_the_first_rule_that_can_decides() -> None:
-    """As for graphs: what a rule has no layer for is left to those behind it."""
+    """Layers with no compressed form for a rule are left to the rules behind it, as for graphs."""
     shipped = find_recipe("module", "int8")
     first = shipped.component[0].model_copy(update={"operators": ()})
     rest = first.model_copy(update={"weights": "float16", "activations": "none"})

@@ -145,7 +145,7 @@ def test_the_interval_of_a_ratio_agrees_with_a_plain_implementation() -> None:
 
 
 def test_the_interval_of_a_ratio_holds_the_true_speed_about_as_often_as_it_says() -> None:
-    """Also where the machine is disturbed: that meets both models, as they take turns."""
+    """This holds on a disturbed machine too: both models are affected, as they take turns."""
     intervals = [compare_times(*_times(seed, (8, 5), 1.6))[1] for seed in range(100)]
     held = sum(i is not None and i[0] <= 1.6 <= i[1] for i in intervals)
     assert 88 <= held <= 100

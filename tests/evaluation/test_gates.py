@@ -147,7 +147,7 @@ def test_shipped_gates_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["default", "strict"])
 def test_quality_is_words_fidelity_durations_and_health(name: str) -> None:
-    """And nothing that a busy machine, or the size of a file, can fail."""
+    """A busy machine or the size of a file cannot fail them."""
     assert {(gate.metric, gate.direction) for gate in read_gates(name).gate} == {
         ("wer.interval.1", "at-most"),
         ("signal.snr_db", "at-least"),
@@ -217,7 +217,7 @@ def test_quality_fails_where_the_reference_is_not_understood(
     "metric", ["wer.delta", "cer.interval.1", "wer.candidate", "wer.reference"]
 )
 def test_any_gate_on_words_needs_a_reference_that_is_understood(metric: str) -> None:
-    """Also in a file of the user's own."""
+    """This includes gates in a file of the user's own."""
     rates = {"delta": 0.0, "interval": [0.0, 0.0], "candidate": 0.62, "reference": 0.62}
     gates = Gates(version=1, name="own", summary="s", gate=(_gate(metric, 1.0),))
     (row,) = check({"wer": rates, "cer": rates}, gates).rows

@@ -120,7 +120,7 @@ def test_suites_without_a_prompt_keep_the_hash_they_had() -> None:
 def test_only_a_model_that_speaks_by_prompts_gets_one(
     fake: ModuleType, fake_spec: Callable[..., str], tmp_path: Path
 ) -> None:
-    """And its work is kept apart from that without, and from that with another one."""
+    """Its results are stored apart from those without a prompt and those with another one."""
     model = fake.load(fake_spec("m"))
     prompt = SuitePrompt(description="calmly")
 
@@ -182,7 +182,7 @@ def test_a_worker_speaks_by_the_prompt(
 def test_a_prompt_that_a_model_refuses_is_one_error(
     fake: ModuleType, fake_spec: Callable[..., str], fast_options: EvaluationOptions, tmp_path: Path
 ) -> None:
-    """Also where it is timed: timings are of prompted models."""
+    """This includes the timing, which runs prompted models."""
     good = open_subject(fake.load(fake_spec("good")), tmp_path).ref
     job = SynthesisJob(text="a", seed=0)
     bad = replace(good, shown="bad", prompt=SuitePrompt(audio="x.wav", text="refused"))

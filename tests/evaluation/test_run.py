@@ -115,7 +115,7 @@ def test_a_bad_candidate_is_found_bad_and_its_audio_is_kept(
 def test_a_broken_candidate_fails_its_gates_whatever_its_words(
     run: Callable[..., Evaluation],
 ) -> None:
-    """And the document can still be written and read."""
+    """The document can still be written and read."""
     found = run(gain=50.0, nan=5)
     assert Health(silent=0, clipped=6, not_finite=6, empty=0) == found.health.candidate
     assert Health(silent=0, clipped=0, not_finite=0, empty=0) == found.health.reference

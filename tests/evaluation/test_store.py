@@ -44,7 +44,7 @@ def spoken(store: Store, chirp: Audio) -> Synthesis:
 
 
 def test_a_finished_piece_is_found(store: Store, spoken: Synthesis) -> None:
-    """And only under its own model, text and seed."""
+    """It is found only under its own model, text and seed."""
     assert spoken == store.find_synthesis(_MODEL, _JOB)
     assert store.find_synthesis("b" * 64, _JOB) is None
     assert store.find_synthesis(_MODEL, replace(_JOB, text="ho")) is None

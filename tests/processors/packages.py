@@ -56,8 +56,8 @@ def unpack(names: Sequence[str], folder: Path, architecture: str | None = None) 
     """Unpack packages and all that they depend on.
 
     Args:
-        names: Of packages of the distribution that this machine runs.
-        folder: Where their files go, as if it were the root of a machine.
+        names: Packages of the distribution that this machine runs.
+        folder: Destination of their files, as if it were the root of a machine.
         architecture: As Debian calls it; None for this machine's.
 
     Raises:

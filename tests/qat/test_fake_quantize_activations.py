@@ -58,7 +58,7 @@ def test_forward_equals_torchs(limits: tuple[float, float], signed: bool, learne
 
 @pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
 def test_gradients_are_those_of_clipping(learned: bool) -> None:
-    """By finite differences of the clipping that is left of it when rounding is the identity."""
+    """They equal finite differences of the clipping, with rounding taken as the identity."""
     fake = _fixed(-1.0, 1.5, learned=learned).double()
     x = _values(2, 3, 50).requires_grad_()
     slope = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))

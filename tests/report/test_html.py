@@ -298,7 +298,7 @@ def test_an_evaluation_of_nothing_is_still_a_page(altered: Altered) -> None:
 
 
 def test_the_same_evaluation_gives_the_same_bytes(evaluation: Evaluation, tmp_path: Path) -> None:
-    """In another process too, with other hash seeds and another matplotlib configuration."""
+    """This holds in another process with other hash seeds and another matplotlib configuration."""
     source = tmp_path / "report.json"
     source.write_text(evaluation.to_json(), encoding="utf-8")
     (tmp_path / "matplotlibrc").write_text(

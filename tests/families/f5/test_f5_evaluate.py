@@ -68,7 +68,7 @@ def _report(folder: Path) -> dict[str, Any]:
 def test_a_compressed_model_is_evaluated_from_the_command_line(
     tmp_path: Path, tiny_f5_dir: Path, artifact: Path, suite: Path
 ) -> None:
-    """By the suite's voice; every file of the report is there."""
+    """It speaks by the suite's voice; every file of the report is there."""
     arguments = [_spec(tiny_f5_dir), str(artifact), "--suite", str(suite), "--output"]
     out = tmp_path / "report"
     assert main(["evaluate", *arguments, str(out)]) == 0

@@ -88,7 +88,7 @@ def test_it_speaks_what_upstreams_own_loaders_make_of_the_files(
 
 
 def test_a_seed_chooses_the_noise(tiny: GptSovitsModel) -> None:
-    """Also in the first call, in which the speech encoder draws numbers that it does not use."""
+    """This includes the first call, where the speech encoder draws numbers that it does not use."""
     first = _again(tiny).synthesize(TEXT, seed=0).samples
     model = _again(tiny)
     other = model.synthesize(TEXT, seed=1).samples

@@ -175,7 +175,7 @@ def test_scores_of_given_tokens_are_those_of_the_steps(opened: Any) -> None:
 
 @pytest.mark.usefixtures("no_gradients")
 def test_what_is_exchanged_is_heard(scripted: Any, opened: Any) -> None:
-    """In upstream's own object nothing of it is: the scripted blocks hold the old tensors."""
+    """Upstream's own object ignores exchanged layers: the scripted blocks hold the old tensors."""
     text = torch.randn(1, 6, 64)
     blocked = torch.zeros(1, 4, 6, 6, dtype=torch.bool)
 

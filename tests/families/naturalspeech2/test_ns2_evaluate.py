@@ -33,7 +33,7 @@ composition = "c"
 def test_a_compressed_model_is_evaluated_from_the_command_line(
     tmp_path: Path, tiny_ns2_dir: Path, amphion: Path
 ) -> None:
-    """By the checkpoint's recording; the workers find the clone by what the option sets."""
+    """It speaks by the checkpoint's recording; workers find the clone by the option's setting."""
     pytest.importorskip("pocketsphinx")
     suite = tmp_path / "suite.toml"
     suite.write_text(_SUITE, encoding="utf-8")

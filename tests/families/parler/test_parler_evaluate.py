@@ -38,7 +38,7 @@ composition = "c"
 def test_a_compressed_model_is_evaluated_from_the_command_line(
     tmp_path: Path, tiny_parler_dir: Path
 ) -> None:
-    """By the suite's description; tokens are compared word for word, and a gate can judge them."""
+    """It speaks by the suite's description; a gate can check its tokens, compared one by one."""
     pytest.importorskip("pocketsphinx")
     (tmp_path / "suite.toml").write_text(_SUITE, encoding="utf-8")
     spec, small = f"parler-tts:{tiny_parler_dir}", tmp_path / "int8"

@@ -24,7 +24,7 @@ HEADERS = {
     "v3": b"02",
     "v4": b"PK",
 }
-"""As upstream writes them, or would: it has no mark of a whole v4."""
+"""Marks as upstream writes them, or would: it has no mark of a whole v4."""
 
 _BLOCK = "cfm.estimator.transformer_blocks.0.attn"
 

@@ -104,7 +104,7 @@ def test_small_part_of_a_large_tensor_is_written_alone(
 def test_marks_of_v1_and_v2_give_way_to_the_tensors(
     write_model: Callable[..., tuple[Path, Path]],
 ) -> None:
-    """As upstream does, which goes on by the number of symbols."""
+    """Upstream does the same and continues by the number of symbols."""
     for version, mark in (("v1", b"01"), ("v2", b"00")):
         path = write_model(version)[1]
         path.write_bytes(mark + path.read_bytes()[2:])

@@ -172,7 +172,7 @@ def test_vocoder(assets: Path) -> None:
 
 @pytest.mark.parametrize("operator", ["QLinearConv", "MatMulIntegerToFloat"])
 def test_without_protection_sums_saturate(operator: str) -> None:
-    """In the model of AVX2's kernels, and in the kernels of a processor that has no better."""
+    """This holds in the model of AVX2's kernels and on a processor that has no better kernels."""
     shape = (16, 32, 3) if operator == "QLinearConv" else (16, 96)
     weight = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
     plain, _ = round_weight(weight, 0, multiplied=False)

@@ -157,7 +157,7 @@ def test_phases_of_a_transposed_convolution_are_exact() -> None:
 
 @pytest.mark.parametrize(("outputs", "group"), [(32, 32), (48, 64), (20, 32), (32, 16)])
 def test_four_bits_multiply_what_the_codes_stand_for(outputs: int, group: int) -> None:
-    """In torch's kernel, which takes some shapes, and without it, which takes all."""
+    """This holds in torch's kernel, which takes some shapes, and without it, for all shapes."""
     torch.manual_seed(0)
     linear, chosen = nn.Linear(128, outputs), ("int4", "none")
     state = layer_state(linear, *chosen, group_size=group)
