@@ -207,6 +207,6 @@ def _compress_graph(
 
 
 def _is_module(model: Any) -> TypeIs[nn.Module]:
-    """Return whether a model is a torch module; whoever has one has imported torch."""
+    """Return True if a model is a torch module; whoever has one has imported torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def is_feeds(calibration: str | Path | None) -> bool:
-    """Return whether a calibration is given as a file of arrays rather than as texts."""
+    """Return True if a calibration is given as a file of arrays rather than as texts."""
     return calibration is not None and str(calibration).endswith(FEEDS_SUFFIX)
 
 

@@ -66,7 +66,7 @@ def describe(
     training: TrainingRecord | None,
     seed: int,
 ) -> Manifest:
-    """Return the manifest of what was made of a model by a recipe."""
+    """Return the manifest of a model compressed by a recipe."""
     return Manifest(
         family=model.family,
         scheme=recipe.scheme,

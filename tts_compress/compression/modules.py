@@ -108,7 +108,7 @@ def _convert(
                 f"this processor has no {kind} arithmetic ({' or '.join(sorted(needed))}): the "
                 "model gets smaller, but slower than FP32 here; int8 is faster on it",
                 TTSCompressWarning,
-                stacklevel=5,  # who called `compress`
+                stacklevel=5,  # the caller of `compress`
             )
     return convert(root, recipe, run, progress=progress)
 

@@ -19,7 +19,7 @@ _DIRECTION_CONTROLS = frozenset(
 
 
 def is_finite(value: float | None) -> TypeGuard[float]:
-    """Return whether a measurement is a number."""
+    """Return True if a measurement is a number."""
     return value is not None and math.isfinite(value)
 
 
@@ -42,7 +42,7 @@ def interval(low_high: tuple[float, float]) -> str:
 
 
 def signed(value: float, digits: int) -> str:
-    """Return a number with its sign; what rounds to zero has none."""
+    """Return a number with its sign; one that rounds to zero has none."""
     text = f"{abs(value):.{digits}f}"
     if float(text) == 0:
         return text

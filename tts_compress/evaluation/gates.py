@@ -54,7 +54,7 @@ class Gate(Config):
         return next((why for doubt in doubts if doubt and (why := doubt(document))), None)
 
     def passes(self, value: float | None) -> bool:
-        """Return whether a value is within the limit; None never is."""
+        """Return True if a value is within the limit; None never is."""
         if value is None:
             return False
         return value <= self.limit if self.direction == "at-most" else value >= self.limit

@@ -95,7 +95,7 @@ def _run(
     options: EvaluationOptions,
     keep_in: Path | None,
 ) -> Evaluation:
-    """Go through the stages; what is in the store already is not done again."""
+    """Run the stages; work that is in the store already is not repeated."""
     jobs = [
         SynthesisJob(text=item.text, seed=seed) for item in suite.utterances for seed in suite.seeds
     ]

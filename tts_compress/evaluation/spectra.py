@@ -85,7 +85,7 @@ def log_mel_distance(reference: Audio, candidate: Audio) -> float:
 
 
 def same_timing(reference: Audio, candidate: Audio) -> bool:
-    """Return whether each moment of one is the same moment of the other.
+    """Return True if each moment of one is the same moment of the other.
 
     Equal length is not enough where durations are known: of two symbols one may have gained the
     frame that the other lost, and everything between them is late.

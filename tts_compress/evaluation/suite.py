@@ -193,7 +193,7 @@ class Suite(ConfigFile):
     def sha256(self) -> str:
         """Hash of everything that decides a result: texts, seeds, recognizer, normaliser, language.
 
-        Of a prompt's recording it is the content that counts, not the place.
+        A prompt's recording counts by its content, not its place.
         """
         decisive = self.model_dump(mode="json", exclude={"version", "name", "card", "prompt"})
         if self.prompt is not None:  # a suite without one has the hash it always had

@@ -43,7 +43,7 @@ def can_be_timed(model: Model) -> bool:
 
 
 def is_quick(model: Model) -> bool:
-    """Return whether a model is small enough to be timed without being asked to."""
+    """Return True if a model is small enough to be timed without being asked to."""
     return sum(part.parameters for part in model.components().values()) <= _QUICK
 
 

@@ -61,7 +61,7 @@ def open_model(spec: str | Path, *, bare: bool = False) -> Model:
     if family is None:
         location = text
     try:
-        os.fsencode(location).decode()  # what is no UTF-8 cannot be written into a manifest
+        os.fsencode(location).decode()  # a manifest can hold UTF-8 only
         path = Path(location)
         manifest = _manifest_of(path)
         if manifest is not None and path.is_dir():

@@ -64,7 +64,7 @@ class Checkout:
         """Run the system's code as it expects: from its root, with its folders on `sys.path`.
 
         Both are given back as they were, and so is the root logger, which some modules set up for
-        a program of their own. What is printed goes to standard error.
+        a program of their own. Prints go to standard error.
         """
         folder, path, arguments = Path.cwd(), list(sys.path), list(sys.argv)
         log = logging.getLogger()
@@ -189,7 +189,7 @@ def _commit(git: Path) -> str | None:
         head = (git / "HEAD").read_text("utf-8").strip()
         if not head.startswith("ref: "):
             return head
-        shared = git / "commondir"  # where worktrees have their branches
+        shared = git / "commondir"  # the folder with a worktree's branches
         if shared.is_file():
             git = _beside(shared, shared.read_text("utf-8"))
         name = head.removeprefix("ref: ")

@@ -198,7 +198,7 @@ def read_graph(path: Path) -> onnx.ModelProto:
 
 
 def _is_split(path: Path) -> bool:
-    """Return whether an ONNX file keeps weights in other files."""
+    """Return True if an ONNX file keeps weights in other files."""
     try:
         model = onnx.load(path, load_external_data=False)
     except DecodeError:

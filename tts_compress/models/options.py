@@ -71,7 +71,7 @@ def split_location(location: str, example: str) -> tuple[str, dict[str, Any]]:
         example: Example of the family's options, for errors.
 
     Returns:
-        What stands before the question mark; and by name integers, other numbers, and words.
+        The part before the question mark; and the options by name: integers, floats and words.
 
     Raises:
         ModelError: The text after the question mark is not names and values.

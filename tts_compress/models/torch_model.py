@@ -128,7 +128,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
     """Its input besides the text, such as a reference recording."""
 
     load: Callable[[], LoadedT]
-    """Returns what is in memory, read at the first call."""
+    """Returns the model in memory, read at the first call."""
 
     manifest: Manifest | None = None
     """Record of its compression; None for an original."""
@@ -167,7 +167,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
     @property
     @abstractmethod
     def sample_rate(self) -> int:
-        """Samples per second of what it speaks, Hz."""
+        """Samples per second of its audio, Hz."""
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:

@@ -126,7 +126,7 @@ class _PairedNoise(TorchFunctionMode):
         """Draw indices with probabilities proportional to `values`, shape `[…, V]`.
 
         Each index waits an exponential time divided by its probability; the first to arrive is
-        drawn. Of all ways to share noise between two distributions this changes the fewest draws
+        drawn. Among the ways to share noise between two distributions this changes the fewest draws
         within a factor of two, where inverting the cumulative sum lets one changed probability
         move every later index.
         """

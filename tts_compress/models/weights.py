@@ -1,4 +1,4 @@
-"""Files of tensors by name, read without running what is in them."""
+"""Files of tensors by name, read without running their content."""
 
 from __future__ import annotations
 

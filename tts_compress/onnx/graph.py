@@ -1,4 +1,4 @@
-"""A graph one can edit: who makes a tensor, who reads it, what is constant."""
+"""An editable graph: producers and readers of tensors, and constants."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def copy_attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 def is_automatic(node: onnx.NodeProto) -> bool:
-    """Return whether a convolution leaves its padding to the runtime."""
+    """Return True if a convolution leaves its padding to the runtime."""
     return _attribute(node, "auto_pad", b"NOTSET") != b"NOTSET"
 
 
@@ -159,7 +159,7 @@ class Graph:
             self._index(node)
 
     def remove(self, node: onnx.NodeProto) -> None:
-        """Take a node out; its outputs must be made by somebody else before `finish`."""
+        """Take a node out; other nodes must make its outputs before `finish`."""
         self._removed.add(id(node))
         for tensor in node.output:
             if self._producer.get(tensor) is node:
@@ -264,7 +264,7 @@ class Graph:
         return types | {name: tensor.data_type for name, tensor in self.initializers.items()}
 
     def _store(self, name: str, value: Array | onnx.TensorProto) -> None:
-        if isinstance(value, onnx.TensorProto):  # of a type that numpy lacks
+        if isinstance(value, onnx.TensorProto):  # its type may be one that numpy lacks
             value.name = name
             self.initializers[name] = value
         else:

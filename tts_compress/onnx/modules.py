@@ -67,7 +67,7 @@ class WeightFinder:
         return tensor if tensor is not None and len(tensor.dims) >= 2 else None
 
     def is_widened(self, node: onnx.NodeProto) -> bool:
-        """Return whether the weight is stored in fewer bits than the operator reads."""
+        """Return True if the weight is stored in fewer bits than the operator reads."""
         source = self._producers.get(node.input[_WEIGHT_INPUT[node.op_type]])
         return source is not None and source.op_type in {"DequantizeLinear", "Cast"}
 

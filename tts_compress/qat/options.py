@@ -139,7 +139,7 @@ class TrainingRun:
 
 
 def is_main_process() -> bool:
-    """Return whether this process is the one that writes and prints.
+    """Return True if this process is the one that writes and prints.
 
     Launchers such as `torchrun` and `accelerate launch` number processes in `RANK`; without one
     there is only this.

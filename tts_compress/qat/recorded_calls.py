@@ -215,5 +215,5 @@ def _copy(value: Any) -> Any:
     """Return a detached copy of a tensor on the processor; anything else as it is."""
     if not isinstance(value, torch.Tensor):
         return value
-    with torch.inference_mode(mode=False):  # what is made in inference mode has no gradients ever
+    with torch.inference_mode(mode=False):  # tensors made in inference mode never get gradients
         return value.detach().to("cpu", copy=True)

@@ -101,13 +101,13 @@ class Rule(Config):
         return self
 
     def covers(self, module: str, operator: str) -> bool:
-        """Return whether this rule decides about an operator of a module."""
+        """Return True if this rule decides about an operator of a module."""
         return fnmatchcase(module, self.match) and (
             not self.operators or operator in self.operators
         )
 
     def excludes(self, module: str) -> bool:
-        """Return whether a covered module is left in FP32."""
+        """Return True if a covered module is left in FP32."""
         return any(fnmatchcase(module, pattern) for pattern in self.exclude)
 
 

@@ -31,7 +31,7 @@ _FLOAT8_FROM = (8, 9)
 
 
 def runs_on_gpu(root: nn.Module, recipe: Recipe) -> bool:
-    """Return whether a recipe asks for arithmetic in eight bits and the module lies on a GPU.
+    """Return True if a recipe asks for arithmetic in eight bits and the module lies on a GPU.
 
     Args:
         root: The module.

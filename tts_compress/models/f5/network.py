@@ -113,7 +113,7 @@ def _build_vocoder(source: F5Source) -> Any:
 def _skeleton(source: F5Source) -> F5Networks:
     """Build the networks as upstream's loaders do, with parameters that take no memory.
 
-    What upstream computes from the settings (rotations, windows, filters) is real.
+    Tensors that upstream computes from the settings (rotations, windows, filters) are real.
     """
     inference = official("f5_tts.infer.utils_infer")
     init_empty_weights = official("accelerate").init_empty_weights

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXTRA = "f5"
 
 SAMPLE_RATE = 24_000
-"""Samples per second of what every F5-TTS model speaks, Hz."""
+"""Sample rate of every F5-TTS model, Hz."""
 
 HOP_LENGTH = 256
 """Samples per frame of its mel spectrograms."""
@@ -50,7 +50,7 @@ def official(name: str) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what the package prints out of our own output, which programs read."""
+    """Keep the package's prints out of our own output, which programs read."""
     with redirect_stdout(io.StringIO()):
         yield
 

@@ -63,7 +63,7 @@ class Checkpoint:
     tensors: dict[str, Tensor]  # by upstream's names, as stored
     config: dict[str, Any]  # settings: sections `data`, `model`, `train`, …
     version: str = ""  # the synthesizer's, one of `VERSIONS`
-    lora_rank: int | None = None  # where the file holds changes to a pretrained v3 or v4 alone
+    lora_rank: int | None = None  # for a file that holds changes to a pretrained v3 or v4 alone
 
 
 def read_t2s(path: Path, *, mapped: bool = False) -> Checkpoint:
@@ -106,7 +106,7 @@ def is_t2s(path: Path) -> bool:
 
 
 def read_mark(path: Path) -> tuple[str | None, bool]:
-    """Return the version that a synthesizer's first bytes state, and whether it is LoRA weights."""
+    """Return the version that a synthesizer's first bytes state, and True if it is LoRA weights."""
     head = _first_bytes(path)
     if (header := head[:2]) not in _MARKS:
         known = ", ".join(repr(known.decode()) for known in _MARKS)
@@ -119,8 +119,8 @@ def read_mark(path: Path) -> tuple[str | None, bool]:
 def merge_lora(changes: Checkpoint, base: Checkpoint) -> Checkpoint:
     """Return a whole synthesizer: W + B A where there are changes A and B to a weight W, in FP32.
 
-    Upstream trains with `lora_alpha` equal to the rank, so nothing is scaled. What training did
-    not freeze replaces the base's. peft, with which upstream merges, passes over what does not fit.
+    Upstream trains with `lora_alpha` equal to the rank, so nothing is scaled. Weights that
+    training did not freeze replace the base's. peft, which upstream merges with, ignores misfits.
     """
     import torch
 

@@ -85,8 +85,8 @@ def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> Loa
 def build_networks(official: Official, settings: GptSovitsSettings) -> Any:
     """Return upstream's networks for settings, under their components' names, without weights.
 
-    Parameters are on torch's `meta` device and take no memory; buffers are real. What only training
-    needs is left out.
+    Parameters are on torch's `meta` device and take no memory; buffers are real. Parts for
+    training only are left out.
     """
     init_empty_weights = import_package("accelerate", GPT_SOVITS.extra).init_empty_weights
     transformers = import_package("transformers", GPT_SOVITS.extra)

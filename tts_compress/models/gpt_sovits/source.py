@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "settings.json"  # the file of an artifact that holds them
 
-_KEYS = {  # of `tts_infer.yaml`, by the attributes of `OfficialSource`
+_KEYS = {  # keys of `tts_infer.yaml`, by the attributes of `OfficialSource`
     "t2s": "t2s_weights_path",
     "sovits": "vits_weights_path",
     "bert_folder": "bert_base_path",
@@ -69,14 +69,14 @@ class GptSovitsOptions(Options):
     }
 
     text_lang: str = "auto"
-    prompt_lang: str = "auto"  # of the reference recording
+    prompt_lang: str = "auto"  # language of the reference recording
     text_split_method: str = "cut1"  # `cut0` not at all, `cut1` after four sentences, …
     top_k: int = 15
     top_p: float = 1.0
     temperature: float = 1.0
     repetition_penalty: float = 1.35  # divides the scores of tokens drawn before; 1 does nothing
     speed_factor: float = 1.0
-    sample_steps: int = 32  # of v3's and v4's solver; each runs the transformer once
+    sample_steps: int = 32  # steps of v3's and v4's solver; each runs the transformer once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class ArtifactSource:
 class OfficialSource:
     """Upstream's files; folders that are not named are the published ones in the clone."""
 
-    directory: Path  # of the configuration, or else of the T2S model
+    directory: Path  # that of the configuration, or else of the T2S model
     version: str
     sample_rate: int
     t2s: Path
@@ -291,8 +291,8 @@ def _two_files(location: str) -> dict[str, Path]:
 def _read_config(path: Path) -> dict[str, Path]:
     """Return the files that the section `custom` of a `tts_infer.yaml` names.
 
-    What it names relatively is looked for beside it, then in the clone it lies in, then in the
-    one that the environment names. Where it names no weights, those that upstream publishes for
+    Relative paths are looked for beside it, then in the clone it lies in, then in the one that
+    the environment names. Where it names no weights, those that upstream publishes for
     its version are meant.
     """
     content = read_yaml(path, GPT_SOVITS.extra)

@@ -1,4 +1,4 @@
-"""GPT-SoVITS' own code, in the user's clone of its repository, and what its versions differ in."""
+"""GPT-SoVITS' own code, in the user's clone of its repository, and differences of its versions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Version:
     sovits: str  # the published synthesizer
     t2s: str = "s1v3.ckpt"  # the published T2S model
     digest: str  # MD5 of the first 8192 bytes of the published synthesizer
-    header: bytes | None = b"PK"  # of a trained synthesizer; None where upstream reads no such file
+    header: bytes | None = b"PK"  # a trained synthesizer's; None where upstream reads no such file
     symbols: int = 732  # phonemes and punctuation that texts are made of
     speaker: str | None = None  # speaker verification model, where the synthesizer uses one
     vocoder: str | None = None  # its folder or file, where the synthesizer outputs spectrograms

@@ -147,7 +147,7 @@ def parse(text: str) -> Any:
     """Return the value of JSON that may have comments and commas after the last item."""
     if len(text) > _LARGEST:
         raise ValueError(f"it has {len(text)} characters; a configuration has fewer")
-    # What stands in a string stays; the rest of a match is a comment, or a comma too many.
+    # Strings stay; the rest of a match is a comment, or a comma too many.
     plain = _COMMENT.sub(lambda match: match[1] or " ", text)
     try:
         return json.loads(_TRAILING_COMMA.sub(lambda match: match[1] or "", plain))

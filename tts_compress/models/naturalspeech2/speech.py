@@ -27,7 +27,7 @@ SAMPLE_RATE = 24_000
 """Samples per second of EnCodec's audio, Hz."""
 
 MAX_S = 60
-"""The longest speech, in seconds; what is longer is a damaged duration predictor's."""
+"""The longest speech, in seconds; anything longer comes from a damaged duration predictor."""
 
 MAX_PHONES = 1_000
 """The longest text; each phone attends to all others."""
@@ -108,7 +108,7 @@ class NS2Speech:
 
 @contextmanager
 def _recorded(amphion: Amphion) -> Iterator[list[Any]]:
-    """Have what upstream would write to a file, rounded to 16 bits, in a list instead."""
+    """Collect in a list the audio that upstream would write to a file, rounded to 16 bits."""
     module, written = amphion.inference, []
     before = module.sf
 

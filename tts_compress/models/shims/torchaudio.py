@@ -1,4 +1,4 @@
-"""A stand-in for what f5_tts, vocos and encodec use of torchaudio, where it cannot be imported.
+"""A stand-in for the parts of torchaudio that f5_tts, vocos and encodec use, where it is missing.
 
 torchaudio is built for one version of torch each, and for processors without an accelerator there
 is no build of its latest ones. These three packages import it for a mel spectrogram, a resampler,

@@ -87,7 +87,7 @@ def phase_convolution(node: onnx.NodeProto, weight: Array) -> PhaseConvolution |
 
 
 def is_convolution(graph: Graph, node: onnx.NodeProto) -> bool:
-    """Return whether a node is a convolution along time that has an integer form here."""
+    """Return True if a node is a convolution along time that has an integer form here."""
     weight = graph.constant(node.input[1]) if len(node.input) > 1 else None
     if weight is None or weight.ndim != 3 or weight.dtype != np.float32:
         return False

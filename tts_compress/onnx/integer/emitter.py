@@ -1,4 +1,4 @@
-"""The state of an emission: which real tensors exist as 8-bit codes, and under what scale."""
+"""The state of an emission: the real tensors that exist as 8-bit codes, and their scales."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def _sums(graph: Graph, nodes: list[onnx.NodeProto]) -> tuple[dict[str, Sum], se
 
 
 def _follows(graph: Graph, node: onnx.NodeProto, made: set[str]) -> bool:
-    """Return whether a node has an integer form and all its data are codes already."""
+    """Return True if a node has an integer form and all its data are codes already."""
     data = _data(graph, node)
     if not data or not made.issuperset(data):
         return False

@@ -69,7 +69,7 @@ def collect_peaks(
     """Run a graph, with fed noise, on real inputs and return how large each channel gets.
 
     Returns:
-        Of each named tensor (B, C, T) the largest magnitude in each channel, (C,), on average over
+        For each named tensor (B, C, T) the largest magnitude in each channel, (C,), averaged over
         the calls: a peak of one call hardly counts.
 
     Raises:

@@ -169,7 +169,7 @@ def _reported(calls: Calls, progress: Progress) -> Iterator[Feeds]:
 
 
 def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision]) -> None:
-    """Refuse a graph of which the runtime would compute in FP32 what is promised in integers."""
+    """Refuse a graph whose promised integer operators the runtime would compute in FP32."""
     static_ones = [d for d in decisions if d.activations == Activations.STATIC]
     promised = sum(decision.weight is not None for decision in static_ones)
     if promised and (fused := count_fused(graph)) != promised:

@@ -181,7 +181,7 @@ def _weight(graph: Graph, node: onnx.NodeProto) -> onnx.TensorProto | None:
 
 
 def _is_convertible(graph: Graph, node: onnx.NodeProto, weight: onnx.TensorProto) -> bool:
-    """Return whether an operator's weight has a form that every technique handles."""
+    """Return True if an operator's weight has a form that every technique handles."""
     if node.op_type == "Gather":
         return bool(math.prod(weight.dims) >= _SMALLEST_TABLE)
     if node.op_type == "MatMul":
@@ -194,7 +194,7 @@ def _is_convertible(graph: Graph, node: onnx.NodeProto, weight: onnx.TensorProto
 def _applies(
     rule: Rule, form: Format, graph: Graph, node: onnx.NodeProto, weight: onnx.TensorProto | None
 ) -> bool:
-    """Return whether a rule's technique can be applied to an operator."""
+    """Return True if a rule's technique can be applied to an operator."""
     read = graph.inputs.keys() - graph.initializers.keys()
     if rule.skip_graph_inputs and read.intersection(node.input):
         return False
@@ -214,7 +214,7 @@ def _applies(
 
 
 def _pays(node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
-    """Return whether a convolution is faster in integers than in FP32.
+    """Return True if a convolution is faster in integers than in FP32.
 
     That was measured with as many outputs as inputs and a kernel of three; where the sides differ,
     the wider one counts, and a longer kernel makes up for fewer channels.

@@ -1,6 +1,6 @@
 """Attention with relative positions, without the detour over every pair of positions.
 
-What a position adds to a score depends on its distance, up to a window of a few neighbours on
+A position's contribution to a score depends on its distance, up to a window of a few neighbours on
 either side; beyond it nothing is added. Exported encoders nevertheless multiply queries with an
 embedding of every distance there is, almost all of them zero, and turn the result into a square by
 padding and reshaping, in about a hundred operators per layer. Here only the window's 2w + 1

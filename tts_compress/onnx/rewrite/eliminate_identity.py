@@ -142,7 +142,7 @@ def _convolved_channels(graph: Graph, node: onnx.NodeProto) -> int | None:
 
 
 def _is_whole(shape: onnx.NodeProto) -> bool:
-    """Return whether a node is a Shape with every dimension."""
+    """Return True if a node is a Shape with every dimension."""
     ends = any(entry.name == "end" for entry in shape.attribute)
     return shape.op_type == "Shape" and integer(shape, "start", 0) == 0 and not ends
 

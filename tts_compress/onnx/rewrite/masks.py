@@ -51,7 +51,7 @@ def drop_masks(graph: Graph) -> int:
 
 
 def is_single(graph: Graph) -> bool:
-    """Return whether every graph input that has a batch axis has it fixed to one utterance."""
+    """Return True if every graph input that has a batch axis has it fixed to one utterance."""
     batches = [
         value.type.tensor_type.shape.dim[0]
         for value in graph.model.graph.input
@@ -77,7 +77,7 @@ def _scores(graph: Graph, tensor: str) -> str | None:
 
 
 def _is_never(graph: Graph, condition: str) -> bool:
-    """Return whether a condition is Equal(mask · mask, 0), which holds nowhere."""
+    """Return True if a condition is Equal(mask · mask, 0), which holds nowhere."""
     equal = graph.producer(condition)
     if equal is None or equal.op_type != "Equal" or graph.scalar(equal.input[1]) != 0:
         return False
@@ -88,7 +88,7 @@ def _is_never(graph: Graph, condition: str) -> bool:
 
 
 def _is_mask(graph: Graph, tensor: str) -> bool:
-    """Return whether a tensor is Cast(Unsqueeze(frame numbers < lengths)), all of it true."""
+    """Return True if a tensor is Cast(Unsqueeze(frame numbers < lengths)), all of it true."""
     cast = graph.producer(tensor)
     if cast is None or cast.op_type != "Cast" or integer(cast, "to", 0) != 1:
         return False

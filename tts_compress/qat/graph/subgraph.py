@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tts_compress.onnx.session import Feeds
 
 _SPEAKER = "sid"
-"""The one input of a voice that is no text and no noise: what depends on it alone is trained."""
+"""The one input of a voice that is no text and no noise; parts that use it alone are trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,7 +101,7 @@ class CompressedLayer(nn.Module):
         shape = "×".join(map(str, self.geometry.shape))
         return f"{shape}, weights={self.weights}, activations={self.activations}"
 
-    if TYPE_CHECKING:  # what nn.Module leaves untyped; at run time it would cost every call
+    if TYPE_CHECKING:  # nn.Module leaves it untyped; at run time it would cost every call
 
         def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
             """Run the layer."""
@@ -158,7 +158,7 @@ def _entries() -> list[_Entry]:
 
 
 def is_layer(weights: str, activations: str) -> bool:
-    """Return whether a format replaces layers; others change at most how a file stores them."""
+    """Return True if a format replaces layers; others change at most how a file stores them."""
     return any(weights == e.weights and activations in e.activations for e in _entries())
 
 

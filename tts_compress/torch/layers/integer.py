@@ -145,7 +145,7 @@ def pack_linear(codes: Tensor, scales: Tensor, bias: Tensor | None) -> Any:
 
 
 def is_pointwise(geometry: Geometry) -> bool:
-    """Return whether a layer is a convolution that computes each frame from one frame."""
+    """Return True if a layer is a convolution that computes each frame from one frame."""
     window = (geometry.stride, geometry.padding, geometry.groups)
     return geometry.operator == "Conv1d" and geometry.shape[2:] == (1,) and window == (1, 0, 1)
 

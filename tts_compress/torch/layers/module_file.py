@@ -16,7 +16,7 @@ from tts_compress.torch.layers.checkpoint import TensorFile, restore_root, write
 if TYPE_CHECKING:
     from torch import nn
 
-_KEY = "tts_compress.layers"  # of the file format, whatever this package is called
+_KEY = "tts_compress.layers"  # a key of the file format, whatever this package is called
 
 
 def save_module(module: nn.Module, path: Path | str, *, force: bool = False) -> Path:

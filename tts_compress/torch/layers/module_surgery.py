@@ -87,7 +87,7 @@ def replace_module(root: nn.Module, name: str, module: nn.Module) -> nn.Module:
 
 
 def _has_weight_norm(module: nn.Module) -> bool:
-    """Return whether a module has weight norm in the new form, and no other parametrization."""
+    """Return True if a module has weight norm in the new form, and no other parametrization."""
     if not parametrize.is_parametrized(module):
         return False
     found = module.parametrizations.values()  # type: ignore[operator]
