@@ -86,7 +86,7 @@ class Histogram:
 
 
 def choose_range(histogram: Histogram, calibration: Calibration) -> Range:
-    """Return the range that an observer makes of what was seen; it always holds zero.
+    """Return an observer's range for the observed values; it always holds zero.
 
     Raises:
         QuantizationError: Nothing was seen.

@@ -120,7 +120,8 @@ def merge_lora(changes: Checkpoint, base: Checkpoint) -> Checkpoint:
     """Return a whole synthesizer: W + B A where there are changes A and B to a weight W, in FP32.
 
     Upstream trains with `lora_alpha` equal to the rank, so nothing is scaled. Weights that
-    training did not freeze replace the base's. peft, which upstream merges with, ignores misfits.
+    training did not freeze replace the base's. peft, which upstream merges with, skips
+    tensors that do not fit.
     """
     import torch
 
