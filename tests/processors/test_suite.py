@@ -14,10 +14,9 @@ pytestmark = pytest.mark.processors
 _PARTS = {
     "kernels": ("tests/numerics/test_kernels.py", "tests/onnx/quantize/test_worst_case.py"),
     "onnx": (
+        "tests/numerics/test_affine.py",
         "tests/onnx/integer",
         "tests/onnx/quantize/test_convert.py",
-        "tests/onnx/quantize/test_static.py",
-        "tests/onnx/quantize/test_float_residuals.py",
     ),
     "torch": ("tests/torch/layers", "tests/compression/test_compress_module.py"),
     "qat": (
