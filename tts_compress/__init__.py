@@ -7,8 +7,6 @@
 >>> evaluate(voice, small, suite="en-quick").write("out/report")
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,22 +1,18 @@
 """The saved result: a directory that appears whole or not at all, and its manifest."""
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tts_compress.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MANIFEST_NAME = "manifest.json"
 _FORMAT_VERSION = 1
@@ -106,7 +102,7 @@ class Manifest:
         return json.dumps(asdict(self), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     @staticmethod
-    def from_json(text: str) -> Manifest:
+    def from_json(text: str) -> "Manifest":
         """Return the manifest that `to_json` wrote.
 
         Raises:

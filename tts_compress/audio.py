@@ -1,17 +1,13 @@
 """Mono speech in memory and on disk."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tts_compress.errors import ArtifactError, ModelError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Samples: TypeAlias = npt.NDArray[np.float32]
 

@@ -3,8 +3,6 @@
 In TOML files every key is known, every value has the right type, and every file has a version.
 """
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Processor and versions of packages, as recorded in every manifest and report."""
 
-from __future__ import annotations
-
 import os
 import platform
 from dataclasses import asdict, dataclass

@@ -14,8 +14,6 @@ A message states what was wrong (with the value), what is accepted, and what to 
 packages are quoted by `first_line` or `reason`: their messages may have many lines, or none.
 """
 
-from __future__ import annotations
-
 
 class TTSCompressError(Exception):
     """Any error of this package; the command line prints it as one line and exits with 2."""

@@ -5,8 +5,6 @@ The packages in `tts_compress/models/` are found by looking there; other distrib
 named here, and imported when one is opened.
 """
 
-from __future__ import annotations
-
 import pkgutil
 import warnings
 from dataclasses import dataclass
@@ -75,6 +73,9 @@ class Family:
     shipped: tuple[str, ...] = ()
     """Names of models that come with the package."""
 
+    extra: str = "torch"
+    """The extra of this project that installs what its models are opened with."""
+
     upstream: Upstream | None = None
     """The clone that it runs from; None for a system that is installed."""
 
@@ -83,6 +84,7 @@ _PIPER = Family(
     name="piper",
     opener="tts_compress.models.piper:open_piper",
     location="'demo', a Piper voice's .onnx, a Piper training .ckpt",
+    extra="piper",
     suffixes=(".onnx", ".ckpt"),
     beside=".json",
     shipped=("demo",),

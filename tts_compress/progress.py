@@ -1,7 +1,5 @@
 """Progress of long work, for its caller."""
 
-from __future__ import annotations
-
 from typing import Protocol, runtime_checkable
 
 

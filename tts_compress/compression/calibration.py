@@ -1,25 +1,17 @@
 """Calibration data: texts for a voice, arrays for a bare graph."""
 
-from __future__ import annotations
-
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tts_compress.artifact import CalibrationRecord, sha256_of
 from tts_compress.errors import RecipeError
-from tts_compress.models.base import GraphModel
+from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.models.feeds import FEEDS_SUFFIX, graph_inputs, open_feeds
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.quantize.collect import Calls
-from tts_compress.recipes.recipe import read_calibration_set
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tts_compress.models.base import OnnxGraph
-    from tts_compress.onnx.session import Feeds
-    from tts_compress.recipes.recipe import Calibration
+from tts_compress.onnx.session import Feeds
+from tts_compress.recipes.recipe import Calibration, read_calibration_set
 
 
 def is_feeds(calibration: str | Path | None) -> bool:

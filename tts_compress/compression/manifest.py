@@ -1,24 +1,24 @@
 """The record of how a model was compressed."""
 
-from __future__ import annotations
-
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from tts_compress.artifact import Manifest, Source, sha256_of
+from tts_compress.artifact import (
+    CalibrationRecord,
+    LayerRecord,
+    Manifest,
+    Source,
+    TrainingRecord,
+    sha256_of,
+)
 from tts_compress.environment import describe_environment
 from tts_compress.errors import ModelError, QuantizationError
-from tts_compress.models.base import OnnxGraph
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tts_compress.artifact import CalibrationRecord, LayerRecord, TrainingRecord
-    from tts_compress.models.base import Model
-    from tts_compress.progress import Progress
-    from tts_compress.qat.options import TrainingRun
-    from tts_compress.recipes.recipe import Recipe
+from tts_compress.models.base import Model, OnnxGraph
+from tts_compress.progress import Progress
+from tts_compress.qat.options import TrainingRun
+from tts_compress.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,33 +1,24 @@
 """Compression of what runs in torch: a system's model, or any module."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
+from tts_compress.artifact import TrainingRecord
 from tts_compress.compression.calibration import read_texts
-from tts_compress.compression.manifest import describe
+from tts_compress.compression.manifest import Job, describe
 from tts_compress.environment import describe_processor
 from tts_compress.errors import RecipeError, SchemeError, TTSCompressWarning
+from tts_compress.models.base import TorchModel
 from tts_compress.models.distillation import Distillable
+from tts_compress.progress import Progress
 from tts_compress.recipes.family import find_recipe
-from tts_compress.torch.convert import convert
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from torch import nn
-
-    from tts_compress.artifact import TrainingRecord
-    from tts_compress.compression.manifest import Job
-    from tts_compress.models.base import TorchModel
-    from tts_compress.progress import Progress
-    from tts_compress.recipes.recipe import Recipe
-    from tts_compress.torch.convert import Converted
+from tts_compress.recipes.recipe import Recipe
+from tts_compress.torch.convert import Converted, convert
 
 _FAST_IF: dict[str, frozenset[str]] = {
     "bfloat16": frozenset({"amx_bf16", "avx512_bf16", "bf16"}),

@@ -1,7 +1,5 @@
 """Compare a compressed model with its reference, and judge the difference."""
 
-from __future__ import annotations
-
 from tts_compress.evaluation.gates import Gate, GateResult, Gates, Verdict, check, read_gates
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.result import Evaluation, read_report

@@ -5,14 +5,8 @@ ICASSP 2004. For times the pairs of runs that took turns are resampled: what dis
 disturbs both.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
+import numpy.typing as npt
 
 RESAMPLES = 10_000
 

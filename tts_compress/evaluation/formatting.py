@@ -3,8 +3,6 @@
 Every function takes the raw value: nothing here is fit for comparing.
 """
 
-from __future__ import annotations
-
 import math
 import unicodedata
 from typing import TypeGuard

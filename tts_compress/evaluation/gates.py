@@ -1,20 +1,16 @@
 """Limits that an evaluation passes or fails: the TOML files in `eval/gates`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from tts_compress.config import Config, ConfigFile, data_file, read_config
 from tts_compress.evaluation.metric import find_metrics
 from tts_compress.evaluation.result import Evaluation
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Gate(Config):
@@ -34,7 +30,7 @@ class Gate(Config):
     """Dotted path of the value that a relative gate divides by."""
 
     @model_validator(mode="after")
-    def _baseline_iff_relative(self) -> Gate:
+    def _baseline_iff_relative(self) -> "Gate":
         if (self.kind == "relative") != (self.baseline is not None):
             raise ValueError("`baseline` is given exactly where `kind` is relative")
         return self

@@ -5,24 +5,19 @@ package does the same and is named under the entry points `tts_compress.metrics`
 tables, reports and gates go through `find_metrics` and name no metric themselves.
 """
 
-from __future__ import annotations
-
 import math
 import pkgutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from tts_compress.audio import Audio
 from tts_compress.evaluation import formatting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tts_compress.audio import Audio
 
 T = TypeVar("T")
 

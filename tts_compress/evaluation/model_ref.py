@@ -1,24 +1,18 @@
 """A model under evaluation: its files, its identity, and how a worker starts it."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tts_compress.artifact import sha256_of
 from tts_compress.errors import EvaluationError, ModelError
+from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.result import ModelIdentity
-from tts_compress.models.base import Prompted, TorchModel
+from tts_compress.evaluation.suite import SuitePrompt
+from tts_compress.models.base import ModelFiles, Prompted, TorchModel, TTSModel
 from tts_compress.models.checkout import find_checkout, known_upstreams
-
-if TYPE_CHECKING:
-    from tts_compress.evaluation.options import EvaluationOptions
-    from tts_compress.evaluation.suite import SuitePrompt
-    from tts_compress.models.base import ModelFiles, TTSModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

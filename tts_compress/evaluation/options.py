@@ -1,7 +1,5 @@
 """Settings of how an evaluation is run; its texts and limits are in the suite and the gates."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 

@@ -1,32 +1,27 @@
 """The single pass over the audio: pairs of utterances, and all that metrics are computed from."""
 
-from __future__ import annotations
-
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metric import Audios, find_metrics
+from tts_compress.evaluation.model_ref import Subject
+from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.store import (
+    Store,
     Synthesis,
     SynthesisJob,
     audio_sha256,
     make_directory,
     write_float_wav,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from tts_compress.evaluation.model_ref import Subject
-    from tts_compress.evaluation.options import EvaluationOptions
-    from tts_compress.evaluation.store import Store
-    from tts_compress.evaluation.suite import Suite
+from tts_compress.evaluation.suite import Suite
 
 T = TypeVar("T")
 
@@ -74,13 +69,13 @@ class Run:
     hypotheses: Mapping[str, str]
     """Normalised transcripts by the recognizer, by the hash of the audio."""
 
-    _done: dict[Callable[[Run], Any], Any] = field(default_factory=dict)
+    _done: dict["Callable[[Run], Any]", Any] = field(default_factory=dict)
 
     def observations(self, metric: str) -> list[Any]:
         """Return a metric's observations on the audio of each pair."""
         return [pair.observed[metric] for pair in self.pairs]
 
-    def once(self, stage: Callable[[Run], T]) -> T:
+    def once(self, stage: "Callable[[Run], T]") -> T:
         """Return the result of a stage, which metrics that share it run only once."""
         if stage not in self._done:
             self._done[stage] = stage(self)

@@ -1,7 +1,5 @@
 """A worker process and the conversation with it: one JSON line each way."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue
@@ -10,12 +8,10 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Literal
+from types import TracebackType
+from typing import Any, Literal
 
 from tts_compress.errors import EvaluationError, MissingExtraError, TextError, TTSCompressError
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 WORKER = (sys.executable, "-P", "-m", "tts_compress.evaluation.worker")
 """Without the current directory on the path: a file there must not stand in for a package."""
@@ -122,7 +118,7 @@ class Worker:
                 except OSError:
                     continue  # a request that a dead worker never read
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> "Worker":
         return self
 
     def __exit__(

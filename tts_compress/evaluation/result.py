@@ -5,9 +5,7 @@ names a value for gates. The reference comes first, the candidate second, always
 (0.05 is five per cent), never percentages.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,9 +23,6 @@ from pydantic import (
 import tts_compress
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metric import Metric, Record, find_metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REPORT_NAME = "report.json"
 
@@ -158,7 +153,7 @@ class Evaluation(Record):
         return self.model_dump_json(indent=2) + "\n"
 
     @staticmethod
-    def from_json(text: str) -> Evaluation:
+    def from_json(text: str) -> "Evaluation":
         """Return the evaluation that `to_json` wrote.
 
         Raises:

@@ -1,13 +1,10 @@
 """One evaluation, from two models to the finished document."""
 
-from __future__ import annotations
-
 import warnings
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from tts_compress.environment import describe_environment, describe_processor
 from tts_compress.errors import TTSCompressWarning
@@ -15,17 +12,13 @@ from tts_compress.evaluation.metric import find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.model_ref import Subject, check_comparable, open_subject
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, observe_pairs
+from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, UtterancePair, observe_pairs
 from tts_compress.evaluation.result import Evaluation, Speech, SuiteIdentity, Utterance
 from tts_compress.evaluation.stages import recognize, synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob, make_directory
 from tts_compress.evaluation.suite import Suite, read_suite
-from tts_compress.models.base import OnnxGraph
+from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
-
-if TYPE_CHECKING:
-    from tts_compress.evaluation.pairs import UtterancePair
-    from tts_compress.models.base import TTSModel
 
 
 def evaluate(

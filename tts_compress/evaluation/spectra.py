@@ -1,20 +1,13 @@
 """Log-mel spectra, and the distance of two along the best alignment in time."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from math import log2
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
+from tts_compress.audio import Audio, Samples
 from tts_compress.numerics.mel import mel_filters
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
-
-    from tts_compress.audio import Audio, Samples
 
 MELS = 80
 

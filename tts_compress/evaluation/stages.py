@@ -1,28 +1,21 @@
 """Work done by the models' processes: synthesis, recognition of the audio, timing."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.model_ref import ModelRef
+from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
-from tts_compress.evaluation.store import Synthesis, Transcript
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    import numpy.typing as npt
-
-    from tts_compress.evaluation.model_ref import ModelRef
-    from tts_compress.evaluation.options import EvaluationOptions
-    from tts_compress.evaluation.store import Store, SynthesisJob
+from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob, Transcript
 
 
 def synthesize(

@@ -10,11 +10,10 @@ Names are hashes of what a piece was made from, and a piece repeats them in full
 to another model, text, seed or recognizer, or was cut short, counts as missing.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
@@ -23,9 +22,6 @@ from tts_compress.artifact import atomic_file, write_text_atomically
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.config import Config
 from tts_compress.errors import ArtifactError, ModelError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _Piece = TypeVar("_Piece", bound=BaseModel)
 

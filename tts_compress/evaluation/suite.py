@@ -5,14 +5,12 @@ and version: a published one never changes, and a better one gets a new version 
 two reports that name the same normaliser compare.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
@@ -21,9 +19,6 @@ from tts_compress.config import Card, Config, ConfigFile, data_file, read_config
 from tts_compress.errors import RecipeError
 from tts_compress.evaluation.recognizers import recognizer_names
 from tts_compress.models.base import Prompt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _DIGIT = re.compile(r"\d")
 _APOSTROPHES = str.maketrans({"\u2019": "'", "\u2018": "'", "\u02bc": "'"})
@@ -68,7 +63,7 @@ class SuitePrompt(Config):
     """The manner of speaking, in words."""
 
     @model_validator(mode="after")
-    def _is_usable(self) -> SuitePrompt:
+    def _is_usable(self) -> "SuitePrompt":
         if self.audio is None and self.description is None:
             raise ValueError(
                 "`text` is what is said in `audio`, which is missing"
@@ -77,7 +72,7 @@ class SuitePrompt(Config):
             )
         return self
 
-    def found_beside(self, suite: Path) -> SuitePrompt:
+    def found_beside(self, suite: Path) -> "SuitePrompt":
         """Return the prompt with its recording as an absolute path that was read once.
 
         Args:
@@ -154,7 +149,7 @@ class Suite(ConfigFile):
     """The prompt of both models, if they speak by a prompt; others ignore it."""
 
     @model_validator(mode="after")
-    def _is_usable(self) -> Suite:
+    def _is_usable(self) -> "Suite":
         problems = [
             f"no {kind} named {name!r} (known: {', '.join(sorted(known))})"
             for kind, name, known in (
@@ -200,7 +195,7 @@ class Suite(ConfigFile):
             decisive["prompt"] = self.prompt.content()
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
-    def with_seeds(self, seeds: tuple[int, ...]) -> Suite:
+    def with_seeds(self, seeds: tuple[int, ...]) -> "Suite":
         """Return the suite with other seeds, checked like a file.
 
         Raises:

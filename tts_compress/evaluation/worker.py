@@ -6,16 +6,15 @@ one JSON request a line from standard input and responds to each with one JSON l
 when its input does.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import TTSCompressError
@@ -24,14 +23,10 @@ from tts_compress.evaluation.metrics.teacher_forcing import (
     write_scores,
     write_tokens,
 )
+from tts_compress.evaluation.recognizers import Recognizer
 from tts_compress.evaluation.store import audio_sha256, write_float_wav
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tts_compress.evaluation.recognizers import Recognizer
-    from tts_compress.models.base import Runtime, TTSModel
-    from tts_compress.models.language_model import LanguageModel
+from tts_compress.models.base import Runtime, TTSModel
+from tts_compress.models.language_model import LanguageModel
 
 Answer: TypeAlias = dict[str, Any]
 

@@ -6,8 +6,6 @@
 >>> f5.vocoder = OnnxVocos("out/vocoder-int8/vocoder.onnx")  # of an official F5TTS object
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -4,11 +4,10 @@ The language model of Parler-TTS is not exported: it runs in torch, step by step
 has INT8 layers there.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,12 +21,8 @@ from tts_compress.export.tracing import (
     trace,
     write_graph,
 )
+from tts_compress.models.base import TorchModel
 from tts_compress.models.feeds import feeds_writer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tts_compress.models.base import TorchModel
 
 _CODEC = "audio_encoder"
 """The component's name in Parler-TTS, although what is exported of it decodes."""

@@ -1,11 +1,10 @@
 """F5-TTS as three graphs, with the inputs and outputs that its users' runtimes have."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,13 +15,9 @@ from tts_compress.export.f5_step import F5GraphOptions, Step, schedule
 from tts_compress.export.fourier import FrameSettings
 from tts_compress.export.tracing import Signature, observed, trace, write_graph
 from tts_compress.export.vocos import VocosGraph, export_vocos, transform_of
+from tts_compress.models.base import TorchModel
 from tts_compress.models.feeds import feeds_writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from tts_compress.models.base import TorchModel
-    from tts_compress.onnx.session import Feeds
+from tts_compress.onnx.session import Feeds
 
 F5_GRAPHS = ("preprocess.onnx", "transformer.onnx", "decode.onnx")
 """Files of the graphs, in the order in which they run."""

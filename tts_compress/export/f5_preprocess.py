@@ -1,7 +1,5 @@
 """The first graph of F5-TTS: from recording and text to the constant inputs of every step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """F5-TTS' transformer: one step of Euler's method with guidance, and the constants of its graph."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,19 +1,14 @@
 """Export of a model's graphs and of their calibration calls; one module per system."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tts_compress.artifact import atomic_directory
 from tts_compress.errors import ArtifactError, MissingExtraError, ModelError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tts_compress.models.base import TorchModel
+from tts_compress.models.base import TorchModel
 
 FAMILIES = {
     "f5-tts": "tts_compress.export.f5",

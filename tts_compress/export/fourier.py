@@ -9,8 +9,6 @@ The constants have three dimensions although one of them may be 1: quantizers ta
 constant of a product for trained weights, and rounding a Fourier basis costs more than it saves.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

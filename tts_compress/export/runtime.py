@@ -1,7 +1,5 @@
 """Graphs in the place of torch modules: a module's call runs onnxruntime."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,26 +1,21 @@
 """Tracing of a torch module to a checked ONNX graph, and to a file."""
 
-from __future__ import annotations
-
 import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx
 import torch
+from torch import nn
 
 from tts_compress.artifact import atomic_file
 from tts_compress.errors import ArtifactError, ModelError, first_line
 from tts_compress.models.interception import intercepted
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, fold_weight_norm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from torch import nn
 
 OPSET = 17
 """The first with layer normalisation as one operator."""

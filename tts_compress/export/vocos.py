@@ -1,7 +1,5 @@
 """Vocos, from mel to audio, as one graph."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

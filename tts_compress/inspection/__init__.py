@@ -1,7 +1,5 @@
 """Components of a model, how it was made, and where its time goes."""
 
-from __future__ import annotations
-
 from tts_compress.inspection.model import inspect_model, inspection_tables
 from tts_compress.inspection.times import can_be_timed, is_quick, time_shares
 

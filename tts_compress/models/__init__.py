@@ -1,20 +1,13 @@
 """Systems we can load: `base.py` is the protocol, `tts_compress/families.py` the list."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
 
-from tts_compress.artifact import MANIFEST_NAME, read_manifest
-from tts_compress.errors import ModelError
-from tts_compress.families import accepted_specs, families
-
-if TYPE_CHECKING:
-    from tts_compress.artifact import Manifest
-    from tts_compress.families import Family
-    from tts_compress.models.base import Model, TTSModel
+from tts_compress.artifact import MANIFEST_NAME, Manifest, read_manifest
+from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.families import Family, accepted_specs, families
+from tts_compress.models.base import Model, TTSModel
 
 __all__ = ["load", "open_model"]
 
@@ -70,11 +63,19 @@ def open_model(spec: str | Path, *, bare: bool = False) -> Model:
                 raise ModelError(f"'{path}' is an artifact of family {manifest.family!r}; upgrade")
         elif family is None or family.suffixes:
             family = _recognize(location, text, manifest, bare=bare)
-        model: Model = resolve_name(family.opener)(location, text, manifest)
+        return _open(family, location, text, manifest)
     except (OSError, UnicodeError) as error:
         raise ModelError(
             f"cannot load {text[:80]!r}: {error}; accepted: {accepted_specs()}"
         ) from error
+
+
+def _open(family: Family, location: str, spec: str, manifest: Manifest | None) -> Model:
+    """Open a model with the code of its family, which is imported only now."""
+    try:
+        model: Model = resolve_name(family.opener)(location, spec, manifest)
+    except ImportError as error:
+        raise MissingExtraError(error.name or family.name, family.extra) from error
     return model
 
 

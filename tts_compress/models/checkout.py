@@ -5,24 +5,18 @@ Such a clone is written to be run from its root and brings top-level modules wit
 `sys.path` are given back at once, and a second clone with the same names is refused.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tts_compress.errors import MissingExtraError, ModelError
-from tts_compress.families import families
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tts_compress.families import Upstream
+from tts_compress.families import Upstream, families
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,6 @@ and the compressed one, given the same inputs, is trained towards the same outpu
 and no transcripts are needed: the original is the teacher.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 

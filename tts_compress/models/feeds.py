@@ -1,29 +1,23 @@
 """Arrays that a bare graph is called with: its inputs, and files that hold calls."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import onnx
 from onnx import helper
 
 from tts_compress.artifact import atomic_file
 from tts_compress.errors import ModelError, RecipeError
 from tts_compress.onnx.modules import initializer_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    import numpy.typing as npt
-    import onnx
-
-    from tts_compress.onnx.session import Feeds
+from tts_compress.onnx.session import Feeds
 
 FEEDS_SUFFIX = ".npz"
 

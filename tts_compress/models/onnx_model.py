@@ -1,11 +1,10 @@
 """Models that are one ONNX graph: vocoders and other parts of a system, and the base of voices."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,16 +12,11 @@ from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 from onnx.external_data_helper import uses_external_data
 
-from tts_compress.artifact import MANIFEST_NAME, atomic_directory, with_files
+from tts_compress.artifact import MANIFEST_NAME, Manifest, atomic_directory, with_files
 from tts_compress.errors import ModelError, first_line
 from tts_compress.models.base import Component, ModelFiles
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tts_compress.artifact import Manifest
 
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
 
@@ -73,7 +67,7 @@ class OnnxModel:
         copy.CopyFrom(self._held)
         return copy
 
-    def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> OnnxModel:
+    def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> "OnnxModel":
         """Return this model with another graph; nothing is written."""
         return OnnxModel(self._path, spec=self.spec, manifest=manifest, held=graph)
 

@@ -1,17 +1,12 @@
 """Inference options of a system: settings with ranges, which may follow a model's location."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 from urllib.parse import parse_qsl
 
 from tts_compress.errors import ModelError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

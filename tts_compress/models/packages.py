@@ -1,7 +1,5 @@
 """Packages that an extra of this project brings, imported when they are first needed."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

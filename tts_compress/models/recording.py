@@ -1,15 +1,11 @@
 """Reference recordings: found in a folder, checked, replaced."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REFERENCE = "reference.wav"
 REFERENCE_TEXT = "reference.txt"

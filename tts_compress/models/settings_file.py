@@ -1,15 +1,11 @@
 """Readers of settings files, which may be damaged: any content gives a value or a `ModelError`."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tts_compress.errors import ModelError, reason
 from tts_compress.models.packages import import_package
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def read_json(path: Path) -> Any:

@@ -1,19 +1,13 @@
 """Counts and sizes of the weights in the components of a module, compressed or not."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from torch import Tensor, nn
+
+from tts_compress.artifact import LayerRecord
 from tts_compress.models.base import Component
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch import Tensor, nn
-
-    from tts_compress.artifact import LayerRecord
 
 
 def find_components(

@@ -5,28 +5,28 @@ A new one brings a class of its files (`SourceFiles`), one of what is in memory 
 Its package's `FAMILY` registers it (`tts_compress/families.py`).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from tts_compress.artifact import MANIFEST_NAME, atomic_directory, read_manifest, with_files
+from torch import Tensor, nn
+
+from tts_compress.artifact import (
+    MANIFEST_NAME,
+    LayerRecord,
+    Manifest,
+    atomic_directory,
+    read_manifest,
+    with_files,
+)
+from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
+from tts_compress.models.base import Component, ModelFiles, Prompt, Runtime
 from tts_compress.models.options import split_location
 from tts_compress.models.torch_components import find_components
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Self
-
-    from torch import Tensor, nn
-
-    from tts_compress.artifact import LayerRecord, Manifest
-    from tts_compress.audio import Audio
-    from tts_compress.models.base import Component, ModelFiles, Prompt, Runtime
 
 WEIGHTS = "model.safetensors"
 """The file of a saved model with the weights of all components."""

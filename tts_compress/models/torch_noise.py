@@ -5,20 +5,15 @@ more or less moves all that follow. Here every draw comes from a generator of ou
 the processor, and is cast and moved to where it was asked for.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
 from tts_compress.errors import ModelError, TTSCompressError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """Affine 8-bit codes: a real number is scale · (code - zero)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +19,7 @@ class Affine:
     """The code of zero, 0 to 255."""
 
     @classmethod
-    def spanning(cls, low: float, high: float, *, single: bool = False) -> Affine:
+    def spanning(cls, low: float, high: float, *, single: bool = False) -> "Affine":
         """Return the codes that cover a range; zero is always covered and exact.
 
         A range too narrow for a normal float32 scale holds nothing but zeros: its scale is 1.
@@ -39,6 +37,6 @@ class Affine:
         divisor = np.float32(scale) if single else scale
         return cls(float(np.float32(scale)), int(np.clip(np.rint(-low / divisor), 0, LEVELS)))
 
-    def times(self, factor: float) -> Affine:
+    def times(self, factor: float) -> "Affine":
         """Return the codes under which the same bytes mean `factor` times as much."""
         return Affine(self.scale * factor, self.zero)

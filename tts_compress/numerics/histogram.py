@@ -1,19 +1,14 @@
 """A histogram of a stream of values in constant memory, and ranges made of it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tts_compress.errors import QuantizationError
 from tts_compress.recipes.formats import Observer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tts_compress.recipes.recipe import Calibration
+from tts_compress.recipes.recipe import Calibration
 
 Range: TypeAlias = tuple[float, float]
 _Counts: TypeAlias = npt.NDArray[np.float64]

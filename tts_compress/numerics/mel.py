@@ -1,14 +1,9 @@
 """The mel scale of HTK, and triangular filters on it."""
 
-from __future__ import annotations
-
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
+import numpy.typing as npt
 
 
 @lru_cache(maxsize=8)

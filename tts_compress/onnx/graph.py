@@ -1,9 +1,8 @@
 """An editable graph: producers and readers of tensors, and constants."""
 
-from __future__ import annotations
-
 import heapq
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import onnx
@@ -11,9 +10,6 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper, shape_inference
 
 from tts_compress.errors import QuantizationError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 Array: TypeAlias = NDArray[Any]
 

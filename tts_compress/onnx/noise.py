@@ -5,18 +5,14 @@ so an FP32 graph and its quantized copy draw different noise, and the difference
 sounds swamps what quantization did. Noise that is fed pairs them exactly.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError
-
-if TYPE_CHECKING:
-    from tts_compress.audio import Samples
 
 NOISE_LENGTH = 1 << 18
 """Values fed per operator; a longer need repeats them (with 192 channels after 1,365 frames)."""

@@ -1,22 +1,17 @@
 """Opening ONNX graphs in onnxruntime."""
 
-from __future__ import annotations
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+import numpy as np
+import numpy.typing as npt
+import onnx
 import onnxruntime
 
 from tts_compress.errors import ModelError, first_line
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import numpy as np
-    import numpy.typing as npt
-    import onnx
-
-Feeds = dict[str, "npt.NDArray[np.generic]"]
+Feeds = dict[str, npt.NDArray[np.generic]]
 """Real inputs of an ONNX graph, by name."""
 
 

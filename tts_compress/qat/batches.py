@@ -1,18 +1,11 @@
 """Choice of the examples of an update, by seed and step alone, and their loss."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from tts_compress.qat.task import Example
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tts_compress.qat.task import Task
+from tts_compress.qat.task import Example, Task
 
 
 def batch_places(count: int, size: int, step: int, seed: int) -> list[int]:

@@ -1,26 +1,18 @@
 """Selection of a system's components to train, and of the recorded calls to train them on."""
 
-from __future__ import annotations
-
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 from torch.utils._pytree import tree_flatten
 
 from tts_compress.errors import ModelError, QuantizationError, RecipeError
-from tts_compress.progress import report_message
+from tts_compress.models.distillation import Call, Distillable, Objective
+from tts_compress.progress import Progress, report_message
 from tts_compress.qat.fake_quantize import FakeQuantize
 from tts_compress.qat.recorded_calls import record_objectives
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import nn
-
-    from tts_compress.models.distillation import Call, Distillable, Objective
-    from tts_compress.progress import Progress
 
 _HELD_OUT = 8
 """Number of texts of which one is held out; at least one is."""

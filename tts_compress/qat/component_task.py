@@ -1,23 +1,18 @@
 """Training one component of a system: recorded calls of its original, each by itself."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from tts_compress.errors import ModelError
+from tts_compress.models.distillation import Call, Objective
+from tts_compress.qat.component_dataset import ComponentDataset
 from tts_compress.qat.losses import objective_terms, target_variances
 from tts_compress.qat.recorded_calls import compared_outputs, repeatable
 from tts_compress.qat.task import CallSignature, Example
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from tts_compress.models.distillation import Call, Objective
-    from tts_compress.qat.component_dataset import ComponentDataset
 
 _MAX_ERROR = 1e-8
 """Largest error of a repeated output: power of its difference from the recorded one, over the

@@ -5,16 +5,13 @@ observer is on, and rounds while its fake quantization is on. torchao has such m
 layers only, and none with static ranges; convolutions are most of a vocoder.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.histogram import Histogram, choose_range
+from tts_compress.numerics.histogram import Histogram, Range, choose_range
 from tts_compress.qat.rounding import pass_through, round_affine
+from tts_compress.recipes.recipe import Calibration
 from tts_compress.torch.layers.codes import (
     activation_codes,
     from_rows,
@@ -22,12 +19,8 @@ from tts_compress.torch.layers.codes import (
     round_channels,
     round_groups,
 )
+from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.integer_convolution import transposed_phases
-
-if TYPE_CHECKING:
-    from tts_compress.numerics.histogram import Range
-    from tts_compress.recipes.recipe import Calibration
-    from tts_compress.torch.layers.geometry import Geometry
 
 _SAMPLE = 16_384
 """About as many values of a tensor are counted per call; its extremes are always exact."""

@@ -1,9 +1,5 @@
 """A layer that trains as if its weights, and what it is given, were integers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
@@ -15,14 +11,11 @@ from tts_compress.qat.fake_quantize import (
     HistogramObserver,
     WeightFakeQuantize,
 )
-from tts_compress.torch.layers.base import build_layer, layer_state
+from tts_compress.recipes.recipe import Calibration
+from tts_compress.torch.decisions import Decision
+from tts_compress.torch.layers.base import CompressedLayer, build_layer, layer_state
 from tts_compress.torch.layers.geometry import Geometry, apply_operator
 from tts_compress.torch.layers.integer import is_pointwise
-
-if TYPE_CHECKING:
-    from tts_compress.recipes.recipe import Calibration
-    from tts_compress.torch.decisions import Decision
-    from tts_compress.torch.layers.base import CompressedLayer
 
 _LEAST_STEP_OF_LINEAR = 6.1e-5
 """torch's dynamic kernels for linear layers round no finer; its name there is

@@ -1,15 +1,11 @@
 """The log of a training: JSON lines, and TensorBoard files where its package is installed."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tts_compress.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOG_NAME = "log.jsonl"
 _BOARD = "tensorboard"

@@ -4,24 +4,17 @@ Every loss is an FP32 scalar, zero for equal outputs; gradients flow into the st
 Outputs of different shapes, or empty ones, are a `TTSCompressError`.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from math import log2
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from tts_compress.errors import TTSCompressError
+from tts_compress.models.distillation import Objective
 from tts_compress.models.shims.spectra import MelSpectrogram
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from torch import Tensor
-
-    from tts_compress.models.distillation import Objective
-    from tts_compress.qat.task import Example
+from tts_compress.qat.task import Example
 
 _WINDOWS = (512, 1024, 2048)
 _MEL_SECONDS = 1024 / 22_050

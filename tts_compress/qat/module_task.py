@@ -1,11 +1,9 @@
 """Training any module: batches of its inputs, and what its original returns for them."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +14,6 @@ from tts_compress.qat.losses import objective_terms, target_variances
 from tts_compress.qat.recorded_calls import compared_outputs
 from tts_compress.qat.task import CallSignature, Example
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _OUTPUT = Objective(component="", module="", loss="mse")
 """Whatever the module returns."""

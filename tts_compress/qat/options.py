@@ -1,18 +1,14 @@
 """Options of a training, its folder, and the packages it needs."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from tts_compress.errors import MissingExtraError, QuantizationError
 from tts_compress.progress import Progress, Silent
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _POSITIVE = (
     *("steps", "batch_size", "accumulation"),

@@ -1,9 +1,8 @@
 """Conversion of an FP32 module to one that trains as if compressed, and to a compressed one."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,16 +10,10 @@ from torch import Tensor, nn
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import FakeQuantize, disable_observer
 from tts_compress.qat.layer import FakeQuantizedLayer
-from tts_compress.torch.convert import finish, refuse_unfit, round_stored
-from tts_compress.torch.decisions import decide
+from tts_compress.recipes.recipe import Recipe
+from tts_compress.torch.convert import Converted, finish, refuse_unfit, round_stored
+from tts_compress.torch.decisions import Decision, decide
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize, replace_module
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tts_compress.recipes.recipe import Recipe
-    from tts_compress.torch.convert import Converted
-    from tts_compress.torch.decisions import Decision
 
 _TRAINED = frozenset({"int8", "int4"})
 _STORED = frozenset({"float32", "float16", "bfloat16"})

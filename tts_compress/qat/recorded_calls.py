@@ -1,33 +1,25 @@
 """Recording what a system's components are called with while it speaks, and repeating the calls."""
 
-from __future__ import annotations
-
 import inspect
 import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from tts_compress.errors import ModelError, TTSCompressError
-from tts_compress.models.base import Prompt, Prompted
-from tts_compress.models.distillation import Call
+from tts_compress.models.base import Prompt, Prompted, TorchModel
+from tts_compress.models.distillation import Call, Objective
 from tts_compress.models.interception import intercepted
 from tts_compress.models.language_model import LanguageModel
+from tts_compress.progress import Progress
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from torch import Tensor, nn
-
-    from tts_compress.models.base import TorchModel
-    from tts_compress.models.distillation import Objective
-    from tts_compress.progress import Progress
-
-    Pairs = Sequence[tuple[Objective, "CallRecorder"]]
+Pairs = Sequence[tuple[Objective, "CallRecorder"]]
 
 
 def record_objectives(

@@ -5,17 +5,13 @@ clipping as what it is (the straight-through estimator); trained ranges get the 
 "Learned Step Size Quantization" (Esser et al., 2020, arXiv 1902.08153).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from tts_compress.torch.layers.codes import activation_codes
-
-if TYPE_CHECKING:
-    from torch.autograd.function import FunctionCtx
 
 _LEVELS = 255
 

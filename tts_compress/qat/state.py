@@ -1,25 +1,19 @@
 """The state of a training, and checkpoints of it: one safetensors file, replaced whole."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from tts_compress.errors import ArtifactError, MissingExtraError
+from tts_compress.qat.task import Task
 from tts_compress.torch.layers.checkpoint import TensorFile
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from torch import Tensor
-
-    from tts_compress.qat.task import Task
 
 CHECKPOINT_NAME = "checkpoint.safetensors"
 

@@ -1,20 +1,14 @@
 """The interface between models and the trainer: tasks, their examples, calls as tensors."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch import Tensor, nn
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch import Tensor, nn
-    from torch.utils._pytree import TreeSpec
-
-    Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,14 +76,14 @@ class CallSignature:
     """Positions of the tensors among the leaves."""
 
     @staticmethod
-    def of(call: Arguments) -> CallSignature:
+    def of(call: Arguments) -> "CallSignature":
         """Return the signature of a call, given as arguments and keywords."""
         leaves, spec = tree_flatten(call)
         places = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
         others = tuple(None if i in places else leaf for i, leaf in enumerate(leaves))
         return CallSignature(spec=spec, leaves=others, places=places)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> CallSignature:
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CallSignature":
         return self  # immutable; copying a tree's structure warns
 
     def tensors(self, call: Arguments) -> tuple[Tensor, ...]:

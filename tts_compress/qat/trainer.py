@@ -1,15 +1,14 @@
 """Training: observe, freeze, fine-tune; go back where something broke; keep what was best."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import torch
+from torch import nn
 
 from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.progress import report_message, report_status
+from tts_compress.progress import Progress, report_message, report_status
 from tts_compress.qat.batches import spread
 from tts_compress.qat.devices import accelerated, device_load, matmul_precision
 from tts_compress.qat.fake_quantize import (
@@ -21,16 +20,9 @@ from tts_compress.qat.fake_quantize import (
 )
 from tts_compress.qat.log import RunLog
 from tts_compress.qat.optimization import Optimization
+from tts_compress.qat.options import TrainingRun
 from tts_compress.qat.state import Checkpoints, TrainingState, identity_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from torch import nn
-
-    from tts_compress.progress import Progress
-    from tts_compress.qat.options import TrainingRun
-    from tts_compress.qat.task import Example, Task
+from tts_compress.qat.task import Example, Task
 
 _STAGE = "train"
 

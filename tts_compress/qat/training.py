@@ -1,14 +1,19 @@
 """Training of graphs, modules and systems: make a task, train its student, return the result."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import nn
 
 from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import RecipeError
+from tts_compress.models.base import TorchModel
+from tts_compress.models.distillation import Distillable, Objective
+from tts_compress.onnx.quantize.collect import Calls
+from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import ComponentProgress
-from tts_compress.qat.component_dataset import record_datasets
+from tts_compress.qat.component_dataset import ComponentDataset, record_datasets
 from tts_compress.qat.component_task import ComponentTask
 from tts_compress.qat.fake_quantize import (
     ActivationFakeQuantize,
@@ -19,22 +24,11 @@ from tts_compress.qat.fake_quantize import (
 from tts_compress.qat.graph.student import learned_conversion
 from tts_compress.qat.graph.task import open_graph_task
 from tts_compress.qat.module_task import ModuleTask
+from tts_compress.qat.options import TrainingRun
 from tts_compress.qat.prepare import convert_qat, prepare_qat
 from tts_compress.qat.trainer import train
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from torch import nn
-
-    from tts_compress.models.base import TorchModel
-    from tts_compress.models.distillation import Distillable, Objective
-    from tts_compress.onnx.quantize.collect import Calls
-    from tts_compress.onnx.quantize.convert import Conversion
-    from tts_compress.qat.component_dataset import ComponentDataset
-    from tts_compress.qat.options import TrainingRun
-    from tts_compress.recipes.recipe import Recipe
-    from tts_compress.torch.convert import Converted
+from tts_compress.recipes.recipe import Recipe
+from tts_compress.torch.convert import Converted
 
 
 def train_graph(

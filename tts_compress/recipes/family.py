@@ -1,10 +1,10 @@
 """A family's file in `calib/recipes`: its components once, and a table for each scheme."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -20,10 +20,6 @@ from tts_compress.config import (
 from tts_compress.errors import RecipeError, SchemeError
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.recipes.schemes import find_scheme
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 
 class _Component(Config):

@@ -1,7 +1,5 @@
 """The words of recipes for number formats and methods: TOML and manifests hold their values."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

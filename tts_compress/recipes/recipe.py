@@ -1,7 +1,5 @@
 """A recipe: the rules by which one scheme applies to the components of one family."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
@@ -85,7 +83,7 @@ class Rule(Config):
     Other layers are rounded to nearest."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Rule:
+    def _consistent(self) -> "Rule":
         allowed = _ARITHMETIC[self.weights]
         if self.activations not in allowed:
             raise ValueError(
@@ -127,7 +125,7 @@ class Recipe(ConfigFile):
     component: tuple[Rule, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _calibrated_when_needed(self) -> Recipe:
+    def _calibrated_when_needed(self) -> "Recipe":
         static = any(rule.activations == Activations.STATIC for rule in self.component)
         observed = static or any(rule.algorithm.endswith("gptq") for rule in self.component)
         if observed and self.calibration is None:

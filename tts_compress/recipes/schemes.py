@@ -1,7 +1,5 @@
 """The schemes: their names and what each one means."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tts_compress.errors import SchemeError

@@ -1,19 +1,14 @@
 """Reports of evaluations: for machines, for a job summary, for a browser and for the terminal."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tts_compress.artifact import write_text_atomically
 from tts_compress.errors import ArtifactError
+from tts_compress.evaluation import Evaluation
 from tts_compress.evaluation.result import REPORT_NAME
 from tts_compress.report.html import render_html
 from tts_compress.report.markdown import render_markdown
 from tts_compress.report.tables import summary_rows, summary_table
-
-if TYPE_CHECKING:
-    from tts_compress.evaluation import Evaluation
 
 __all__ = ["render_html", "render_markdown", "summary_rows", "summary_table", "write_report"]
 

@@ -1,26 +1,22 @@
 """The report as one page that needs nothing but itself and the WAV files beside it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
+
+from jinja2 import Environment
 
 from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation import formatting
+from tts_compress.evaluation.result import Evaluation, Speech, Utterance
 from tts_compress.report.plots import plots
 from tts_compress.report.tables import floor_rows, provenance, summary_rows, terms
 from tts_compress.report.verdict import cautions, verdict
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-    from tts_compress.evaluation.result import Evaluation, Speech, Utterance
 
 _TEMPLATES = Path(__file__).with_name("templates")
 

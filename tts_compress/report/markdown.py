@@ -1,19 +1,13 @@
 """The report as GitHub-flavoured Markdown, fit for a job summary or a pull-request comment."""
 
-from __future__ import annotations
-
 import re
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tts_compress.evaluation import formatting
+from tts_compress.evaluation.result import Evaluation, Utterance
 from tts_compress.report.tables import floor_rows, provenance, summary_rows, terms
 from tts_compress.report.verdict import cautions, verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tts_compress.evaluation.result import Evaluation, Utterance
 
 # Everything with a meaning inside a table cell: `<` and `&` would start HTML, `$` a formula, and an
 # underscore emphasis unless it stands between letters, as in `en_US`.

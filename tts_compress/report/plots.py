@@ -1,22 +1,17 @@
 """The figures of the page, as inline SVG that follows its colours, its font and its width."""
 
-from __future__ import annotations
-
 import io
 import math
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation import formatting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tts_compress.evaluation.metrics.error_rates import ErrorRate
-    from tts_compress.evaluation.result import Evaluation
+from tts_compress.evaluation.metrics.error_rates import ErrorRate
+from tts_compress.evaluation.result import Evaluation
 
 # Inches at 72 units each: 380 units wide, about the width of a phone, so that the text of the
 # plots has its natural size there and in the three columns of a desktop.

@@ -1,17 +1,11 @@
 """The comparison in sentences; decisions are made on the raw values."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metrics.cost import Speed
 from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST, rate_judgement
 from tts_compress.evaluation.metrics.health import broken, broken_in_words
+from tts_compress.evaluation.result import Evaluation
 from tts_compress.models.base import UNLIKE_UPSTREAM
-
-if TYPE_CHECKING:
-    from tts_compress.evaluation.result import Evaluation
 
 
 def verdict(evaluation: Evaluation) -> str:

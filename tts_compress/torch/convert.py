@@ -1,15 +1,16 @@
 """Conversion of an FP32 module by a recipe, with a record of its layers."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
+from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
+from tts_compress.progress import Progress
 from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.recipes.recipe import Recipe
 from tts_compress.torch.decisions import (
     Decision,
     count_decisions,
@@ -28,13 +29,6 @@ from tts_compress.torch.layers.module_surgery import (
 )
 from tts_compress.torch.observe import observe_ranges
 from tts_compress.torch.weight_codes import choose_codes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tts_compress.artifact import LayerRecord
-    from tts_compress.progress import Progress
-    from tts_compress.recipes.recipe import Recipe
 
 _SHOWN_REASONS = 12
 

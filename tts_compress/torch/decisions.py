@@ -1,25 +1,18 @@
 """Decisions: the format of each layer of a module, by recipe."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from torch import nn
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import RecipeError
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
-from tts_compress.recipes.recipe import Rule
+from tts_compress.recipes.recipe import Recipe, Rule
 from tts_compress.torch.layers.base import CompressedLayer, find_layer, is_layer, walk_layers
 from tts_compress.torch.layers.geometry import Geometry, operator_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from torch import nn
-
-    from tts_compress.recipes.recipe import Recipe
 
 _KEEP = Rule(match="*")
 

@@ -4,8 +4,6 @@ Method: Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generativ
 Transformers", arXiv:2210.17323, algorithm 1, with scales that are fixed beforehand.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,26 +4,19 @@ The integer layers are for CPUs. On a GPU the same recipes give linear layers to
 else of a recipe, 16-bit floats and weights that are only stored small, is the same everywhere.
 """
 
-from __future__ import annotations
-
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from tts_compress.errors import QuantizationError, TTSCompressWarning
 from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.recipes.recipe import Recipe
+from tts_compress.torch.decisions import Decision
 from tts_compress.torch.layers.base import find_layer
 from tts_compress.torch.layers.geometry import Geometry
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import nn
-
-    from tts_compress.recipes.recipe import Recipe
-    from tts_compress.torch.decisions import Decision
 
 _EIGHT_BITS = {Activations.DYNAMIC, Activations.STATIC, Activations.FLOAT8}
 _FLOAT8_FROM = (8, 9)

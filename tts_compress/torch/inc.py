@@ -4,21 +4,17 @@ It is handed one layer at a time: as a whole model it takes only stacks of trans
 https://github.com/intel/neural-compressor/blob/master/docs/source/3x/PT_WeightOnlyQuant.md
 """
 
-from __future__ import annotations
-
 import logging
+from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from importlib import import_module
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import MissingExtraError, QuantizationError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _DAMPING = 0.01
 """Share of the mean of the moments' diagonal that is added to it; the package's own default."""

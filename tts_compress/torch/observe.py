@@ -6,23 +6,17 @@ inputs² entries however long the calibration is, but there is one per layer: wi
 memory holds, calibration runs again for those that are left.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import Histogram, Range, choose_range
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from torch import Tensor, nn
-
-    from tts_compress.recipes.recipe import Calibration
+from tts_compress.recipes.recipe import Calibration
 
 MOMENTS_BYTES = 512 * 2**20
 """Memory for the moments of one pass."""

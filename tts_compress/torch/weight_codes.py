@@ -1,26 +1,19 @@
 """Codes of weights that are chosen by an algorithm other than rounding each to nearest."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.neighbours import CODE_LIMIT, PAIR_LIMIT
+from tts_compress.progress import Progress
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
+from tts_compress.torch.decisions import Decision
 from tts_compress.torch.gptq import gptq
 from tts_compress.torch.inc import inc_codes
 from tts_compress.torch.layers.codes import group_scales, pack_nibbles, round_channels
 from tts_compress.torch.observe import observe_moments
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor, nn
-
-    from tts_compress.progress import Progress
-    from tts_compress.torch.decisions import Decision
 
 
 def _gptq_codes(weight: Tensor, moments: Tensor | None, layer: Decision) -> tuple[Tensor, Tensor]:

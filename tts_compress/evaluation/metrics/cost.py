@@ -1,11 +1,11 @@
 """Cost of running a model: size, latency, real-time factor, memory, time to open."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
@@ -17,21 +17,14 @@ from tts_compress.evaluation.metric import (
     Record,
     Row,
     Term,
+    Trend,
     ratio_row,
     ratio_trend,
 )
-from tts_compress.evaluation.stages import time_models
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy.typing as npt
-
-    from tts_compress.evaluation.metric import Trend
-    from tts_compress.evaluation.options import EvaluationOptions
-    from tts_compress.evaluation.pairs import Run
-    from tts_compress.evaluation.result import Evaluation
-    from tts_compress.evaluation.stages import Timings
+from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.pairs import Run
+from tts_compress.evaluation.result import Evaluation
+from tts_compress.evaluation.stages import Timings, time_models
 
 T = TypeVar("T")
 

@@ -1,15 +1,8 @@
 """Timing of the candidate's speech against the reference's."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.metric import Headline, Metric, Record, Row
-
-if TYPE_CHECKING:
-    from tts_compress.evaluation.metric import Audios
-    from tts_compress.evaluation.pairs import Run
+from tts_compress.evaluation.metric import Audios, Headline, Metric, Record, Row
+from tts_compress.evaluation.pairs import Run
 
 
 class Duration(Record):

@@ -4,28 +4,20 @@ Rates are corpus-level: sum errors, sum tokens, divide once. The interval of a d
 paired bootstrap over texts (Bisani and Ney 2004).
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tts_compress.errors import EvaluationError, MissingExtraError
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.bootstrap import paired_interval
-from tts_compress.evaluation.metric import Headline, Metric, Pair, Record, Row, Term, Trend
+from tts_compress.evaluation.metric import Audios, Headline, Metric, Pair, Record, Row, Term, Trend
+from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.spectra import log_mel_distance
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
-    import numpy.typing as npt
-
-    from tts_compress.evaluation.metric import Audios
-    from tts_compress.evaluation.pairs import Run
 
 Unit: TypeAlias = Literal["word", "character"]
 

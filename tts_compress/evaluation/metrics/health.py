@@ -1,20 +1,13 @@
 """Audio that is broken whatever its words."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
-from tts_compress.evaluation.metric import Headline, Metric, Pair, Record, Row
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tts_compress.audio import Audio
-    from tts_compress.evaluation.metric import Audios
-    from tts_compress.evaluation.pairs import Run
-    from tts_compress.evaluation.result import Evaluation
+from tts_compress.audio import Audio
+from tts_compress.evaluation.metric import Audios, Headline, Metric, Pair, Record, Row
+from tts_compress.evaluation.pairs import Run
+from tts_compress.evaluation.result import Evaluation
 
 _SILENT_DBFS = -50.0
 _CLIPPED_AT = 0.999

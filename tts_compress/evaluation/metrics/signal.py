@@ -1,23 +1,16 @@
 """Distance of the candidate's audio from the reference's, given the same noise."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tts_compress.audio import Audio
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.metric import Headline, Metric, Record, Row, Term
+from tts_compress.evaluation.metric import Audios, Headline, Metric, Record, Row, Term, Trend
+from tts_compress.evaluation.pairs import Run
+from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.spectra import log_mel_distance, same_timing
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tts_compress.audio import Audio
-    from tts_compress.evaluation.metric import Audios, Trend
-    from tts_compress.evaluation.pairs import Run
-    from tts_compress.evaluation.result import Evaluation
 
 
 class Distances(Record):

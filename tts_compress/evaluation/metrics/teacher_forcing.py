@@ -6,42 +6,36 @@ nothing compares. So both read the same tokens, those that the reference speaks 
 chose a sound: not where a codebook has not begun, is over, or a token is forced.
 """
 
-from __future__ import annotations
-
 import shutil
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tts_compress.artifact import atomic_file
 from tts_compress.config import Config
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Metric, Record, Row, Term
+from tts_compress.evaluation.model_ref import ModelRef
+from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.pairs import Run
+from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.stages import choose_texts
 from tts_compress.evaluation.store import (
+    Store,
     make_directory,
     read_piece,
     short_hash,
     write_piece,
 )
+from tts_compress.evaluation.suite import Suite
 from tts_compress.models.language_model import LanguageModel, Tokens
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    import numpy.typing as npt
-
-    from tts_compress.evaluation.model_ref import ModelRef
-    from tts_compress.evaluation.options import EvaluationOptions
-    from tts_compress.evaluation.pairs import Run
-    from tts_compress.evaluation.process import Worker
-    from tts_compress.evaluation.store import Store
-    from tts_compress.evaluation.suite import Suite
-
-    Scores: TypeAlias = npt.NDArray[np.float32]
+Scores: TypeAlias = npt.NDArray[np.float32]
 
 _STAGE = "teacher-forced"
 _ROLES = ("reference", "candidate")

@@ -5,17 +5,13 @@ A module of this package, named as suites name it, is a recognizer if it has a f
 `tts_compress.recognizers`.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from tts_compress.audio import Audio
 from tts_compress.errors import EvaluationError
-
-if TYPE_CHECKING:
-    from tts_compress.audio import Audio
 
 __all__ = ["Recognizer", "open_recognizer", "recognizer_names"]
 

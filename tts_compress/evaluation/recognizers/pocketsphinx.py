@@ -1,17 +1,12 @@
 """PocketSphinx: the recognizer whose wheel has its models inside, so it needs no network."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from math import gcd
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tts_compress.audio import Audio, Samples
 from tts_compress.errors import MissingExtraError
-
-if TYPE_CHECKING:
-    from tts_compress.audio import Audio, Samples
 
 _SAMPLE_RATE = 16_000
 """Rate of the stock acoustic model's training data, Hz."""

@@ -1,7 +1,5 @@
 """F5-TTS: a flow-matching transformer and a Vocos vocoder, run by the official package."""
 
-from __future__ import annotations
-
 from tts_compress.families import Family
 
 __all__ = ["FAMILY"]
@@ -10,4 +8,5 @@ FAMILY = Family(
     name="f5-tts",
     opener="tts_compress.models.f5.model:F5Model.open",
     location="a directory or a hub's name",
+    extra="f5",
 )

@@ -1,7 +1,5 @@
 """The files of an F5-TTS model, upstream's own or saved ones, and the settings they may hold."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path

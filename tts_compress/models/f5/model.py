@@ -1,12 +1,14 @@
 """F5-TTS: a diffusion transformer that speaks as a recording does, and a Vocos vocoder."""
 
-from __future__ import annotations
-
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
+from tts_compress.audio import Audio
+from tts_compress.models.base import Prompt
 from tts_compress.models.distillation import Objective
 from tts_compress.models.f5 import FAMILY
 from tts_compress.models.f5.files import (
@@ -21,6 +23,7 @@ from tts_compress.models.f5.network import F5Networks, load_networks
 from tts_compress.models.f5.package import SAMPLE_RATE
 from tts_compress.models.f5.speech import (
     F5Runtime,
+    Reference,
     check_recording,
     check_symbols,
     prepare_reference,
@@ -30,14 +33,6 @@ from tts_compress.models.f5.speech import (
 )
 from tts_compress.models.recording import REFERENCE, REFERENCE_TEXT, exchange_recording
 from tts_compress.models.torch_model import TorchFamilyModel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tts_compress.audio import Audio
-    from tts_compress.models.base import Prompt
-    from tts_compress.models.f5.speech import Reference
 
 
 class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
@@ -77,7 +72,7 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
         """
         return self.loaded.api
 
-    def with_prompt(self, prompt: Prompt) -> F5Model:
+    def with_prompt(self, prompt: Prompt) -> "F5Model":
         """Return this model with another recording, or another text of the same one.
 
         The text of the former recording does not stay when only the recording is exchanged.

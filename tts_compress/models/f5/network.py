@@ -1,25 +1,19 @@
 """The official `F5TTS` object: built by upstream's loaders, or without memory and then filled."""
 
-from __future__ import annotations
-
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from torch import nn
+
+from tts_compress.artifact import LayerRecord
 from tts_compress.errors import MissingExtraError, ModelError, reason
-from tts_compress.models.f5.files import check_vocoder_config
+from tts_compress.models.f5.files import F5Source, check_vocoder_config
 from tts_compress.models.f5.package import EXTRA, SAMPLE_RATE, official, quiet
 from tts_compress.models.torch_model import restore_weights
 from tts_compress.models.weights import check_finite, read_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from torch import nn
-
-    from tts_compress.artifact import LayerRecord
-    from tts_compress.models.f5.files import F5Source
 
 _METHOD = "euler"
 
@@ -40,7 +34,7 @@ class F5Networks:
         parts = {"transformer": self.api.ema_model.transformer, "vocoder": self.api.vocoder}
         return nn.ModuleDict(parts).eval()
 
-    def with_root(self, root: nn.Module) -> F5Networks:
+    def with_root(self, root: nn.Module) -> "F5Networks":
         """Return an official object with other modules; what else it holds is shared."""
         network = copy.copy(self.api.ema_model)
         # A shallow copy of a module shares the dictionary that its children are in.

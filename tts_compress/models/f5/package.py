@@ -1,21 +1,17 @@
 """The official f5_tts package, imported without what only its training needs."""
 
-from __future__ import annotations
-
 import io
 import sys
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tts_compress.errors import MissingExtraError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EXTRA = "f5"
 

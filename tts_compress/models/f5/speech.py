@@ -1,29 +1,21 @@
 """Speaking by F5-TTS's own code: the recording as upstream prepares it, text part by part."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from tts_compress.audio import Audio
+from tts_compress.audio import Audio, Samples
 from tts_compress.errors import ModelError, TextError, reason
-from tts_compress.models.base import check_text
+from tts_compress.models.base import Prompt, check_text
+from tts_compress.models.f5.files import F5Options
 from tts_compress.models.f5.package import HOP_LENGTH, SAMPLE_RATE, official, quiet
 from tts_compress.models.recording import read_header
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from tts_compress.audio import Samples
-    from tts_compress.models.base import Prompt
-    from tts_compress.models.f5.files import F5Options
 
 MAX_FRAMES = 8_192
 """Frames of the recording and one part of a text together, 87 s: the text encoder's positions."""

@@ -1,7 +1,5 @@
 """GPT-SoVITS: a language model of semantic tokens and a synthesizer, run from the user's clone."""
 
-from __future__ import annotations
-
 from tts_compress.families import Family
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 
@@ -11,5 +9,6 @@ FAMILY = Family(
     name=GPT_SOVITS.family,
     opener="tts_compress.models.gpt_sovits.model:GptSovitsModel.open",
     location="CONFIG.yaml or T2S.ckpt,SOVITS.pth",
+    extra=GPT_SOVITS.extra,
     upstream=GPT_SOVITS,
 )

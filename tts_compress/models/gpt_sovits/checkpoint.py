@@ -6,26 +6,22 @@ marked by two bytes in the place of a zip archive's `PK`. All functions raise `M
 file that is missing, damaged, or of something else.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pathlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from mmap import ACCESS_COPY, mmap
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from tts_compress.errors import ModelError, first_line
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS, VERSIONS, sovits_version
 from tts_compress.models.packages import import_package
 from tts_compress.models.weights import check_finite
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from torch import Tensor
 
 _ZIP = b"PK"
 

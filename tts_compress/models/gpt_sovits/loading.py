@@ -5,32 +5,30 @@ pickles they read, write into the clone, take small files for other versions, al
 in FP32 before an artifact's could replace them, and pass over what is missing.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from tts_compress.artifact import atomic_directory
+from torch import Tensor, nn
+
+from tts_compress.artifact import LayerRecord, atomic_directory
 from tts_compress.errors import ArtifactError, ModelError, first_line, reason
+from tts_compress.models.base import Prompt
 from tts_compress.models.gpt_sovits.checkpoint import read_t2s, read_torch_file, write_checkpoint
-from tts_compress.models.gpt_sovits.source import ArtifactSource, GptSovitsSettings
+from tts_compress.models.gpt_sovits.source import (
+    ArtifactSource,
+    GptSovitsSettings,
+    GptSovitsSource,
+    OfficialSource,
+)
 from tts_compress.models.gpt_sovits.speech import write_prompt
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS, VERSIONS, Official
 from tts_compress.models.packages import import_package
 from tts_compress.models.settings_file import read_json
 from tts_compress.models.torch_model import WEIGHTS, restore_weights
 from tts_compress.models.weights import check_finite
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from torch import Tensor, nn
-
-    from tts_compress.artifact import LayerRecord
-    from tts_compress.models.base import Prompt
-    from tts_compress.models.gpt_sovits.source import GptSovitsSource, OfficialSource
 
 V4_VOCODER: dict[str, Any] = {
     "initial_channel": 100,
@@ -55,7 +53,7 @@ class Loaded:
     root: nn.Module
     tokenizer: Any  # the text encoder's
 
-    def with_root(self, root: nn.Module) -> Loaded:
+    def with_root(self, root: nn.Module) -> "Loaded":
         """Return the same with other networks."""
         return replace(self, root=root)
 

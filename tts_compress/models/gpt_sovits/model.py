@@ -1,19 +1,23 @@
 """GPT-SoVITS: a language model of semantic tokens, and a synthesizer that speaks as a recording."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from tts_compress.errors import ModelError
+from tts_compress.models.base import Prompt
 from tts_compress.models.distillation import Objective
 from tts_compress.models.gpt_sovits import FAMILY
 from tts_compress.models.gpt_sovits.loading import Loaded, load_networks, write_official
 from tts_compress.models.gpt_sovits.source import (
     SETTINGS,
     GptSovitsOptions,
+    GptSovitsSettings,
     GptSovitsSource,
     find_source,
 )
@@ -24,18 +28,9 @@ from tts_compress.models.gpt_sovits.speech import (
     write_prompt,
 )
 from tts_compress.models.gpt_sovits.upstream import VERSIONS
+from tts_compress.models.language_model import Tokens
 from tts_compress.models.recording import exchange_recording
 from tts_compress.models.torch_model import TorchFamilyModel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy as np
-    import numpy.typing as npt
-
-    from tts_compress.models.base import Prompt
-    from tts_compress.models.gpt_sovits.source import GptSovitsSettings
-    from tts_compress.models.language_model import Tokens
 
 ROLES = {
     "bert": "text encoder (Chinese)",
@@ -145,7 +140,7 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         there = self.components()
         return {name: methods for name, methods in _NAMED_CALLS.items() if name in there}
 
-    def with_prompt(self, prompt: Prompt) -> GptSovitsModel:
+    def with_prompt(self, prompt: Prompt) -> "GptSovitsModel":
         """Return this model with another recording, without the former text, or another text.
 
         Raises:

@@ -6,21 +6,16 @@ Here the same tensors belong to `nn.Linear` and `nn.LayerNorm` children, which u
 call as before.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
 from tts_compress.errors import ModelError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tts_compress.models.gpt_sovits.upstream import Official
+from tts_compress.models.gpt_sovits.upstream import Official
 
 _CAPACITY = 256  # steps that a cache has room for before it grows; ten seconds of speech
 

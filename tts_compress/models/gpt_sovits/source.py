@@ -1,20 +1,20 @@
 """Sources of a GPT-SoVITS model: upstream's configuration, its two files, or an artifact."""
 
-from __future__ import annotations
-
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tts_compress.artifact import MANIFEST_NAME
 from tts_compress.errors import ModelError
-from tts_compress.models.base import ModelFiles
+from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.gpt_sovits.checkpoint import (
     T2S_SYMBOLS,
+    Checkpoint,
     is_t2s,
     merge_lora,
     read_sovits,
@@ -25,12 +25,6 @@ from tts_compress.models.options import Options
 from tts_compress.models.recording import find_prompt
 from tts_compress.models.settings_file import read_json, read_yaml
 from tts_compress.models.torch_model import WEIGHTS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tts_compress.models.base import Prompt
-    from tts_compress.models.gpt_sovits.checkpoint import Checkpoint
 
 SETTINGS = "settings.json"  # the file of an artifact that holds them
 

@@ -1,32 +1,24 @@
 """Speaking by the official `TTS` object's own `run`, and the tokens of its language model."""
 
-from __future__ import annotations
-
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from torch import Tensor, nn
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, reason
-from tts_compress.models.base import check_text
-from tts_compress.models.gpt_sovits.upstream import VERSIONS
+from tts_compress.models.base import Prompt, check_text
+from tts_compress.models.gpt_sovits.source import GptSovitsOptions, GptSovitsSettings
+from tts_compress.models.gpt_sovits.upstream import VERSIONS, Official
 from tts_compress.models.interception import intercepted
 from tts_compress.models.language_model import Tokens
 from tts_compress.models.recording import REFERENCE, REFERENCE_TEXT, check_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import numpy.typing as npt
-    from torch import Tensor, nn
-
-    from tts_compress.models.base import Prompt
-    from tts_compress.models.gpt_sovits.source import GptSovitsOptions, GptSovitsSettings
-    from tts_compress.models.gpt_sovits.upstream import Official
 
 
 class GptSovitsSpeech:

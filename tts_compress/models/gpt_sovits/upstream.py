@@ -1,22 +1,17 @@
 """GPT-SoVITS' own code, in the user's clone of its repository, and differences of its versions."""
 
-from __future__ import annotations
-
 import io
 import os
 import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tts_compress.errors import ModelError
 from tts_compress.families import Upstream
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.packages import import_package
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 GPT_SOVITS = Upstream(
     family="gpt-sovits",

@@ -1,7 +1,5 @@
 """Amphion's NaturalSpeech2: latent diffusion by a WaveNet, and EnCodec, run from a clone."""
 
-from __future__ import annotations
-
 from tts_compress.families import Family
 from tts_compress.models.naturalspeech2.upstream import AMPHION
 
@@ -11,5 +9,6 @@ FAMILY = Family(
     name=AMPHION.family,
     opener="tts_compress.models.naturalspeech2.model:NaturalSpeech2Model.open",
     location="a checkpoint's directory",
+    extra=AMPHION.extra,
     upstream=AMPHION,
 )

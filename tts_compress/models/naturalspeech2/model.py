@@ -1,13 +1,15 @@
 """NaturalSpeech2 by Amphion: a WaveNet that denoises EnCodec's latents, in a recording's voice."""
 
-from __future__ import annotations
-
 import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import nn
 
 from tts_compress.errors import ModelError
-from tts_compress.models.base import UNLIKE_UPSTREAM, Prompt
+from tts_compress.models.base import UNLIKE_UPSTREAM, Component, Prompt
 from tts_compress.models.distillation import Objective
 from tts_compress.models.naturalspeech2 import FAMILY
 from tts_compress.models.naturalspeech2.network import NS2Networks, find_tables, load_networks
@@ -16,16 +18,7 @@ from tts_compress.models.naturalspeech2.source import REFERENCE, NS2Source, find
 from tts_compress.models.naturalspeech2.speech import ACCEPTED_S, SAMPLE_RATE, NS2Speech
 from tts_compress.models.recording import check_duration
 from tts_compress.models.torch_components import find_components
-from tts_compress.models.torch_model import TorchFamilyModel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from torch import nn
-
-    from tts_compress.models.base import Component
-    from tts_compress.models.torch_model import Table
+from tts_compress.models.torch_model import Table, TorchFamilyModel
 
 
 class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
@@ -66,7 +59,7 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
         """
         return self.loaded.inference
 
-    def with_prompt(self, prompt: Prompt) -> NaturalSpeech2Model:
+    def with_prompt(self, prompt: Prompt) -> "NaturalSpeech2Model":
         """Return this model with another recording; the system needs no transcript of it.
 
         Raises:

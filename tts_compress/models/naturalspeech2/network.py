@@ -1,27 +1,22 @@
 """The official inference object: of a checkpoint's weights, or built empty and then filled."""
 
-from __future__ import annotations
-
 import argparse
 import copy
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from torch import Tensor, nn
+
+from tts_compress.artifact import LayerRecord
 from tts_compress.errors import ModelError, reason
+from tts_compress.models.naturalspeech2.settings import NS2Settings
+from tts_compress.models.naturalspeech2.source import NS2Source
 from tts_compress.models.naturalspeech2.upstream import AMPHION, Amphion
 from tts_compress.models.torch_model import Table, restore_weights
 from tts_compress.models.weights import check_finite, read_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from torch import Tensor, nn
-
-    from tts_compress.artifact import LayerRecord
-    from tts_compress.models.naturalspeech2.settings import NS2Settings
-    from tts_compress.models.naturalspeech2.source import NS2Source
 
 _CODEC = "codec"
 _BANDWIDTH = 12.0
@@ -50,7 +45,7 @@ class NS2Networks:
         parts = {name: part for name, part in children if part is not None}
         return nn.ModuleDict(parts | {_CODEC: self.inference.codec}).eval()
 
-    def with_root(self, root: nn.Module) -> NS2Networks:
+    def with_root(self, root: nn.Module) -> "NS2Networks":
         """Return an official object with other modules; what else it holds is shared."""
         parts = dict(root.named_children())
         model = copy.copy(self.inference.model)

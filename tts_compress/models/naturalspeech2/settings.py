@@ -1,20 +1,16 @@
 """Settings that a NaturalSpeech2 model is built from, and its inference options."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from tts_compress.errors import ModelError
 from tts_compress.models.options import Options
 from tts_compress.models.settings_file import read_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SETTINGS = "settings.json"
 """The file of a saved model that holds them."""

@@ -1,7 +1,5 @@
 """Sources of a NaturalSpeech2 model: a checkpoint of Amphion's, or a saved folder."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

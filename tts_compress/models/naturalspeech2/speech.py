@@ -1,27 +1,21 @@
 """Speaking by the official `NS2Inference`, whose audio is taken before it becomes a file."""
 
-from __future__ import annotations
-
 import argparse
 import copy
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tts_compress.audio import Audio
+from tts_compress.audio import Audio, Samples
 from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.models.base import check_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tts_compress.audio import Samples
-    from tts_compress.models.naturalspeech2.settings import NS2Options
-    from tts_compress.models.naturalspeech2.upstream import Amphion
+from tts_compress.models.naturalspeech2.settings import NS2Options
+from tts_compress.models.naturalspeech2.upstream import Amphion
 
 SAMPLE_RATE = 24_000
 """Samples per second of EnCodec's audio, Hz."""

@@ -1,19 +1,15 @@
 """Amphion, whose NaturalSpeech2 runs from a clone of its repository."""
 
-from __future__ import annotations
-
 import io
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tts_compress.families import Upstream
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.packages import import_package
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 AMPHION = Upstream(
     family="naturalspeech2",

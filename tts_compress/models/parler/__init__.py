@@ -1,7 +1,5 @@
 """Parler-TTS: a language model of codec tokens and its codec, run by the official package."""
 
-from __future__ import annotations
-
 from tts_compress.families import Family
 
 __all__ = ["FAMILY"]
@@ -10,4 +8,5 @@ FAMILY = Family(
     name="parler-tts",
     opener="tts_compress.models.parler.model:ParlerModel.open",
     location="a directory or a hub's name",
+    extra="parler",
 )

@@ -1,12 +1,18 @@
 """Parler-TTS: a language model over the codes of an audio codec; the voice is described by text."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
 
 from tts_compress.errors import ModelError
+from tts_compress.models.base import Prompt
 from tts_compress.models.distillation import Objective
+from tts_compress.models.language_model import Tokens
 from tts_compress.models.parler import FAMILY
 from tts_compress.models.parler.network import (
     ParlerNetworks,
@@ -17,19 +23,7 @@ from tts_compress.models.parler.network import (
 from tts_compress.models.parler.source import DESCRIPTION, ParlerSource, find_source
 from tts_compress.models.parler.speech import ParlerOptions, ParlerSpeech
 from tts_compress.models.parler.tokenizers import write_tokenizers
-from tts_compress.models.torch_model import TorchFamilyModel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    import numpy as np
-    import numpy.typing as npt
-    from torch import nn
-
-    from tts_compress.models.base import Prompt
-    from tts_compress.models.language_model import Tokens
-    from tts_compress.models.torch_model import Table
+from tts_compress.models.torch_model import Table, TorchFamilyModel
 
 DEFAULT_DESCRIPTION = (
     "A woman speaks at a moderate pace with a clear and natural voice, close to the microphone, "
@@ -102,7 +96,7 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
         )
         return (encoder, decoder, sound)
 
-    def with_prompt(self, prompt: Prompt) -> ParlerModel:
+    def with_prompt(self, prompt: Prompt) -> "ParlerModel":
         """Return this model with another description; recordings are not used by this system.
 
         Raises:

@@ -1,30 +1,23 @@
 """The official Parler-TTS object: read from its files, or built without memory and then filled."""
 
-from __future__ import annotations
-
 import json
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from torch import nn
+
+from tts_compress.artifact import LayerRecord
 from tts_compress.errors import ModelError, first_line
 from tts_compress.models.packages import import_package
 from tts_compress.models.parler.package import EXTRA, load_packages, quiet
-from tts_compress.models.parler.source import CONFIG, GENERATION
-from tts_compress.models.parler.tokenizers import load_tokenizers
+from tts_compress.models.parler.source import CONFIG, GENERATION, ParlerSource
+from tts_compress.models.parler.tokenizers import Tokenizers, load_tokenizers
 from tts_compress.models.torch_model import WEIGHTS, Table, restore_weights
 from tts_compress.models.weights import check_finite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from torch import nn
-
-    from tts_compress.artifact import LayerRecord
-    from tts_compress.models.parler.source import ParlerSource
-    from tts_compress.models.parler.tokenizers import Tokenizers
 
 _TABLE = "embed_positions.weights"
 # What `transformers` notes of the process that read the model: where its files lay, what ran first.
@@ -41,7 +34,7 @@ class ParlerNetworks:
     tokenizers: Callable[[], Tokenizers]
     """Returns them, read at the first call: `inspect` needs none."""
 
-    def with_root(self, root: nn.Module) -> ParlerNetworks:
+    def with_root(self, root: nn.Module) -> "ParlerNetworks":
         """Return another official object with the same tokenizers."""
         return replace(self, root=root)
 

@@ -1,18 +1,14 @@
 """The packages Parler-TTS consists of, imported when a model is first needed."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.shims.audiotools import offer_audiotools
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EXTRA = "parler"
 """Extra of this project that installs the packages."""

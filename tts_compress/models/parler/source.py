@@ -1,7 +1,5 @@
 """Sources of a Parler-TTS model: a folder in the official format, or a model hub."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path

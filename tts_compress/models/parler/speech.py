@@ -1,23 +1,18 @@
 """Speaking with the official Parler-TTS object: texts to its inputs, its tokens to ours."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.base import check_text
 from tts_compress.models.language_model import Tokens
 from tts_compress.models.parler.package import load_packages, quiet
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-    import torch
-
-    from tts_compress.models.parler.tokenizers import Tokenizers
+from tts_compress.models.parler.tokenizers import Tokenizers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,14 @@
 """The two tokenizers of a Parler-TTS model: for the text, and for the description of the voice."""
 
-from __future__ import annotations
-
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tts_compress.errors import ModelError, first_line
 from tts_compress.models.parler.package import load_packages, quiet
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _PREFIX = "description_"
 """Before the names of the description tokenizer's files, where it is another one."""

@@ -7,18 +7,14 @@ in for it. Everything else can be named, and reports what is missing as soon as 
 audio files, training losses, DAC's own command line. Real packages are never replaced.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tts_compress.errors import ModelError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _INSTALL = {"audiotools": "descript-audiotools-unofficial", "argbind": "argbind"}
 

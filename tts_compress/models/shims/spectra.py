@@ -4,8 +4,6 @@ Written from the definitions: triangular filters on the mel scale of HTK, and ba
 interpolation by a windowed sinc. Buffers have torchaudio's names, since checkpoints store them.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

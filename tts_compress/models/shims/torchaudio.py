@@ -6,20 +6,16 @@ two conversions of the mel scale and a function that reads audio files; all else
 here and raises an error that states so.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
+
+from torch import Tensor
 
 from tts_compress.models.shims.spectra import MelSpectrogram, Resample, hz_to_mel, mel_to_hz
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from torch import Tensor
 
 
 def offer_torchaudio() -> None:

@@ -1,10 +1,11 @@
 """Integer arithmetic that really runs: fused operators on 8-bit codes, channels last."""
 
-from __future__ import annotations
+from collections.abc import Mapping
 
-from typing import TYPE_CHECKING
+import onnx
 
 from tts_compress.numerics.affine import LEVELS, Affine
+from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.integer import elementwise
 from tts_compress.onnx.integer.convolutions import convolve, upsample
 from tts_compress.onnx.integer.emitter import CONTRIB, Emitter
@@ -17,13 +18,6 @@ from tts_compress.onnx.integer.region import (
     positive_factor,
 )
 from tts_compress.onnx.rewrite.channels_last import cancel_transposes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import onnx
-
-    from tts_compress.onnx.graph import Graph
 
 __all__ = ["emit_integer", "make_residuals_float", "observed_tensors"]
 

@@ -1,22 +1,14 @@
 """Convolutions on codes, channels last: no layout change stands between two of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 
+from tts_compress.numerics.affine import Affine
 from tts_compress.numerics.weights import round_bias, round_weight
-from tts_compress.onnx.graph import integer, integers, is_automatic
-from tts_compress.onnx.integer.emitter import CONTRIB, Coded
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tts_compress.numerics.affine import Affine
-    from tts_compress.onnx.graph import Array, Graph
-    from tts_compress.onnx.integer.emitter import Emitter
+from tts_compress.onnx.graph import Array, Graph, integer, integers, is_automatic
+from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
 
 _FEWEST, _UNIT = 16, 4
 """onnxruntime's symmetric convolution wants at least 16 output channels, in multiples of four."""

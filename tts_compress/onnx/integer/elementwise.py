@@ -1,18 +1,13 @@
 """Element-wise operators between convolutions, on codes."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+import onnx
 
 from tts_compress.numerics.affine import Affine
 from tts_compress.onnx.graph import real
-from tts_compress.onnx.integer.emitter import CONTRIB, Coded
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tts_compress.onnx.integer.emitter import Emitter
-    from tts_compress.onnx.integer.region import Sum
+from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
+from tts_compress.onnx.integer.region import Sum
 
 
 def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:

@@ -1,19 +1,13 @@
 """The state of an emission: the real tensors that exist as 8-bit codes, and their scales."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.affine import Affine
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.graph import Graph
 
 CONTRIB = "com.microsoft"
 """The domain of onnxruntime's own operators, part of every build of it."""

@@ -4,25 +4,17 @@ QLinearConv only returns 8 bits. Where a result is read as real numbers anyway (
 itself, a flow's shift, the encoder's residual stream), that rounding is spared.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 
+from tts_compress.numerics.affine import Affine
 from tts_compress.numerics.weights import round_weight
-from tts_compress.onnx.graph import integers
+from tts_compress.onnx.graph import Array, Graph, integers
 from tts_compress.onnx.integer.convolutions import spare_columns
-from tts_compress.onnx.integer.emitter import CONTRIB
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tts_compress.numerics.affine import Affine
-    from tts_compress.onnx.graph import Array, Graph
-    from tts_compress.onnx.integer.emitter import Coded, Emitter
+from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
 
 _BLOCK = 8
 """Samples computed together where channels are few: 8 x 3 columns fill a product's registers."""

@@ -1,21 +1,15 @@
 """The part of a graph that computes on codes."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING
+
+import onnx
 
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import Graph, integer, integers, is_automatic
 from tts_compress.onnx.integer.convolutions import is_convolution, phase_convolution
 from tts_compress.onnx.integer.projection import samples_at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    import onnx
-
 
 _INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
 """Operators on codes only on the way to a convolution on codes: they round noticeably."""

@@ -1,28 +1,21 @@
 """Observation of the activations of an ONNX graph while it runs."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import Histogram
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.noise import feed_noise
-from tts_compress.onnx.session import open_session, run_session
+from tts_compress.onnx.session import Feeds, open_session, run_session
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    import numpy.typing as npt
-    import onnx
-
-    from tts_compress.onnx.session import Feeds
-
-    Watch = Callable[[str, str, int], list[onnx.NodeProto]]
+Watch = Callable[[str, str, int], list[onnx.NodeProto]]
 
 _SAMPLE = 16_384
 """About as many values of a tensor leave the graph per run; its extremes are always exact."""

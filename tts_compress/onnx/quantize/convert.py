@@ -1,21 +1,22 @@
 """Conversion of an FP32 graph to a compressed one, by a recipe."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import onnx
 from onnx import TensorProto
 
+from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.histogram import choose_range
+from tts_compress.numerics.histogram import Range, choose_range
 from tts_compress.onnx import integer
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.modules import WeightFinder
 from tts_compress.onnx.quantize import static
-from tts_compress.onnx.quantize.collect import collect
+from tts_compress.onnx.quantize.collect import Calls, collect
 from tts_compress.onnx.quantize.decisions import (
+    Decision,
     count_decisions,
     decide,
     follow_weights,
@@ -27,20 +28,10 @@ from tts_compress.onnx.quantize.float16 import halve
 from tts_compress.onnx.quantize.prepare import optimize, prepare
 from tts_compress.onnx.quantize.weight_only import store_weights
 from tts_compress.onnx.rewrite import rewrite
+from tts_compress.onnx.session import Feeds
+from tts_compress.progress import Progress
 from tts_compress.recipes.formats import Activations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import onnx
-
-    from tts_compress.artifact import LayerRecord
-    from tts_compress.numerics.histogram import Range
-    from tts_compress.onnx.quantize.collect import Calls
-    from tts_compress.onnx.quantize.decisions import Decision
-    from tts_compress.onnx.session import Feeds
-    from tts_compress.progress import Progress
-    from tts_compress.recipes.recipe import Format, Recipe
+from tts_compress.recipes.recipe import Format, Recipe
 
 _FUSED = {"QLinearConv", "QLinearMatMul"}
 _INTEGER_FORM = {

@@ -1,11 +1,9 @@
 """Decisions of a recipe for the operators of a graph."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import onnx
 
@@ -15,11 +13,7 @@ from tts_compress.onnx.graph import Graph, integer
 from tts_compress.onnx.integer.convolutions import is_convolution
 from tts_compress.onnx.modules import module_of
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tts_compress.recipes.recipe import Format, Recipe, Rule
+from tts_compress.recipes.recipe import Format, Recipe, Rule
 
 _WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gather": 0}
 

@@ -1,23 +1,15 @@
 """INT8 arithmetic with activation ranges found at run time."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 from tts_compress.numerics.weights import round_weight
-from tts_compress.onnx.graph import copy_attributes
+from tts_compress.onnx.graph import Graph, copy_attributes
+from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.formats import Activations
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import onnx
-
-    from tts_compress.onnx.graph import Graph
-    from tts_compress.onnx.quantize.decisions import Decision
 
 
 def quantize_dynamically(graph: Graph, decisions: Iterable[Decision]) -> None:

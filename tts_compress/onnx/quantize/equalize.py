@@ -10,24 +10,16 @@ the factors come from observed activations, as in Xiao et al., "SmoothQuant" (20
 have a scale per output channel here and need no equalising themselves.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 
-from tts_compress.onnx.graph import integer, tensors_read
+from tts_compress.onnx.graph import Array, Graph, integer, tensors_read
 from tts_compress.onnx.quantize.collect import collect_peaks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import onnx
-
-    from tts_compress.onnx.graph import Array, Graph
-    from tts_compress.onnx.session import Feeds
+from tts_compress.onnx.session import Feeds
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 

@@ -1,25 +1,17 @@
 """Half-precision arithmetic, except where it is unsafe."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import tensors_read
+from tts_compress.numerics.weights import Float32
+from tts_compress.onnx.graph import Graph, tensors_read
 from tts_compress.onnx.modules import module_of
+from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.formats import Activations
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import onnx
-
-    from tts_compress.numerics.weights import Float32
-    from tts_compress.onnx.graph import Graph
-    from tts_compress.onnx.quantize.decisions import Decision
 
 _SAFE = frozenset(
     {

@@ -1,7 +1,5 @@
 """Making an exported graph fit for conversion: constants folded, types known, no leftovers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 

@@ -4,26 +4,19 @@ Every operator to be run in integers stands between `DequantizeLinear` and `Quan
 runtime that knows the pattern fuses it, another one computes the same rounding in FP32.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import onnx
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.affine import Affine
+from tts_compress.numerics.histogram import Range
 from tts_compress.numerics.weights import round_bias
+from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.quantize.weight_only import dequantized_weight
 from tts_compress.recipes.formats import Activations
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import onnx
-
-    from tts_compress.numerics.histogram import Range
-    from tts_compress.onnx.graph import Graph
-    from tts_compress.onnx.quantize.decisions import Decision
 
 
 def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> list[str]:

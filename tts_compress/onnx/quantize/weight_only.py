@@ -1,21 +1,15 @@
 """Weights stored small, arithmetic in FP32."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from tts_compress.numerics.weights import round_weight
+from tts_compress.onnx.graph import Array, Graph
+from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.quantize.float16 import check_half
 from tts_compress.recipes.formats import Activations, Weights
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tts_compress.onnx.graph import Array, Graph
-    from tts_compress.onnx.quantize.decisions import Decision
 
 _STORED = {Weights.FLOAT16: TensorProto.FLOAT16, Weights.BFLOAT16: TensorProto.BFLOAT16}
 

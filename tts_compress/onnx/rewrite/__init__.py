@@ -4,10 +4,7 @@ Each takes a `Graph`, changes what it can prove to be equal up to rounding, and 
 `rewrite` applies them in the order in which one makes room for the next.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.rewrite.attention import simplify_attention
 from tts_compress.onnx.rewrite.channels_last import cancel_transposes, fuse_normalization
 from tts_compress.onnx.rewrite.convolutions import (
@@ -18,9 +15,6 @@ from tts_compress.onnx.rewrite.convolutions import (
 from tts_compress.onnx.rewrite.eliminate_identity import eliminate_identity
 from tts_compress.onnx.rewrite.masks import drop_masks, single_utterance
 from tts_compress.onnx.rewrite.spline import simplify_splines
-
-if TYPE_CHECKING:
-    from tts_compress.onnx.graph import Graph
 
 __all__ = [
     "REWRITES",

@@ -11,14 +11,14 @@ Method: Shaw et al. 2018, "Self-Attention with Relative Position Representations
 that of Huang et al. 2018, "Music Transformer", for a window.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 
+from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.rewrite.masks import is_single
 from tts_compress.onnx.rewrite.verified_replace import (
     SubgraphBuilder,
@@ -26,13 +26,6 @@ from tts_compress.onnx.rewrite.verified_replace import (
     subgraph_between,
     verified_replace,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import onnx
-
-    from tts_compress.onnx.graph import Array, Graph
 
 _BORDERS = ("Conv",)
 _LENGTHS = (1, 2, 3, 4, 5, 6, 9, 10, 23)

@@ -4,17 +4,11 @@ Layer normalization is exported in nine operators, each a pass over the tensor; 
 those along the last axis only, and VITS normalizes channels, which stand before time.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tts_compress.onnx.graph import copy_attributes, integer, integers
+import onnx
 
-if TYPE_CHECKING:
-    import onnx
-
-    from tts_compress.onnx.graph import Array, Graph
+from tts_compress.onnx.graph import Array, Graph, copy_attributes, integer, integers
 
 _OLDEST, _NEEDED = 13, 17
 """Operator sets: LayerNormalization came with 17, and nothing in a voice changed since 13."""

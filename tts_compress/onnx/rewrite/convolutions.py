@@ -1,18 +1,18 @@
 """Convolutions that take over what stands around them: padding, slices, sums of projections."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
+import onnx
 
-from tts_compress.onnx.graph import copy_attributes, integer, integers, is_automatic, text
+from tts_compress.onnx.graph import (
+    Array,
+    Graph,
+    copy_attributes,
+    integer,
+    integers,
+    is_automatic,
+    text,
+)
 from tts_compress.onnx.rewrite.eliminate_identity import channel_bounds
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tts_compress.onnx.graph import Array, Graph
 
 
 def fold_padding(graph: Graph) -> int:

@@ -5,22 +5,14 @@ and the standard shape inference forgets them at the first convolution; here it 
 from the graph's structure which tensors (B, C, T) share a time axis.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import onnx
 from onnx import numpy_helper
 
-from tts_compress.onnx.graph import integer, integers, is_automatic, sort_nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import onnx
-
-    from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.graph import Graph, integer, integers, is_automatic, sort_nodes
 
 _UNARY = frozenset(
     {

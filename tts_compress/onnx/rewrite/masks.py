@@ -1,15 +1,8 @@
 """Masks of ones: a voice speaks one utterance at a time, so nothing of it is padding."""
 
-from __future__ import annotations
+import onnx
 
-from typing import TYPE_CHECKING
-
-from tts_compress.onnx.graph import integer
-
-if TYPE_CHECKING:
-    import onnx
-
-    from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.graph import Graph, integer
 
 
 def single_utterance(graph: Graph) -> int:

@@ -8,29 +8,22 @@ computed for all of them, and one selection takes the numbers beyond as they are
 Method: Durkan et al. 2019, "Neural Spline Flows", equations 6 to 8 (the inverse).
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
+from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.rewrite.masks import is_single
 from tts_compress.onnx.rewrite.verified_replace import (
+    Subgraph,
     SubgraphBuilder,
     nodes_since,
     subgraph_between,
     verified_replace,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import onnx
-
-    from tts_compress.onnx.graph import Array, Graph
-    from tts_compress.onnx.rewrite.verified_replace import Subgraph
 
 _LEAST = 1e-3
 """Smallest share of a bin's width and height in the whole, and smallest slope, as in VITS."""

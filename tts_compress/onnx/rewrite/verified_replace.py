@@ -5,22 +5,16 @@ each of them, a rewrite that knows the formula finds out where the subgraph begi
 both forms are run on the same inputs. Only where they agree is one replaced by the other.
 """
 
-from __future__ import annotations
-
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.onnx.graph import tensors_read
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from tts_compress.onnx.graph import Array, Graph
+from tts_compress.onnx.graph import Array, Graph, tensors_read
 
 _TOLERANCE = 1e-5
 """Share of the largest value by which results may differ: sums are taken in another order."""

@@ -1,26 +1,19 @@
 """ONNX graphs as torch modules, so that what is known only as a graph can be trained."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import onnx
 import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize
-from tts_compress.qat.graph.operators import ARITHMETIC, Attributes, read_tensor
+from tts_compress.qat.graph.operators import ARITHMETIC, Attributes, Operator, read_tensor
 from tts_compress.qat.graph.shapes import SHAPES
+from tts_compress.qat.graph.subgraph import Subgraph
 from tts_compress.qat.rounding import pass_through
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import onnx
-
-    from tts_compress.qat.graph.operators import Operator
-    from tts_compress.qat.graph.subgraph import Subgraph
 
 OPERATORS: dict[str, Operator] = {**ARITHMETIC, **SHAPES}
 """Operators of the standard domain by name. Random ones are missing: noise has to be an input."""

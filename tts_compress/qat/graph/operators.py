@@ -1,10 +1,8 @@
 """ONNX operators that compute, and what operators are written with: attributes and constants."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -14,9 +12,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from tts_compress.errors import QuantizationError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Operator: TypeAlias = Callable[..., Tensor | tuple[Tensor, ...]]
 """Computes a node from its `Attributes` and its inputs, None for each that is left out."""

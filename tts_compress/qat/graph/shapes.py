@@ -1,20 +1,13 @@
 """ONNX operators that move, cut, repeat, look up and put values, or make them from nothing."""
 
-from __future__ import annotations
-
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
-from tts_compress.qat.graph.operators import read_integers, read_tensor
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tts_compress.qat.graph.operators import Attributes, Operator
+from tts_compress.qat.graph.operators import Attributes, Operator, read_integers, read_tensor
 
 
 def _shape(attributes: Attributes, x: Tensor) -> Tensor:

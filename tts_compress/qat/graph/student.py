@@ -4,17 +4,20 @@ It rounds the same values in the same ranges, but not with the same arithmetic: 
 runs the converted graph itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import onnx
 import torch
 from onnx import numpy_helper
+from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
+from tts_compress.numerics.histogram import Range
 from tts_compress.onnx.graph import Graph, copy_model, integers, real
-from tts_compress.onnx.integer.region import find_region, positive_factor
+from tts_compress.onnx.integer.region import Region, find_region, positive_factor
+from tts_compress.onnx.quantize.convert import Conversion
+from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.qat.fake_quantize import (
     ActivationFakeQuantize,
     DynamicFakeQuantize,
@@ -23,19 +26,10 @@ from tts_compress.qat.fake_quantize import (
     WeightFakeQuantize,
 )
 from tts_compress.qat.graph.network import GraphNetwork, Grid, Rounding
+from tts_compress.qat.graph.subgraph import Subgraph
 from tts_compress.qat.rounding import pass_through
+from tts_compress.recipes.recipe import Calibration
 from tts_compress.torch.layers.geometry import Geometry
-
-if TYPE_CHECKING:
-    import onnx
-    from torch import Tensor, nn
-
-    from tts_compress.numerics.histogram import Range
-    from tts_compress.onnx.integer.region import Region
-    from tts_compress.onnx.quantize.convert import Conversion
-    from tts_compress.onnx.quantize.decisions import Decision
-    from tts_compress.qat.graph.subgraph import Subgraph
-    from tts_compress.recipes.recipe import Calibration
 
 _FIXED: dict[str, Range] = {"Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 128 / 127)}
 """Quantizers with the range of a function, whatever was observed."""

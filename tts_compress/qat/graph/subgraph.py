@@ -1,25 +1,18 @@
 """Parts of ONNX graphs: between given tensors, and flow and decoder of a Piper voice."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy.typing as npt
+import onnx
 from onnx import helper
 
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import Graph, copy_model, sort_nodes, tensors_read
 from tts_compress.onnx.modules import initializer_names, module_of
 from tts_compress.onnx.noise import feed_noise
-from tts_compress.onnx.session import open_session, run_session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import numpy.typing as npt
-    import onnx
-
-    from tts_compress.onnx.session import Feeds
+from tts_compress.onnx.session import Feeds, open_session, run_session
 
 _SPEAKER = "sid"
 """The one input of a voice that is no text and no noise; parts that use it alone are trained."""

@@ -1,16 +1,16 @@
 """Training a part of an ONNX graph to compute what it did before it was rounded."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from onnx import helper
+from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.noise import feed_noise, noise_inputs
-from tts_compress.onnx.quantize.convert import convert
+from tts_compress.onnx.quantize.collect import Calls
+from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import open_session, run_session
 from tts_compress.qat.graph.network import GraphNetwork
 from tts_compress.qat.graph.student import build_student, learned_conversion
@@ -21,15 +21,7 @@ from tts_compress.qat.graph.subgraph import (
 )
 from tts_compress.qat.losses import log_mel_loss, mse, waveform_loss
 from tts_compress.qat.task import Example
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch import Tensor, nn
-
-    from tts_compress.onnx.quantize.collect import Calls
-    from tts_compress.onnx.quantize.convert import Conversion
-    from tts_compress.recipes.recipe import Recipe
+from tts_compress.recipes.recipe import Recipe
 
 _SAMPLE_RATE = 22_050
 """Hz; assumed of a bare graph, which does not state it. It only decides the widths of mel bands."""

@@ -5,8 +5,6 @@ function, so replacing linear layers passes it over; and `nn.TransformerEncoderL
 path that reads weights behind its modules' backs.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn

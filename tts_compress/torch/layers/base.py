@@ -5,8 +5,7 @@ A layer is added by one file in this folder: a subclass of `CompressedLayer`, de
 `tts_compress.layers`.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -21,9 +20,6 @@ from torch import Tensor, nn
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.codes import activation_codes, round_channels
 from tts_compress.torch.layers.geometry import Geometry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
 
 CODED = {"weight": "codes", "weight_scale": "scales", "bias": "bias"}
 """The buffers of layers that keep their codes as they are in a file."""

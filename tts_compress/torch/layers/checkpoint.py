@@ -1,24 +1,19 @@
 """A tree of modules, compressed or not, as one safetensors file."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tts_compress.artifact import LayerRecord
 from tts_compress.errors import ArtifactError, MissingExtraError
 from tts_compress.torch.layers.base import CompressedLayer, build_layer, is_layer, walk_layers
 from tts_compress.torch.layers.geometry import Geometry, operator_of
 from tts_compress.torch.layers.module_surgery import normalize, replace_module
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from tts_compress.artifact import LayerRecord
 
 STORED_TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 """Formats that change only how a file stores the weights."""

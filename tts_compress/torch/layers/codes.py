@@ -1,17 +1,12 @@
 """Weights and ranges as small integers and scales."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.weights import round_weight
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 GROUP_LIMIT = 7
 """The largest magnitude of a four-bit code."""

@@ -1,21 +1,14 @@
 """Layers that compute in 16-bit floats between FP32 ones."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.torch.layers.base import CompressedLayer, register_layer
-from tts_compress.torch.layers.geometry import apply_operator
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tts_compress.torch.layers.base import FloatLayer
-    from tts_compress.torch.layers.geometry import Geometry
+from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer
+from tts_compress.torch.layers.geometry import Geometry, apply_operator
 
 _KINDS = (nn.Linear, nn.Conv1d, nn.ConvTranspose1d)
 

@@ -1,16 +1,11 @@
 """The shape of a layer, and the operator it computes as a function of any weight."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.nn.functional as F  # noqa: N812  its usual name
-from torch import nn
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor, nn
 
 _KINDS = (nn.Linear, nn.Conv1d, nn.ConvTranspose1d, nn.Embedding)
 
@@ -46,7 +41,7 @@ class Geometry:
     padding_mode: str = "zeros"
 
     @staticmethod
-    def of(module: nn.Module) -> Geometry:
+    def of(module: nn.Module) -> "Geometry":
         """Return the geometry of a torch layer, which may be without memory (`meta`).
 
         A module that replaces one has its `geometry`.

@@ -1,9 +1,8 @@
 """Layers with four-bit weights that share scales in groups."""
 
-from __future__ import annotations
-
 import platform
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Self
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.recipes.formats import Weights
-from tts_compress.torch.layers.base import CODED, CompressedLayer, register_layer
+from tts_compress.torch.layers.base import CODED, CompressedLayer, FloatLayer, register_layer
 from tts_compress.torch.layers.codes import (
     as_rows,
     from_rows,
@@ -20,14 +19,7 @@ from tts_compress.torch.layers.codes import (
     round_groups,
     unpack_nibbles,
 )
-from tts_compress.torch.layers.geometry import apply_operator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Self
-
-    from tts_compress.torch.layers.base import FloatLayer
-    from tts_compress.torch.layers.geometry import Geometry
+from tts_compress.torch.layers.geometry import Geometry, apply_operator
 
 _KERNEL_GROUPS = (32, 64, 128, 256)
 _KERNEL_OUTPUTS = 16

@@ -10,10 +10,9 @@ it takes 0.86 of `onednn`'s time on one row, the case of autoregressive models, 
 (AVX512-VNNI, one thread); and `onednn` has no ranges known before.
 """
 
-from __future__ import annotations
-
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +21,6 @@ from tts_compress.errors import ModelError
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import CompressedLayer, register_layer
 from tts_compress.torch.layers.geometry import Geometry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Self
 
 INTEGERS = (Activations.DYNAMIC, Activations.STATIC)
 _ENGINES = ("fbgemm", "onednn", "qnnpack")

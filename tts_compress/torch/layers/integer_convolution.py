@@ -1,28 +1,20 @@
 """Convolutions that multiply integers; see `integer.py`."""
 
-from __future__ import annotations
-
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
 from tts_compress.recipes.formats import Weights
-from tts_compress.torch.layers.base import register_layer
+from tts_compress.torch.layers.base import FloatLayer, register_layer
 from tts_compress.torch.layers.codes import activation_codes, round_channels
-from tts_compress.torch.layers.geometry import outer_padding, pad, plain_view
+from tts_compress.torch.layers.geometry import Geometry, outer_padding, pad, plain_view
 from tts_compress.torch.layers.integer import INTEGERS, IntegerLayer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Self
-
-    from tts_compress.torch.layers.base import FloatLayer
-    from tts_compress.torch.layers.geometry import Geometry
 
 
 @register_layer(nn.Conv1d, weights=Weights.INT8, activations=INTEGERS, device="cpu")

@@ -1,20 +1,16 @@
 """A compressed module as one safetensors file that describes its own layers."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from torch import nn
 
 from tts_compress.artifact import LayerRecord, atomic_file
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.torch.layers.base import CompressedLayer, walk_layers
 from tts_compress.torch.layers.checkpoint import TensorFile, restore_root, write_root
-
-if TYPE_CHECKING:
-    from torch import nn
 
 _KEY = "tts_compress.layers"  # a key of the file format, whatever this package is called
 

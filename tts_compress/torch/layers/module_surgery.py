@@ -1,10 +1,8 @@
 """Changes to a tree of modules: copies that share tensors, and replaced modules."""
 
-from __future__ import annotations
-
 import copy
 import threading
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +13,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from tts_compress.torch.layers.attention import open_attention
 from tts_compress.torch.layers.snake import replace_snakes
 
-if TYPE_CHECKING:
-    from typing import Any, TypeVar
-
-    ModuleT = TypeVar("ModuleT", bound=nn.Module)
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def copy_sharing_tensors(module: ModuleT) -> ModuleT:

@@ -1,7 +1,5 @@
 """The Snake activation of neural codecs, computed in blocks that fit a processor's cache."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -4,11 +4,10 @@ The weights are rounded here, as for a CPU, so that a module holds the same code
 made; torchao rounds the inputs, with one scale per row, and multiplies.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
+from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
@@ -16,13 +15,8 @@ from torch import Tensor, nn
 
 from tts_compress.errors import ArtifactError, MissingExtraError, QuantizationError
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.torch.layers.base import CompressedLayer, register_layer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tts_compress.torch.layers.base import FloatLayer
-    from tts_compress.torch.layers.geometry import Geometry
+from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer
+from tts_compress.torch.layers.geometry import Geometry
 
 FLOAT8 = torch.float8_e4m3fn
 """Four bits of exponent and three of mantissa: up to 448, and no infinities."""

@@ -1,7 +1,5 @@
 """Layers with `int8` weights and FP32 arithmetic: small, not faster."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
