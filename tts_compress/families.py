@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from tts_compress.errors import TTSCompressWarning, reason
+from tts_compress.errors import MissingExtraError, TTSCompressWarning, reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +78,20 @@ class Family:
 
     upstream: Upstream | None = None
     """The clone that it runs from; None for a system that is installed."""
+
+    def missing(self, error: ImportError) -> MissingExtraError:
+        """Return the error that names the package an import failed for, and what installs it.
+
+        Libraries that import late wrap the reason in an error that names nothing, and where a
+        package looks up the version of one that is not there, the name is a sentence.
+        """
+        cause: BaseException | None = error
+        while cause is not None:
+            name = cause.name if isinstance(cause, ImportError) else None
+            if name and name.replace(".", "_").isidentifier():
+                return MissingExtraError(name, self.extra)
+            cause = cause.__cause__
+        return MissingExtraError(self.name, self.extra)
 
 
 _PIPER = Family(

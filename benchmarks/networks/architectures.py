@@ -10,9 +10,20 @@ from torch import nn
 
 from benchmarks.networks.clones import ns2_estimator, sovits_decoder, t2s_decoder
 from benchmarks.networks.network import Network
+from tts_compress.families import families
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_SYSTEMS = {
+    "dit": "f5-tts",
+    "vocos": "f5-tts",
+    "parler-decoder": "parler-tts",
+    "dac": "parler-tts",
+    "t2s-decoder": "gpt-sovits",
+    "sovits-decoder": "gpt-sovits",
+    "ns2-estimator": "naturalspeech2",
+}
 
 
 def find_network(name: str) -> Network:
@@ -23,7 +34,10 @@ def find_network(name: str) -> Network:
         ModelError: It runs from a clone, and none is named.
     """
     torch.manual_seed(1)  # of its inputs
-    return NETWORKS[name]()
+    try:
+        return NETWORKS[name]()
+    except ImportError as error:
+        raise families()[_SYSTEMS[name]].missing(error) from error
 
 
 def _dit() -> Network:

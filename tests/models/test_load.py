@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pkgutil import resolve_name
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -179,6 +180,29 @@ def test_a_family_in_torch_is_opened_by_its_own_function(
 def test_what_a_family_states_is_there(family: Family) -> None:
     assert callable(resolve_name(family.opener))
     assert family.location in accepted_specs()
+
+
+@pytest.mark.parametrize(
+    ("statement", "missing"),
+    [
+        ("import late_library", "absent_library"),
+        ("raise PackageNotFoundError('the distribution of it was not found')", "parler-tts"),
+    ],
+)
+def test_what_an_import_lacks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, missing: str
+) -> None:
+    """Libraries that import late wrap the reason in an error that names nothing."""
+    (tmp_path / "late_library.py").write_text(
+        "try:\n    import absent_library\n"
+        "except ImportError as error:\n    raise ImportError('something is wrong') from error\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError) as caught:
+        exec(statement, {"PackageNotFoundError": PackageNotFoundError})  # noqa: S102
+    message = str(families()["parler-tts"].missing(caught.value))
+    assert message.startswith(f"'{missing}' is not installed")
+    assert "tts-compress[parler]" in message
 
 
 def test_systems_that_run_from_a_clone_differ_in_every_mark() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tts_compress.artifact import Manifest, Source
 from tts_compress.audio import Audio
-from tts_compress.errors import ArtifactError, ModelError
+from tts_compress.errors import ArtifactError, MissingExtraError, ModelError
 from tts_compress.models.base import ModelFiles, Prompt, TorchModel
 from tts_compress.models.options import Options
 from tts_compress.models.torch_model import (
@@ -210,6 +210,16 @@ def test_what_cannot_be_read_is_tried_again(toy: _Toy) -> None:
             toy.root()
     path.with_name("moved").rename(path)
     assert toy.describe() == {"of": "upstream's object"}
+
+
+def test_what_is_missing_to_read_it_is_named(toy: _Toy) -> None:
+    def read() -> Any:
+        raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
+
+    model = replace(toy, load=read)
+    object.__setattr__(model, "family", "f5-tts")
+    with pytest.raises(MissingExtraError, match=r"'yaml' is not .*tts-compress\[f5\]"):
+        model.components()
 
 
 def test_noise_is_chosen_by_the_seed_whatever_was_drawn_before(toy: _Toy) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, read_manifest
-from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.errors import ModelError
 from tts_compress.families import Family, accepted_specs, families
 from tts_compress.models.base import Model, TTSModel
 
@@ -75,7 +75,7 @@ def _open(family: Family, location: str, spec: str, manifest: Manifest | None) -
     try:
         model: Model = resolve_name(family.opener)(location, spec, manifest)
     except ImportError as error:
-        raise MissingExtraError(error.name or family.name, family.extra) from error
+        raise family.missing(error) from error
     return model
 
 

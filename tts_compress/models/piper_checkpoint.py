@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from tts_compress.errors import MissingExtraError, ModelError, first_line
-from tts_compress.models.weights import check_finite
+from tts_compress.models.files import check_finite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,6 +24,7 @@ from tts_compress.artifact import (
 )
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
+from tts_compress.families import families
 from tts_compress.models.base import Component, ModelFiles, Prompt, Runtime
 from tts_compress.models.options import split_location
 from tts_compress.models.torch_components import find_components
@@ -206,7 +207,10 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
             ArtifactError: A saved model's weights are not those of its settings.
             MissingExtraError: A package is not installed.
         """
-        return self.load()
+        try:
+            return self.load()
+        except ImportError as error:
+            raise families()[self.family].missing(error) from error
 
     def root(self) -> nn.Module:
         """Return the module that holds every component as a child; they are the live ones.

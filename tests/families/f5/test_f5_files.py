@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tts_compress.errors import MissingExtraError, ModelError, TTSCompressError
+from tts_compress.errors import ModelError, TTSCompressError
 from tts_compress.models.f5.files import F5Options
 from tts_compress.models.f5.model import F5Model
-from tts_compress.models.f5.package import official
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,17 +192,3 @@ def test_options_that_are_not_the_defaults_are_stated() -> None:
     assert changed.stated() == given
     with pytest.raises(TTSCompressError, match="nfe_step is True"):
         F5Options(nfe_step=True)
-
-
-def test_a_package_that_is_not_installed_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Libraries that import late wrap the reason in an error that names nothing."""
-    pytest.importorskip("torch")
-    (tmp_path / "late_library.py").write_text(
-        "try:\n    import absent_library\n"
-        "except ImportError as error:\n    raise ImportError('something is wrong') from error\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(MissingExtraError, match=r"'absent_library' is not .*tts-compress\[f5\]"):
-        official("late_library")

@@ -5,13 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tts_compress.errors import MissingExtraError, ModelError, first_line
+from tts_compress.errors import ModelError, first_line
 from tts_compress.models.base import ModelFiles, Prompt
-from tts_compress.models.f5.package import EXTRA, HOP_LENGTH, SAMPLE_RATE, official
+from tts_compress.models.f5.package import HOP_LENGTH, SAMPLE_RATE, official
+from tts_compress.models.files import REFERENCE_TEXT, find_prompt, read_yaml
 from tts_compress.models.options import Options
-from tts_compress.models.packages import import_package
-from tts_compress.models.recording import REFERENCE_TEXT, find_prompt
-from tts_compress.models.settings_file import read_yaml
 from tts_compress.models.torch_model import WEIGHTS
 
 CONFIG = "config.yaml"
@@ -122,7 +120,8 @@ class F5Source:
         settings = {name: value for name, value in self.settings.items() if name != _OPTIONS}
         if stated := options.stated():
             settings[_OPTIONS] = stated
-        yaml = import_package("yaml", EXTRA)
+        import yaml
+
         path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
 
 
@@ -191,7 +190,7 @@ def _package() -> Path:
     for folder in map(Path, official("f5_tts").__path__):
         if (folder / "configs").is_dir():
             return folder
-    raise MissingExtraError("f5_tts", EXTRA)
+    raise ModuleNotFoundError("no such package", name="f5_tts")
 
 
 def _download(url: str, name: str) -> Path:
@@ -226,7 +225,7 @@ def _existing(directory: Path, *names: str) -> Path:
 
 def _read_config(path: Path) -> dict[str, Any]:
     """Return a `config.yaml` as upstream ships one for each model."""
-    settings: dict[str, Any] = read_yaml(path, EXTRA)
+    settings: dict[str, Any] = read_yaml(path)
     model = _section(path, settings, "model")
     backbone = model.get("backbone")
     if backbone not in _BACKBONES:
@@ -245,7 +244,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 def check_vocoder_config(path: Path) -> None:
     """Refuse a vocoder's configuration with other classes than those F5-TTS speaks with."""
-    settings = read_yaml(path, EXTRA)
+    settings = read_yaml(path)
     for part, accepted in _VOCODER_CLASSES.items():
         stated = _section(path, settings, part).get("class_path")
         if stated != accepted:

@@ -31,7 +31,7 @@ from tts_compress.models.f5.speech import (
     split_text,
     write_recording,
 )
-from tts_compress.models.recording import REFERENCE, REFERENCE_TEXT, exchange_recording
+from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, exchange_recording
 from tts_compress.models.torch_model import TorchFamilyModel
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from torch import nn
 
 from tts_compress.artifact import LayerRecord
-from tts_compress.errors import MissingExtraError, ModelError, reason
+from tts_compress.errors import ModelError, reason
 from tts_compress.models.f5.files import F5Source, check_vocoder_config
-from tts_compress.models.f5.package import EXTRA, SAMPLE_RATE, official, quiet
+from tts_compress.models.f5.package import SAMPLE_RATE, official, quiet
+from tts_compress.models.files import check_finite, read_tensors
 from tts_compress.models.torch_model import restore_weights
-from tts_compress.models.weights import check_finite, read_tensors
 
 _METHOD = "euler"
 
@@ -95,7 +95,7 @@ def _load_network(source: F5Source) -> Any:
 
 def _load_vocoder(source: F5Source, weights: Path) -> Any:
     vocoder = _build_vocoder(source)
-    vocoder.load_state_dict(read_tensors(weights, EXTRA))
+    vocoder.load_state_dict(read_tensors(weights))
     return vocoder
 
 
@@ -137,7 +137,7 @@ def _attempt(path: Path, load: Callable[[], Any]) -> Any:
     try:
         with quiet():
             return load()
-    except (MissingExtraError, ModelError):
+    except (ImportError, ModelError):
         raise
     # Arbitrary bytes and settings make it fail in arbitrary ways.
     except Exception as error:

@@ -11,10 +11,6 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from tts_compress.errors import MissingExtraError
-
-EXTRA = "f5"
-
 SAMPLE_RATE = 24_000
 """Sample rate of every F5-TTS model, Hz."""
 
@@ -27,21 +23,14 @@ _TRAINING = ("accelerate", "datasets", "ema_pytorch", "wandb")
 
 
 def official(name: str) -> Any:
-    """Return a module of the package, such as `f5_tts.api`, or of what it is built on.
+    """Return a module of the package, such as `f5_tts.api`, or of what it is built on."""
+    from tts_compress.models.shims.torchaudio import offer_torchaudio
 
-    Raises:
-        MissingExtraError: The package, or another one that it imports, is not installed.
-    """
-    try:
-        from tts_compress.models.shims.torchaudio import offer_torchaudio
-
-        offer_torchaudio()
-        _offer_trainer()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about programs for other audio formats
-            return import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(_missing(error) or name.split(".", maxsplit=1)[0], EXTRA) from error
+    offer_torchaudio()
+    _offer_trainer()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about programs for other audio formats
+        return import_module(name)
 
 
 @contextmanager
@@ -66,9 +55,3 @@ def _offer_trainer() -> None:
     module.__spec__ = ModuleSpec(_TRAINER, None)
     vars(module)["Trainer"] = _Trainer
     sys.modules[_TRAINER] = module
-
-
-def _missing(error: BaseException | None) -> str | None:
-    """Return the module that an import failed for; libraries that import late wrap the reason."""
-    name = error.name if isinstance(error, ImportError) else None
-    return name if error is None or name else _missing(error.__cause__)

@@ -15,7 +15,7 @@ from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.models.base import Prompt, check_text
 from tts_compress.models.f5.files import F5Options
 from tts_compress.models.f5.package import HOP_LENGTH, SAMPLE_RATE, official, quiet
-from tts_compress.models.recording import read_header
+from tts_compress.models.files import read_header
 
 MAX_FRAMES = 8_192
 """Frames of the recording and one part of a text together, 87 s: the text encoder's positions."""

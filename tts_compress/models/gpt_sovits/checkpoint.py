@@ -19,9 +19,8 @@ from typing import Any
 from torch import Tensor
 
 from tts_compress.errors import ModelError, first_line
-from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS, VERSIONS, sovits_version
-from tts_compress.models.packages import import_package
-from tts_compress.models.weights import check_finite
+from tts_compress.models.files import check_finite
+from tts_compress.models.gpt_sovits.upstream import VERSIONS, sovits_version
 
 _ZIP = b"PK"
 
@@ -154,14 +153,15 @@ def read_torch_file(path: Path, *, mapped: bool = False) -> dict[str, Any]:
 
     `mapped` leaves tensors on the disk where the file allows it; it must not change meanwhile.
     """
+    import torch
+
     header = _first_bytes(path)[:2]
-    torch = import_package("torch", GPT_SOVITS.extra)
     try:
         with torch.serialization.safe_globals(_harmless()):
             if header in _MARKS and header != _ZIP:
                 with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_COPY) as copy:
                     copy[: len(_ZIP)] = _ZIP
-                    content = torch.load(copy, map_location="cpu", weights_only=True)
+                    content = torch.load(copy, map_location="cpu", weights_only=True)  # type: ignore[arg-type]
             else:
                 mapped = mapped and header == _ZIP
                 content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tts_compress.artifact import LayerRecord, atomic_directory
 from tts_compress.errors import ArtifactError, ModelError, first_line, reason
 from tts_compress.models.base import Prompt
+from tts_compress.models.files import check_finite, read_json
 from tts_compress.models.gpt_sovits.checkpoint import read_t2s, read_torch_file, write_checkpoint
 from tts_compress.models.gpt_sovits.source import (
     ArtifactSource,
@@ -24,11 +25,8 @@ from tts_compress.models.gpt_sovits.source import (
     OfficialSource,
 )
 from tts_compress.models.gpt_sovits.speech import write_prompt
-from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS, VERSIONS, Official
-from tts_compress.models.packages import import_package
-from tts_compress.models.settings_file import read_json
+from tts_compress.models.gpt_sovits.upstream import VERSIONS, Official
 from tts_compress.models.torch_model import WEIGHTS, restore_weights
-from tts_compress.models.weights import check_finite
 
 V4_VOCODER: dict[str, Any] = {
     "initial_channel": 100,
@@ -86,9 +84,8 @@ def build_networks(official: Official, settings: GptSovitsSettings) -> Any:
     Parameters are on torch's `meta` device and take no memory; buffers are real. Parts for
     training only are left out.
     """
-    init_empty_weights = import_package("accelerate", GPT_SOVITS.extra).init_empty_weights
-    transformers = import_package("transformers", GPT_SOVITS.extra)
-    from torch import nn
+    import transformers
+    from accelerate import init_empty_weights
 
     root: Any = nn.Module()
     try:
@@ -264,7 +261,8 @@ def _load_encoder(kind: str, folder: Path) -> Any:
 
 def _pretrained(kind: str, folder: Path, **keywords: Any) -> Any:
     """Return an object that a class of transformers loads from a folder."""
-    transformers = import_package("transformers", GPT_SOVITS.extra)
+    import transformers
+
     try:
         read = getattr(transformers, kind).from_pretrained
         return read(folder, local_files_only=True, **keywords)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt
 from tts_compress.models.distillation import Objective
+from tts_compress.models.files import exchange_recording
 from tts_compress.models.gpt_sovits import FAMILY
 from tts_compress.models.gpt_sovits.loading import Loaded, load_networks, write_official
 from tts_compress.models.gpt_sovits.source import (
@@ -29,7 +30,6 @@ from tts_compress.models.gpt_sovits.speech import (
 )
 from tts_compress.models.gpt_sovits.upstream import VERSIONS
 from tts_compress.models.language_model import Tokens
-from tts_compress.models.recording import exchange_recording
 from tts_compress.models.torch_model import TorchFamilyModel
 
 ROLES = {

@@ -12,6 +12,7 @@ from tts_compress.artifact import MANIFEST_NAME
 from tts_compress.errors import ModelError
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.checkout import find_checkout
+from tts_compress.models.files import find_prompt, read_json, read_yaml
 from tts_compress.models.gpt_sovits.checkpoint import (
     T2S_SYMBOLS,
     Checkpoint,
@@ -22,8 +23,6 @@ from tts_compress.models.gpt_sovits.checkpoint import (
 )
 from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS, VERSIONS
 from tts_compress.models.options import Options
-from tts_compress.models.recording import find_prompt
-from tts_compress.models.settings_file import read_json, read_yaml
 from tts_compress.models.torch_model import WEIGHTS
 
 SETTINGS = "settings.json"  # the file of an artifact that holds them
@@ -289,7 +288,7 @@ def _read_config(path: Path) -> dict[str, Path]:
     the environment names. Where it names no weights, those that upstream publishes for
     its version are meant.
     """
-    content = read_yaml(path, GPT_SOVITS.extra)
+    content = read_yaml(path)
     section = content.get("custom") if isinstance(content, dict) else None
     if not isinstance(section, dict):
         raise ModelError(

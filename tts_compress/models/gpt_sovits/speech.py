@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, reason
 from tts_compress.models.base import Prompt, check_text
+from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, check_duration
 from tts_compress.models.gpt_sovits.source import GptSovitsOptions, GptSovitsSettings
 from tts_compress.models.gpt_sovits.upstream import VERSIONS, Official
 from tts_compress.models.interception import intercepted
 from tts_compress.models.language_model import Tokens
-from tts_compress.models.recording import REFERENCE, REFERENCE_TEXT, check_duration
 
 
 class GptSovitsSpeech:

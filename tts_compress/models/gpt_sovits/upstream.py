@@ -11,7 +11,6 @@ from pathlib import Path
 from tts_compress.errors import ModelError
 from tts_compress.families import Upstream
 from tts_compress.models.checkout import find_checkout
-from tts_compress.models.packages import import_package
 
 GPT_SOVITS = Upstream(
     family="gpt-sovits",
@@ -129,7 +128,6 @@ class Official:
 
     def __init__(self) -> None:
         self.checkout = find_checkout(GPT_SOVITS)
-        import_package("torch", GPT_SOVITS.extra)
         from tts_compress.models.shims.torchaudio import offer_torchaudio
 
         offer_torchaudio()

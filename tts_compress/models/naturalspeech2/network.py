@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import ModelError, reason
+from tts_compress.models.files import check_finite, read_tensors
 from tts_compress.models.naturalspeech2.settings import NS2Settings
 from tts_compress.models.naturalspeech2.source import NS2Source
-from tts_compress.models.naturalspeech2.upstream import AMPHION, Amphion
+from tts_compress.models.naturalspeech2.upstream import Amphion
 from tts_compress.models.torch_model import Table, restore_weights
-from tts_compress.models.weights import check_finite, read_tensors
 
 _CODEC = "codec"
 _BANDWIDTH = 12.0
@@ -80,7 +80,7 @@ def load_networks(source: NS2Source, layers: Sequence[LayerRecord]) -> NS2Networ
 
 def fill(module: nn.Module, path: Path) -> None:
     """Give a module, which may be without memory (`meta`), the tensors of a file, in FP32."""
-    given = read_tensors(path, AMPHION.extra)
+    given = read_tensors(path)
     check_finite(given.items(), path)
     wanted = module.state_dict()
     try:

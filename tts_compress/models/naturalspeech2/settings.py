@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tts_compress.errors import ModelError
+from tts_compress.models.files import read_json
 from tts_compress.models.options import Options
-from tts_compress.models.settings_file import read_json
 
 SETTINGS = "settings.json"
 """The file of a saved model that holds them."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from tts_compress.families import Upstream
 from tts_compress.models.checkout import find_checkout
-from tts_compress.models.packages import import_package
 
 AMPHION = Upstream(
     family="naturalspeech2",
@@ -39,12 +38,13 @@ class Amphion:
 
     def __init__(self) -> None:
         self._checkout = find_checkout(AMPHION)
-        import_package("torch", AMPHION.extra)
         from tts_compress.models.shims.torchaudio import offer_torchaudio
 
         offer_torchaudio()
         with _silence():  # g2p_en looks for its data when it is imported, and reports it
-            self.encodec: Any = import_package("encodec", AMPHION.extra).EncodecModel
+            from encodec import EncodecModel
+
+            self.encodec: Any = EncodecModel
             self.inference: Any = self._checkout.load("models.tts.naturalspeech2.ns2_inference")
             self.network: Any = self._checkout.load("models.tts.naturalspeech2.ns2")
             self._util: Any = self._checkout.load("utils.util")

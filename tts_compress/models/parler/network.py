@@ -12,12 +12,11 @@ from torch import nn
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import ModelError, first_line
-from tts_compress.models.packages import import_package
-from tts_compress.models.parler.package import EXTRA, load_packages, quiet
+from tts_compress.models.files import check_finite
+from tts_compress.models.parler.package import load_packages, quiet
 from tts_compress.models.parler.source import CONFIG, GENERATION, ParlerSource
 from tts_compress.models.parler.tokenizers import Tokenizers, load_tokenizers
 from tts_compress.models.torch_model import WEIGHTS, Table, restore_weights
-from tts_compress.models.weights import check_finite
 
 _TABLE = "embed_positions.weights"
 # What `transformers` notes of the process that read the model: where its files lay, what ran first.
@@ -97,8 +96,9 @@ def build_skeleton(directory: Path) -> nn.Module:
     Parameters are on torch's `meta` device and take no memory; buffers, which hold what is
     computed from the settings, are real.
     """
+    from accelerate import init_empty_weights
+
     parler, transformers = load_packages()
-    init_empty_weights = import_package("accelerate", EXTRA).init_empty_weights
     try:
         config = parler.ParlerTTSConfig.from_pretrained(directory, local_files_only=True)
         with quiet(transformers), warnings.catch_warnings():

@@ -1,33 +1,25 @@
 """The packages Parler-TTS consists of, imported when a model is first needed."""
 
-import importlib
 import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.errors import ModelError
 from tts_compress.models.shims.audiotools import offer_audiotools
-
-EXTRA = "parler"
-"""Extra of this project that installs the packages."""
 
 
 def load_packages() -> tuple[Any, Any]:
     """Return the modules `parler_tts` and `transformers`."""
-    try:
-        transformers = importlib.import_module("transformers")
-        _check_version(transformers.__version__)
-        offer_audiotools()
-        # The codec's command line, which is imported along, switches all user warnings off.
-        with quiet(transformers), warnings.catch_warnings():
-            return importlib.import_module("parler_tts"), transformers
-    except ImportError as error:
-        name = error.name or "parler_tts"
-        # For a distribution that lacks one it needs, the name is a sentence.
-        package = name if name.replace(".", "_").isidentifier() else "transformers"
-        raise MissingExtraError(package, EXTRA) from error
+    import transformers
+
+    _check_version(transformers.__version__)
+    offer_audiotools()
+    # The codec's command line, which is imported along, switches all user warnings off.
+    with quiet(transformers), warnings.catch_warnings():
+        import parler_tts
+    return parler_tts, transformers
 
 
 @contextmanager

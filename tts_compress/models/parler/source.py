@@ -8,10 +8,8 @@ from typing import Any
 from tts_compress.artifact import MANIFEST_NAME
 from tts_compress.errors import ModelError, first_line
 from tts_compress.models.base import ModelFiles, Prompt
-from tts_compress.models.packages import import_package
-from tts_compress.models.parler.package import EXTRA
+from tts_compress.models.files import read_json
 from tts_compress.models.parler.speech import ParlerOptions
-from tts_compress.models.settings_file import read_json
 from tts_compress.models.torch_model import WEIGHTS
 
 CONFIG = "config.json"
@@ -152,9 +150,10 @@ def _is_hub_name(location: str) -> bool:
 
 
 def _download(name: str) -> Path:
-    hub = import_package("huggingface_hub", EXTRA)
+    from huggingface_hub import snapshot_download
+
     try:
-        return Path(hub.snapshot_download(name, allow_patterns=_FETCHED))
+        return Path(snapshot_download(name, allow_patterns=_FETCHED))
     # A name nobody has, no network, a full disk: each is an error of another package.
     except Exception as error:
         raise ModelError(

@@ -1,0 +1,152 @@
+"""Readers of a model's files: settings, tensors, and recordings to speak by.
+
+Files may be damaged or hostile: any content gives a value or a `ModelError`, and none of it is run.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tts_compress.errors import ModelError, first_line, reason
+from tts_compress.models.base import Prompt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+REFERENCE = "reference.wav"
+REFERENCE_TEXT = "reference.txt"
+"""The files beside a model that hold its prompt: a recording, and its text."""
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:
+        ModelError: It cannot be read, or is not valid JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"cannot read '{path}': {reason(error)}") from error
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the content of a YAML file, which can create no objects but plain data and dates.
+
+    Raises:
+        ModelError: It cannot be read.
+    """
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    # Numbers and dates that are none make the reader fail with errors of the types they become.
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError, yaml.YAMLError) as error:
+        raise ModelError(f"cannot read '{path}': {reason(error)}") from error
+
+
+def read_tensors(path: Path) -> dict[str, "Tensor"]:
+    """Return the tensors of a `.safetensors`, or of what `torch.save` wrote of a `state_dict`.
+
+    Raises:
+        ModelError: The file cannot be read, or holds something else.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    try:
+        if path.suffix == ".safetensors":
+            found: Any = load_file(path)
+        else:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(found, dict) or not found:
+            raise TypeError(f"it holds a {type(found).__name__}, not tensors by name")
+        for name, value in found.items():
+            if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+                raise TypeError(f"{name!r:.60} is a {type(value).__name__}, not a tensor")
+    # Arbitrary bytes make the readers fail in arbitrary ways.
+    except Exception as error:
+        raise ModelError(
+            f"'{path}' is no checkpoint that is safe to read: {first_line(error)}"
+        ) from error
+    return dict(found)
+
+
+def check_finite(weights: Iterable[tuple[str, "Tensor"]], where: Path | str) -> None:
+    """Refuse weights with an infinite value or NaN, as a damaged file has them.
+
+    Args:
+        weights: Tensors with their names.
+        where: Origin of the weights, for errors.
+
+    Raises:
+        ModelError: A value is not finite.
+    """
+    for name, tensor in weights:
+        if not tensor.isfinite().all():
+            raise ModelError(f"'{where}': weight '{name}' has values that are not finite")
+
+
+def find_prompt(directory: Path) -> Prompt:
+    """Return the reference recording in a folder and its text, where they are there.
+
+    Raises:
+        ModelError: The text cannot be read.
+    """
+    audio, text = directory / REFERENCE, directory / REFERENCE_TEXT
+    if not audio.is_file():
+        return Prompt()
+    try:
+        spoken = text.read_text(encoding="utf-8").strip() if text.is_file() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"cannot read '{text}': {error}") from error
+    return Prompt(audio=audio, text=spoken or None)
+
+
+def exchange_recording(prompt: Prompt, given: Prompt) -> Prompt:
+    """Return a prompt with another recording, or another text of the same one.
+
+    A new recording without a text drops the text of the former one.
+
+    Args:
+        prompt: The one so far.
+        given: The new parts; the rest of it is None.
+    """
+    changed = prompt if given.audio is None else Prompt(audio=given.audio)
+    return changed if given.text is None else replace(changed, text=given.text.strip() or None)
+
+
+def check_duration(path: Path, limits_s: tuple[float, float]) -> None:
+    """Refuse a file that cannot be a reference recording, without reading all of it.
+
+    Args:
+        path: The recording.
+        limits_s: The shortest and the longest duration, in seconds.
+
+    Raises:
+        ModelError: It is missing, no audio, too short or too long.
+    """
+    header = read_header(path)
+    duration_s = header.frames / header.samplerate
+    shortest, longest = limits_s
+    if not shortest <= duration_s <= longest:
+        raise ModelError(
+            f"'{path}' is {duration_s:.1f} s long; give a recording of "
+            f"{shortest:g} to {longest:g} s"
+        )
+
+
+def read_header(path: Path) -> Any:
+    """Return the `soundfile.info` of a recording.
+
+    Raises:
+        ModelError: It is missing, or no audio.
+    """
+    import soundfile
+
+    try:
+        return soundfile.info(path)
+    except (OSError, TypeError, soundfile.LibsndfileError) as error:
+        raise ModelError(f"cannot read audio from '{path}': {error}") from error
