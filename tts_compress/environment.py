@@ -81,7 +81,7 @@ def describe_environment() -> dict[str, Any]:
         | {"features": list(processor.features), "integer_kernels": processor.integer_kernels},
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "packages": {name: found for name in _PACKAGES if (found := _installed(name))},
+        "packages": {name: found for name in _PACKAGES if (found := installed_version(name))},
     }
 
 
@@ -95,7 +95,8 @@ def _cpuinfo() -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _installed(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """Return the version of an installed package, or None."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import warnings
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from tts_compress.cli import evaluate, export, gate, inspect, qat, quantize, schemes, synthesize
-from tts_compress.cli.arguments import BAD_USE, GOOD, INTERRUPTED
+from tts_compress.cli.arguments import BAD_USE, GOOD, INTERRUPTED, Output
+from tts_compress.environment import installed_version
 from tts_compress.errors import TTSCompressError, TTSCompressWarning
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+from tts_compress.terminal import show, show_json
 
 __all__ = ["main"]
+
+_COMMANDS = (
+    (quantize, "compress a model and save the artifact"),
+    (qat, "compress a model by training it to sound as before (minutes to hours)"),
+    (evaluate, "compare a compressed model with its reference"),
+    (gate, "pass or fail a report; exits 1 when it fails"),
+    (synthesize, "speak a text into a WAV file"),
+    (export, "write a torch system's ONNX graphs"),
+    (inspect, "show a model's components and how it was made"),
+    (schemes, "list what can be done to which family"),
+)
+"""Modules with `add_arguments` and `run`, and their lines in the help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,9 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _plain_warnings():
             options = _parser().parse_args(arguments)
-            command: Callable[[argparse.Namespace], int] = options.command
             with _checkout(options):
-                return command(options)
+                output: Output = options.run(options)
+            if options.json:
+                show_json(output.document)
+            else:
+                show(*output.parts)
+            return output.code
     except TTSCompressError as error:
         print(f"tts-compress: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_USE
@@ -46,48 +61,39 @@ def _plain_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         before = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+        def print_note(message: Warning | str, category: type[Warning], *rest: Any) -> None:
             if issubclass(category, TTSCompressWarning):
                 print(f"tts-compress: note: {message}", file=sys.stderr)
             else:
                 before(message, category, *rest)
 
         warnings.simplefilter("once", TTSCompressWarning)
-        warnings.showwarning = show  # type: ignore[assignment]
+        warnings.showwarning = print_note  # type: ignore[assignment]
         yield
 
 
-@contextmanager
-def _checkout(options: argparse.Namespace) -> Iterator[None]:
+def _checkout(options: Namespace) -> AbstractContextManager[object]:
     """Use the clone that the command line names, in this process and its workers."""
-    given: Path | None = getattr(options, "checkout", None)
-    if given is None:
-        yield
-        return
+    if getattr(options, "checkout", None) is None:
+        return nullcontext()
     from tts_compress.models.checkout import named
 
-    with named(given):
-        yield
+    return named(options.checkout)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
         prog="tts-compress",
         description="Make text-to-speech models small and fast, and prove what that cost.",
     )
-    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    version = f"tts-compress {installed_version('tts-compress')}"
+    parser.add_argument(
+        "--version", action="version", version=version, help="print the version and exit"
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (quantize, qat, evaluate, gate, synthesize, export, inspect, schemes):
-        command.add(commands)
+    for module, summary in _COMMANDS:
+        command = commands.add_parser(module.__name__.rpartition(".")[2], help=summary)
+        module.add_arguments(command)
+        command.add_argument("--json", action="store_true", help="print JSON for machines")
+        command.set_defaults(run=module.run)
     return parser
-
-
-class _Version(argparse.Action):
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002
-        super().__init__(option_strings, dest, nargs=0, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
-        print(f"tts-compress {version('tts-compress')}")
-        parser.exit()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tts_compress.errors import ModelError
 
 if TYPE_CHECKING:
-    import argparse
+    from rich.console import RenderableType
 
     from tts_compress.models.base import Model, Prompted
 
     ModelT = TypeVar("ModelT", bound=Model)
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001  no public name
 
 GOOD = 0
 GATE_FAILED = 1
@@ -22,12 +22,20 @@ BAD_USE = 2
 INTERRUPTED = 130
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add `--json`."""
-    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+class Output(NamedTuple):
+    """Printed result of a command."""
+
+    document: Mapping[str, Any]
+    """For machines, with `--json`."""
+
+    parts: Iterable[RenderableType]
+    """For people, without it."""
+
+    code: int = GOOD
+    """Exit code of the program."""
 
 
-def add_checkout(parser: argparse.ArgumentParser) -> None:
+def add_checkout(parser: ArgumentParser) -> None:
     """Add `--checkout`, the clone of a system that runs from one."""
     parser.add_argument(
         "--checkout",
@@ -37,14 +45,14 @@ def add_checkout(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_prompt(parser: argparse.ArgumentParser) -> None:
+def add_prompt(parser: ArgumentParser) -> None:
     """Add the options of a prompt."""
     parser.add_argument("--reference", type=Path, metavar="WAV", help="a recording to speak like")
     parser.add_argument("--reference-text", metavar="TEXT", help="transcript of it")
     parser.add_argument("--description", metavar="TEXT", help="how to speak, in words")
 
 
-def prompted(model: ModelT, options: argparse.Namespace) -> ModelT | Prompted:
+def prompted(model: ModelT, options: Namespace) -> ModelT | Prompted:
     """Return a model with the prompt that was given on the command line, if one was.
 
     Raises:

@@ -1,24 +1,16 @@
 """`tts-compress evaluate`: compare a compressed model with its reference."""
 
-from __future__ import annotations
-
 import os
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import GOOD, add_checkout, add_json
+from tts_compress.cli.arguments import Output, add_checkout
 from tts_compress.errors import ArtifactError
 from tts_compress.families import model_specs
 
-if TYPE_CHECKING:
-    import argparse
 
-    from tts_compress.cli.arguments import Commands
-
-
-def add(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser("evaluate", help="compare a compressed model with its reference")
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
     parser.add_argument("reference", help=f"the FP32 model: {model_specs()}")
     parser.add_argument("candidate", help="the compressed one, likewise")
     parser.add_argument("--suite", default="en-quick", help="a suite's name or TOML (%(default)s)")
@@ -30,14 +22,13 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace an existing report")
     add_checkout(parser)
-    add_json(parser)
-    parser.set_defaults(command=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> Output:
+    """Run the command."""
     from tts_compress.evaluation import EvaluationOptions, evaluate
     from tts_compress.report import summary_table
-    from tts_compress.terminal import progress_bars, show, show_json
+    from tts_compress.terminal import progress_bars
 
     if (options.output / "report.json").exists() and not options.force:
         raise ArtifactError(
@@ -58,8 +49,7 @@ def _run(options: argparse.Namespace) -> int:
             options=chosen,
         )
     directory = result.write(options.output)
-    if options.json:
-        show_json(result.model_dump(mode="json", exclude={"utterances"}))
-        return GOOD
-    show(summary_table(result), f"report: {directory / 'report.html'}")
-    return GOOD
+    return Output(
+        result.model_dump(mode="json", exclude={"utterances"}),
+        [summary_table(result), f"report: {directory / 'report.html'}"],
+    )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import GATE_FAILED, GOOD, add_json
+from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output
 
 if TYPE_CHECKING:
-    import argparse
-
-    from tts_compress.cli.arguments import Commands
-    from tts_compress.evaluation import GateResult, Verdict
+    from tts_compress.evaluation import GateResult
 
 _DESCRIPTION = """
 Pass or fail a report. `default` and `strict` judge quality (words, fidelity, durations, health),
@@ -21,44 +20,33 @@ recognizer mishears more than half of the reference's own: nothing was judged th
 """
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "gate", help="pass or fail a report; exits 1 when it fails", description=_DESCRIPTION
-    )
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.description = _DESCRIPTION
     parser.add_argument("report", type=Path, help="report.json, or its directory")
     parser.add_argument(
         "--gates",
         action="append",
         help="default, strict, cost, or your TOML; may be repeated (default)",
     )
-    add_json(parser)
-    parser.set_defaults(command=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> Output:
+    """Run the command."""
     from tts_compress.evaluation import check, read_gates, read_report
-    from tts_compress.terminal import show, show_json
 
     report = read_report(options.report)
     verdicts = [check(report, read_gates(name)) for name in options.gates or ["default"]]
     passed = all(verdict.passed for verdict in verdicts)
-    if options.json:
-        rows = [_as_json(verdict, row) for verdict in verdicts for row in verdict.rows]
-        show_json({"passed": passed, "rows": rows})
-    else:
-        for verdict in verdicts:
-            for row in verdict.rows:
-                show(_line(row))
-            ending = "all gates passed" if verdict.passed else "a gate failed"
-            show(f"{verdict.name}: {ending}")
-    return GOOD if passed else GATE_FAILED
-
-
-def _as_json(verdict: Verdict, row: GateResult) -> dict[str, object]:
-    from dataclasses import asdict
-
-    return {"gates": verdict.name, **asdict(row), "gate": row.gate.model_dump()}
+    rows, lines = [], []
+    for verdict in verdicts:
+        for row in verdict.rows:
+            gate = row.gate.model_dump()
+            rows.append({"gates": verdict.name, **asdict(row), "gate": gate})
+            lines.append(_line(row))
+        ending = "all gates passed" if verdict.passed else "a gate failed"
+        lines.append(f"{verdict.name}: {ending}")
+    return Output({"passed": passed, "rows": rows}, lines, GOOD if passed else GATE_FAILED)
 
 
 def _line(row: GateResult) -> str:

@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import GOOD, add_checkout, add_json, add_prompt, prompted
+from tts_compress.cli.arguments import Output, add_checkout, add_prompt, prompted
 from tts_compress.errors import TTSCompressError
 from tts_compress.families import accepted_specs
 
 if TYPE_CHECKING:
-    from tts_compress.cli.arguments import Commands
     from tts_compress.models.base import Model
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser("inspect", help="show a model's components and how it was made")
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
     parser.add_argument("model", help=accepted_specs())
     parser.add_argument(
         "--time",
-        action=argparse.BooleanOptionalAction,
+        action=BooleanOptionalAction,
         help="let it speak and show each component's share of the time "
         "(only a model of at most 100 million weights)",
     )
     add_prompt(parser)
     add_checkout(parser)
-    add_json(parser)
-    parser.set_defaults(command=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> Output:
+    """Run the command."""
     from tts_compress.inspection import inspect_model, inspection_tables
     from tts_compress.models import open_model
-    from tts_compress.terminal import show, show_json
 
     model = prompted(open_model(options.model), options)
     found = inspect_model(model, _shares(model, wanted=options.time))
-    if options.json:
-        show_json(found)
-    else:
-        show(*inspection_tables(found))
-    return GOOD
+    return Output(found, inspection_tables(found))
 
 
 def _shares(model: Model, *, wanted: bool | None) -> dict[str, float] | None:

@@ -1,42 +1,24 @@
 """`tts-compress schemes`: list what can be done to which family."""
 
-from __future__ import annotations
+from argparse import ArgumentParser, Namespace
 
-from typing import TYPE_CHECKING, Any
-
-from tts_compress.cli.arguments import GOOD, add_json
-
-if TYPE_CHECKING:
-    import argparse
-
-    from tts_compress.cli.arguments import Commands
+from tts_compress.cli.arguments import Output
+from tts_compress.families import family_names
 
 
-def add(commands: Commands) -> None:
-    """Add the command."""
-    parser = commands.add_parser("schemes", help="list what can be done to which family")
-    add_json(parser)
-    parser.set_defaults(command=_run)
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add no arguments."""
 
 
-def _run(options: argparse.Namespace) -> int:
-    from tts_compress.families import family_names
+def run(_: Namespace) -> Output:
+    """Run the command."""
     from tts_compress.recipes.family import schemes_of
     from tts_compress.recipes.schemes import SCHEMES
-    from tts_compress.terminal import show, show_json
 
-    families = {name: schemes_of(name) for name in family_names()}
-    rows: list[dict[str, Any]] = [
-        {
-            "scheme": scheme.name,
-            "summary": scheme.summary,
-            "families": [name for name, schemes in families.items() if scheme.name in schemes],
-        }
-        for scheme in SCHEMES
-    ]
-    if options.json:
-        show_json({"schemes": rows})
-        return GOOD
-    for row in rows:
-        show(f"{row['scheme']:<18}{row['summary']} ({', '.join(row['families'])})")
-    return GOOD
+    schemes = {family: schemes_of(family) for family in family_names()}
+    rows, lines = [], []
+    for scheme in SCHEMES:
+        families = [family for family in schemes if scheme.name in schemes[family]]
+        rows.append({"scheme": scheme.name, "summary": scheme.summary, "families": families})
+        lines.append(f"{scheme.name:<18}{scheme.summary} ({', '.join(families)})")
+    return Output({"schemes": rows}, lines)
