@@ -14,8 +14,7 @@ from tts_compress.qat.fake_quantize import (
     FakeQuantize,
     disable_observer,
 )
-from tts_compress.qat.layer import FakeQuantizedLayer
-from tts_compress.qat.prepare import PreparedModule, convert_qat, prepare_qat
+from tts_compress.qat.prepare import FakeQuantizedLayer, PreparedModule, convert_qat, prepare_qat
 from tts_compress.torch.layers.base import CompressedLayer, layer_state
 from tts_compress.torch.layers.module_file import load_module, save_module
 

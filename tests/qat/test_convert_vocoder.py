@@ -15,9 +15,8 @@ from tts_compress.audio import Audio, read_wav
 from tts_compress.evaluation.spectra import log_mel
 from tts_compress.models.distillation import Objective
 from tts_compress.qat.fake_quantize import (
-    disable_fake_quant,
     disable_observer,
-    enable_fake_quant,
+    switch_fake_quant,
 )
 from tts_compress.qat.module_task import ModuleTask
 from tts_compress.qat.prepare import convert_qat, prepare_qat
@@ -144,12 +143,12 @@ def test_a_hundred_steps_bring_it_nearer(
     recipe = find_recipe("module", scheme)
     prepared = prepare_qat(teacher, recipe)
     student = prepared.module
-    disable_fake_quant(student)
+    switch_fake_quant(student, on=False)
     with torch.no_grad():
         for mel in mels[::2]:
             student(mel[..., :400])
     disable_observer(student)
-    enable_fake_quant(student)
+    switch_fake_quant(student, on=True)
     before = distance(convert_qat(prepared).root)
     objective = Objective(component="", module="", loss="waveform")
     task = ModuleTask(teacher, student, _segments(mels[::2]), objectives=[objective])

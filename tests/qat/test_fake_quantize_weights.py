@@ -11,8 +11,8 @@ from torch import nn
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import (
     WeightFakeQuantize,
-    disable_fake_quant,
     disable_observer,
+    switch_fake_quant,
 )
 from tts_compress.torch.layers.base import layer_state
 from tts_compress.torch.layers.codes import from_rows, pack_nibbles
@@ -95,7 +95,7 @@ def test_observers_do_not_matter_and_fake_quant_does() -> None:
     rounded = fake(weight)
     disable_observer(fake)
     assert torch.equal(fake(weight * 2), rounded * 2), "the scale follows the weight"
-    disable_fake_quant(fake)
+    switch_fake_quant(fake, on=False)
     assert fake(weight) is weight
 
 

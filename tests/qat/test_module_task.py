@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tts_compress import find_recipe
 from tts_compress.errors import ModelError, RecipeError
 from tts_compress.models.distillation import Objective
-from tts_compress.qat.fake_quantize import disable_fake_quant
+from tts_compress.qat.fake_quantize import switch_fake_quant
 from tts_compress.qat.losses import kl_divergence, waveform_loss
 from tts_compress.qat.module_task import ModuleTask
 from tts_compress.qat.prepare import prepare_qat
@@ -86,7 +86,7 @@ def test_the_student_answers_with_tensors_and_its_loss_vanishes_unrounded() -> N
     terms = task.loss(outputs, example)
     assert set(terms) == {"output/mse", "encoder/mse", "output/waveform"}
     assert all(term > 0 for term in terms.values())
-    disable_fake_quant(task.student)
+    switch_fake_quant(task.student, on=False)
     assert sum(task.loss(task.student(*example.inputs), example).values()) < 1e-8
 
 

@@ -3,14 +3,21 @@
 Names and switches are those of `torch.ao.quantization`: a `FakeQuantize` observes a range while its
 observer is on, and rounds while its fake quantization is on. torchao has such modules for linear
 layers only, and none with static ranges; convolutions are most of a vocoder.
+
+Backward, rounding counts as the identity and clipping as what it is (the straight-through
+estimator); trained ranges get the gradients of "Learned Step Size Quantization" (Esser et al.,
+2020, arXiv 1902.08153).
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import Histogram, Range, choose_range
-from tts_compress.qat.rounding import pass_through, round_affine
 from tts_compress.recipes.recipe import Calibration
 from tts_compress.torch.layers.codes import (
     activation_codes,
@@ -22,55 +29,71 @@ from tts_compress.torch.layers.codes import (
 from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.integer_convolution import transposed_phases
 
+_LEVELS = 255
+
 _SAMPLE = 16_384
 """About as many values of a tensor are counted per call; its extremes are always exact."""
 
 
-class HistogramObserver(nn.Module):
-    """Chooses a range as post-training calibration does, from all values it has observed.
+def pass_through(values: Tensor, rounded: Tensor) -> Tensor:
+    """Return `rounded`, with gradients as if it were `values`."""
+    return rounded.detach() + (values - values.detach())
 
-    Its counts are buffers, and so in checkpoints.
+
+def round_affine(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return values rounded to 8 bits in a range.
+
+    Gradients flow into what is not clipped, and into the range's ends if they require any.
 
     Args:
-        settings: Settings of ranges; `settings.observer` names the rule for a histogram.
+        values: FP32; the first axis is the batch.
+        low: The smallest value that is kept, FP64, a scalar.
+        high: The largest.
     """
-
-    def __init__(self, settings: Calibration) -> None:
-        super().__init__()
-        self.settings = settings
-        empty = Histogram()
-        self.counts: Tensor
-        self.extent: Tensor
-        self.register_buffer("counts", torch.from_numpy(empty.counts))
-        self.register_buffer("extent", _extent(empty))
-
-    def observe(self, values: Tensor) -> None:
-        """Count a sample of the values, any shape but empty.
-
-        Raises:
-            QuantizationError: A value is not finite.
-        """
-        seen = self._histogram()
-        low, high = (float(limit) for limit in torch.aminmax(values))
-        step = max(values.numel() // _SAMPLE, 1)
-        seen.add(values.flatten()[::step].float().cpu().numpy(), low, high)
-        self.counts.copy_(torch.from_numpy(seen.counts))
-        self.extent.copy_(_extent(seen))
-
-    def range(self) -> Range | None:
-        """Return the range that the settings choose, which holds zero; None if nothing was seen."""
-        seen = self._histogram()
-        return None if seen.low > seen.high else choose_range(seen, self.settings)
-
-    def _histogram(self) -> Histogram:
-        seen = Histogram()
-        seen.counts = self.counts.cpu().numpy().copy()
-        seen.span, seen.low, seen.high = self.extent.tolist()
-        return seen
+    result: Tensor = _RoundAffine.apply(values, low, high)  # type: ignore[no-untyped-call]
+    return result
 
 
-def _extent(seen: Histogram) -> Tensor:
-    return torch.tensor([seen.span, seen.low, seen.high], dtype=torch.float64)
+class _RoundAffine(torch.autograd.Function):
+    """One function in the place of a chain of small ones, each of which would keep a tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        step, zero = activation_codes(float(low), float(high))
+        scale = torch.tensor(step)
+        first, last = -zero, _LEVELS - zero
+        # The very numbers of `torch.fake_quantize_per_tensor_affine`, whose loop is not vectorized
+        # on processors.
+        rounded = torch.mul(values, 1 / scale).round_().clamp_(first, last).mul_(scale)
+        low, high = first * scale, last * scale
+        if ctx.needs_input_grad[1]:
+            ctx.save_for_backward(values, low, high, rounded)
+        else:
+            # As torch counts it, a value that rounds to the outermost codes is not clipped.
+            half = (high - low) / _LEVELS / 2
+            ctx.save_for_backward(values, low - half, high + half)
+        return rounded
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        values, low, high, *others = ctx.saved_tensors
+        # Torch's kernel for this leaves the ends out; it is one pass where comparisons are five.
+        below = torch.nextafter(low, torch.full_like(low, -torch.inf))
+        above = torch.nextafter(high, torch.full_like(high, torch.inf))
+        inside = torch.ops.aten.hardtanh_backward(gradient, values, float(below), float(above))
+        if not others:
+            return inside, None, None
+        # A wider range moves every code away from its zero, by its share of the range.
+        rounding = torch.dot((others[0] - values).flatten(), inside.flatten()) / (high - low)
+        clipped = gradient - inside
+        # A clipped value that is positive is above the range, which holds zero.
+        to_high = torch.ops.aten.threshold_backward(clipped, values, 0).sum()
+        to_low = clipped.sum() - to_high
+        # The paper's factor; the batch does not count, so that its size changes no gradient.
+        features = values.numel() // max(values.shape[0], 1) if values.dim() else 1
+        factor = (max(features, 1) * _LEVELS) ** -0.5
+        ends = (to_low - rounding) * factor, (to_high + rounding) * factor
+        return inside, ends[0].double(), ends[1].double()
 
 
 class FakeQuantize(nn.Module):
@@ -92,13 +115,14 @@ class ActivationFakeQuantize(FakeQuantize):
     for one of 100.
 
     Args:
-        observer: Chooses the range while it is on.
+        settings: Settings of the observed range, as for post-training calibration.
         learned: True if the range is a parameter.
     """
 
-    def __init__(self, observer: HistogramObserver, *, learned: bool = False) -> None:
+    def __init__(self, settings: Calibration, *, learned: bool = False) -> None:
         super().__init__()
-        self.observer = observer
+        self.settings = settings
+        self.seen = Histogram()
         self.low: Tensor
         self.high: Tensor
         self.register_buffer("low", torch.tensor(0.0, dtype=torch.float64))
@@ -112,19 +136,29 @@ class ActivationFakeQuantize(FakeQuantize):
             QuantizationError: The observer is on and meets a value that is not finite.
         """
         if self.observer_enabled[0] and values.numel():
-            self.observer.observe(values.detach())
+            self.observe(values.detach())
             if self.fake_quant_enabled[0]:
                 self.adopt()
         if not self.fake_quant_enabled[0]:
             return values
         return round_affine(values.float(), *self._ends()).to(values.dtype)
 
+    def observe(self, values: Tensor) -> None:
+        """Count a sample of the values, any shape but empty.
+
+        Raises:
+            QuantizationError: A value is not finite.
+        """
+        low, high = (float(limit) for limit in torch.aminmax(values))
+        step = max(values.numel() // _SAMPLE, 1)
+        self.seen.add(values.flatten()[::step].float().cpu().numpy(), low, high)
+
     def adopt(self) -> bool:
-        """Take over the observer's range; return whether it has one."""
-        chosen = self.observer.range()
-        if chosen is not None:
-            self.set_limits(chosen)
-        return chosen is not None
+        """Take over the observed range; return False if nothing was observed."""
+        if self.seen.low > self.seen.high:
+            return False
+        self.set_limits(choose_range(self.seen, self.settings))
+        return True
 
     def set_limits(self, limits: Range) -> None:
         """Take over a range; training of it starts anew."""
@@ -142,7 +176,7 @@ class ActivationFakeQuantize(FakeQuantize):
         with torch.no_grad():
             low, high = self._ends()
         scale, zero = activation_codes(float(low), float(high))
-        return -zero * scale, (255 - zero) * scale
+        return -zero * scale, (_LEVELS - zero) * scale
 
     def _ends(self) -> tuple[Tensor, Tensor]:
         """Return the range, FP64 scalars; copies, because observing changes buffers in place."""
@@ -171,7 +205,7 @@ class DynamicFakeQuantize(FakeQuantize):
         low, high = (end.double() for end in torch.aminmax(values.detach()))
         if self.least_step:
             span = high.clamp(min=0) - low.clamp(max=0)
-            least = self.least_step * 255
+            least = self.least_step * _LEVELS
             stretch = torch.where(span > 0, least / span, 1).clamp(min=1)
             low, high = low * stretch, high * stretch
         return round_affine(values.float(), low, high).to(values.dtype)
@@ -283,17 +317,21 @@ def disable_observer(root: nn.Module) -> None:
             part.observer_enabled.fill_(0)
 
 
-def enable_fake_quant(root: nn.Module) -> None:
-    """Turn rounding on in everything below a module."""
-    _switch_fake_quant(root, on=True)
-
-
-def disable_fake_quant(root: nn.Module) -> None:
-    """Turn rounding off in everything below a module, which then computes in FP32."""
-    _switch_fake_quant(root, on=False)
-
-
-def _switch_fake_quant(root: nn.Module, *, on: bool) -> None:
+def switch_fake_quant(root: nn.Module, *, on: bool) -> None:
+    """Turn rounding in everything below a module on, or off: it then computes in FP32."""
     for part in root.modules():
         if isinstance(part, FakeQuantize):
             part.fake_quant_enabled.fill_(on)
+
+
+@contextmanager
+def observing(root: nn.Module) -> Iterator[None]:
+    """Observe ranges below a module in the block, without rounding, and freeze them behind it.
+
+    Raises:
+        QuantizationError: Some saw nothing.
+    """
+    switch_fake_quant(root, on=False)
+    yield
+    disable_observer(root)
+    switch_fake_quant(root, on=True)

@@ -11,13 +11,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.progress import Progress, report_message, report_status
 from tts_compress.qat.batches import spread
 from tts_compress.qat.devices import accelerated, device_load, matmul_precision
-from tts_compress.qat.fake_quantize import (
-    ActivationFakeQuantize,
-    FakeQuantize,
-    disable_fake_quant,
-    disable_observer,
-    enable_fake_quant,
-)
+from tts_compress.qat.fake_quantize import ActivationFakeQuantize, FakeQuantize, observing
 from tts_compress.qat.log import RunLog
 from tts_compress.qat.optimization import Optimization
 from tts_compress.qat.options import TrainingRun
@@ -119,12 +113,10 @@ class _Trainer:
         ):
             examples = self._task.train_examples()
             places = spread(len(examples), self._options.observe)
-            disable_fake_quant(student)
-            for done, place in enumerate(places, start=1):
-                self._optimization.terms([examples[place]] * accelerator.num_processes)
-                self._progress.advance("observe", done, len(places))
-            disable_observer(student)
-            enable_fake_quant(student)
+            with observing(student):
+                for done, place in enumerate(places, start=1):
+                    self._optimization.terms([examples[place]] * accelerator.num_processes)
+                    self._progress.advance("observe", done, len(places))
         before = self._optimization.judge(self._held_out)
         if not _is_finite(before):
             raise QuantizationError(

@@ -15,12 +15,7 @@ from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import ComponentProgress
 from tts_compress.qat.component_dataset import ComponentDataset, record_datasets
 from tts_compress.qat.component_task import ComponentTask
-from tts_compress.qat.fake_quantize import (
-    ActivationFakeQuantize,
-    disable_fake_quant,
-    disable_observer,
-    enable_fake_quant,
-)
+from tts_compress.qat.fake_quantize import ActivationFakeQuantize, observing
 from tts_compress.qat.graph.student import learned_conversion
 from tts_compress.qat.graph.task import open_graph_task
 from tts_compress.qat.module_task import ModuleTask
@@ -124,10 +119,8 @@ def train_system(
     datasets = record_datasets(model, student, texts, progress=run.progress)
     # Ranges are observed in the whole model's speech, also of parts that are not trained.
     if any(isinstance(part, ActivationFakeQuantize) for part in student.modules()):
-        disable_fake_quant(student)
-        speak(student)
-        disable_observer(student)
-        enable_fake_quant(student)
+        with observing(student):
+            speak(student)
     records = {d.name: _train_component(d, model, student, run) for d in datasets}
     return convert_qat(prepared), TrainingRecord(
         steps=sum(record.steps for record in records.values()),

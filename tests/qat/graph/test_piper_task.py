@@ -19,7 +19,7 @@ from tts_compress.models import load  # noqa: E402
 from tts_compress.models.base import GraphModel  # noqa: E402
 from tts_compress.onnx.quantize.convert import convert, prepare_conversion  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
-from tts_compress.qat.fake_quantize import disable_fake_quant  # noqa: E402
+from tts_compress.qat.fake_quantize import switch_fake_quant  # noqa: E402
 from tts_compress.qat.graph.student import learned_conversion  # noqa: E402
 from tts_compress.qat.graph.task import (  # noqa: E402
     GraphTask,
@@ -99,7 +99,7 @@ def test_segments_are_of_one_length_and_cover_every_frame(task: GraphTask) -> No
 def test_segments_have_all_the_context_that_is_heard(task: GraphTask) -> None:
     """Without rounding a segment's core equals the output of the whole call there."""
     student = copy.deepcopy(task.student)
-    disable_fake_quant(student)
+    switch_fake_quant(student, on=False)
     rounded = _loss(task, task.student, task.train_examples())
     for name, value in _loss(task, student, task.train_examples()).items():
         assert value < rounded[name] / 20, name

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
-from tts_compress.qat.fake_quantize import ActivationFakeQuantize
+from tts_compress.qat.fake_quantize import ActivationFakeQuantize, pass_through
 from tts_compress.qat.graph.operators import ARITHMETIC, Attributes, Operator, read_tensor
 from tts_compress.qat.graph.shapes import SHAPES
 from tts_compress.qat.graph.subgraph import Subgraph
-from tts_compress.qat.rounding import pass_through
 
 OPERATORS: dict[str, Operator] = {**ARITHMETIC, **SHAPES}
 """Operators of the standard domain by name. Random ones are missing: noise has to be an input."""

@@ -22,12 +22,11 @@ from tts_compress.qat.fake_quantize import (
     ActivationFakeQuantize,
     DynamicFakeQuantize,
     FakeQuantize,
-    HistogramObserver,
     WeightFakeQuantize,
+    pass_through,
 )
 from tts_compress.qat.graph.network import GraphNetwork, Grid, Rounding
 from tts_compress.qat.graph.subgraph import Subgraph
-from tts_compress.qat.rounding import pass_through
 from tts_compress.recipes.recipe import Calibration
 from tts_compress.torch.layers.geometry import Geometry
 
@@ -182,9 +181,8 @@ def build_student(
         inputs = dict(rounding.inputs)
         for name in (*inputs.values(), rounding.output, rounding.kept and rounding.kept.quantizer):
             if name and name not in quantizers:
-                observer = HistogramObserver(calibration)
                 learned = learned_ranges and name not in _FIXED
-                quantizers[name] = activation = ActivationFakeQuantize(observer, learned=learned)
+                quantizers[name] = activation = ActivationFakeQuantize(calibration, learned=learned)
                 activation.set_limits(_FIXED.get(name) or plan.range(name, conversion))
                 activation.observer_enabled.zero_()
         if (decision := decisions.get(made)) is not None and decision.weight is not None:

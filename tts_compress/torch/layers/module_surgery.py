@@ -2,6 +2,7 @@
 
 import copy
 import threading
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -16,10 +17,16 @@ from tts_compress.torch.layers.snake import replace_snakes
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
-def copy_sharing_tensors(module: ModuleT) -> ModuleT:
+def copy_sharing_tensors(
+    module: ModuleT, copied: Callable[[Tensor], Tensor] = lambda tensor: tensor
+) -> ModuleT:
     """Return a copy of a tree of modules that shares every tensor with the original.
 
     Replacing or removing modules and parameters of the copy leaves the original as it is.
+
+    Args:
+        module: The root of the tree.
+        copied: Returns the tensor that the copy has in place of the original's, once for each.
     """
     memo: dict[int, Any] = {}
     for part in module.modules():
@@ -27,7 +34,9 @@ def copy_sharing_tensors(module: ModuleT) -> ModuleT:
         # copied while it is part of a graph of gradients.
         own = (vars(part), part._parameters, part._buffers)  # noqa: SLF001
         for value in (value for held in own for value in held.values()):
-            if isinstance(value, Tensor | threading.local):
+            if isinstance(value, Tensor) and id(value) not in memo:
+                memo[id(value)] = copied(value)
+            elif isinstance(value, threading.local):
                 memo[id(value)] = value
     return copy.deepcopy(module, memo)
 
