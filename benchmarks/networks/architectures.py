@@ -41,7 +41,7 @@ def find_network(name: str) -> Network:
 
 
 def _dit() -> Network:
-    from tts_compress.models.f5.package import official, quiet
+    from tts_compress.models.f5.network import official, quiet
 
     kind = official("f5_tts.model").DiT
     arch = {
@@ -77,7 +77,7 @@ def _dit() -> Network:
 
 
 def _vocos() -> Network:
-    from tts_compress.models.f5.package import official
+    from tts_compress.models.f5.network import official
 
     official("vocos")
     models, heads = (importlib.import_module(f"vocos.{name}") for name in ("models", "heads"))

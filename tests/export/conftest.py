@@ -33,7 +33,7 @@ def f5_module() -> Callable[[str], Any]:
     for name in ("torch", "f5_tts", "vocos"):
         if find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
-    from tts_compress.models.f5.package import official
+    from tts_compress.models.f5.network import official
 
     return official
 

@@ -26,8 +26,10 @@ from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
 from tts_compress.families import families
 from tts_compress.models.base import Component, ModelFiles, Prompt, Runtime
+from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, exchange_recording
 from tts_compress.models.options import split_location
 from tts_compress.models.torch_components import find_components
+from tts_compress.models.torch_noise import paired_noise
 
 WEIGHTS = "model.safetensors"
 """The file of a saved model with the weights of all components."""
@@ -115,6 +117,9 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
 
     read: ClassVar[Callable[[Any, Sequence[LayerRecord]], Any]]
     """Reads what is in memory of a source and the decisions for its layers, for `open`."""
+
+    check_recording: ClassVar[Callable[[Path], None]]
+    """Refuses a recording that the system cannot speak by; of families that speak by one."""
 
     spec: str
     """The model spec that the user gave."""
@@ -235,6 +240,31 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         """Return this model run in another way."""
         return replace(self, options=options)
 
+    def with_prompt(self, prompt: Prompt) -> Self:
+        """Return this model with another recording, without the former text, or another text.
+
+        Raises:
+            ModelError: The recording cannot be read, or the system cannot speak by it.
+        """
+        if prompt.audio is not None:
+            type(self).check_recording(prompt.audio)
+        return replace(self, prompt=exchange_recording(self.prompt, prompt))
+
+    def _recording(self) -> Path:
+        """Return the recording to speak by.
+
+        Raises:
+            ModelError: There is none, or the system cannot speak by it.
+        """
+        if self.prompt.audio is None:
+            raise ModelError(
+                f"{self.spec!r} has no recording to speak by; put {REFERENCE} and "
+                f"{REFERENCE_TEXT} (what is said in it) beside the model's files, or give a prompt "
+                "with audio and text"
+            )
+        type(self).check_recording(self.prompt.audio)
+        return self.prompt.audio
+
     def synthesize(self, text: str, *, seed: int | None) -> Audio:
         """Speak with noise that `seed` chooses; None speaks without, by the most probable tokens.
 
@@ -242,8 +272,6 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
             TextError: The text is empty, has nothing to speak, or is too long.
             ModelError: There is no recording to speak by, or the model cannot be read or run.
         """
-        from tts_compress.models.torch_noise import paired_noise
-
         speech = self._speech()  # first: what prepares it may draw noise, too
         with paired_noise(seed):
             return speech.speak(text)

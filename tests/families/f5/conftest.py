@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tts_compress.models.f5.model import F5Model
-from tts_compress.models.f5.package import official, quiet
+from tts_compress.models.f5.network import official, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable

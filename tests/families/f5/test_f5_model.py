@@ -14,7 +14,7 @@ from tts_compress.errors import ModelError, TextError
 from tts_compress.models.base import Prompt, Prompted, TorchModel
 from tts_compress.models.f5.files import F5Options
 from tts_compress.models.f5.model import F5Model
-from tts_compress.models.f5.package import official, quiet
+from tts_compress.models.f5.network import official, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,11 +99,11 @@ def test_without_noise_it_says_what_upstream_says(
 
 def test_a_long_text_is_reproducible_and_its_parts_have_their_own_noise(tiny_f5: F5Model) -> None:
 
-    from tts_compress.models.f5.speech import prepare_reference, split_text
+    from tts_compress.models.f5.speech import split_text
 
     model = tiny_f5.with_options(F5Options(nfe_step=1))
     text = "A text. " * 120
-    parts = split_text(text, prepare_reference(model.prompt, "tiny"), model.options)
+    parts = split_text(text, model._reference, model.options)
     assert len(parts) == 3
     assert parts[0] == parts[1]
     spoken = model.synthesize(text, seed=0)

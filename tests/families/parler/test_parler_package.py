@@ -15,7 +15,7 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models.parler.package import load_packages, quiet
-from tts_compress.models.shims.audiotools import offer_audiotools
+from tts_compress.models.shims.stand_ins import offer_audiotools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +114,7 @@ def test_a_broken_package_is_replaced_as_a_whole(tmp_path: Any) -> None:
     (package / "early.py").write_text("")
     script = (
         "import sys\n"
-        "from tts_compress.models.shims.audiotools import offer_audiotools\n"
+        "from tts_compress.models.shims.stand_ins import offer_audiotools\n"
         "offer_audiotools()\n"
         "import audiotools\n"
         "assert audiotools.ml.BaseModel\n"

@@ -1,16 +1,24 @@
 """The files of an F5-TTS model, upstream's own or saved ones, and the settings they may hold."""
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Literal
 
+from pydantic import BaseModel, ValidationError
+
+from tts_compress.config import describe_problems
 from tts_compress.errors import ModelError, first_line
 from tts_compress.models.base import ModelFiles, Prompt
-from tts_compress.models.f5.package import HOP_LENGTH, SAMPLE_RATE, official
 from tts_compress.models.files import REFERENCE_TEXT, find_prompt, read_yaml
 from tts_compress.models.options import Options
 from tts_compress.models.torch_model import WEIGHTS
+
+SAMPLE_RATE: Final = 24_000
+"""Sample rate of every F5-TTS model, Hz."""
+
+HOP_LENGTH: Final = 256
+"""Samples per frame of its mel spectrograms."""
 
 CONFIG = "config.yaml"
 VOCABULARY = "vocab.txt"
@@ -22,24 +30,51 @@ _OLDER = {
     "E2TTS_Base": "hf://SWivid/E2-TTS/E2TTS_Base/model_1200000.safetensors",
 }
 _VOCOS = "hf://charactr/vocos-mel-24khz"
-
-_BACKBONES = ("DiT", "MMDiT", "UNetT")
-# Upstream's inference computes with these, whatever a configuration states.
-_MEL_SPEC = {
-    "target_sample_rate": SAMPLE_RATE,
-    "n_mel_channels": 100,
-    "hop_length": HOP_LENGTH,
-    "win_length": 1024,
-    "n_fft": 1024,
-    "mel_spec_type": "vocos",
-}
-# Upstream would run whatever classes are named.
-_VOCODER_CLASSES = {
-    "feature_extractor": "vocos.feature_extractors.MelSpectrogramFeatures",
-    "backbone": "vocos.models.VocosBackbone",
-    "head": "vocos.heads.ISTFTHead",
-}
 _OPTIONS = "inference"
+
+
+class MelSpec(BaseModel):
+    """The spectrograms that upstream's inference computes, whatever a configuration states."""
+
+    target_sample_rate: Literal[24_000] = SAMPLE_RATE
+    n_mel_channels: Literal[100] = 100
+    hop_length: Literal[256] = HOP_LENGTH
+    win_length: Literal[1024] = 1024
+    n_fft: Literal[1024] = 1024
+    mel_spec_type: Literal["vocos"] = "vocos"
+
+
+class _Network(BaseModel):
+    backbone: Literal["DiT", "MMDiT", "UNetT"]
+    arch: dict[str, Any]
+    mel_spec: MelSpec
+
+
+class _Config(BaseModel):
+    """A `config.yaml` as upstream ships one for each model; a saved one may state options."""
+
+    model: _Network
+    inference: dict[str, Any] = {}
+
+
+class _Features(BaseModel):
+    class_path: Literal["vocos.feature_extractors.MelSpectrogramFeatures"]
+
+
+class _Backbone(BaseModel):
+    class_path: Literal["vocos.models.VocosBackbone"]
+
+
+class _Head(BaseModel):
+    class_path: Literal["vocos.heads.ISTFTHead"]
+
+
+class _Vocoder(BaseModel):
+    """A vocoder's configuration; upstream would run whatever classes it names."""
+
+    feature_extractor: _Features
+    backbone: _Backbone
+    head: _Head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +115,10 @@ class F5Source:
 
     vocabulary: Path
     vocoder_config: Path
-    vocoder_weights: Path | None = None
+    vocoder_weights: Path | None
     """None where the checkpoint holds them."""
 
-    prompt: Prompt = field(default_factory=Prompt)
+    prompt: Prompt
     """The recording beside them, if there is one."""
 
     @property
@@ -99,29 +134,25 @@ class F5Source:
     @property
     def options(self) -> F5Options:
         """Inference options; the system's defaults unless a saved model states others."""
-        if _OPTIONS not in self.settings:
-            return F5Options()
-        stated = _section(self.config, self.settings, _OPTIONS)
-        return F5Options().changed(stated, f"'{self.config}'")
+        return F5Options().changed(self.settings.get(_OPTIONS, {}), f"'{self.config}'")
 
     def files(self) -> ModelFiles:
         """Return the checkpoint, the vocoder and what lies beside them."""
         weights = (self.checkpoint, self.vocoder_weights)
-        found = self.config.with_name(REFERENCE_TEXT)
-        text = found if found.is_file() else None
-        settings = (self.config, self.vocabulary, self.vocoder_config, self.prompt.audio, text)
+        settings = (self.config, self.vocabulary, self.vocoder_config)
+        recording = (self.prompt.audio, self.config.with_name(REFERENCE_TEXT))
         return ModelFiles(
             weights=tuple(path for path in weights if path is not None),
-            settings=tuple(path for path in settings if path is not None),
+            settings=(*settings, *(path for path in recording if path and path.is_file())),
         )
 
     def write_config(self, path: Path, options: F5Options) -> None:
         """Write a `config.yaml` with the options that are not the system's defaults."""
+        import yaml
+
         settings = {name: value for name, value in self.settings.items() if name != _OPTIONS}
         if stated := options.stated():
             settings[_OPTIONS] = stated
-        import yaml
-
         path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
 
 
@@ -134,7 +165,7 @@ def find_source(place: str) -> F5Source:
             "'F5TTS_v1_Base'"
         )
     source = _in_directory(directory) if directory.is_dir() else _release(place)
-    check_vocoder_config(source.vocoder_config)
+    _read_config(source.vocoder_config, _Vocoder)
     return source
 
 
@@ -146,7 +177,7 @@ def _in_directory(directory: Path) -> F5Source:
     return F5Source(
         checkpoint=_existing(directory, WEIGHTS) if is_saved else _checkpoint(directory),
         config=config,
-        settings=_read_config(config),
+        settings=_read_config(config, _Config),
         vocabulary=_existing(directory, VOCABULARY),
         vocoder_config=_existing(directory, VOCODER) if is_saved else _existing(folder, CONFIG),
         vocoder_weights=None if is_saved else _existing(folder, WEIGHTS, "pytorch_model.bin"),
@@ -174,7 +205,7 @@ def _release(name: str) -> F5Source:
     return F5Source(
         checkpoint=_download(_OLDER.get(name, latest), name),
         config=config,
-        settings=_read_config(config),
+        settings=_read_config(config, _Config),
         vocabulary=examples / VOCABULARY,
         vocoder_config=_download(f"{_VOCOS}/{CONFIG}", name),
         vocoder_weights=_download(f"{_VOCOS}/pytorch_model.bin", name),
@@ -187,16 +218,19 @@ def _package() -> Path:
 
     It is a namespace, which other projects' folders of that name may join.
     """
-    for folder in map(Path, official("f5_tts").__path__):
+    import f5_tts
+
+    for folder in map(Path, f5_tts.__path__):
         if (folder / "configs").is_dir():
             return folder
     raise ModuleNotFoundError("no such package", name="f5_tts")
 
 
 def _download(url: str, name: str) -> Path:
-    download = official("cached_path").cached_path
+    from cached_path import cached_path
+
     try:
-        return Path(download(url))
+        return Path(cached_path(url))
     # Hubs, proxies and file systems fail in ways of their own.
     except Exception as error:
         raise ModelError(
@@ -223,40 +257,12 @@ def _existing(directory: Path, *names: str) -> Path:
     )
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    """Return a `config.yaml` as upstream ships one for each model."""
+def _read_config(path: Path, schema: type[BaseModel]) -> dict[str, Any]:
+    """Return the content of a configuration, which nothing has to trust."""
     settings: dict[str, Any] = read_yaml(path)
-    model = _section(path, settings, "model")
-    backbone = model.get("backbone")
-    if backbone not in _BACKBONES:
-        raise ModelError(
-            f"'{path}': backbone is {backbone!r}; accepted are {', '.join(_BACKBONES)}"
-        )
-    _section(path, model, "arch")
-    for name, value in _section(path, model, "mel_spec").items():
-        if value != _MEL_SPEC.get(name, value):
-            raise ModelError(
-                f"'{path}': mel_spec.{name} is {value!r}; F5-TTS's inference takes "
-                f"{_MEL_SPEC[name]!r} only"
-            )
+    try:
+        schema.model_validate(settings)
+    except ValidationError as error:
+        problems = describe_problems(error)
+        raise ModelError(f"'{path}': {problems}; take upstream's file of the model") from error
     return settings
-
-
-def check_vocoder_config(path: Path) -> None:
-    """Refuse a vocoder's configuration with other classes than those F5-TTS speaks with."""
-    settings = read_yaml(path)
-    for part, accepted in _VOCODER_CLASSES.items():
-        stated = _section(path, settings, part).get("class_path")
-        if stated != accepted:
-            raise ModelError(
-                f"'{path}': class_path of {part} is {stated!r}; only {accepted!r} is accepted"
-            )
-
-
-def _section(path: Path, settings: Any, name: str) -> dict[str, Any]:
-    if not isinstance(settings, dict):
-        raise ModelError(f"'{path}' holds a {type(settings).__name__}; sections by name are needed")
-    section = settings.get(name)
-    if not isinstance(section, dict):
-        raise ModelError(f"'{path}' has no section {name!r}; take upstream's file of the model")
-    return section

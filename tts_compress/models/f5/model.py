@@ -2,17 +2,17 @@
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tts_compress.audio import Audio
-from tts_compress.models.base import Prompt
+from tts_compress.errors import ModelError
 from tts_compress.models.distillation import Objective
 from tts_compress.models.f5 import FAMILY
 from tts_compress.models.f5.files import (
     CONFIG,
+    SAMPLE_RATE,
     VOCABULARY,
     VOCODER,
     F5Options,
@@ -20,7 +20,6 @@ from tts_compress.models.f5.files import (
     find_source,
 )
 from tts_compress.models.f5.network import F5Networks, load_networks
-from tts_compress.models.f5.package import SAMPLE_RATE
 from tts_compress.models.f5.speech import (
     F5Runtime,
     Reference,
@@ -31,7 +30,7 @@ from tts_compress.models.f5.speech import (
     split_text,
     write_recording,
 )
-from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, exchange_recording
+from tts_compress.models.files import REFERENCE, REFERENCE_TEXT
 from tts_compress.models.torch_model import TorchFamilyModel
 
 
@@ -46,6 +45,7 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
     example = "nfe_step=16&speed=1.2"
     find = find_source
     read = load_networks
+    check_recording = check_recording
     sample_rate = SAMPLE_RATE
     # The names of all backbones.
     roles: ClassVar = {
@@ -71,18 +71,6 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
             MissingExtraError: A package is not installed.
         """
         return self.loaded.api
-
-    def with_prompt(self, prompt: Prompt) -> "F5Model":
-        """Return this model with another recording, or another text of the same one.
-
-        The text of the former recording does not stay when only the recording is exchanged.
-
-        Raises:
-            ModelError: The recording cannot be read.
-        """
-        if prompt.audio is not None:
-            check_recording(prompt.audio)
-        return replace(self, prompt=exchange_recording(self.prompt, prompt))
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""
@@ -130,11 +118,18 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
 
     @cached_property
     def _reference(self) -> Reference:
-        """The recording, prepared as upstream does."""
-        return prepare_reference(self.prompt, self.spec)
+        """The recording, prepared as upstream does; refused before anything is loaded."""
+        recording, spoken = self._recording(), self.prompt.text
+        if not spoken or not spoken.strip():
+            raise ModelError(
+                f"what is said in '{recording}' is not known; write it into {REFERENCE_TEXT} "
+                "beside it, or give it as the prompt's text"
+            )
+        _ = self.api  # with its packages
+        return prepare_reference(recording, spoken)
 
     def _speech(self) -> F5Runtime:
-        prepare_reference(self.prompt, self.spec)  # refused before anything is loaded
+        assert self._reference, "there is a recording"
         return F5Runtime(self.api, self.prompt, self.options)
 
     def _write(self, directory: Path) -> None:

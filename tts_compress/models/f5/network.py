@@ -1,8 +1,12 @@
 """The official `F5TTS` object: built by upstream's loaders, or without memory and then filled."""
 
 import copy
-from collections.abc import Callable, Sequence
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +14,9 @@ from torch import nn
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import ModelError, reason
-from tts_compress.models.f5.files import F5Source, check_vocoder_config
-from tts_compress.models.f5.package import SAMPLE_RATE, official, quiet
+from tts_compress.models.f5.files import SAMPLE_RATE, F5Source, MelSpec
 from tts_compress.models.files import check_finite, read_tensors
+from tts_compress.models.shims.stand_ins import offer_f5_trainer, offer_torchaudio
 from tts_compress.models.torch_model import restore_weights
 
 _METHOD = "euler"
@@ -28,8 +32,6 @@ class F5Networks:
     @property
     def root(self) -> nn.Module:
         """A module with the object's transformer and vocoder as children, the live ones."""
-        from torch import nn
-
         self.forget_text()
         parts = {"transformer": self.api.ema_model.transformer, "vocoder": self.api.vocoder}
         return nn.ModuleDict(parts).eval()
@@ -50,17 +52,70 @@ class F5Networks:
         self.api.ema_model.transformer.__dict__.pop("_cache_local", None)
 
 
+def official(name: str) -> Any:
+    """Return a module of the official package, such as `f5_tts.api`, or of `vocos`."""
+    offer_torchaudio()
+    offer_f5_trainer()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about programs for other audio formats
+        return import_module(name)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the package's prints out of our own output, which programs read."""
+    with redirect_stdout(io.StringIO()):
+        yield
+
+
 def load_networks(source: F5Source, layers: Sequence[LayerRecord]) -> F5Networks:
     """Read upstream's own files, or a saved model whose weights are never larger than stored."""
     weights = source.vocoder_weights
     if weights is None:
-        networks: F5Networks = _attempt(source.config, lambda: _skeleton(source))
+        with _reading(source.config):
+            networks = _build(source)
         return networks.with_root(restore_weights(networks.root, layers, source.checkpoint))
-    network = _attempt(source.checkpoint, lambda: _load_network(source))
-    vocoder = _attempt(weights, lambda: _load_vocoder(source, weights))
+    with _reading(source.checkpoint):
+        network = official("f5_tts.infer.utils_infer").load_model(
+            getattr(official("f5_tts.model"), source.backbone),
+            source.arch,
+            str(source.checkpoint),
+            mel_spec_type="vocos",
+            vocab_file=str(source.vocabulary),
+            ode_method=_METHOD,
+            use_ema=True,
+            device="cpu",
+        )
+    with _reading(weights):
+        vocoder = official("vocos").Vocos.from_hparams(str(source.vocoder_config))
+        vocoder.load_state_dict(read_tensors(weights))
     for path, module in ((source.checkpoint, network), (weights, vocoder)):
         check_finite(module.named_parameters(), path)
     return _assemble(network.float(), vocoder.float())
+
+
+def _build(source: F5Source) -> F5Networks:
+    """Build the networks as upstream's loaders do, with parameters that take no memory.
+
+    Tensors that upstream computes from the settings (rotations, windows, filters) are real.
+    """
+    from accelerate import init_empty_weights
+
+    tokenizer = official("f5_tts.model.utils").get_tokenizer
+    vocabulary, size = tokenizer(str(source.vocabulary), "custom")
+    model, mel_spec = official("f5_tts.model"), MelSpec()
+    with init_empty_weights(include_buffers=False):
+        transformer = getattr(model, source.backbone)(
+            **source.arch, text_num_embeds=size, mel_dim=mel_spec.n_mel_channels
+        )
+        vocoder = official("vocos").Vocos.from_hparams(str(source.vocoder_config))
+    network = model.CFM(
+        transformer=transformer,
+        mel_spec_kwargs=mel_spec.model_dump(),
+        odeint_kwargs={"method": _METHOD},
+        vocab_char_map=vocabulary,
+    )
+    return _assemble(network, vocoder)
 
 
 def _assemble(network: Any, vocoder: Any) -> F5Networks:
@@ -80,63 +135,12 @@ def _assemble(network: Any, vocoder: Any) -> F5Networks:
     return F5Networks(api=api)
 
 
-def _load_network(source: F5Source) -> Any:
-    return official("f5_tts.infer.utils_infer").load_model(
-        _backbone(source),
-        source.arch,
-        str(source.checkpoint),
-        mel_spec_type="vocos",
-        vocab_file=str(source.vocabulary),
-        ode_method=_METHOD,
-        use_ema=True,
-        device="cpu",
-    )
-
-
-def _load_vocoder(source: F5Source, weights: Path) -> Any:
-    vocoder = _build_vocoder(source)
-    vocoder.load_state_dict(read_tensors(weights))
-    return vocoder
-
-
-def _build_vocoder(source: F5Source) -> Any:
-    check_vocoder_config(source.vocoder_config)
-    return official("vocos").Vocos.from_hparams(str(source.vocoder_config))
-
-
-def _skeleton(source: F5Source) -> F5Networks:
-    """Build the networks as upstream's loaders do, with parameters that take no memory.
-
-    Tensors that upstream computes from the settings (rotations, windows, filters) are real.
-    """
-    inference = official("f5_tts.infer.utils_infer")
-    init_empty_weights = official("accelerate").init_empty_weights
-    tokenizer = official("f5_tts.model.utils").get_tokenizer
-    vocabulary, size = tokenizer(str(source.vocabulary), "custom")
-    with init_empty_weights(include_buffers=False):
-        transformer = _backbone(source)(
-            **source.arch, text_num_embeds=size, mel_dim=inference.n_mel_channels
-        )
-        vocoder = _build_vocoder(source)
-    mel_spec = ("n_fft", "hop_length", "win_length", "n_mel_channels", "target_sample_rate")
-    network = official("f5_tts.model").CFM(
-        transformer=transformer,
-        mel_spec_kwargs={name: getattr(inference, name) for name in (*mel_spec, "mel_spec_type")},
-        odeint_kwargs={"method": _METHOD},
-        vocab_char_map=vocabulary,
-    )
-    return _assemble(network, vocoder)
-
-
-def _backbone(source: F5Source) -> Any:
-    return getattr(official("f5_tts.model"), source.backbone)
-
-
-def _attempt(path: Path, load: Callable[[], Any]) -> Any:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     """Call code that was written for its authors' own files."""
     try:
         with quiet():
-            return load()
+            yield
     except (ImportError, ModelError):
         raise
     # Arbitrary bytes and settings make it fail in arbitrary ways.

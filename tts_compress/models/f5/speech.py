@@ -8,14 +8,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from tts_compress.audio import Audio, Samples
 from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.models.base import Prompt, check_text
-from tts_compress.models.f5.files import F5Options
-from tts_compress.models.f5.package import HOP_LENGTH, SAMPLE_RATE, official, quiet
+from tts_compress.models.f5.files import HOP_LENGTH, SAMPLE_RATE, F5Options
+from tts_compress.models.f5.network import official, quiet
 from tts_compress.models.files import read_header
+from tts_compress.models.torch_noise import paired_noise
 
 MAX_FRAMES = 8_192
 """Frames of the recording and one part of a text together, 87 s: the text encoder's positions."""
@@ -47,32 +49,21 @@ class Reference:
         return self.samples.shape[-1] / self.sample_rate
 
 
-def prepare_reference(prompt: Prompt, spec: str) -> Reference:
-    """Return a recording cut and finished as `F5TTS.infer` does it."""
-    if prompt.audio is None:
-        raise ModelError(
-            f"{spec!r} has no recording to speak by; put reference.wav and reference.txt (what is "
-            "said in it) beside its checkpoint, or give a prompt with audio and text"
-        )
-    if not (prompt.text or "").strip():
-        raise ModelError(
-            f"what is said in '{prompt.audio}' is not known; write it into reference.txt beside "
-            "it, or give it as the prompt's text"
-        )
+def prepare_reference(recording: Path, spoken: str) -> Reference:
+    """Return a recording, in which `spoken` is said, cut and finished as `F5TTS.infer` does it."""
     import soundfile
-    import torch
 
     prepare = official("f5_tts.infer.utils_infer").preprocess_ref_audio_text
     with TemporaryDirectory() as folder, quiet():
         copy = Path(folder) / "reference.wav"
-        write_recording(prompt.audio, copy)
-        cut, text = prepare(str(copy), prompt.text, show_info=lambda _: None)
+        write_recording(recording, copy)
+        cut, text = prepare(str(copy), spoken, show_info=lambda _: None)
         wave, sample_rate = soundfile.read(cut, dtype="float32", always_2d=True)
     samples = torch.from_numpy(wave.T).mean(dim=0, keepdim=True)
     reference = Reference(samples=samples, sample_rate=sample_rate, text=text)
     if reference.duration_s < _SHORTEST_REFERENCE_S:
         raise ModelError(
-            f"'{prompt.audio}' holds {reference.duration_s:.1f} s of sound; "
+            f"'{recording}' holds {reference.duration_s:.1f} s of sound; "
             f"give a recording of {_SHORTEST_REFERENCE_S:g} to 12 s"
         )
     return reference
@@ -91,9 +82,9 @@ def check_recording(path: Path) -> None:
 
 def write_recording(source: Path, target: Path) -> None:
     """Write a recording as 16-bit WAV, which every reader knows; one that is keeps its samples."""
-    check_recording(source)
     import soundfile
 
+    check_recording(source)
     try:
         exact = soundfile.info(source).subtype == "PCM_16"
         samples, rate = soundfile.read(source, dtype="int16" if exact else "float32")
@@ -170,8 +161,6 @@ def speak(
     api: Any, reference: Reference, parts: Sequence[str], options: F5Options, seed: int | None
 ) -> Audio:
     """Speak the parts of a text, each with noise chosen by the seed and its number."""
-    from tts_compress.models.torch_noise import paired_noise
-
     waves = []
     for index, part in enumerate(parts):
         with paired_noise(None if seed is None else (seed, index)):

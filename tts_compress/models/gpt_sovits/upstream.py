@@ -128,7 +128,7 @@ class Official:
 
     def __init__(self) -> None:
         self.checkout = find_checkout(GPT_SOVITS)
-        from tts_compress.models.shims.torchaudio import offer_torchaudio
+        from tts_compress.models.shims.stand_ins import offer_torchaudio
 
         offer_torchaudio()
         with self.running():

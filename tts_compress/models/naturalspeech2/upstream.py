@@ -38,7 +38,7 @@ class Amphion:
 
     def __init__(self) -> None:
         self._checkout = find_checkout(AMPHION)
-        from tts_compress.models.shims.torchaudio import offer_torchaudio
+        from tts_compress.models.shims.stand_ins import offer_torchaudio
 
         offer_torchaudio()
         with _silence():  # g2p_en looks for its data when it is imported, and reports it

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tts_compress.errors import ModelError
-from tts_compress.models.shims.audiotools import offer_audiotools
+from tts_compress.models.shims.stand_ins import offer_audiotools
 
 
 def load_packages() -> tuple[Any, Any]:
