@@ -11,7 +11,7 @@ import pytest
 from tts_compress.audio import read_wav
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite, check, metric, result
-from tts_compress.evaluation.metric import Audios, Metric, Pair, Term, find_metrics
+from tts_compress.evaluation.metric import Audios, Metric, Pair, find_metrics
 from tts_compress.evaluation.recognizers import open_recognizer, recognizer_names
 from tts_compress.evaluation.run import evaluate
 from tts_compress.report import render_html, render_markdown
@@ -44,7 +44,7 @@ _PEAK = Metric(
     direction="higher",
     observe=_peaks,
     compute=_mean_peak,
-    terms=(Term(name="Peak", meaning="the largest sample."),),
+    terms={"Peak": "the largest sample."},
 )
 
 

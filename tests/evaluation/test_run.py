@@ -22,7 +22,7 @@ from tts_compress.evaluation.metrics.health import Health
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.stages import Timings
-from tts_compress.report.verdict import cautions
+from tts_compress.report.summary import cautions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +46,7 @@ def run(
 ) -> Callable[..., Evaluation]:
     """Evaluate a made-up candidate whose behaviour the keywords set; its cost is not measured."""
     timings = Timings(spent=np.full((3, 5), 0.1), audio=np.ones((3, 5)))
-    monkeypatch.setattr(
-        "tts_compress.evaluation.metrics.cost.time_models", lambda *_: (timings, timings)
-    )
+    monkeypatch.setattr("tts_compress.evaluation.pairs.time_models", lambda *_: (timings, timings))
 
     def evaluate_candidate(output: Path | None = None, **ways: Any) -> Evaluation:
         models = fake.load(fake_spec("reference")), fake.load(fake_spec("candidate", **ways))

@@ -15,7 +15,8 @@ from urllib.parse import unquote
 import pytest
 
 from tts_compress.errors import MissingExtraError
-from tts_compress.report import html, plots, summary_rows, verdict
+from tts_compress.report import html, render_html, summary, summary_rows
+from tts_compress.report.plots import plots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +80,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page(evaluation: Evaluation) -> Page:
-    return Page(html.render_html(evaluation))
+    return Page(render_html(evaluation))
 
 
 def test_every_element_is_closed(page: Page) -> None:
@@ -90,7 +91,7 @@ def test_it_tells_the_verdict_every_measurement_and_every_word(
     page: Page, evaluation: Evaluation
 ) -> None:
     text = page.text()
-    assert verdict.verdict(evaluation) in text
+    assert summary.verdict(evaluation) in text
     for row in summary_rows(evaluation):
         assert row.label in text
         assert row.change in text
@@ -178,7 +179,7 @@ def test_every_player_has_its_file(report: Path) -> None:
 def test_audio_that_is_not_beside_the_report_is_said_to_be_missing(
     altered: Altered, path: str | None
 ) -> None:
-    page = Page(html.render_html(altered({"utterances.0.reference.audio": path})))
+    page = Page(render_html(altered({"utterances.0.reference.audio": path})))
     assert "audio was not kept" in page.text()
     assert len(page.named("audio")) == 47
     assert len(page.named("button")) == 23
@@ -187,7 +188,7 @@ def test_audio_that_is_not_beside_the_report_is_said_to_be_missing(
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("path", ["javascript:alert(1)", "https://host/x.wav", "a b#?%.wav", '"x'])
 def test_an_audio_path_is_nothing_but_a_file_name(altered: Altered, path: str) -> None:
-    page = Page(html.render_html(altered({"utterances.0.reference.audio": path})))
+    page = Page(render_html(altered({"utterances.0.reference.audio": path})))
     (source,) = [p["src"] for p in page.named("audio") if not (p["src"] or "").startswith("wav/")]
     assert source is not None
     assert not set(source) & set(':?#" ')
@@ -209,7 +210,7 @@ def test_an_audio_path_is_nothing_but_a_file_name(altered: Altered, path: str) -
     ],
 )
 def test_a_hostile_text_stays_text(altered: Altered, page: Page, path: str) -> None:
-    changed = Page(html.render_html(altered({path: HOSTILE})))
+    changed = Page(render_html(altered({path: HOSTILE})))
     # A hypothesis is shown word by word.
     pieces = SHOWN.split() if "hypothesis" in path or "transcript" in path else [SHOWN]
     assert all(piece in changed.text() for piece in pieces)
@@ -223,7 +224,7 @@ def test_a_hostile_text_stays_text(altered: Altered, page: Page, path: str) -> N
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_hostile_environment_stays_text(altered: Altered) -> None:
-    page = Page(html.render_html(altered({"environment": {HOSTILE: {HOSTILE: [HOSTILE, None]}}})))
+    page = Page(render_html(altered({"environment": {HOSTILE: {HOSTILE: [HOSTILE, None]}}})))
     assert len(page.named("script")) == 1
     assert SHOWN in page.text()
 
@@ -237,7 +238,7 @@ def test_the_differing_words_are_marked(altered: Altered) -> None:
         "candidate.hypothesis": "the lady dog here now",
     }
     changed = {f"utterances.0.{name}": value for name, value in words.items()}
-    text = html.render_html(altered(changed))
+    text = render_html(altered(changed))
     assert '<span class="sub"><del>lazy</del> <ins>lady</ins></span>' in text
     assert "<del>sleeps</del>" in text
     assert "<ins>now</ins>" in text
@@ -248,7 +249,7 @@ def test_a_text_that_is_spoken_otherwise_is_spelled_out(altered: Altered) -> Non
     changed = altered(
         {"utterances.0.text": "It is 10 a.m.", "utterances.0.transcript": "it is ten a m"}
     )
-    assert "spoken as: it is ten a m" in Page(html.render_html(changed)).text()
+    assert "spoken as: it is ten a m" in Page(render_html(changed)).text()
 
 
 @pytest.mark.parametrize("nothing", [math.nan, math.inf])
@@ -278,7 +279,7 @@ def test_what_was_not_measured_does_not_stop_the_page(altered: Altered, nothing:
         nothing,
     )
     changes |= {"signal.snr_db": None, "duration.kept": None, "utterances.0.durations_kept": None}
-    text = Page(html.render_html(altered(changes))).text()
+    text = Page(render_html(altered(changes))).text()
     assert "Nothing was measured that could be drawn." in text
     assert " nan" not in text
     assert " inf" not in text
@@ -286,14 +287,14 @@ def test_what_was_not_measured_does_not_stop_the_page(altered: Altered, nothing:
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_utterance_that_lost_most_comes_first(altered: Altered) -> None:
-    page = Page(html.render_html(altered({"utterances.7.candidate.word_errors": 10})))
+    page = Page(render_html(altered({"utterances.7.candidate.word_errors": 10})))
     first, *_ = [row for row in page.named("tr") if "data-order" in row]
     assert (first["data-order"], first["data-seed"]) == ("7", "0")
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_an_evaluation_of_nothing_is_still_a_page(altered: Altered) -> None:
-    page = Page(html.render_html(altered({"utterances": ()})))
+    page = Page(render_html(altered({"utterances": ()})))
     assert "There are no utterances." in page.text()
 
 
@@ -305,9 +306,9 @@ def test_the_same_evaluation_gives_the_same_bytes(evaluation: Evaluation, tmp_pa
         "axes.linewidth: 5\nsvg.fonttype: path\n", encoding="utf-8"
     )
     program = (
-        "import sys; from tts_compress import read_report; from tts_compress.report import html; "
+        "import sys; import tts_compress.report as report; from tts_compress import read_report; "
         "sys.stdout.reconfigure(encoding='utf-8'); "
-        "sys.stdout.write(html.render_html(read_report(sys.argv[1])))"
+        "sys.stdout.write(report.render_html(read_report(sys.argv[1])))"
     )
     made = subprocess.run(
         [sys.executable, "-c", program, str(source)],
@@ -315,23 +316,23 @@ def test_the_same_evaluation_gives_the_same_bytes(evaluation: Evaluation, tmp_pa
         capture_output=True,
         env=os.environ | {"PYTHONHASHSEED": "99", "MATPLOTLIBRC": str(tmp_path)},
     )
-    assert made.stdout.decode() == html.render_html(evaluation)
+    assert made.stdout.decode() == render_html(evaluation)
 
 
-def test_drawing_leaves_the_users_matplotlib_alone() -> None:
+def test_drawing_leaves_the_users_matplotlib_alone(evaluation: Evaluation) -> None:
     import matplotlib
 
     before = dict(matplotlib.rcParams)
-    with plots._drawing():
-        pass
+    plots(evaluation)
     assert dict(matplotlib.rcParams) == before
 
 
-@pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
+@pytest.mark.parametrize("package", ["jinja2", "jiwer", "matplotlib"])
 def test_a_missing_extra_is_named(
     evaluation: Evaluation, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    html._environment.cache_clear()
+    for module in ("html", "plots"):
+        monkeypatch.delitem(sys.modules, f"tts_compress.report.{module}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=rf"{package}.*tts-compress\[evaluate\]"):
-        html.render_html(evaluation)
+        render_html(evaluation)

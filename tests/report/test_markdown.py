@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from markdown_it import MarkdownIt
 
-from tts_compress.report import summary_rows, verdict
+from tts_compress.report import summary, summary_rows
 from tts_compress.report.markdown import render_markdown
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def test_it_has_title_verdict_table_floors_worst_utterances_and_provenance(
 ) -> None:
     page = as_html(render_markdown(evaluation))
     assert "<h1>out/en_US-lessac-medium-int8 (int8) against en_US-lessac-medium.onnx</h1>" in page
-    assert f"<strong>{verdict.verdict(evaluation)}</strong>" in page
+    assert f"<strong>{summary.verdict(evaluation)}</strong>" in page
     for row in summary_rows(evaluation):
         assert f">{row.label}</td>" in page
         assert f">{row.change}</td>" in page

@@ -11,11 +11,9 @@ from rich.console import Console
 
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.models.base import UNLIKE_UPSTREAM
-from tts_compress.report import summary_rows, summary_table
-from tts_compress.report.html import render_html
+from tts_compress.report import render_html, summary_rows, summary_table
 from tts_compress.report.markdown import render_markdown
-from tts_compress.report.tables import terms
-from tts_compress.report.verdict import cautions
+from tts_compress.report.summary import cautions, terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,9 +69,9 @@ def test_they_are_on_the_page_in_markdown_and_in_the_terminal(torch_evaluation: 
     for text in (capture.get(), markdown, page):
         for word in ("Token agreement", "0.00094 nats", "97.4 %"):
             assert word in text
-    assert terms(torch_evaluation)[-1].name.startswith("Token agreement")
-    for term in terms(torch_evaluation):
-        assert term.meaning in " ".join(markdown.split())
+    assert list(terms(torch_evaluation))[-1].startswith("Token agreement")
+    for meaning in terms(torch_evaluation).values():
+        assert meaning in " ".join(markdown.split())
     assert "<dt>Token agreement, KL divergence, logit distance</dt><dd>Both language" in page
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tts_compress.evaluation.metrics.error_rates import rate_trend
 from tts_compress.evaluation.metrics.signal import distance_judgement
-from tts_compress.report import verdict
+from tts_compress.report import summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,11 +32,11 @@ if TYPE_CHECKING:
 def test_an_error_rate_changed_only_where_its_interval_excludes_zero(
     altered: Altered, interval: tuple[float, float], trend: str
 ) -> None:
-    assert rate_trend(altered({"wer.interval": interval}).wer) == trend
+    assert altered({"wer.interval": interval}).wer.trend == trend
 
 
 def test_the_verdict_is_one_sentence_with_size_speed_and_words(evaluation: Evaluation) -> None:
-    assert verdict.verdict(evaluation) == (
+    assert summary.verdict(evaluation) == (
         "The compressed model is 3.9\u00d7 smaller and 3.1\u00d7 faster (95 % interval 2.95 "
         "\u2026 3.26); its word error rate changed by +0.4 points (95 % interval \u22120.9 "
         "\u2026 +1.8): no difference that this suite can show."
@@ -46,7 +45,7 @@ def test_the_verdict_is_one_sentence_with_size_speed_and_words(evaluation: Evalu
 
 def test_the_verdict_on_broken_utterances_speaks_of_nothing_else(altered: Altered) -> None:
     """A silent voice makes no insertions; its words must not be praised."""
-    sentence = verdict.verdict(altered({"health.candidate.silent": 2}))
+    sentence = summary.verdict(altered({"health.candidate.silent": 2}))
     assert "2 silent" in sentence
     assert "word error rate" not in sentence
 
@@ -76,11 +75,11 @@ def test_the_verdict_on_broken_utterances_speaks_of_nothing_else(altered: Altere
 def test_the_verdict_in_unusual_cases(
     altered: Altered, changes: dict[str, Any], words: str
 ) -> None:
-    assert f"The compressed model is {words}; its" in verdict.verdict(altered(changes))
+    assert f"The compressed model is {words}; its" in summary.verdict(altered(changes))
 
 
 def test_a_good_evaluation_needs_no_caution(evaluation: Evaluation) -> None:
-    assert verdict.cautions(evaluation) == ()
+    assert summary.cautions(evaluation) == []
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,7 @@ def test_a_good_evaluation_needs_no_caution(evaluation: Evaluation) -> None:
 def test_what_a_reader_must_know_is_said(
     altered: Altered, changes: dict[str, Any], words: str
 ) -> None:
-    (caution,) = verdict.cautions(altered(changes))
+    (caution,) = summary.cautions(altered(changes))
     assert words in caution
 
 

@@ -71,7 +71,7 @@ def test_a_directory_that_cannot_be_made_is_one_plain_error(
 ) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     for target in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(ArtifactError, match=r"cannot make the directory '.*file"):
+        with pytest.raises(ArtifactError, match=r"cannot create '.*file"):
             write_report(evaluation, target)
 
 
@@ -87,6 +87,8 @@ def test_a_file_that_cannot_be_written_is_one_plain_error(
 def test_a_missing_extra_does_not_lose_the_measurements(
     evaluation: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for module in ("html", "plots"):
+        monkeypatch.delitem(sys.modules, f"tts_compress.report.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError):
         write_report(evaluation, tmp_path)

@@ -66,6 +66,11 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f} ms"
 
 
+def seconds(value: float | None) -> str:
+    """Return a length in seconds with two decimals."""
+    return f"{value:.2f} s" if is_finite(value) else MISSING
+
+
 def real_time_factor(value: float | None) -> str:
     """Return synthesis seconds per second of audio with three decimals."""
     return f"{value:.3f}" if is_finite(value) else MISSING

@@ -8,11 +8,11 @@ tables, reports and gates go through `find_metrics` and name no metric themselve
 import math
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 Trend: TypeAlias = Literal["better", "worse", "same", "unknown"]
 
-_GROUPS = ("cost", "words", "sound", "timing", "tokens", "health")
+_Group: TypeAlias = Literal["cost", "words", "sound", "timing", "tokens", "health"]
 
 
 class Record(BaseModel):
@@ -76,14 +76,6 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
-    """A term of the tables and its meaning."""
-
-    name: str
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One metric.
 
@@ -94,7 +86,7 @@ class Metric:
     name: str
     """Its key in `report.json`, by which gates address it."""
 
-    group: Literal["cost", "words", "sound", "timing", "tokens", "health"]
+    group: _Group
     """Its place in the tables."""
 
     compute: Callable[[Any], Any]
@@ -118,8 +110,8 @@ class Metric:
     """Returns its lines in the tables, given the value and the `Evaluation`; by default one line
     of label, numbers and unit."""
 
-    terms: tuple[Term, ...] = ()
-    """Help: the terms of its rows."""
+    terms: Mapping[str, str] = field(default_factory=dict)
+    """Help: the terms of its rows, and what they mean."""
 
     doubt: Callable[[Mapping[str, Any]], str | None] | None = None
     """Returns why no gate may judge by this metric, given `report.json`; None where one may."""
@@ -131,16 +123,15 @@ class Metric:
         if not isinstance(value, Pair):
             return [Row(label=self.label, candidate=self._show(value))]
         before, after = value.reference, value.candidate
-        ratio = _ratio(before, after)
-        if ratio is not None and self.direction == "higher":
-            ratio = _ratio(after, before)
+        growth = _ratio(after, before)
+        gain = growth if self.direction == "higher" else _ratio(before, after)
         return [
             Row(
                 label=self.label,
                 reference=self._show(before),
                 candidate=self._show(after),
-                change=formatting.times(_ratio(after, before), "higher", "lower"),
-                trend=ratio_trend(ratio),
+                change=formatting.times(growth, "higher", "lower"),
+                trend=trend(gain, gain, 1),
             )
         ]
 
@@ -156,16 +147,16 @@ def find_metrics() -> tuple[Metric, ...]:
     modules = [import_module(name) for name in names]
     modules += [entry.load() for entry in entry_points(group="tts_compress.metrics")]
     found = [metric for module in modules for metric in module.METRICS]
-    return tuple(sorted(found, key=lambda metric: _GROUPS.index(metric.group)))
+    return tuple(sorted(found, key=lambda metric: get_args(_Group).index(metric.group)))
 
 
-def ratio_trend(ratio: float | None) -> Trend:
-    """Return the direction of a ratio reference/candidate of a cost: above 1 is better."""
-    if not formatting.is_finite(ratio):
+def trend(low: float | None, high: float | None, neutral: float) -> Trend:
+    """Return the direction of a gain from its interval: `same` where that holds `neutral`."""
+    if not (formatting.is_finite(low) and formatting.is_finite(high)):
         return "unknown"
-    if ratio > 1:
+    if low > neutral:
         return "better"
-    return "worse" if ratio < 1 else "same"
+    return "worse" if high < neutral else "same"
 
 
 def ratio_row(
@@ -188,7 +179,7 @@ def ratio_row(
         reference=show(values[0]),
         candidate=show(values[1]),
         change=formatting.times(ratio, *words),
-        trend=ratio_trend(ratio),
+        trend=trend(ratio, ratio, 1),
     )
 
 

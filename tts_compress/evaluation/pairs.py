@@ -1,10 +1,11 @@
 """The single pass over the audio: pairs of utterances, and all that metrics are computed from."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metric import Audios, find_metrics
 from tts_compress.evaluation.model_ref import Subject
 from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.stages import Timings, time_models
 from tts_compress.evaluation.store import (
     Store,
     Synthesis,
@@ -22,8 +24,6 @@ from tts_compress.evaluation.store import (
     write_float_wav,
 )
 from tts_compress.evaluation.suite import Suite
-
-T = TypeVar("T")
 
 OTHER_SEEDS = 1000
 """Added to a seed to speak the same text with other noise."""
@@ -69,18 +69,15 @@ class Run:
     hypotheses: Mapping[str, str]
     """Normalised transcripts by the recognizer, by the hash of the audio."""
 
-    _done: dict["Callable[[Run], Any]", Any] = field(default_factory=dict)
-
     def observations(self, metric: str) -> list[Any]:
         """Return a metric's observations on the audio of each pair."""
         return [pair.observed[metric] for pair in self.pairs]
 
-    def once(self, stage: "Callable[[Run], T]") -> T:
-        """Return the result of a stage, which metrics that share it run only once."""
-        if stage not in self._done:
-            self._done[stage] = stage(self)
-        result: T = self._done[stage]
-        return result
+    @cached_property
+    def timings(self) -> tuple[Timings, Timings]:
+        """Timings of both models, measured once for all metrics that need them."""
+        models = (self.models[0].ref, self.models[1].ref)
+        return time_models(models, [item.text for item in self.suite.utterances], self.options)
 
 
 def observe_pairs(

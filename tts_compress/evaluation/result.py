@@ -92,6 +92,11 @@ class Utterance(Record):
     log_mel_distance_db: float
     durations_kept: float | None
 
+    @property
+    def added_errors(self) -> int:
+        """Word errors of the candidate beyond those of the reference."""
+        return self.candidate.word_errors - self.reference.word_errors
+
 
 class Evaluation(Record):
     """Everything one evaluation found.

@@ -3,14 +3,27 @@
 from pathlib import Path
 
 from tts_compress.artifact import write_text_atomically
-from tts_compress.errors import ArtifactError
+from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation import Evaluation
 from tts_compress.evaluation.result import REPORT_NAME
-from tts_compress.report.html import render_html
+from tts_compress.evaluation.store import make_directory
 from tts_compress.report.markdown import render_markdown
-from tts_compress.report.tables import summary_rows, summary_table
+from tts_compress.report.summary import summary_rows, summary_table
 
 __all__ = ["render_html", "render_markdown", "summary_rows", "summary_table", "write_report"]
+
+
+def render_html(evaluation: Evaluation) -> str:
+    """Return the page; the same evaluation gives the same bytes.
+
+    Raises:
+        MissingExtraError: jinja2, matplotlib or jiwer is not installed.
+    """
+    try:
+        from tts_compress.report.html import render_page
+    except ImportError as error:
+        raise MissingExtraError(error.name or "jinja2", "evaluate") from error
+    return render_page(evaluation)
 
 
 def write_report(evaluation: Evaluation, directory: Path | str) -> Path:
@@ -23,11 +36,7 @@ def write_report(evaluation: Evaluation, directory: Path | str) -> Path:
         MissingExtraError: The page needs jinja2 and matplotlib; the other two files are written.
     """
     directory = Path(directory)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or error
-        raise ArtifactError(f"cannot make the directory '{directory}': {reason}") from error
+    make_directory(directory)
     write_text_atomically(directory / REPORT_NAME, evaluation.to_json())
     write_text_atomically(directory / "report.md", render_markdown(evaluation))
     write_text_atomically(directory / "report.html", render_html(evaluation))

@@ -3,30 +3,34 @@
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 from urllib.parse import quote
 
-from jinja2 import Environment
+import jiwer
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.result import Evaluation, Speech, Utterance
+from tts_compress.evaluation.result import Evaluation, Utterance
+from tts_compress.report import summary
 from tts_compress.report.plots import plots
-from tts_compress.report.tables import floor_rows, provenance, summary_rows, terms
-from tts_compress.report.verdict import cautions, verdict
 
 _TEMPLATES = Path(__file__).with_name("templates")
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(_TEMPLATES),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
 # Chinese and Japanese are written without spaces: each character is a token of its own.
 _UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _TOKEN = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Neighbouring words that went the same way."""
 
     kind: str
@@ -39,87 +43,39 @@ class Span:
     """Words of the hypothesis; empty for a deletion."""
 
 
-def render_html(evaluation: Evaluation) -> str:
-    """Return the page; the same evaluation gives the same bytes.
-
-    Raises:
-        MissingExtraError: jinja2, matplotlib or jiwer is not installed.
-    """
+def render_page(evaluation: Evaluation) -> str:
+    """Return the page; the same evaluation gives the same bytes."""
     script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            evaluation=evaluation,
-            verdict=verdict(evaluation),
-            cautions=cautions(evaluation),
-            rows=summary_rows(evaluation),
-            plots=plots(evaluation),
-            floors=floor_rows(evaluation),
-            terms=terms(evaluation),
-            utterances=_utterance_rows(evaluation),
-            provenance=provenance(evaluation),
-            words=formatting,
-            style=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
-            script=script,
-            # The page's policy admits this script and no other.
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        )
+    return _ENVIRONMENT.get_template("report.html.j2").render(
+        evaluation=evaluation,
+        summary=summary,
+        plots=plots(evaluation),
+        words=formatting,
+        align=align,
+        is_spelled_out=_is_spelled_out,
+        lengthening=_lengthening,
+        relative_url=_relative_url,
+        style=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
+        script=script,
+        # The page's policy admits this script and no other.
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
-@cache
-def _environment() -> Environment:
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    except ImportError as error:
-        raise MissingExtraError("jinja2", "evaluate") from error
-    return Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+def _lengthening(utterance: Utterance) -> float | None:
+    """Return the share by which the candidate is longer; None where it is unknown."""
+    before, after = utterance.reference.seconds, utterance.candidate.seconds
+    change = after / before - 1 if formatting.is_finite(before) and before > 0 else None
+    return change if formatting.is_finite(change) else None
+
+
+def _is_spelled_out(utterance: Utterance) -> bool:
+    """Return True if the transcript has other letters than the text, such as `ten` for `10`."""
+    text, transcript = (
+        "".join(character for character in written.casefold() if character.isalnum())
+        for written in (utterance.text, utterance.transcript)
     )
-
-
-def _utterance_rows(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Return the utterances for the template, those with the most added word errors first."""
-    rows = [_row(utterance) for utterance in evaluation.utterances]
-    return sorted(rows, key=lambda row: (-row["added"], row["u"].index, row["u"].seed))
-
-
-def _row(utterance: Utterance) -> dict[str, Any]:
-    reference, candidate = utterance.reference, utterance.candidate
-    known = formatting.is_finite(reference.seconds) and reference.seconds > 0
-    lengthening = candidate.seconds / reference.seconds - 1 if known else None
-    return {
-        "u": utterance,
-        "added": candidate.word_errors - reference.word_errors,
-        # `ten` for `10`, for example.
-        "spelled_out": _letters(utterance.text) != _letters(utterance.transcript),
-        "changed": reference.hypothesis != candidate.hypothesis,
-        "lengthening": lengthening if formatting.is_finite(lengthening) else None,
-        "renderings": [
-            _rendering("Reference", utterance.transcript, reference),
-            _rendering("Compressed", utterance.transcript, candidate),
-        ],
-    }
-
-
-def _letters(text: str) -> str:
-    return "".join(character for character in text.casefold() if character.isalnum())
-
-
-def _rendering(name: str, transcript: str, speech: Speech) -> dict[str, Any]:
-    known = formatting.is_finite(speech.seconds)
-    return {
-        "name": name,
-        "spans": align(formatting.plain(transcript), formatting.plain(speech.hypothesis)),
-        "seconds": f"{speech.seconds:.2f} s" if known else formatting.MISSING,
-        "audio": _relative_url(speech.audio),
-    }
+    return text != transcript
 
 
 def _relative_url(path: str | None) -> str | None:
@@ -142,11 +98,7 @@ def align(transcript: str, hypothesis: str) -> tuple[Span, ...]:
     The alignment is that of the word error rate. Substitutions stay word by word, so that pairs
     read together.
     """
-    try:
-        import jiwer
-    except ImportError as error:
-        raise MissingExtraError("jiwer", "evaluate") from error
-    expected, heard = _TOKEN.findall(transcript), _TOKEN.findall(hypothesis)
+    expected, heard = (_TOKEN.findall(formatting.plain(text)) for text in (transcript, hypothesis))
     if not expected:
         return (Span("insert", "", " ".join(heard)),) if heard else ()
     spans: list[Span] = []

@@ -5,9 +5,8 @@ import textwrap
 from collections.abc import Sequence
 
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.result import Evaluation, Utterance
-from tts_compress.report.tables import floor_rows, provenance, summary_rows, terms
-from tts_compress.report.verdict import cautions, verdict
+from tts_compress.evaluation.result import Evaluation
+from tts_compress.report import summary
 
 # Everything with a meaning inside a table cell: `<` and `&` would start HTML, `$` a formula, and an
 # underscore emphasis unless it stands between letters, as in `en_US`.
@@ -19,77 +18,72 @@ _WORST = 10
 def render_markdown(evaluation: Evaluation) -> str:
     """Return the report as Markdown; texts are escaped, long ones are cut."""
     candidate, reference = evaluation.candidate, evaluation.reference
-    blocks = [
-        f"# {_cell(candidate.spec)} ({_cell(candidate.scheme)}) against {_cell(reference.spec)}",
-        f"**{verdict(evaluation)}**",
-        "\n".join(f"> {_escape(caution)}" for caution in cautions(evaluation)),
-        _summary(evaluation),
-        "## Floors",
-        _floors(evaluation),
-        "## Utterances with the most added word errors",
-        _worst(evaluation.utterances),
-        "## How to read this",
-        "\n".join(
-            textwrap.fill(f"- **{term.name}**: {term.meaning}", 100, subsequent_indent="  ")
-            for term in terms(evaluation)
-        ),
-        "## Provenance",
-        _provenance(evaluation),
+    measured = [
+        (row.label, row.reference, row.candidate, row.change)
+        for row in summary.summary_rows(evaluation)
     ]
-    return "\n\n".join(block for block in blocks if block) + "\n"
-
-
-def _summary(evaluation: Evaluation) -> str:
-    rows = [(r.label, r.reference, r.candidate, r.change) for r in summary_rows(evaluation)]
-    return _table(("Measurement", "Reference", "Compressed", "Change"), rows, align="lrrl")
-
-
-def _floors(evaluation: Evaluation) -> str:
-    rows = [
+    floors = [
         (
             name,
             formatting.points(rate.delta),
             formatting.interval(rate.interval),
             "" if distance is None else formatting.decibels(distance),
         )
-        for name, rate, distance in floor_rows(evaluation)
+        for name, rate, distance in summary.floor_rows(evaluation)
     ]
-    header = ("Comparison", "Word error rate", "95 % interval, points", "Log-mel distance")
-    return _table(header, rows, align="lrrr")
+    facts = [
+        (title, label, value)
+        for title, values in summary.provenance(evaluation)
+        for label, value in values.items()
+    ]
+    blocks = [
+        f"# {_cell(candidate.spec)} ({_cell(candidate.scheme)}) against {_cell(reference.spec)}",
+        f"**{summary.verdict(evaluation)}**",
+        "\n".join(f"> {_escape(caution)}" for caution in summary.cautions(evaluation)),
+        _table("lrrl", ("Measurement", "Reference", "Compressed", "Change"), measured),
+        "## Floors",
+        _table(
+            "lrrr",
+            ("Comparison", "Word error rate", "95 % interval, points", "Log-mel distance"),
+            floors,
+        ),
+        "## Utterances with the most added word errors",
+        _worst(evaluation),
+        "## How to read this",
+        "\n".join(
+            textwrap.fill(f"- **{name}**: {meaning}", 100, subsequent_indent="  ")
+            for name, meaning in summary.terms(evaluation).items()
+        ),
+        "## Provenance",
+        "<details><summary>Models, suite and machine</summary>",
+        _table("lll", ("About", "What", "Value"), facts),
+        "</details>",
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _worst(utterances: Sequence[Utterance]) -> str:
-    if not utterances:
+def _worst(evaluation: Evaluation) -> str:
+    if not evaluation.utterances:
         return "There are no utterances."
-    added = sorted(utterances, key=lambda u: (-_added(u), u.index, u.seed))[:_WORST]
-    rows = [_utterance(utterance) for utterance in added if _added(utterance) > 0]
+    rows = [
+        (
+            u.text,
+            str(u.seed),
+            u.reference.hypothesis,
+            u.candidate.hypothesis,
+            f"{u.reference.word_errors} to {u.candidate.word_errors} of {u.words}",
+            formatting.decibels(u.log_mel_distance_db),
+        )
+        for u in summary.most_added_errors(evaluation)[:_WORST]
+        if u.added_errors > 0
+    ]
     if not rows:
         return "No utterance has more word errors than its reference."
     header = ("Text", "Seed", "Reference heard", "Compressed heard", "Errors", "Log-mel distance")
-    return _table(header, rows, align="lrllrr")
+    return _table("lrllrr", header, rows)
 
 
-def _added(utterance: Utterance) -> int:
-    return utterance.candidate.word_errors - utterance.reference.word_errors
-
-
-def _utterance(u: Utterance) -> tuple[str, ...]:
-    errors = f"{u.reference.word_errors} to {u.candidate.word_errors} of {u.words}"
-    heard = (u.reference.hypothesis, u.candidate.hypothesis)
-    return (u.text, str(u.seed), *heard, errors, formatting.decibels(u.log_mel_distance_db))
-
-
-def _provenance(evaluation: Evaluation) -> str:
-    rows = [
-        (title, label, value)
-        for title, facts in provenance(evaluation)
-        for label, value in facts.items()
-    ]
-    table = _table(("About", "What", "Value"), rows, align="lll")
-    return f"<details><summary>Models, suite and machine</summary>\n\n{table}\n\n</details>"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, align: str) -> str:
+def _table(align: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rule = "|".join({"l": " :-- ", "r": " --: "}[side] for side in align)
     lines = [f"| {' | '.join(header)} |", f"|{rule}|"]
     return "\n".join([*lines, *(f"| {' | '.join(map(_cell, row))} |" for row in rows)])

@@ -1,7 +1,8 @@
 """Cost of running a model: size, latency, real-time factor, memory, time to open."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,17 +17,18 @@ from tts_compress.evaluation.metric import (
     Pair,
     Record,
     Row,
-    Term,
     Trend,
     ratio_row,
-    ratio_trend,
+    trend,
 )
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import Evaluation
-from tts_compress.evaluation.stages import Timings, time_models
+from tts_compress.evaluation.stages import Timings
 
 T = TypeVar("T")
+
+_FASTER = ("faster", "slower")
 
 
 class Size(Record):
@@ -69,6 +71,29 @@ class LatencyComparison(Record):
     texts: int
     runs: int
     """Timed runs per text and model."""
+
+    @property
+    def words(self) -> str:
+        """The ratio, such as `1.6x faster`."""
+        return formatting.times(self.ratio, "faster", "slower")
+
+    @property
+    def interval_in_words(self) -> str:
+        """`95 % interval`, and that of the number in `words`; empty where there is none."""
+        shown = formatting.times_interval(self.ratio, self.interval)
+        return "" if shown == formatting.MISSING else f"95 % interval {shown}"
+
+    @property
+    def change(self) -> str:
+        """The words with their interval in brackets, where there is one."""
+        return f"{self.words} ({self.interval_in_words})" if self.interval_in_words else self.words
+
+    @property
+    def trend(self) -> Trend:
+        """Direction of the speed: where its interval is known, only if that excludes 1."""
+        known = self.interval if self.interval_in_words else None
+        low, high = known or (self.ratio, self.ratio)
+        return trend(low, high, 1)
 
 
 class Rtf(Record):
@@ -125,24 +150,14 @@ def real_time_factor(timings: Timings) -> Rtf:
     return Rtf(p50=float(np.median(factors)), p95=float(np.quantile(factors, 0.95)))
 
 
-def _timings(run: Run) -> tuple[Timings, Timings]:
-    models = (run.models[0].ref, run.models[1].ref)
-    return time_models(models, [item.text for item in run.suite.utterances], run.options)
-
-
 def _latencies(run: Run) -> LatencyComparison:
-    reference, candidate = run.once(_timings)
-    return compare_timings(reference, candidate, run.options)
+    return compare_timings(*run.timings, run.options)
 
 
-def _of_each(measure: Callable[[Timings], T]) -> Callable[[Run], Pair[T]]:
-    """Return the computation of a metric that is measured of each model alone."""
-
-    def compute(run: Run) -> Pair[T]:
-        reference, candidate = run.once(_timings)
-        return Pair(reference=measure(reference), candidate=measure(candidate))
-
-    return compute
+def _of_each(measure: Callable[[Timings], T], run: Run) -> Pair[T]:
+    """Return a metric that is measured of each model alone."""
+    reference, candidate = run.timings
+    return Pair(reference=measure(reference), candidate=measure(candidate))
 
 
 def _memory(timings: Timings) -> Memory:
@@ -162,39 +177,6 @@ def _size(run: Run) -> Size:
     return Size(reference_bytes=before, candidate_bytes=after, ratio=before / after)
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """The ratio of two latencies in words, as a report shows it."""
-
-    latency: LatencyComparison
-
-    @property
-    def words(self) -> str:
-        """The ratio, such as `1.6x faster`."""
-        return formatting.times(self.latency.ratio, "faster", "slower")
-
-    @property
-    def interval(self) -> str:
-        """`95 % interval`, and that of the number in `words`; empty where there is none."""
-        shown = formatting.times_interval(self.latency.ratio, self.latency.interval)
-        return "" if shown == formatting.MISSING else f"95 % interval {shown}"
-
-    @property
-    def change(self) -> str:
-        """The words with their interval in brackets, where there is one."""
-        return f"{self.words} ({self.interval})" if self.interval else self.words
-
-    @property
-    def trend(self) -> Trend:
-        """Direction of the speed: where its interval is known, only if that excludes 1."""
-        low, high = self.latency.interval or (0.0, 0.0)
-        if not self.interval:
-            return ratio_trend(self.latency.ratio)
-        if low > 1:
-            return "better"
-        return "worse" if high < 1 else "same"
-
-
 def _size_rows(size: Size, _: object) -> list[Row]:
     values = (size.reference_bytes, size.candidate_bytes)
     row = ratio_row("Size on disk", values, formatting.bytes_of, ("smaller", "larger"))
@@ -204,93 +186,84 @@ def _size_rows(size: Size, _: object) -> list[Row]:
 
 
 def _latency_rows(latency: LatencyComparison, evaluation: Evaluation) -> list[Row]:
-    speed, factor = Speed(latency), evaluation.rtf.candidate.p50
-    times = [
+    factor = evaluation.rtf.candidate.p50
+    before, after = (
         formatting.milliseconds(model.mean_ms) for model in (latency.reference, latency.candidate)
-    ]
+    )
     pace = "faster" if factor < 1 else "not faster"
     judgement = (
         f"real-time factor {formatting.real_time_factor(factor)}, {pace} than speech"
         if formatting.is_finite(factor)
         else "real-time factor not measured"
     )
-    detail = "; ".join(filter(None, (f"{times[0]} to {times[1]}, mean", speed.interval)))
+    detail = "; ".join(filter(None, (f"{before} to {after}, mean", latency.interval_in_words)))
     tails = (latency.reference.p95_ms, latency.candidate.p95_ms)
     return [
         Row(
             label="Latency, mean",
-            reference=times[0],
-            candidate=times[1],
-            change=speed.change,
-            trend=speed.trend,
-            headline=Headline(speed.words, detail, judgement),
+            reference=before,
+            candidate=after,
+            change=latency.change,
+            trend=latency.trend,
+            headline=Headline(latency.words, detail, judgement),
         ),
-        ratio_row("Latency, p95", tails, formatting.milliseconds, ("faster", "slower")),
+        ratio_row("Latency, p95", tails, formatting.milliseconds, _FASTER),
     ]
 
 
 def _ratio_rows(
-    label: str, field: str, show: Callable[[float | None], str], *words: str
-) -> Callable[[Pair[Any], object], list[Row]]:
+    label: str,
+    field: str,
+    show: Callable[[float | None], str],
+    words: tuple[str, str],
+    pair: Pair[Any],
+    _: object,
+) -> list[Row]:
     """Return the row of one field of a pair."""
+    values = (getattr(pair.reference, field), getattr(pair.candidate, field))
+    return [ratio_row(label, values, show, words)]
 
-    def rows(pair: Pair[Any], _: object) -> list[Row]:
-        values = (getattr(pair.reference, field), getattr(pair.candidate, field))
-        return [ratio_row(label, values, show, (words[0], words[1]))]
-
-    return rows
-
-
-_LATENCY = Term(
-    name="Latency, mean",
-    meaning="the geometric mean of all timed runs: each counts alike, however long its text. "
-    "Runs of the two models take turns, each in a process of its own. The change is the ratio of "
-    "the two means, and the interval holds 95 % of what resampling the pairs of runs gives. With "
-    "one inside it, the runs show no difference.",
-)
-_RTF = Term(
-    name="Real-time factor",
-    meaning="synthesis seconds per second of audio; below 1 is faster than speech.",
-)
 
 METRICS = (
-    Metric(
-        name="size",
-        group="cost",
-        result=Size,
-        compute=_size,
-        rows=_size_rows,
-    ),
+    Metric(name="size", group="cost", result=Size, compute=_size, rows=_size_rows),
     Metric(
         name="latency",
         group="cost",
         result=LatencyComparison,
         compute=_latencies,
         rows=_latency_rows,
-        terms=(_LATENCY,),
+        terms={
+            "Latency, mean": "the geometric mean of all timed runs: each counts alike, however "
+            "long its text. Runs of the two models take turns, each in a process of its own. The "
+            "change is the ratio of the two means, and the interval holds 95 % of what resampling "
+            "the pairs of runs gives. With one inside it, the runs show no difference.",
+        },
     ),
     Metric(
         name="rtf",
         group="cost",
         result=Pair[Rtf],
-        compute=_of_each(real_time_factor),
-        rows=_ratio_rows(
-            "Real-time factor", "p50", formatting.real_time_factor, "faster", "slower"
-        ),
-        terms=(_RTF,),
+        compute=partial(_of_each, real_time_factor),
+        rows=partial(_ratio_rows, "Real-time factor", "p50", formatting.real_time_factor, _FASTER),
+        terms={
+            "Real-time factor": "synthesis seconds per second of audio; below 1 is faster than "
+            "speech.",
+        },
     ),
     Metric(
         name="memory",
         group="cost",
         result=Pair[Memory],
-        compute=_of_each(_memory),
-        rows=_ratio_rows("Peak memory", "peak_bytes", formatting.bytes_of, "less", "more"),
+        compute=partial(_of_each, _memory),
+        rows=partial(
+            _ratio_rows, "Peak memory", "peak_bytes", formatting.bytes_of, ("less", "more")
+        ),
     ),
     Metric(
         name="load",
         group="cost",
         result=Pair[LoadTime],
-        compute=_of_each(_load),
-        rows=_ratio_rows("Load time", "open_ms", formatting.milliseconds, "faster", "slower"),
+        compute=partial(_of_each, _load),
+        rows=partial(_ratio_rows, "Load time", "open_ms", formatting.milliseconds, _FASTER),
     ),
 )

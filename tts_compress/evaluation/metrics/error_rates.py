@@ -5,9 +5,9 @@ paired bootstrap over texts (Bisani and Ney 2004).
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tts_compress.errors import EvaluationError, MissingExtraError
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.bootstrap import paired_interval
-from tts_compress.evaluation.metric import Audios, Headline, Metric, Pair, Record, Row, Term, Trend
+from tts_compress.evaluation.metric import Headline, Metric, Pair, Record, Row, Trend, trend
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.spectra import log_mel_distance
 
@@ -53,6 +53,22 @@ class ErrorRate(Record):
 
     counts: Pair[RateCounts]
 
+    @property
+    def trend(self) -> Trend:
+        """Direction of the change: one only where its interval excludes zero."""
+        low, high = self.interval
+        return trend(-high, -low, 0) if formatting.is_finite(self.delta) else "unknown"
+
+    @property
+    def judgement(self) -> str:
+        """Conclusion that the interval allows."""
+        return {
+            "same": "no difference that this suite can show",
+            "worse": "a real loss: the whole interval is above zero",
+            "better": "a real gain: the whole interval is below zero",
+            "unknown": "not measured",
+        }[self.trend]
+
 
 class Baselines(Record):
     """Results of the same comparison where nothing was compressed; `floors` in the document."""
@@ -65,8 +81,7 @@ class Baselines(Record):
     """Reference against an inaudibly changed copy of its own audio."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edits:
+class Edits(NamedTuple):
     """The cheapest way from a transcript to a hypothesis."""
 
     substitutions: int
@@ -112,13 +127,13 @@ def summarize_edits(edits: Sequence[Edits]) -> RateCounts:
     """
     if not edits:
         raise EvaluationError("no utterances to compute an error rate from")
-    tokens = sum(row.tokens for row in edits)
+    total = Edits(*(sum(counts) for counts in zip(*edits, strict=True)))
     return RateCounts(
-        rate=sum(row.errors for row in edits) / tokens,
-        substitutions=sum(row.substitutions for row in edits),
-        insertions=sum(row.insertions for row in edits),
-        deletions=sum(row.deletions for row in edits),
-        reference_tokens=tokens,
+        rate=total.errors / total.tokens,
+        substitutions=total.substitutions,
+        insertions=total.insertions,
+        deletions=total.deletions,
+        reference_tokens=total.tokens,
         above_half=sum(2 * row.errors > row.tokens for row in edits) / len(edits),
     )
 
@@ -140,8 +155,14 @@ def compare_rates(
         EvaluationError: There are no utterances.
         ValueError: The sequences differ in length, or transcripts differ within a pair.
     """
+    if [row.tokens for row in reference] != [row.tokens for row in candidate]:
+        raise ValueError("not a pair: the transcripts differ in number or length")
     counts = Pair(reference=summarize_edits(reference), candidate=summarize_edits(candidate))
-    differences, tokens = _block_sums(reference, candidate, blocks)
+    sums: dict[Hashable, npt.NDArray[np.int64]] = {}  # added errors and tokens of each text
+    for before, after, block in zip(reference, candidate, blocks, strict=True):
+        added = np.array((after.errors - before.errors, before.tokens))
+        sums[block] = sums.get(block, 0) + added
+    differences, tokens = np.array(list(sums.values())).T
     return ErrorRate(
         reference=counts.reference.rate,
         candidate=counts.candidate.rate,
@@ -150,22 +171,6 @@ def compare_rates(
         interval=paired_interval(differences, tokens),
         counts=counts,
     )
-
-
-def _block_sums(
-    reference: Sequence[Edits], candidate: Sequence[Edits], blocks: Sequence[Hashable]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the error difference and the tokens of each text, its utterances summed."""
-    differences: dict[Hashable, int] = {}
-    tokens: dict[Hashable, int] = {}
-    for before, after, block in zip(reference, candidate, blocks, strict=True):
-        if before.tokens != after.tokens:
-            raise ValueError(
-                f"not a pair: transcripts of {before.tokens} and {after.tokens} tokens"
-            )
-        differences[block] = differences.get(block, 0) + after.errors - before.errors
-        tokens[block] = tokens.get(block, 0) + before.tokens
-    return np.array(list(differences.values())), np.array(list(tokens.values()))
 
 
 def _compare(unit: Unit, role: str, run: Run) -> ErrorRate:
@@ -177,10 +182,6 @@ def _compare(unit: Unit, role: str, run: Run) -> ErrorRate:
     return compare_rates(reference, candidate, [pair.index for pair in run.pairs])
 
 
-def _observe_baseline(audios: Audios) -> float:
-    return log_mel_distance(audios.reference, audios.other_seed)
-
-
 def _baselines(run: Run) -> Baselines:
     return Baselines(
         other_seeds=_compare("word", "other_seed", run),
@@ -189,45 +190,17 @@ def _baselines(run: Run) -> Baselines:
     )
 
 
-def rate_trend(rate: ErrorRate) -> Trend:
-    """Return the direction of an error rate: a change only where its interval excludes zero."""
-    low, high = rate.interval
-    if not all(formatting.is_finite(value) for value in (rate.delta, low, high)):
-        return "unknown"
-    if low > 0:
-        return "worse"
-    return "better" if high < 0 else "same"
-
-
-def rate_judgement(rate: ErrorRate) -> str:
-    """Return the conclusion that the interval of an error-rate difference allows."""
-    return {
-        "same": "no difference that this suite can show",
-        "worse": "a real loss: the whole interval is above zero",
-        "better": "a real gain: the whole interval is below zero",
-        "unknown": "not measured",
-    }[rate_trend(rate)]
-
-
-def _rows(label: str, rate: ErrorRate, _: object) -> list[Row]:
-    change, detail = (
-        formatting.points(rate.delta),
-        f"95 % interval {formatting.interval(rate.interval)}",
+def _row(label: str, rate: ErrorRate) -> Row:
+    change = formatting.points(rate.delta)
+    interval = f"95 % interval {formatting.interval(rate.interval)}"
+    return Row(
+        label=label,
+        reference=formatting.percent(rate.reference),
+        candidate=formatting.percent(rate.candidate),
+        change=change if change == formatting.MISSING else f"{change} ({interval})",
+        trend=rate.trend,
+        headline=Headline(change, interval, rate.judgement),
     )
-    return [
-        Row(
-            label=label,
-            reference=formatting.percent(rate.reference),
-            candidate=formatting.percent(rate.candidate),
-            change=change if change == formatting.MISSING else f"{change} ({detail})",
-            trend=rate_trend(rate),
-            headline=Headline(change, detail, rate_judgement(rate)),
-        )
-    ]
-
-
-def _rows_without_headline(label: str, rate: ErrorRate, _: object) -> list[Row]:
-    return [replace(row, headline=None) for row in _rows(label, rate, _)]
 
 
 def _doubt(document: Mapping[str, Any]) -> str | None:
@@ -250,40 +223,34 @@ METRICS = (
         group="words",
         result=ErrorRate,
         compute=partial(_compare, "word", "candidate"),
-        rows=partial(_rows, "Word error rate"),
+        rows=lambda rate, _: [_row("Word error rate", rate)],
         doubt=_doubt,
-        terms=(
-            Term(
-                name="Word error rate",
-                meaning="share of the words that the recognizer got wrong; lower is better. The "
-                "change is compressed minus reference over the same texts and seeds, and the "
-                "interval holds 95 % of what resampling the texts gives. With zero inside it, the "
-                "suite shows no difference; more texts narrow it.",
-            ),
-        ),
+        terms={
+            "Word error rate": "share of the words that the recognizer got wrong; lower is better. "
+            "The change is compressed minus reference over the same texts and seeds, and the "
+            "interval holds 95 % of what resampling the texts gives. With zero inside it, the "
+            "suite shows no difference; more texts narrow it.",
+        },
     ),
     Metric(
         name="cer",
         group="words",
         result=ErrorRate,
         compute=partial(_compare, "character", "candidate"),
-        rows=partial(_rows_without_headline, "Character error rate"),
+        rows=lambda rate, _: [replace(_row("Character error rate", rate), headline=None)],
         doubt=_doubt,
     ),
     Metric(
         name="floors",
         group="words",
         result=Baselines,
-        observe=_observe_baseline,
+        observe=lambda audios: log_mel_distance(audios.reference, audios.other_seed),
         compute=_baselines,
         rows=lambda *_: (),  # a table of its own
-        terms=(
-            Term(
-                name="Floors",
-                meaning="results of the same comparison where nothing was compressed: the "
-                "reference against itself with other seeds, and the recognizer on inaudibly "
-                "changed audio. A change below them is noise.",
-            ),
-        ),
+        terms={
+            "Floors": "results of the same comparison where nothing was compressed: the reference "
+            "against itself with other seeds, and the recognizer on inaudibly changed audio. A "
+            "change below them is noise.",
+        },
     ),
 )

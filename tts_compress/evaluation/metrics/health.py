@@ -1,11 +1,9 @@
 """Audio that is broken whatever its words."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tts_compress.audio import Audio
-from tts_compress.evaluation.metric import Audios, Headline, Metric, Pair, Record, Row
+from tts_compress.evaluation.metric import Headline, Metric, Pair, Record, Row
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import Evaluation
 
@@ -22,6 +20,16 @@ class Health(Record):
     clipped: int
     not_finite: int
     empty: int
+
+    @property
+    def defects(self) -> int:
+        """Number of defects: an utterance that is silent and clipped counts twice."""
+        return self.silent + self.clipped + self.not_finite + self.empty
+
+    def __str__(self) -> str:
+        """Return the defects by kind, such as `2 silent, 1 clipped`, or `none`."""
+        counts = [f"{count} {name.replace('_', ' ')}" for name, count in self if count]
+        return ", ".join(counts) or "none"
 
 
 def check_health(audio: Audio) -> Health:
@@ -42,49 +50,28 @@ def check_health(audio: Audio) -> Health:
     )
 
 
-def broken(health: Health) -> int:
-    """Return the number of defects: an utterance that is silent and clipped counts twice."""
-    return health.silent + health.clipped + health.not_finite + health.empty
-
-
-def broken_in_words(health: Health) -> str:
-    """Return the defects by kind, such as `2 silent, 1 clipped`, or `none`."""
-    counts = [
-        f"{count} {name.replace('_', ' ')}" for name, count in health.model_dump().items() if count
-    ]
-    return ", ".join(counts) or "none"
-
-
-def _observe(audios: Audios) -> tuple[Health, Health]:
-    return check_health(audios.reference), check_health(audios.candidate)
-
-
 def _compute(run: Run) -> Pair[Health]:
+    fields = Health.model_fields
     reference, candidate = (
-        _total(checked) for checked in zip(*run.observations("health"), strict=True)
+        Health(**{name: sum(getattr(one, name) for one in checked) for name in fields})
+        for checked in zip(*run.observations("health"), strict=True)
     )
     return Pair(reference=reference, candidate=candidate)
 
 
-def _total(checked: Sequence[Health]) -> Health:
-    fields = Health.model_fields
-    return Health(**{name: sum(getattr(one, name) for one in checked) for name in fields})
-
-
 def _rows(health: Pair[Health], evaluation: Evaluation) -> list[Row]:
-    before, after = broken(health.reference), broken(health.candidate)
-    kinds = broken_in_words(health.candidate)
+    before, after = health.reference.defects, health.candidate.defects
     return [
         Row(
             label="Broken utterances",
-            reference=broken_in_words(health.reference),
-            candidate=kinds,
+            reference=str(health.reference),
+            candidate=str(health.candidate),
             change="fails, whatever its word error rate" if after else "all are sound",
             trend="worse" if after else "better" if before else "same",
             headline=Headline(
                 str(after),
                 f"of {len(evaluation.utterances)} spoken; reference: {before}",
-                kinds if after else "none silent, clipped, empty or not finite",
+                str(health.candidate) if after else "none silent, clipped, empty or not finite",
             ),
         )
     ]
@@ -95,7 +82,7 @@ METRICS = (
         name="health",
         group="health",
         result=Pair[Health],
-        observe=_observe,
+        observe=lambda audios: (check_health(audios.reference), check_health(audios.candidate)),
         compute=_compute,
         rows=_rows,
     ),

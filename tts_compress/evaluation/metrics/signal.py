@@ -7,7 +7,7 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.metric import Audios, Headline, Metric, Record, Row, Term, Trend
+from tts_compress.evaluation.metric import Headline, Metric, Record, Row, Trend
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.spectra import log_mel_distance, same_timing
@@ -89,10 +89,6 @@ def snr_db(differences: Sequence[Difference]) -> float | None:
     return float(10.0 * np.log10(signal / noise))
 
 
-def _observe(audios: Audios) -> Difference:
-    return observe(audios.reference, audios.candidate)
-
-
 def _compute(run: Run) -> Signal:
     found: list[Difference] = run.observations("signal")
     distances = [one.log_mel_db for one in found]
@@ -155,16 +151,13 @@ METRICS = (
         name="signal",
         group="sound",
         result=Signal,
-        observe=_observe,
+        observe=lambda audios: observe(audios.reference, audios.candidate),
         compute=_compute,
         rows=_rows,
-        terms=(
-            Term(
-                name="Log-mel distance",
-                meaning="how far the audio is from the reference's with the same noise; 0 dB is "
-                "the same sound. Sharpest where the timing is the same: there every frame had the "
-                "same noise.",
-            ),
-        ),
+        terms={
+            "Log-mel distance": "how far the audio is from the reference's with the same noise; "
+            "0 dB is the same sound. Sharpest where the timing is the same: there every frame had "
+            "the same noise.",
+        },
     ),
 )

@@ -19,7 +19,7 @@ from tts_compress.artifact import atomic_file
 from tts_compress.config import Config
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.metric import Metric, Record, Row, Term
+from tts_compress.evaluation.metric import Metric, Record, Row
 from tts_compress.evaluation.model_ref import ModelRef
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import Run
@@ -277,14 +277,11 @@ METRICS = (
         optional=True,
         compute=_compute,
         rows=_rows,
-        terms=(
-            Term(
-                name="Token agreement, KL divergence, logit distance",
-                meaning="both language models read the tokens that the reference spoke and are "
-                "asked at each step what comes next: how often they find the same token most "
-                "probable, how far the compressed model's probabilities are from the reference's, "
-                "and how far its scores are.",
-            ),
-        ),
+        terms={
+            "Token agreement, KL divergence, logit distance": "both language models read the "
+            "tokens that the reference spoke and are asked at each step what comes next: how often "
+            "they find the same token most probable, how far the compressed model's probabilities "
+            "are from the reference's, and how far its scores are.",
+        },
     ),
 )

@@ -1,0 +1,184 @@
+"""The content of a report, in whatever form: verdict, cautions, measurements, terms, provenance.
+
+Decisions are made on the raw values, never on what is printed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tts_compress.evaluation import formatting
+from tts_compress.evaluation.metric import Row
+from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST
+from tts_compress.evaluation.result import Evaluation, ModelIdentity, Utterance
+from tts_compress.models.base import UNLIKE_UPSTREAM
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_STYLES = {"better": "green", "worse": "red", "same": "", "unknown": ""}
+
+
+def verdict(evaluation: Evaluation) -> str:
+    """Return the whole comparison as one sentence; two where utterances are broken."""
+    cost = _cost(evaluation)
+    health, wer = evaluation.health.candidate, evaluation.wer
+    if health.defects:
+        return (
+            f"The compressed model is not fit for use: it has broken utterances ({health}). "
+            f"It is {cost}."
+        )
+    return (
+        f"The compressed model is {cost}; its word error rate changed by "
+        f"{formatting.points(wer.delta)} (95 % interval {formatting.interval(wer.interval)}): "
+        f"{wer.judgement}."
+    )
+
+
+def _cost(evaluation: Evaluation) -> str:
+    size = formatting.times(evaluation.size.ratio, "smaller", "larger")
+    known = {"no change": "of unchanged size", formatting.MISSING: "of unknown size"}
+    speed = evaluation.latency
+    if speed.interval_in_words and speed.trend == "same":
+        words = f"as fast, as far as these runs can show ({speed.words}, {speed.interval_in_words})"
+    else:
+        speeds = {"no change": "of unchanged speed", formatting.MISSING: "of unknown speed"}
+        words = speeds.get(speed.words, speed.change)
+    return f"{known.get(size, size)} and {words}"
+
+
+def cautions(evaluation: Evaluation) -> list[str]:
+    """Return warnings to read before trusting the numbers; often none."""
+    healths = {
+        "compressed model": evaluation.health.candidate,
+        "reference": evaluation.health.reference,
+    }
+    found = [f"Broken utterances of the {name}: {h}." for name, h in healths.items() if h.defects]
+    found += [f"{warning[0].upper()}{warning[1:]}." for warning in evaluation.warnings]
+    before, after = evaluation.reference.settings, evaluation.candidate.settings
+    if UNLIKE_UPSTREAM in before:
+        found.append(f"Models are run {UNLIKE_UPSTREAM}: {before[UNLIKE_UPSTREAM]}.")
+    found += [
+        f"The models are not run alike: {name} of the reference is '{value}', of the compressed "
+        f"model '{after[name]}'."
+        for name, value in before.items()
+        # One recording has many names.
+        if name != "recording" and after.get(name, value) != value
+    ]
+    wer, recognizer = evaluation.wer, evaluation.floors.recognizer
+    if wer.reference > MISHEARD_AT_MOST:
+        found.append(
+            f"The recognizer mishears {formatting.percent(wer.reference)} of the reference's "
+            "words; behind that, a difference between the models is hard to see."
+        )
+    if wer.delta != 0 and abs(wer.delta) <= abs(recognizer.delta):
+        found.append(
+            "An inaudible change to the reference's own audio moves the word error rate by "
+            f"{formatting.points(recognizer.delta)}, no less than compression did."
+        )
+    if evaluation.latency.trend == "worse":
+        found.append("The compressed model is slower than the reference on this machine.")
+    if evaluation.size.ratio < 1:
+        found.append("The compressed model is larger than the reference.")
+    return found
+
+
+def summary_rows(evaluation: Evaluation) -> list[Row]:
+    """Return the lines of every metric: cost first, then intelligibility, then the signal."""
+    return [
+        row
+        for metric, value in evaluation.measured()
+        for row in metric.table_rows(value, evaluation)
+    ]
+
+
+def terms(evaluation: Evaluation) -> dict[str, str]:
+    """Return the meaning of the terms that this report needs."""
+    return {
+        name: meaning
+        for metric, _ in evaluation.measured()
+        for name, meaning in metric.terms.items()
+    }
+
+
+def floor_rows(evaluation: Evaluation) -> list[tuple[str, Any, float | None]]:
+    """Return the comparison and its baselines: name, error rate, log-mel distance."""
+    floors, distance = evaluation.floors, evaluation.signal.log_mel_distance_db
+    other_distance = floors.other_seeds_log_mel_distance_db
+    return [
+        ("Reference against compressed", evaluation.wer, distance),
+        ("Reference against itself, other seeds", floors.other_seeds, other_distance),
+        ("Recognizer, inaudibly changed audio", floors.recognizer, None),
+    ]
+
+
+def most_added_errors(evaluation: Evaluation) -> list[Utterance]:
+    """Return the utterances, those with the most added word errors first."""
+    return sorted(evaluation.utterances, key=lambda u: (-u.added_errors, u.index, u.seed))
+
+
+def summary_table(evaluation: Evaluation) -> "Table":
+    """Return a rich table of the headline measurements, with the verdict below it."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    names = (evaluation.reference.spec, evaluation.candidate.spec)
+    # `Text`, never markup: a model's name may contain square brackets.
+    title = Text(" against ".join(formatting.one_line(name, 60) for name in reversed(names)))
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        caption=Text(verdict(evaluation)),
+        caption_justify="left",
+        caption_style="",
+        box=SIMPLE_HEAD,
+        padding=(0, 1),
+    )
+    table.add_column("Measurement", no_wrap=True)
+    table.add_column("Reference", justify="right")
+    table.add_column("Compressed", justify="right")
+    table.add_column("Change")
+    for row in summary_rows(evaluation):
+        change = Text(row.change, style=_STYLES[row.trend])
+        table.add_row(Text(row.label), Text(row.reference), Text(row.candidate), change)
+    return table
+
+
+def provenance(evaluation: Evaluation) -> list[tuple[str, dict[str, str]]]:
+    """Return everything needed to repeat the evaluation: labelled values under each title."""
+    suite, latency = evaluation.suite, evaluation.latency
+    threads = "1 thread" if latency.threads == 1 else f"{latency.threads} threads"
+    about_suite = {
+        "name": suite.name,
+        "texts": suite.texts,
+        "seeds": suite.seeds,
+        "recognizer": suite.recognizer,
+        "text normaliser": suite.normalizer,
+        "timing": f"{latency.texts} texts, {latency.runs} runs each, {threads}",
+        "SHA-256": suite.sha256,
+    }
+    sections = {
+        "Reference": _model(evaluation.reference),
+        "Compressed model": _model(evaluation.candidate),
+        "Suite": about_suite,
+        "Machine": evaluation.environment,
+    }
+    return [(title, dict(_flatten(facts, ""))) for title, facts in sections.items()]
+
+
+def _model(model: ModelIdentity) -> dict[str, str]:
+    named = {"model": model.spec, "family": model.family, "scheme": model.scheme}
+    return named | model.settings | {"SHA-256": model.sha256}
+
+
+def _flatten(value: Any, label: str) -> Iterator[tuple[str, str]]:
+    """Yield the leaves of nested JSON; the label of a leaf is the path to it."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flatten(inner, f"{label} {formatting.plain(str(key))}".strip())
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        joined = ", ".join(formatting.plain(str(item)) for item in value)
+        yield label, joined or "none"
+    else:
+        yield label, formatting.MISSING if value is None else formatting.plain(str(value))
