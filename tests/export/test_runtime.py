@@ -13,7 +13,7 @@ from tts_compress.errors import ModelError
 torch = pytest.importorskip("torch")
 
 from tts_compress.export import OnnxDac, OnnxModule  # noqa: E402
-from tts_compress.export.tracing import Signature, trace, write_graph  # noqa: E402
+from tts_compress.export.tracing import write_graph  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,9 +29,10 @@ class Pair(torch.nn.Module):  # type: ignore[name-defined, misc]
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    signature = Signature(inputs={"a": {0: "n"}, "b": {1: "n"}}, outputs={"y": {0: "n", 1: "n"}})
-    graph = trace(Pair(), (torch.zeros(2, 3), torch.zeros(3, 2)), signature)
-    return write_graph(graph, tmp_path_factory.mktemp("graph") / "pair.onnx")
+    examples = (torch.zeros(2, 3), torch.zeros(3, 2))
+    inputs, outputs = {"a": {0: "n"}, "b": {1: "n"}}, {"y": {0: "n", 1: "n"}}
+    file = tmp_path_factory.mktemp("graph") / "pair.onnx"
+    return write_graph(Pair(), examples, inputs, outputs, file)
 
 
 def test_it_is_called_as_the_module_is(path: Path) -> None:

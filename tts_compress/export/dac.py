@@ -13,14 +13,7 @@ import torch
 from torch import nn
 
 from tts_compress.errors import ModelError
-from tts_compress.export.tracing import (
-    Signature,
-    copy_shell,
-    observed,
-    replace_modules,
-    trace,
-    write_graph,
-)
+from tts_compress.export.tracing import copy_shell, observed, write_graph
 from tts_compress.models.base import TorchModel
 from tts_compress.models.feeds import feeds_writer
 
@@ -37,14 +30,11 @@ class Snake(nn.Module):
         official: A `Snake1d`, whose `alpha` is (1, C, 1).
     """
 
-    alpha: torch.Tensor
-    reciprocal: torch.Tensor
-
     def __init__(self, official: Any) -> None:
         super().__init__()
         alpha = official.alpha.detach()
-        self.register_buffer("alpha", alpha)
-        self.register_buffer("reciprocal", (alpha + 1e-9).reciprocal())
+        self.alpha = nn.Buffer(alpha)
+        self.reciprocal = nn.Buffer((alpha + 1e-9).reciprocal())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the activation of x (B, C, T)."""
@@ -85,7 +75,10 @@ class DacGraph(nn.Module):
         # The encoder is not copied.
         parts = nn.ModuleDict({"quantizer": inner.quantizer, "decoder": inner.decoder})
         shell: Any = copy_shell(parts)
-        replace_modules(shell, "Snake1d", Snake)
+        for parent in list(shell.modules()):
+            for name, child in list(parent.named_children()):
+                if type(child).__name__ == "Snake1d":  # whichever package it is from
+                    setattr(parent, name, Snake(child))
         self.quantizer = _Codebooks(shell["quantizer"])
         self.decoder = shell["decoder"]
 
@@ -107,14 +100,10 @@ def export_dac(dac: nn.Module, path: Path | str) -> Path:
         ArtifactError: The file cannot be written.
     """
     module = DacGraph(dac).eval()
-    signature = Signature(
-        inputs={"codes": {0: "batch", 2: "frames"}},
-        outputs={"audio": {0: "batch", 1: "samples"}},
-    )
-    example = torch.zeros(
-        1, len(module.quantizer.official.quantizers), _EXAMPLE_FRAMES, dtype=torch.int64
-    )
-    return write_graph(trace(module, (example,), signature), Path(path))
+    codebooks = len(module.quantizer.official.quantizers)
+    example = torch.zeros(1, codebooks, _EXAMPLE_FRAMES, dtype=torch.int64)
+    inputs, outputs = {"codes": {0: "batch", 2: "frames"}}, {"audio": {0: "batch", 1: "samples"}}
+    return write_graph(module, (example,), inputs, outputs, Path(path))
 
 
 def write_graphs(model: TorchModel, directory: Path) -> tuple[list[Path], dict[str, Any]]:

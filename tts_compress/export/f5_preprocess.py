@@ -39,14 +39,15 @@ class TextEncoder(nn.Module):
         self.modelled = bool(shell.extra_modeling)
         width = self.text_embed.embedding_dim
         powers = torch.arange(0, width, 2)[: width // 2].float() / width
-        self.register_buffer("rates", 1.0 / (_ROTATION_BASE**powers), persistent=False)
+        self.rates = nn.Buffer(1.0 / (_ROTATION_BASE**powers), persistent=False)
         if self.modelled:
-            _check_positions(shell.freqs_cis, self.positions(torch.arange(len(shell.freqs_cis))))
+            ours = self.positions(torch.arange(len(shell.freqs_cis)))
+            if not torch.allclose(shell.freqs_cis, ours, atol=1e-4):
+                raise ModelError("this F5-TTS gives its text other positions than those known here")
 
     def positions(self, times: torch.Tensor) -> torch.Tensor:
         """Return the positional embedding at times (n,): cosines, then sines (n, D)."""
-        rates: Any = self.rates
-        angles = torch.outer(times.to(rates.dtype), rates)
+        angles = torch.outer(times.to(self.rates.dtype), self.rates)
         return torch.cat([angles.cos(), angles.sin()], dim=-1)
 
     def forward(self, ids: torch.Tensor, times: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -92,7 +93,7 @@ class Conditioning(nn.Module):
             raise ModelError("an F5-TTS with scaled rotary positions cannot be exported")
         self.text_embed = TextEncoder(transformer.text_embed)
         rates = rotary.inv_freq.detach() / rotary.interpolation_factor
-        self.register_buffer("rates", rates, persistent=False)
+        self.rates = nn.Buffer(rates, persistent=False)
 
     def conditions(
         self, mel: torch.Tensor, text_ids: torch.Tensor, duration: torch.Tensor
@@ -112,8 +113,7 @@ class Conditioning(nn.Module):
         times = torch.arange(length)
         mel = _fitted(mel, times)
         ids = _fitted((text_ids.long() + 1)[..., None], times)[..., 0]
-        rates: Any = self.rates
-        angles = torch.outer(times.to(rates.dtype), rates)
+        angles = torch.outer(times.to(self.rates.dtype), self.rates)
         angles = torch.stack([angles, angles], dim=-1).flatten(1)[None]
         text = self.text_embed(ids, times, ids != 0)
         no_text = self.text_embed(torch.zeros_like(ids), times, ids != 0)
@@ -160,8 +160,3 @@ def _fitted(values: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
     found = values[:, torch.minimum(times, length - 1)]
     within = (times < length).to(found.dtype)
     return found * within[None, :, None]
-
-
-def _check_positions(official: torch.Tensor, ours: torch.Tensor) -> None:
-    if not torch.allclose(official, ours, atol=1e-4):
-        raise ModelError("this F5-TTS gives its text other positions than those known here")

@@ -50,6 +50,11 @@ class F5GraphOptions:
         if not (math.isfinite(self.cfg_strength) and self.cfg_strength >= 0):
             raise ModelError(f"cfg_strength is {self.cfg_strength}; give 0 or more")
 
+    @property
+    def guided(self) -> bool:
+        """True where the transformer is guided, by upstream's own limit."""
+        return self.cfg_strength >= 1e-5
+
 
 def schedule(options: F5GraphOptions) -> torch.Tensor:
     """Return the times (nfe_step + 1,) from 0 to 1 that Euler's method goes through."""
@@ -77,10 +82,10 @@ class Step(nn.Module):
         times = schedule(options)
         self.steps = options.nfe_step
         self.strength = options.cfg_strength
-        self.guided = options.cfg_strength >= 1e-5  # upstream's own limit
+        self.guided = options.guided
         self.tabulated = options.tabulate_time
-        self.register_buffer("times", times[:-1], persistent=False)
-        self.register_buffer("widths", times.diff(), persistent=False)
+        self.times = nn.Buffer(times[:-1], persistent=False)
+        self.widths = nn.Buffer(times.diff(), persistent=False)
         self.input_embed = _Input(shell.input_embed)
         self.transformer_blocks = shell.transformer_blocks
         self.long_skip_connection = shell.long_skip_connection
@@ -112,8 +117,7 @@ class Step(nn.Module):
         index = time_step.long()
         embedding = self._time(index)
         flow = self._flow(noise, (rope_cos, rope_sin), conditions, embedding)
-        widths: Any = self.widths
-        made = noise + flow * widths[index]
+        made = noise + flow * self.widths[index]
         # The recording is kept as it is; no frame of sound is 0 in every band.
         recorded = conditions[0][:, :, : noise.shape[2]]
         kept = (recorded.abs().amax(dim=2, keepdim=True) > 0) & (index == self.steps - 1)
@@ -144,14 +148,12 @@ class Step(nn.Module):
         """Return the embedding of a step, or the choice of its row in the tables."""
         if self.tabulated:
             return (torch.arange(self.steps) == index)[None].float()  # (1, steps)
-        times: Any = self.times
-        embedding: torch.Tensor = self.time_embed(times[index])
+        embedding: torch.Tensor = self.time_embed(self.times[index])
         return embedding
 
     @torch.no_grad()
     def _tabulate(self) -> None:
-        times: Any = self.times
-        embedding = self.time_embed(times)
+        embedding = self.time_embed(self.times)
         norms = [block.attn_norm for block in self.transformer_blocks]
         for norm in [*norms, self.norm_out]:
             norm.linear = _Table(norm.linear(norm.silu(embedding)))
@@ -179,13 +181,11 @@ class _Table(nn.Module):
 
     def __init__(self, rows: torch.Tensor) -> None:
         super().__init__()
-        self.register_buffer("rows", rows[None], persistent=False)
+        self.rows = nn.Buffer(rows[None], persistent=False)
 
     def forward(self, chosen: torch.Tensor) -> torch.Tensor:
         """Return the row (1, C) for which `chosen` (1, rows) is 1."""
-        rows: Any = self.rows
-        row: torch.Tensor = torch.matmul(chosen[None], rows)[0]
-        return row
+        return torch.matmul(chosen[None], self.rows)[0]
 
 
 class _Attention:
@@ -204,28 +204,24 @@ class _Attention:
         """Return attention's output (B, n, D) for x (B, n, D)."""
         assert mask is None
         assert rope is not None
-        parts = (attn.to_q, attn.to_k, attn.to_v)
-        query, key, value = (self._split(attn, part(x)) for part in parts)
+        query, key, value = (
+            y.reshape(y.shape[0], -1, attn.heads, y.shape[2] // attn.heads).transpose(1, 2)
+            for y in (part(x) for part in (attn.to_q, attn.to_k, attn.to_v))
+        )
         if attn.q_norm is not None:
             query, key = _scaled(query, attn.q_norm), _scaled(key, attn.k_norm)
-        query, key = self._rotated(query, rope), self._rotated(key, rope)
+        query, key = (_rotate(part, rope, self.heads) for part in (query, key))
         found = functional.scaled_dot_product_attention(query, key, value)
         output: torch.Tensor = attn.to_out[0](found.transpose(1, 2).flatten(2))
         return output
 
-    def _split(self, attn: Any, x: torch.Tensor) -> torch.Tensor:
-        """Return x (B, n, heads · d) as (B, heads, n, d)."""
-        return x.reshape(x.shape[0], -1, attn.heads, x.shape[2] // attn.heads).transpose(1, 2)
 
-    def _rotated(self, x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        """Return x (B, heads, n, d) with neighbouring values rotated by their position."""
-        if self.heads is not None:
-            turned = _rotate(x[:, : self.heads], rope)
-            return torch.cat([turned, x[:, self.heads :]], dim=1)
-        return _rotate(x, rope)
-
-
-def _rotate(x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+def _rotate(
+    x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor], heads: int | None = None
+) -> torch.Tensor:
+    """Return x (B, heads, n, d) with neighbouring values of the first heads rotated."""
+    if heads is not None:
+        return torch.cat([_rotate(x[:, :heads], rope), x[:, heads:]], dim=1)
     cosines, sines = (part[:, None] for part in rope)
     width = cosines.shape[-1]
     turned, rest = x[..., :width], x[..., width:]

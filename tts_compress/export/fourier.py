@@ -26,16 +26,12 @@ class Fourier(nn.Module):
         window: Values (N,) that frames are multiplied by; N is even.
     """
 
-    first: torch.Tensor
-    second: torch.Tensor
-    window: torch.Tensor
-
     def __init__(self, window: torch.Tensor) -> None:
         super().__init__()
         first, second = _products(len(window), edge=1.0, inner=1.0)
-        self.register_buffer("first", first.mT.contiguous(), persistent=False)
-        self.register_buffer("second", second.mT.contiguous(), persistent=False)
-        self.register_buffer("window", window.float(), persistent=False)
+        self.first = nn.Buffer(first.mT.contiguous(), persistent=False)
+        self.second = nn.Buffer(second.mT.contiguous(), persistent=False)
+        self.window = nn.Buffer(window.float(), persistent=False)
 
     def forward(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return real and imaginary parts (B, T, N / 2 + 1) of frames (B, T, N)."""
@@ -61,11 +57,6 @@ class InverseFourier(nn.Module):
         trim: Samples left out at both ends.
     """
 
-    first: torch.Tensor
-    second: torch.Tensor
-    window: torch.Tensor
-    squares: torch.Tensor
-
     def __init__(self, window: torch.Tensor, hop: int, trim: int) -> None:
         super().__init__()
         size = len(window)
@@ -76,10 +67,10 @@ class InverseFourier(nn.Module):
         self.stop = -(trim + self.missing) or None
         first, second = _products(size, edge=1 / size, inner=2 / size)
         squares = functional.pad(window.double().square(), (0, self.missing)).float()
-        self.register_buffer("first", first, persistent=False)
-        self.register_buffer("second", second, persistent=False)
-        self.register_buffer("window", window.float(), persistent=False)
-        self.register_buffer("squares", squares[None, None], persistent=False)
+        self.first = nn.Buffer(first, persistent=False)
+        self.second = nn.Buffer(second, persistent=False)
+        self.window = nn.Buffer(window.float(), persistent=False)
+        self.squares = nn.Buffer(squares[None, None], persistent=False)
 
     def forward(self, real: torch.Tensor, imaginary: torch.Tensor) -> torch.Tensor:
         """Return audio (B, samples) of spectra, given as two tensors (B, T, N / 2 + 1)."""
@@ -132,8 +123,6 @@ class LogMel(nn.Module):
         settings: Sizes; the window is Hann's, the bands are HTK's triangles of height 1.
     """
 
-    filters: torch.Tensor
-
     def __init__(self, settings: FrameSettings) -> None:
         super().__init__()
         size, hop = settings.n_fft, settings.hop_length
@@ -147,7 +136,7 @@ class LogMel(nn.Module):
         self.transform = Fourier(window)
         filters = mel_filters(settings.sample_rate, size, settings.bands).T
         values = torch.from_numpy(filters.astype("float32", order="C"))
-        self.register_buffer("filters", values[None], persistent=False)
+        self.filters = nn.Buffer(values[None], persistent=False)
 
     def forward(self, audio: torch.Tensor) -> torch.Tensor:
         """Return log mel values (1, T, bands) of samples (1, L); T is L // hop + 1."""

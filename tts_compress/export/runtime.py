@@ -1,8 +1,8 @@
 """Graphs in the place of torch modules: a module's call runs onnxruntime."""
 
 import inspect
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -10,16 +10,6 @@ from torch import nn
 
 from tts_compress.errors import ModelError
 from tts_compress.onnx.session import open_session, run_session
-
-_TYPES = {
-    "tensor(float)": torch.float32,
-    "tensor(float16)": torch.float16,
-    "tensor(double)": torch.float64,
-    "tensor(int64)": torch.int64,
-    "tensor(int32)": torch.int32,
-    "tensor(int16)": torch.int16,
-    "tensor(bool)": torch.bool,
-}
 
 
 class OnnxModule(nn.Module):
@@ -78,12 +68,13 @@ class OnnxModule(nn.Module):
         self._session = open_session(self.path, str(self.path), self.threads)
         self._inputs = {}
         for value in self._session.get_inputs():
-            if value.type not in _TYPES:
+            kind = getattr(torch, value.type.removeprefix("tensor(").removesuffix(")"), None)
+            if not isinstance(kind, torch.dtype):
                 raise ModelError(
-                    f"input '{value.name}' of '{self.path}' is a {value.type}; "
-                    f"accepted are {', '.join(_TYPES)}"
+                    f"input '{value.name}' of '{self.path}' is a {value.type}; accepted are "
+                    "tensors of numbers"
                 )
-            self._inputs[value.name] = _TYPES[value.type]
+            self._inputs[value.name] = kind
 
 
 class OnnxVocos(OnnxModule):
@@ -93,14 +84,6 @@ class OnnxVocos(OnnxModule):
         """Return audio (B, samples) of mel (B, C, T)."""
         audio: torch.Tensor = self(features_input)
         return audio
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedAudio:
-    """Output of a codec."""
-
-    audio_values: torch.Tensor
-    """(B, samples); (B, 1, samples) from Parler-TTS' wrapper."""
 
 
 class OnnxDac(OnnxModule):
@@ -118,21 +101,25 @@ class OnnxDac(OnnxModule):
         decode = inspect.signature(like.decode).parameters if like is not None else {}
         self.wrapped = "audio_scales" in decode
 
-    def decode(self, audio_codes: torch.Tensor, audio_scales: Any = None, **_: Any) -> DecodedAudio:
-        """Return audio of codes (B, K, T), or of the wrapper's (1, B, K, T).
+    def decode(
+        self,
+        audio_codes: torch.Tensor,
+        audio_scales: Any = None,  # noqa: ARG002  by which callers recognise the wrapper
+        **_: Any,
+    ) -> SimpleNamespace:
+        """Return the `audio_values` (B, samples), or the wrapper's (B, 1, samples).
 
         Args:
-            audio_codes: Integers.
+            audio_codes: Codes (B, K, T), or the wrapper's (1, B, K, T).
             audio_scales: Ignored, as by the wrapper.
 
         Raises:
             ModelError: The codes are not of one of these forms, or out of the codebook's range.
         """
-        del audio_scales
         codes = audio_codes[0] if audio_codes.ndim == 4 and len(audio_codes) == 1 else audio_codes
         if codes.ndim != 3:
             raise ModelError(
                 f"codes have shape {list(audio_codes.shape)}; give (B, codebooks, frames)"
             )
         audio: torch.Tensor = self(codes)
-        return DecodedAudio(audio_values=audio[:, None] if self.wrapped else audio)
+        return SimpleNamespace(audio_values=audio[:, None] if self.wrapped else audio)

@@ -8,7 +8,7 @@ from torch import nn
 
 from tts_compress.errors import ModelError
 from tts_compress.export.fourier import InverseFourier
-from tts_compress.export.tracing import Signature, copy_shell, trace, write_graph
+from tts_compress.export.tracing import copy_shell, write_graph
 
 _LOUDEST = 100.0
 """Upper limit of magnitudes in Vocos' own head."""
@@ -79,10 +79,6 @@ def export_vocos(vocos: nn.Module, path: Path | str) -> Path:
         ArtifactError: The file cannot be written.
     """
     module = VocosGraph(vocos).eval()
-    bands = module.backbone.embed.in_channels
-    signature = Signature(
-        inputs={"mel": {0: "batch", 2: "frames"}},
-        outputs={"audio": {0: "batch", 1: "samples"}},
-    )
-    example = torch.zeros(1, bands, _EXAMPLE_FRAMES)
-    return write_graph(trace(module, (example,), signature), Path(path))
+    example = torch.zeros(1, module.backbone.embed.in_channels, _EXAMPLE_FRAMES)
+    inputs, outputs = {"mel": {0: "batch", 2: "frames"}}, {"audio": {0: "batch", 1: "samples"}}
+    return write_graph(module, (example,), inputs, outputs, Path(path))
