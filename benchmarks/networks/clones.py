@@ -155,7 +155,7 @@ def ns2_estimator() -> Network:
         ModelError: No clone is named.
         MissingExtraError: A package is not installed.
     """
-    from tts_compress.models.naturalspeech2.upstream import Amphion
+    from tts_compress.models.naturalspeech2.network import Amphion
 
     amphion = Amphion()
     stated = json.loads((amphion.clone / "config/ns2.json").read_text("utf-8"))

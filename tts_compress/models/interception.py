@@ -1,4 +1,4 @@
-"""Intercepting calls of a module's methods."""
+"""Interception of calls."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-    from torch import nn
 
 
 @runtime_checkable
@@ -23,26 +21,25 @@ class NamedCalls(Protocol):
 
 
 @contextmanager
-def intercepted(module: nn.Module, method: str, replacement: Callable[..., Any]) -> Iterator[None]:
-    """Replace a method of a module in the block.
+def intercepted(module: Any, method: str, replacement: Callable[..., Any]) -> Iterator[None]:
+    """Replace a method of a torch module, or a function of another object, in the block.
 
     Args:
         module: Left as it was, also after an error.
-        method: `forward` stands for calls of the module itself.
+        method: `forward` stands for calls of a torch module itself.
         replacement: Is given the original method, then what it was called with.
     """
-    own = vars(module)
-    before = own.get(method)
+    before = vars(module).get(method)
     original = getattr(module, method)
 
     def intercept(*arguments: Any, **keywords: Any) -> Any:
         return replacement(original, *arguments, **keywords)
 
-    own[method] = intercept
+    setattr(module, method, intercept)
     try:
         yield
     finally:
         if before is None:
-            del own[method]
+            delattr(module, method)
         else:
-            own[method] = before
+            setattr(module, method, before)

@@ -11,10 +11,9 @@ import pytest
 
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.base import UNLIKE_UPSTREAM, Prompt, Prompted, TorchModel
+from tts_compress.models.naturalspeech2 import AMPHION
+from tts_compress.models.naturalspeech2.files import CODEC, NS2Options
 from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
-from tts_compress.models.naturalspeech2.settings import NS2Options
-from tts_compress.models.naturalspeech2.source import CODEC
-from tts_compress.models.naturalspeech2.upstream import AMPHION
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tts_compress.models.naturalspeech2.source import CODEC, CODEC_VARIABLE
-from tts_compress.models.naturalspeech2.upstream import AMPHION
+from tts_compress.models.naturalspeech2 import AMPHION
+from tts_compress.models.naturalspeech2.files import CODEC, CODEC_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,9 +13,14 @@ from tts_compress.models.base import UNLIKE_UPSTREAM, Component, Prompt
 from tts_compress.models.distillation import Objective
 from tts_compress.models.files import check_duration
 from tts_compress.models.naturalspeech2 import FAMILY
+from tts_compress.models.naturalspeech2.files import (
+    REFERENCE,
+    SETTINGS,
+    NS2Options,
+    NS2Source,
+    find_source,
+)
 from tts_compress.models.naturalspeech2.network import NS2Networks, find_tables, load_networks
-from tts_compress.models.naturalspeech2.settings import SETTINGS, NS2Options
-from tts_compress.models.naturalspeech2.source import REFERENCE, NS2Source, find_source
 from tts_compress.models.naturalspeech2.speech import ACCEPTED_S, SAMPLE_RATE, NS2Speech
 from tts_compress.models.torch_components import find_components
 from tts_compress.models.torch_model import Table, TorchFamilyModel

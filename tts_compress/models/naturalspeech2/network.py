@@ -2,8 +2,10 @@
 
 import argparse
 import copy
+import io
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,18 +14,48 @@ from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import ModelError, reason
+from tts_compress.models.checkout import find_checkout
 from tts_compress.models.files import check_finite, read_tensors
-from tts_compress.models.naturalspeech2.settings import NS2Settings
-from tts_compress.models.naturalspeech2.source import NS2Source
-from tts_compress.models.naturalspeech2.upstream import Amphion
+from tts_compress.models.interception import intercepted
+from tts_compress.models.naturalspeech2 import AMPHION
+from tts_compress.models.naturalspeech2.files import NS2Settings, NS2Source
+from tts_compress.models.shims.stand_ins import offer_torchaudio
 from tts_compress.models.torch_model import Table, restore_weights
 
 _CODEC = "codec"
-_BANDWIDTH = 12.0
-"""Kilobits per second of the codec, which upstream's inference asserts."""
-
 _SUMS = ("embed_avg", "cluster_size")
 """Running sums from which training makes a codec's tables; as large as these."""
+
+
+class Amphion:
+    """The clone, and the modules of upstream's inference, imported from it.
+
+    Raises:
+        ModelError: No clone is named, or another system's was imported into this process.
+        MissingExtraError: A package that upstream imports is not installed.
+    """
+
+    def __init__(self) -> None:
+        self._checkout = find_checkout(AMPHION)
+        self.clone = self._checkout.root
+        offer_torchaudio()
+        with _silence():  # g2p_en looks for its data when it is imported, and reports it
+            from encodec import EncodecModel
+
+            self.encodec: Any = EncodecModel
+            self.inference: Any = self._checkout.load("models.tts.naturalspeech2.ns2_inference")
+            self.network: Any = self._checkout.load("models.tts.naturalspeech2.ns2")
+            self._util: Any = self._checkout.load("utils.util")
+
+    def config(self, model: dict[str, Any], lexicon: str) -> Any:
+        """Return settings as upstream's code takes them."""
+        return self._util.JsonHParams(model=model, preprocess={"lexicon_path": lexicon})
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run upstream's code from its root, and keep what it prints to itself."""
+        with self._checkout.running(), _silence():
+            yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +71,6 @@ class NS2Networks:
     @property
     def root(self) -> nn.Module:
         """A module with the parts of the model, and the codec, as children: the live ones."""
-        from torch import nn
-
         children = self.inference.model.named_children()
         parts = {name: part for name, part in children if part is not None}
         return nn.ModuleDict(parts | {_CODEC: self.inference.codec}).eval()
@@ -128,36 +158,29 @@ def _build(amphion: Amphion, settings: NS2Settings, source: NS2Source) -> NS2Net
     import torch
 
     config = amphion.config(settings.model, settings.lexicon)
+    encodec = amphion.encodec
     try:
-        with amphion.running(), _without_download(amphion), torch.device("meta"):
+        # The codec's weights come with the checkpoint; upstream would download them.
+        untrained = intercepted(encodec, "encodec_model_24khz", lambda make: make(pretrained=False))
+        with amphion.running(), untrained, torch.device("meta"):
             model = amphion.network.NaturalSpeech2(config.model)
-            codec = amphion.encodec.encodec_model_24khz(pretrained=False)
+            codec = encodec.encodec_model_24khz()
     # Built by code that was written for its authors' own settings.
     except Exception as error:
         raise ModelError(f"'{source.directory}' cannot be built: {reason(error)}") from error
-    codec.set_target_bandwidth(_BANDWIDTH)
+    codec.set_target_bandwidth(12.0)  # kbit/s, as upstream's own
     loaders = {"build_model": lambda _: model.eval(), "build_codec": lambda _: codec.eval()}
     kind = type("NS2Inference", (amphion.inference.NS2Inference,), loaders)
     inference = kind(argparse.Namespace(device="cpu"), config)
     return NS2Networks(amphion=amphion, settings=settings, inference=inference)
 
 
-@contextmanager
-def _without_download(amphion: Amphion) -> Iterator[None]:
-    """Let upstream's constructor have a codec without weights: its own come with the checkpoint."""
-    network, encodec = amphion.network, amphion.encodec
-
-    class Unfilled:
-        @staticmethod
-        def encodec_model_24khz() -> Any:
-            return encodec.encodec_model_24khz(pretrained=False)
-
-    network.EncodecModel = Unfilled
-    try:
-        yield
-    finally:
-        network.EncodecModel = encodec
-
-
 def _full(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.is_floating_point() else tensor
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -14,8 +14,9 @@ import numpy as np
 from tts_compress.audio import Audio, Samples
 from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.models.base import check_text
-from tts_compress.models.naturalspeech2.settings import NS2Options
-from tts_compress.models.naturalspeech2.upstream import Amphion
+from tts_compress.models.interception import intercepted
+from tts_compress.models.naturalspeech2.files import NS2Options
+from tts_compress.models.naturalspeech2.network import Amphion
 
 SAMPLE_RATE = 24_000
 """Samples per second of EnCodec's audio, Hz."""
@@ -80,6 +81,12 @@ class NS2Speech:
     def _infer(self, text: str) -> Samples:
         import torch
 
+        written: list[Any] = []
+
+        def record(_: Any, file: str, data: Any, samplerate: int) -> None:
+            del file, samplerate
+            written.append(data)
+
         speaking = copy.copy(self.inference)
         with TemporaryDirectory() as folder, self.amphion.running(), torch.no_grad():
             speaking.args = argparse.Namespace(
@@ -89,7 +96,9 @@ class NS2Speech:
                 inference_step=self.options.inference_step,
                 output_dir=folder,
             )
-            with _limited(speaking.model, text), _recorded(self.amphion) as written:
+            # It would write the audio to a file, rounded to 16 bits.
+            files = intercepted(self.amphion.inference.sf, "write", record)
+            with _limited(speaking.model, text), files:
                 speaking.inference()
         return np.asarray(written[0], np.float32)
 
@@ -98,25 +107,6 @@ class NS2Speech:
         if error.filename != lexicon:
             return ""
         return f"; Amphion brings it: check the clone at '{self.amphion.clone}' out again"
-
-
-@contextmanager
-def _recorded(amphion: Amphion) -> Iterator[list[Any]]:
-    """Collect in a list the audio that upstream would write to a file, rounded to 16 bits."""
-    module, written = amphion.inference, []
-    before = module.sf
-
-    class Recorder:
-        @staticmethod
-        def write(file: str, data: Any, samplerate: int) -> None:
-            del file, samplerate
-            written.append(data)
-
-    module.sf = Recorder
-    try:
-        yield written
-    finally:
-        module.sf = before
 
 
 @contextmanager

@@ -9,10 +9,16 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt
+from tts_compress.models.naturalspeech2 import AMPHION
+from tts_compress.models.naturalspeech2.files import (
+    CODEC,
+    CODEC_VARIABLE,
+    SETTINGS,
+    NS2Options,
+    NS2Source,
+    check_settings,
+)
 from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
-from tts_compress.models.naturalspeech2.settings import SETTINGS, NS2Options, check_settings
-from tts_compress.models.naturalspeech2.source import CODEC, CODEC_VARIABLE, NS2Source
-from tts_compress.models.naturalspeech2.upstream import AMPHION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +76,7 @@ def test_what_is_no_checkpoint_is_refused(
 def test_the_experiments_settings_go_before_the_clones(
     make_checkpoint: Callable[..., Path], clone: Path, model_section: dict[str, Any]
 ) -> None:
+    pytest.importorskip("json5")
     changed = model_section | {"query_emb": {**model_section["query_emb"], "query_token_num": 7}}
     folder = make_checkpoint()
     assert _source(folder).config() is None
