@@ -12,7 +12,6 @@ from benchmarks.qat.generator import load_generator
 from tts_compress.compression import compress, compress_trained
 from tts_compress.models import open_model
 from tts_compress.models.base import OnnxGraph
-from tts_compress.models.distillation import Objective
 from tts_compress.onnx.session import open_session
 from tts_compress.qat.training import train_module
 from tts_compress.recipes.family import find_recipe
@@ -130,7 +129,7 @@ def _in_torch(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
         original,
         find_recipe("module", "int4-weight-only"),
         _chunks(work.clips),
-        objectives=[Objective(component="", module="", loss="waveform")],
+        loss="waveform",
         run=replace(run, options=work.options[4]),
     )
     return _calls(small)

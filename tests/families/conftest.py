@@ -157,9 +157,9 @@ def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agr
     def compare(model: Any, scheme: str, texts: Sequence[str]) -> dict[str, Agreement]:
         from tts_compress import find_recipe
         from tts_compress.progress import Silent
-        from tts_compress.qat.component_dataset import record_datasets
-        from tts_compress.qat.component_task import ComponentTask
+        from tts_compress.qat.call_task import call_task
         from tts_compress.qat.prepare import convert_qat, prepare_qat
+        from tts_compress.qat.recorded_calls import record_calls
 
         recipe = find_recipe(model.family, scheme)
         rules = tuple(
@@ -170,11 +170,11 @@ def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agr
         seeded = [(text, number) for number, text in enumerate(texts)]
         converted = convert_qat(prepared).root
         found = {}
-        for dataset in record_datasets(model, prepared.module, seeded, progress=Silent()):
+        for dataset in record_calls(model, prepared.module, seeded, progress=Silent()):
             name = dataset.objective.module
             student = prepared.module.get_submodule(name)
-            task = ComponentTask(dataset, model.root(), student, sample_rate=model.sample_rate)
-            found[dataset.name] = _agreement(task, converted.get_submodule(name), snr_db)
+            task = call_task(dataset, model.root(), student, sample_rate=model.sample_rate)
+            found[dataset.objective.name] = _agreement(task, converted.get_submodule(name), snr_db)
         return found
 
     return compare
@@ -183,7 +183,7 @@ def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agr
 def _agreement(task: Any, module: Any, snr_db: Callable[[Any, Any], float]) -> Agreement:
     import torch
 
-    example = task.held_out_examples()[0]
+    example = task.held_out[0]
     with torch.no_grad():
         student = task.student(*example.inputs)
         task.student.module = module

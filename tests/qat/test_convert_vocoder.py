@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from tts_compress import find_recipe
 from tts_compress.audio import Audio, read_wav
 from tts_compress.evaluation.spectra import log_mel
-from tts_compress.models.distillation import Objective
+from tts_compress.qat.call_task import module_task
 from tts_compress.qat.fake_quantize import (
     disable_observer,
     switch_fake_quant,
 )
-from tts_compress.qat.module_task import ModuleTask
 from tts_compress.qat.prepare import convert_qat, prepare_qat
+from tts_compress.qat.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,9 +109,9 @@ def _segments(mels: list[Tensor]) -> list[Tensor]:
     return [torch.cat([cut() for _ in range(4)]) for _ in range(60)]
 
 
-def _learn(task: ModuleTask, steps: int, rate: float) -> None:
+def _learn(task: Task, steps: int, rate: float) -> None:
     """Take plain steps of Adam, the rate falling to zero."""
-    examples = task.train_examples()
+    examples = task.train
     optimizer = torch.optim.Adam(task.student.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for step in range(steps):
@@ -150,8 +150,7 @@ def test_a_hundred_steps_bring_it_nearer(
     disable_observer(student)
     switch_fake_quant(student, on=True)
     before = distance(convert_qat(prepared).root)
-    objective = Objective(component="", module="", loss="waveform")
-    task = ModuleTask(teacher, student, _segments(mels[::2]), objectives=[objective])
+    task = module_task(teacher, student, _segments(mels[::2]), loss="waveform")
     _learn(task, 100, rate)
     after = distance(convert_qat(prepared).root)
     print(f"{scheme}: {before:.3f} dB before, {after:.3f} dB after")

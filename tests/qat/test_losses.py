@@ -100,7 +100,7 @@ def test_a_waveform_of_any_length_and_silence_have_finite_gradients(length: int)
 
 @pytest.mark.parametrize("kind", ["kl", "mse", "waveform"])
 def test_equal_outputs_have_no_distance_and_teachers_no_gradient(kind: Any) -> None:
-    objective = Objective(component="c", module="c", loss=kind)
+    objective = Objective(module="c", loss=kind)
 
     def distance(students: list[Any], teachers: list[Any], rate: int | None = None) -> Any:
         terms = losses.objective_terms(objective, students, teachers, [1.0] * len(students), rate)

@@ -19,11 +19,12 @@ from tts_compress.errors import ArtifactError, ModelError, QuantizationError, Re
 from tts_compress.models.distillation import Objective
 from tts_compress.models.language_model import Tokens
 from tts_compress.progress import Silent
-from tts_compress.qat.component_dataset import ComponentDataset, record_datasets
-from tts_compress.qat.component_task import ComponentTask
+from tts_compress.qat.call_task import call_task
 from tts_compress.qat.log import read_log
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.prepare import prepare_qat
+from tts_compress.qat.recorded_calls import RecordedCalls, record_calls
+from tts_compress.qat.task import Task
 from tts_compress.qat.training import train_system
 from tts_compress.recipes.recipe import Calibration, Recipe
 from tts_compress.torch.layers.base import CompressedLayer
@@ -113,7 +114,7 @@ class System:
 
 
 def _objective(module: str, loss: Any = "mse", **changes: Any) -> Objective:
-    return Objective(component=module, module=module, loss=loss, **changes)
+    return Objective(module=module, loss=loss, **changes)
 
 
 _ESTIMATOR = _objective("estimator", repeated=(("cache", False),))
@@ -136,15 +137,15 @@ def _system(*objectives: Objective) -> Any:
     return System(_root(), objectives or (_ESTIMATOR, _DECODER))
 
 
-def _datasets(model: Any, progress: Any = None, texts: Any = _SEEDED) -> list[ComponentDataset]:
+def _datasets(model: Any, progress: Any = None, texts: Any = _SEEDED) -> list[RecordedCalls]:
     prepared = prepare_qat(model.root(), find_recipe("module", "int4-weight-only"))
-    return record_datasets(model, prepared.module, texts, progress=progress or Silent())
+    return record_calls(model, prepared.module, texts, progress=progress or Silent())
 
 
-def _task(model: Any, dataset: ComponentDataset) -> ComponentTask:
+def _task(model: Any, dataset: RecordedCalls) -> Task:
     student = prepare_qat(model.root(), find_recipe("module", "int4-weight-only"))
     component = student.module.get_submodule(dataset.objective.module)
-    return ComponentTask(dataset, model.root(), component, sample_rate=16_000)
+    return call_task(dataset, model.root(), component, sample_rate=16_000)
 
 
 @pytest.fixture
@@ -188,27 +189,27 @@ def test_whole_texts_are_held_out() -> None:
 def test_components_without_anything_to_train_on_are_named() -> None:
     told = Told()
     model = _system(_objective("voice"), _objective("silent"), _DECODER)
-    assert [dataset.name for dataset in _datasets(model, told)] == ["decoder.decode"]
+    assert [dataset.objective.name for dataset in _datasets(model, told)] == ["decoder.decode"]
     assert told.lines == [
         "voice gets the same inputs for every text: it is rounded without training",
         "silent is not called: it is rounded without training",
     ]
     with pytest.raises(QuantizationError, match="rounds no component that can be trained"):
         _datasets(_system(_objective("voice")))
-    with pytest.raises(ModelError, match="no module 'flow' to train"):
+    with pytest.raises(ModelError, match="no module 'flow'"):
         _datasets(_system(_objective("flow")))
 
 
 def test_components_that_are_not_rounded_are_not_trained() -> None:
     told, model = Told(), _system(_objective("silent"), _DECODER)
     prepared = prepare_qat(model.root(), _recipe("int4-weight-only"))
-    (dataset,) = record_datasets(model, prepared.module, _SEEDED, progress=told)
-    assert dataset.name == "decoder.decode"
+    (dataset,) = record_calls(model, prepared.module, _SEEDED, progress=told)
+    assert dataset.objective.name == "decoder.decode"
     assert told.lines == ["silent is not rounded: it is not trained"]
     told = Told()
     model = _system(_objective("silent"))
     with pytest.raises(QuantizationError, match="rounds no component that can be trained"):
-        record_datasets(model, prepared.module, _SEEDED, progress=told)
+        record_calls(model, prepared.module, _SEEDED, progress=told)
     assert "record" not in told.stages
 
 
@@ -221,15 +222,15 @@ def test_what_keeps_something_between_calls_is_refused_unless_that_is_switched_o
         _task(model, _datasets(model, texts=alike)[0])
     model = _system()
     task = _task(model, _datasets(model, texts=alike)[0])
-    assert [len(task.train_examples()), len(task.held_out_examples())] == [3, 3]
+    assert [len(task.train), len(task.held_out)] == [3, 3]
 
 
 def test_calls_may_differ_in_what_is_no_tensor() -> None:
     model = _system()
     task = _task(model, _datasets(model)[0])
-    kinds = [int(example.inputs[0]) for example in task.train_examples()]
+    kinds = [int(example.inputs[0]) for example in task.train]
     assert kinds == [0, 0, 1] * 3
-    for example in task.held_out_examples():
+    for example in task.held_out:
         outputs = task.student(*example.inputs)
         assert 0 < float(task.loss(outputs, example)["mse"].detach()) < 0.1
         assert float(task.loss(example.targets, example)["mse"]) == 0
@@ -238,7 +239,7 @@ def test_calls_may_differ_in_what_is_no_tensor() -> None:
 def test_gradients_leave_methods_that_upstream_keeps_them_in() -> None:
     model = _system(_DECODER)
     task = _task(model, _datasets(model)[0])
-    example = task.train_examples()[0]
+    example = task.train[0]
     terms = task.loss(task.student(*example.inputs), example)
     assert set(terms) == {"waveform", "log-mel"}
     sum(terms.values()).backward()  # type: ignore[union-attr]
@@ -326,7 +327,7 @@ def test_ranges_are_observed_in_speech_also_where_nothing_is_trained(texts: str)
 def test_one_text_is_not_enough() -> None:
     model = _system()
     with pytest.raises(RecipeError, match="1 texts to train on"):
-        record_datasets(model, model.root(), _SEEDED[:1], progress=Silent())
+        record_calls(model, model.root(), _SEEDED[:1], progress=Silent())
 
 
 class Chatty(System):
@@ -355,7 +356,7 @@ def test_scores_are_recorded_while_tokens_are_read() -> None:
     assert [call.arguments[0].shape[0] for call in scores.train] == [4, 6, 4]
     assert len(decoder.train) == 3
     task = _task(model, scores)
-    example = task.train_examples()[0]
+    example = task.train[0]
     assert set(task.loss(task.student(*example.inputs), example)) == {"kl"}
     with pytest.raises(ModelError, match="have none"):
         _datasets(_system(_objective("silent", "kl")))
@@ -383,5 +384,5 @@ def test_what_hears_descriptions_hears_every_text_as_one() -> None:
 
     heard = _objective("voice", encodes="description")
     datasets = _datasets(Described(_root(), (heard, _objective("silent", "kl"))))
-    assert [dataset.name for dataset in datasets] == ["voice", "silent"]
+    assert [dataset.objective.name for dataset in datasets] == ["voice", "silent"]
     assert [call.arguments[0].shape[0] for call in datasets[0].train] == [4, 6, 4]

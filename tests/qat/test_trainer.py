@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,45 +23,21 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tts_compress.qat.task import Example
+    from tts_compress.qat.task import Example, Task
 
 
-class _Altered:
-    """A task whose loss is not what it was."""
+def _altered(task: Task, change: Callable[[Tensor, int], Tensor]) -> Task:
+    """Return a task whose loss is not what it was, given how often it was computed for training."""
+    calls = count(1)
 
-    def __init__(self, task: Any, change: Callable[[Tensor, int], Tensor]) -> None:
-        self.student = task.student
-        self.train_examples = task.train_examples
-        self.held_out_examples = task.held_out_examples
-        self._task = task
-        self._change = change
-        self.calls = 0
-        """Times that the loss was computed with gradients."""
+    def loss(outputs: tuple[Tensor, ...], example: Example) -> Mapping[str, Tensor]:
+        terms = task.loss(outputs, example)
+        if not torch.is_grad_enabled():  # held-out examples are left alone
+            return terms
+        call = next(calls)
+        return {name: change(term, call) for name, term in terms.items()}
 
-    def loss(self, outputs: tuple[Tensor, ...], example: Example) -> Mapping[str, Tensor]:
-        """Return the changed loss; held-out examples are left alone."""
-        terms = self._task.loss(outputs, example)
-        if not torch.is_grad_enabled():
-            return dict(terms)
-        self.calls += 1
-        return {name: self._change(term, self.calls) for name, term in terms.items()}
-
-
-class _Converted(_Altered):
-    """A task whose student becomes something twice as far from the teacher."""
-
-    def __init__(self, task: Any) -> None:
-        super().__init__(task, lambda term, _: term)
-        self.sizes: list[int] = []
-
-    def converted(self, student: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
-        """Return a function that doubles the student's outputs."""
-
-        def compute(*inputs: Tensor) -> tuple[Tensor, ...]:
-            self.sizes.append(len(inputs[0]))
-            return tuple(2 * output for output in student(*inputs))
-
-        return compute
+    return replace(task, loss=loss)
 
 
 @pytest.fixture
@@ -88,7 +66,7 @@ def test_student_is_nearer_to_its_teacher(trained: Trained, toy: Any) -> None:
     task = toy.make_task()
     task.student.load_state_dict(trained.student.state_dict())
     with torch.no_grad():
-        losses = [task.loss(task.student(*e.inputs), e) for e in task.held_out_examples()]
+        losses = [task.loss(task.student(*e.inputs), e) for e in task.held_out]
     mean = sum(float(loss["output/mse"]) for loss in losses) / len(losses)
     assert mean == pytest.approx(after["output/mse"], rel=1e-5)
 
@@ -96,13 +74,23 @@ def test_student_is_nearer_to_its_teacher(trained: Trained, toy: Any) -> None:
 def test_student_is_judged_by_what_it_is_converted_to(
     toy: Any, options: Callable[..., TrainingOptions]
 ) -> None:
-    task = _Converted(toy.make_task())
+    """It becomes something twice as far from the teacher."""
+    sizes: list[int] = []
+
+    def converted(student: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
+        def compute(*inputs: Tensor) -> tuple[Tensor, ...]:
+            sizes.append(len(inputs[0]))
+            return tuple(2 * output for output in student(*inputs))
+
+        return compute
+
+    task = replace(toy.make_task(), converted=converted)
     trained = train(task, TrainingRun(options=options()))
-    assert set(task.sizes) == {1}
-    assert len(task.sizes) == len(task.held_out_examples()) * (1 + 24 // 6)
+    assert set(sizes) == {1}
+    assert len(sizes) == len(task.held_out) * (1 + 24 // 6)
     with torch.no_grad():
-        compute = task.converted(trained.student)
-        losses = [task.loss(compute(*e.inputs), e) for e in task.held_out_examples()]
+        compute = converted(trained.student)
+        losses = [task.loss(compute(*e.inputs), e) for e in task.held_out]
     mean = sum(float(loss["output/mse"]) for loss in losses) / len(losses)
     assert mean == pytest.approx(trained.record.after["output/mse"], rel=1e-5)
 
@@ -184,7 +172,7 @@ def test_best_is_kept_where_it_gets_worse_again(
     toy: Any, options: Callable[..., TrainingOptions]
 ) -> None:
     """A loss that changes its sign from some update on."""
-    task = _Altered(toy.make_task(), lambda loss, call: loss if call <= 96 else -loss)
+    task = _altered(toy.make_task(), lambda loss, call: loss if call <= 96 else -loss)
     trained = train(task, TrainingRun(options=options(steps=72, averaging=0.0)))
     assert trained.gained
     assert 0 < trained.record.steps < 72
@@ -195,7 +183,7 @@ def test_one_bad_loss_costs_half_the_learning_rate(
     toy: Any, options: Callable[..., TrainingOptions], tmp_path: Path, problem: float
 ) -> None:
     # Two batches an update, of two lengths; the 27th loss belongs to update 14.
-    task = _Altered(toy.make_task(), lambda loss, call: loss * (problem if call == 27 else 1))
+    task = _altered(toy.make_task(), lambda loss, call: loss * (problem if call == 27 else 1))
     progress = toy.Recorder()
     trained = train(task, TrainingRun(options=options(), folder=tmp_path, progress=progress))
     assert trained.gained
@@ -214,7 +202,7 @@ def test_one_bad_loss_costs_half_the_learning_rate(
 def test_losses_that_stay_bad_are_an_error(
     toy: Any, options: Callable[..., TrainingOptions]
 ) -> None:
-    task = _Altered(toy.make_task(), lambda loss, call: loss * (math.nan if call > 12 else 1))
+    task = _altered(toy.make_task(), lambda loss, call: loss * (math.nan if call > 12 else 1))
     with pytest.raises(QuantizationError, match=r"broke down at update \d+ .*nan.*after 2 times"):
         train(task, TrainingRun(options=options(recoveries=2)))
 
@@ -223,7 +211,7 @@ def test_bad_gradients_do_not_reach_the_weights(
     toy: Any, options: Callable[..., TrainingOptions]
 ) -> None:
     """A finite loss may have gradients that are not."""
-    task = _Altered(toy.make_task(), lambda loss, _: loss + (loss - loss.detach()).sqrt() * 0)
+    task = _altered(toy.make_task(), lambda loss, _: loss + (loss - loss.detach()).sqrt() * 0)
     before = _values(task.student)
     with pytest.raises(QuantizationError, match="gradients nan"):
         train(task, TrainingRun(options=options(recoveries=1)))
@@ -234,7 +222,7 @@ def test_loss_that_is_bad_from_the_start_is_an_error(
     toy: Any, options: Callable[..., TrainingOptions]
 ) -> None:
     task = toy.make_task()
-    task.held_out_examples()[0].targets[0].fill_(math.nan)
+    task.held_out[0].targets[0].fill_(math.nan)
     with pytest.raises(QuantizationError, match="is output/mse nan before training"):
         train(task, TrainingRun(options=options()))
 
@@ -293,8 +281,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(
 def test_student_that_rounds_nothing_is_refused(
     toy: Any, options: Callable[..., TrainingOptions]
 ) -> None:
-    task = toy.make_task()
-    task.student = nn.Linear(2, 2)
+    task = replace(toy.make_task(), student=nn.Linear(2, 2))
     with pytest.raises(QuantizationError, match="nothing of the student is rounded"):
         train(task, TrainingRun(options=options()))
 
@@ -348,7 +335,7 @@ def test_each_update_has_gradients_of_its_own(
 ) -> None:
     """Gradients of all examples at weights that hardly move are the same each time."""
     task = toy.make_task()
-    chosen = options(batch_size=len(task.train_examples()), learning_rate=1e-12, clip=0.0)
+    chosen = options(batch_size=len(task.train), learning_rate=1e-12, clip=0.0)
     train(task, TrainingRun(options=chosen, folder=tmp_path))
     first, *others = [e["norm"] for e in read_log(tmp_path) if e["event"] == "update"]
     assert others == pytest.approx([first] * 23, rel=1e-3)

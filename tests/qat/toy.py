@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress import find_recipe
-from tts_compress.qat.module_task import ModuleTask
+from tts_compress.qat.call_task import module_task
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.prepare import prepare_qat
+from tts_compress.qat.task import Task
 from tts_compress.qat.trainer import train
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Toy(nn.Module):
         return self.second(torch.tanh(self.first(x)).mT)  # type: ignore[no-any-return]
 
 
-def make_task(scheme: str = "int4-weight-only", *, learned_ranges: bool = False) -> ModuleTask:
+def make_task(scheme: str = "int4-weight-only", *, learned_ranges: bool = False) -> Task:
     """Return the same task every time: 20 inputs of two lengths."""
     torch.manual_seed(0)
     teacher = Toy().eval()
@@ -56,7 +57,7 @@ def make_task(scheme: str = "int4-weight-only", *, learned_ranges: bool = False)
     student = prepare_qat(
         teacher, find_recipe("module", scheme), learned_ranges=learned_ranges
     ).module
-    return ModuleTask(teacher, student, batches, held_out=0.2)
+    return module_task(teacher, student, batches, held_out=0.2)
 
 
 class Recorder:

@@ -6,27 +6,21 @@ and no transcripts are needed: the original is the teacher.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from tts_compress.errors import TTSCompressError
 from tts_compress.models.base import TorchModel
+
+Loss: TypeAlias = Literal["kl", "mse", "waveform"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """One component of a model, the call that is compared, and how.
-
-    Raises:
-        TTSCompressError: A position in `outputs` is negative.
-    """
-
-    component: str
-    """Name of a child of `root()`."""
+    """One component of a model, the call that is compared, and how."""
 
     module: str
     """Dotted name, below `root()`, of the module whose calls are recorded."""
 
-    loss: Literal["kl", "mse", "waveform"]
+    loss: Loss
     """Loss that compares the outputs.
 
     `kl`: scores of tokens, shape `[…, V]`, as probabilities. They are recorded while the model
@@ -58,11 +52,10 @@ class Objective:
     """Kind of text the module encodes. A description of how to speak is the same for every text, so
     the calls of its encoder are recorded with each text in the description's place, too."""
 
-    def __post_init__(self) -> None:
-        if any(position < 0 for position in self.outputs):
-            raise TTSCompressError(
-                f"outputs {self.outputs} of the objective for '{self.module}' count from 0"
-            )
+    @property
+    def name(self) -> str:
+        """The module, and the method if that has a name of its own."""
+        return self.module if self.method == "forward" else f"{self.module}.{self.method}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,7 +15,6 @@ from tts_compress.errors import QuantizationError
 from tts_compress.qat.batches import TrainingLoss, batch_places
 from tts_compress.qat.fake_quantize import WeightFakeQuantize
 from tts_compress.qat.state import Snapshot
-from tts_compress.qat.task import ConvertedTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +84,7 @@ class Optimization:
 
         self._average = _moving_average(self.student, options.averaging)
         self._task = task
-        self._examples = task.train_examples()
+        self._examples = task.train
         self._loss = TrainingLoss(task, self.student, accelerator.device)
         self._average_loss = TrainingLoss(task, self._average.module, accelerator.device)
         self._optimizer = _optimizer(self.student, options, self.learning_rate)
@@ -125,7 +124,7 @@ class Optimization:
             averaged: True to use the moving average in place of the student.
         """
         loss = self._average_loss if averaged else self._loss
-        if not isinstance(self._task, ConvertedTask):
+        if self._task.converted is None:
             return self._terms(loss, examples, self.batch_part)
         converted = self._task.converted(self._average.module if averaged else self.student)
         # One at a time: the graph of a voice may be made for one text.

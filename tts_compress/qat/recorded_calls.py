@@ -4,6 +4,7 @@ import inspect
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
@@ -11,67 +12,118 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
-from tts_compress.errors import ModelError, TTSCompressError
+from tts_compress.errors import ModelError, QuantizationError, RecipeError
 from tts_compress.models.base import Prompt, Prompted, TorchModel
-from tts_compress.models.distillation import Call, Objective
+from tts_compress.models.distillation import Call, Distillable, Objective
 from tts_compress.models.interception import intercepted
 from tts_compress.models.language_model import LanguageModel
-from tts_compress.progress import Progress
+from tts_compress.progress import Progress, report_message
+from tts_compress.qat.fake_quantize import FakeQuantize
+from tts_compress.qat.task import digest_tensors
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
-Pairs = Sequence[tuple[Objective, "CallRecorder"]]
+_HELD_OUT = 8
+"""Number of texts of which one is held out; at least one is."""
+
+_MOST_TRAINED, _MOST_HELD_OUT = 128, 32
+"""Calls of one component that are kept: the estimator of a diffusion is called for every step of
+every text."""
 
 
-def record_objectives(
-    model: TorchModel,
-    objectives: Sequence[Objective],
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordedCalls:
+    """The calls that one component is trained and judged on."""
+
+    objective: Objective
+    train: Sequence[Call]
+    held_out: Sequence[Call]
+
+
+def record_calls(
+    model: Distillable,
+    student: nn.Module,
     texts: Sequence[tuple[str, int]],
     *,
-    most: int,
     progress: Progress,
-) -> list[list[Call]]:
-    """Return the calls of each objective while a model speaks; none of what it never called.
+) -> list[RecordedCalls]:
+    """Return the calls of each rounded component, in the order data flows.
 
-    A language model's scores are recorded while it reads its own tokens again, and encoders of
-    descriptions while it does so again with the text as description.
+    Texts are held out, not calls: none that is judged on belongs to a text that is trained on.
 
     Args:
         model: The teacher; not modified.
-        objectives: Objectives whose calls are recorded, all in one go.
-        texts: Texts to speak, each with the seed of its noise.
-        most: Largest number of calls kept per objective; of more, a sample is kept.
-        progress: Receives a report of every text.
+        student: Its root with fake-quantized layers.
+        texts: Texts that the teacher speaks, each with the seed of its noise.
+        progress: Receives reports of every text, and of components that are not trained.
 
     Raises:
-        ModelError: There is no such module, an objective is about scores of a model that has
-            none, or the model cannot speak.
+        QuantizationError: No component can be trained.
+        RecipeError: There is one text only.
+        ModelError: The model cannot speak, lacks a module that it names, or an objective is about
+            scores of a model that has none.
         TextError: A text cannot be spoken.
     """
-    recorders = [CallRecorder(most=most) for _ in objectives]
-    pairs = list(zip(objectives, recorders, strict=True))
-    root = copy_sharing_tensors(model.root())
-    speaker = model.with_root(root, None)
-    for done, (text, seed) in enumerate(texts):
-        progress.advance("record", done, len(texts))
-        _record_text(speaker, root, pairs, text, seed)
-    progress.advance("record", len(texts), len(texts))
-    return [recorder.calls for recorder in recorders]
+    if len(texts) < 2:
+        raise RecipeError(f"{len(texts)} texts to train on; give 2 or more: one is held out")
+    rounded: list[Objective] = []
+    for objective in model.objectives():
+        parts = _module_of(student, objective).modules()
+        if any(isinstance(part, FakeQuantize) for part in parts):
+            rounded.append(objective)
+        else:
+            report_message(progress, f"{objective.name} is not rounded: it is not trained")
+    judged = set(range(_HELD_OUT - 1, len(texts), _HELD_OUT)) or {len(texts) - 1}
+    found: list[RecordedCalls] = []
+    if rounded:
+        root = copy_sharing_tensors(model.root())
+        speaker = model.with_root(root, None)
+
+        def record(places: Sequence[int], most: int) -> list[list[Call]]:
+            recorders = [CallRecorder(objective, most=most) for objective in rounded]
+            for done, place in enumerate(places):
+                progress.advance("record", done, len(places))
+                _record_text(speaker, root, recorders, *texts[place])
+            progress.advance("record", len(places), len(places))
+            return [recorder.calls for recorder in recorders]
+
+        train = record([i for i in range(len(texts)) if i not in judged], _MOST_TRAINED)
+        held_out = record(sorted(judged), _MOST_HELD_OUT)
+        for objective, calls, others in zip(rounded, train, held_out, strict=True):
+            known = set(map(_digest, others))
+            new = [call for call in calls if _digest(call) not in known]
+            if new and others:
+                found.append(RecordedCalls(objective=objective, train=new, held_out=others))
+                continue
+            reason = "gets the same inputs for every text" if calls and others else "is not called"
+            report_message(progress, f"{objective.name} {reason}: it is rounded without training")
+    if not found:
+        raise QuantizationError(
+            "the recipe rounds no component that can be trained; compress the model without "
+            "training"
+        )
+    return found
 
 
-def _record_text(model: TorchModel, root: nn.Module, pairs: Pairs, text: str, seed: int) -> None:
-    """Make every call that a text causes."""
-    describing = [pair for pair in pairs if pair[0].encodes == "description"]
-    others = [pair for pair in pairs if pair[0].encodes == "text"]
-    scoring = [pair for pair in others if pair[0].loss == "kl"]
-    speaking = [pair for pair in others if pair[0].loss != "kl"]
+def _record_text(
+    model: TorchModel, root: nn.Module, recorders: Sequence["CallRecorder"], text: str, seed: int
+) -> None:
+    """Make every call that a text causes.
+
+    A language model's scores are recorded while it reads its own tokens again, and encoders of
+    descriptions while it does so again with the text as description.
+    """
+    describing = [r for r in recorders if r.objective.encodes == "description"]
+    others = [r for r in recorders if r.objective.encodes == "text"]
+    scoring = [r for r in others if r.objective.loss == "kl"]
+    speaking = [r for r in others if r.objective.loss != "kl"]
     if not scoring and not describing:
         with _recording(root, speaking):
             model.synthesize(text, seed=seed)
         return
     if not isinstance(model, LanguageModel):
         raise ModelError(
-            f"'{(scoring or describing)[0][0].module}' is recorded while tokens are read, but "
-            f"models of family {model.family!r} have none"
+            f"'{(scoring or describing)[0].objective.module}' is recorded while tokens are read, "
+            f"but models of family {model.family!r} have none"
         )
     with _recording(root, speaking):
         tokens = model.generate_tokens(text, seed=seed)
@@ -85,29 +137,26 @@ def _record_text(model: TorchModel, root: nn.Module, pairs: Pairs, text: str, se
 
 
 @contextmanager
-def _recording(root: nn.Module, pairs: Pairs) -> Iterator[None]:
+def _recording(root: nn.Module, recorders: Sequence["CallRecorder"]) -> Iterator[None]:
     with ExitStack() as stack:
-        for objective, recorder in pairs:
-            stack.enter_context(recorder.recording(root, objective))
+        for recorder in recorders:
+            stack.enter_context(recorder.recording(root))
         yield
 
 
 class CallRecorder:
-    """Keeps a uniform sample of the calls of a module, without knowing how many will come.
+    """Keeps a uniform sample of an objective's calls, without knowing how many will come.
 
     The first ones would be the first steps of a loop and the first texts.
 
     Args:
+        objective: Names the module and its method.
         most: Largest number of calls that are kept.
         seed: Chooses the sample.
-
-    Raises:
-        TTSCompressError: `most` is not positive.
     """
 
-    def __init__(self, *, most: int, seed: int = 0) -> None:
-        if most < 1:
-            raise TTSCompressError(f"{most} calls cannot be recorded; give 1 or more")
+    def __init__(self, objective: Objective, *, most: int, seed: int = 0) -> None:
+        self.objective = objective
         self._kept: list[tuple[int, Call]] = []
         self._most = most
         self._seen = 0
@@ -119,17 +168,20 @@ class CallRecorder:
         return [call for _, call in sorted(self._kept, key=lambda kept: kept[0])]
 
     @contextmanager
-    def recording(self, root: nn.Module, objective: Objective) -> Iterator[None]:
-        """Record an objective's calls in the block; it may be entered again for more.
+    def recording(self, root: nn.Module) -> Iterator[None]:
+        """Record calls in the block; it may be entered again for more.
 
         Args:
             root: The module the objective's names are below; restored, also after an error.
-            objective: Names the module and its method.
 
         Raises:
             ModelError: There is no such module or method.
         """
-        with intercepted(_module_of(root, objective), objective.method, self):
+        module, method = _module_of(root, self.objective), self.objective.method
+        if not callable(getattr(module, method, None)):
+            kind = type(module).__name__
+            raise ModelError(f"'{self.objective.module}' is a {kind} without a method {method!r}")
+        with intercepted(module, method, self):
             yield
 
     def __call__(self, method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
@@ -179,7 +231,7 @@ def compared_outputs(
         ModelError: The output has no such tensors.
     """
     leaves, _ = tree_flatten(output)
-    found = [x for x in leaves if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    found = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
     positions = objective.outputs or range(len(found))
     if not found or max(positions) >= len(found):
         raise ModelError(
@@ -194,18 +246,20 @@ def compared_outputs(
 
 def _module_of(root: nn.Module, objective: Objective) -> nn.Module:
     try:
-        module = root.get_submodule(objective.module)
+        return root.get_submodule(objective.module)
     except AttributeError as error:
         raise ModelError(f"the model has no module '{objective.module}': {error}") from error
-    if not callable(getattr(module, objective.method, None)):
-        kind = type(module).__name__
-        raise ModelError(f"'{objective.module}' is a {kind} without a method {objective.method!r}")
-    return module
+
+
+def _digest(call: Call) -> str:
+    """Return a hash that calls with the same tensors have in common."""
+    leaves = tree_flatten((call.arguments, call.keywords))[0]
+    return digest_tensors(leaf for leaf in leaves if isinstance(leaf, Tensor))
 
 
 def _copy(value: Any) -> Any:
     """Return a detached copy of a tensor on the processor; anything else as it is."""
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, Tensor):
         return value
     with torch.inference_mode(mode=False):  # tensors made in inference mode never get gradients
         return value.detach().to("cpu", copy=True)

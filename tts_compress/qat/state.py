@@ -1,6 +1,5 @@
 """The state of a training, and checkpoints of it: one safetensors file, replaced whole."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -8,11 +7,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tts_compress.errors import ArtifactError, MissingExtraError
-from tts_compress.qat.task import Task
+from tts_compress.qat.task import Task, digest_tensors
 from tts_compress.torch.layers.checkpoint import TensorFile
 
 CHECKPOINT_NAME = "checkpoint.safetensors"
@@ -138,25 +136,13 @@ def identity_of(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
         task: The task, with an untrained student.
         options: Those that matter.
     """
-    student = hashlib.sha256()
-    for name, tensor in sorted(task.student.state_dict().items()):
-        student.update(name.encode())
-        _add(student, tensor)
-    digest = hashlib.sha256()
-    examples = task.train_examples()
-    for example in (examples[0], examples[len(examples) - 1], task.held_out_examples()[0]):
-        for tensor in (*example.inputs, *example.targets):
-            _add(digest, tensor)
+    examples = (task.train[0], task.train[-1], task.held_out[0])
     return {
-        "model": student.hexdigest(),
-        "examples": digest.hexdigest(),
-        "count": len(examples),
+        "model": digest_tensors(task.student.state_dict().values()),
+        "examples": digest_tensors(t for e in examples for t in (*e.inputs, *e.targets)),
+        "count": len(task.train),
         **options,
     }
-
-
-def _add(digest: Any, tensor: Tensor) -> None:
-    digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
 def _differences(found: Any, wanted: dict[str, Any]) -> str:

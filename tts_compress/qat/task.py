@@ -1,100 +1,59 @@
-"""The interface between models and the trainer: tasks, their examples, calls as tensors."""
+"""The interface between models and the trainer: tasks and their examples."""
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Outputs: TypeAlias = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Example:
     """One training example; the first axis of every tensor is the batch, if only of one.
 
-    Examples whose tensors have equal shapes can be joined along it.
+    Examples whose tensors have equal shapes can be joined along it, unless one has no axis.
     """
 
     inputs: tuple[Tensor, ...]
     """Inputs of the student."""
 
-    targets: tuple[Tensor, ...]
+    targets: Outputs
     """The teacher's outputs for them, in the order of the student's."""
 
 
-@runtime_checkable
-class Task(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Task:
     """A student, its examples, and its loss.
 
     Everything here is deterministic: a task that is made again, of the same parts and seed, has
     the same examples in the same order, so that a training that was interrupted can go on.
     """
 
-    @property
-    def student(self) -> nn.Module:
-        """The module that is trained; it holds `FakeQuantize` modules and returns a tuple."""
+    student: nn.Module
+    """The module that is trained; it holds `FakeQuantize` modules and returns a tuple."""
 
-    def train_examples(self) -> Sequence[Example]:
-        """Return the examples that the student is trained on."""
+    train: Sequence[Example]
+    held_out: Sequence[Example]
+    """The examples that the student is judged on; none of them is trained on."""
 
-    def held_out_examples(self) -> Sequence[Example]:
-        """Return the examples that the student is judged on; none of them is trained on."""
+    loss: Callable[[Outputs, Example], Mapping[str, Tensor]]
+    """Returns the terms of the loss by name, each a scalar, for outputs of the student and the
+    example, or several joined; their sum is what training lowers."""
 
-    def loss(self, outputs: tuple[Tensor, ...], example: Example) -> Mapping[str, Tensor]:
-        """Return the terms of the loss by name, each a scalar; their sum is what training lowers.
-
-        Args:
-            outputs: Outputs of the student for the example's inputs.
-            example: One of this task's, or several joined.
-        """
+    converted: Callable[[Any], Callable[..., Outputs]] | None = None
+    """Returns, for the student with any values, a function that computes the artifact's outputs
+    from a student's inputs. None where the student itself is judged."""
 
 
-@runtime_checkable
-class ConvertedTask(Task, Protocol):
-    """A task whose student is judged by what it is converted to."""
-
-    def converted(self, student: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
-        """Return a function that computes, from a student's inputs, the artifact's outputs.
-
-        Args:
-            student: The task's own, with any values.
-        """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallSignature:
-    """The arguments of a call without the values of its tensors."""
-
-    spec: TreeSpec
-    leaves: tuple[Any, ...]
-    """Leaves of the arguments, with None in the places of tensors."""
-
-    places: tuple[int, ...]
-    """Positions of the tensors among the leaves."""
-
-    @staticmethod
-    def of(call: Arguments) -> "CallSignature":
-        """Return the signature of a call, given as arguments and keywords."""
-        leaves, spec = tree_flatten(call)
-        places = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
-        others = tuple(None if i in places else leaf for i, leaf in enumerate(leaves))
-        return CallSignature(spec=spec, leaves=others, places=places)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "CallSignature":
-        return self  # immutable; copying a tree's structure warns
-
-    def tensors(self, call: Arguments) -> tuple[Tensor, ...]:
-        """Return the tensors of a call that has this signature, in order."""
-        leaves, _ = tree_flatten(call)
-        return tuple(leaves[place] for place in self.places)
-
-    def call(self, tensors: Sequence[Tensor]) -> Arguments:
-        """Return arguments and keywords with these tensors."""
-        leaves = list(self.leaves)
-        for place, tensor in zip(self.places, tensors, strict=True):
-            leaves[place] = tensor
-        call: Arguments = tree_unflatten(leaves, self.spec)
-        return call
+def digest_tensors(tensors: Iterable[Tensor]) -> str:
+    """Return a hash that equal tensors have in common."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
+        values = tensor.detach().cpu().contiguous()
+        digest.update(values.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -73,7 +73,7 @@ class _Trainer:
     def __init__(
         self, task: Task, optimization: Optimization, checkpoints: Checkpoints, progress: Progress
     ) -> None:
-        held_out = task.held_out_examples()
+        held_out = task.held_out
         places = spread(len(held_out), optimization.options.held_out)
         self._task = task
         self._optimization = optimization
@@ -111,7 +111,7 @@ class _Trainer:
             for module in student.modules()
             if isinstance(module, ActivationFakeQuantize)
         ):
-            examples = self._task.train_examples()
+            examples = self._task.train
             places = spread(len(examples), self._options.observe)
             with observing(student):
                 for done, place in enumerate(places, start=1):
@@ -241,7 +241,7 @@ def _refuse_idle(task: Task) -> None:
         )
     if not any(parameter.requires_grad for parameter in task.student.parameters()):
         raise QuantizationError("the student has no trainable weight; set requires_grad")
-    if not len(task.train_examples()) or not len(task.held_out_examples()):
+    if not len(task.train) or not len(task.held_out):
         raise QuantizationError("there are no examples to train on, or none to judge by")
 
 

@@ -8,19 +8,18 @@ from torch import nn
 
 from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import RecipeError
-from tts_compress.models.base import TorchModel
-from tts_compress.models.distillation import Distillable, Objective
+from tts_compress.models.distillation import Distillable, Loss
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import ComponentProgress
-from tts_compress.qat.component_dataset import ComponentDataset, record_datasets
-from tts_compress.qat.component_task import ComponentTask
+from tts_compress.qat.call_task import call_task, module_task
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, observing
+from tts_compress.qat.graph.network import GraphNetwork
 from tts_compress.qat.graph.student import learned_conversion
-from tts_compress.qat.graph.task import open_graph_task
-from tts_compress.qat.module_task import ModuleTask
+from tts_compress.qat.graph.task import graph_task
 from tts_compress.qat.options import TrainingRun
 from tts_compress.qat.prepare import convert_qat, prepare_qat
+from tts_compress.qat.recorded_calls import record_calls
 from tts_compress.qat.trainer import train
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.torch.convert import Converted
@@ -52,15 +51,11 @@ def train_graph(
             f"recipe '{recipe.family}-{recipe.scheme}' has no [calibration] table; training "
             "starts from calibrated ranges"
         )
-    task = open_graph_task(
-        conversion,
-        recipe,
-        calls,
-        sample_rate=sample_rate,
-        learned_ranges=run.options.learned_ranges,
-    )
+    learned = run.options.learned_ranges
+    task = graph_task(conversion, recipe, calls, sample_rate=sample_rate, learned_ranges=learned)
     trained = train(task, run)
-    return learned_conversion(conversion, task.student), trained.record
+    assert isinstance(trained.student, GraphNetwork)
+    return learned_conversion(conversion, trained.student), trained.record
 
 
 def train_module(
@@ -68,7 +63,7 @@ def train_module(
     recipe: Recipe,
     batches: Iterable[Any],
     *,
-    objectives: Sequence[Objective] = (),
+    loss: Loss = "mse",
     run: TrainingRun,
 ) -> nn.Module:
     """Return a compressed and trained copy of any module.
@@ -76,8 +71,8 @@ def train_module(
     Args:
         module: In FP32; not modified.
         recipe: The format of each layer.
-        batches: Its inputs, as `ModuleTask` takes them.
-        objectives: Outputs to compare; by default all of them, by squared difference.
+        batches: Its inputs, as `module_task` takes them.
+        loss: Loss that compares its outputs, as in an `Objective`.
         run: Options, folder and progress.
 
     Raises:
@@ -85,9 +80,7 @@ def train_module(
     """
     options = run.options
     prepared = prepare_qat(module, recipe, learned_ranges=options.learned_ranges)
-    task = ModuleTask(
-        module, prepared.module, list(batches), objectives=objectives, seed=options.seed
-    )
+    task = module_task(module, prepared.module, list(batches), loss=loss, seed=options.seed)
     train(task, run)
     return convert_qat(prepared).root
 
@@ -116,28 +109,24 @@ def train_system(
     """
     prepared = prepare_qat(model.root(), recipe, learned_ranges=run.options.learned_ranges)
     student = prepared.module
-    datasets = record_datasets(model, student, texts, progress=run.progress)
+    recorded = record_calls(model, student, texts, progress=run.progress)
     # Ranges are observed in the whole model's speech, also of parts that are not trained.
     if any(isinstance(part, ActivationFakeQuantize) for part in student.modules()):
         with observing(student):
             speak(student)
-    records = {d.name: _train_component(d, model, student, run) for d in datasets}
+    records: dict[str, TrainingRecord] = {}
+    for calls in recorded:
+        name, component = calls.objective.name, student.get_submodule(calls.objective.module)
+        own = replace(
+            run,
+            folder=run.folder / name if run.folder else None,
+            progress=ComponentProgress(name, run.progress),
+        )
+        task = call_task(calls, model.root(), component, sample_rate=model.sample_rate)
+        records[name] = train(task, own).record
     return convert_qat(prepared), TrainingRecord(
         steps=sum(record.steps for record in records.values()),
         seed=run.options.seed,
         before={f"{n}/{term}": v for n, r in records.items() for term, v in r.before.items()},
         after={f"{n}/{term}": v for n, r in records.items() for term, v in r.after.items()},
     )
-
-
-def _train_component(
-    dataset: ComponentDataset, model: TorchModel, student: nn.Module, run: TrainingRun
-) -> TrainingRecord:
-    component = student.get_submodule(dataset.objective.module)
-    task = ComponentTask(dataset, model.root(), component, sample_rate=model.sample_rate)
-    own = replace(
-        run,
-        folder=run.folder / dataset.name if run.folder else None,
-        progress=ComponentProgress(dataset.name, run.progress),
-    )
-    return train(task, own).record

@@ -62,8 +62,8 @@ def test_a_component_learns_from_the_original(tiny: GptSovitsModel, index: int) 
     ]
     objective = objectives[index + (index > 1)]  # the style encoder's output has no noise to find
     root = copy_sharing_tensors(tiny.root())
-    recorder = CallRecorder(most=2)
-    with recorder.recording(root, objective):
+    recorder = CallRecorder(objective, most=2)
+    with recorder.recording(root):
         _run(tiny, root)
     assert 1 <= len(recorder.calls) <= 2
     call = recorder.calls[0]

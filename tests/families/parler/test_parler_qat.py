@@ -62,15 +62,14 @@ def test_decoder_and_encoder_learn_four_bits_and_are_saved(
 def test_only_scores_of_speech_are_learned_from(wide: ParlerModel) -> None:
     """The tiny decoder has the text's positions before those of speech."""
     pytest.importorskip("accelerate")
-    from tts_compress.qat.component_dataset import record_datasets
     from tts_compress.qat.prepare import prepare_qat
-    from tts_compress.qat.recorded_calls import compared_outputs
+    from tts_compress.qat.recorded_calls import compared_outputs, record_calls
 
     prepared = prepare_qat(wide.root(), find_recipe("parler-tts", "int4-weight-only"))
     seeded = [(text, number) for number, text in enumerate(_TEXTS[:2])]
-    datasets = record_datasets(wide, prepared.module, seeded, progress=Silent())
+    datasets = record_calls(wide, prepared.module, seeded, progress=Silent())
     encoder, decoder, _ = datasets
-    assert [dataset.name for dataset in datasets] == list(_OBJECTIVES)
+    assert [dataset.objective.name for dataset in datasets] == list(_OBJECTIVES)
     (call,) = decoder.train
     tokens = wide.generate_tokens(_TEXTS[0], seed=0)
     (scores,) = compared_outputs(decoder.objective, call.output, call.keywords)

@@ -19,10 +19,8 @@ from tts_compress.onnx.quantize.convert import convert, prepare_conversion  # no
 from tts_compress.onnx.session import open_session  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.graph.student import learned_conversion  # noqa: E402
-from tts_compress.qat.graph.task import (  # noqa: E402
-    GraphTask,
-    open_graph_task,
-)
+from tts_compress.qat.graph.task import graph_task  # noqa: E402
+from tts_compress.qat.task import Task  # noqa: E402
 from tts_compress.recipes.family import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
@@ -37,10 +35,10 @@ def _signal(length: int) -> Any:
 
 
 @pytest.fixture
-def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., GraphTask]:
+def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., Task]:
     """Return a function that opens a graph for training, on noise of several lengths."""
 
-    def make(graph: onnx.ModelProto = vocoder, **settings: Any) -> GraphTask:
+    def make(graph: onnx.ModelProto = vocoder, **settings: Any) -> Task:
         path = tmp_path / "vocoder.onnx"
         onnx.save(graph, path)
         feeds = {f"{i}/x": _signal(length) for i, length in enumerate(_LENGTHS)}
@@ -59,51 +57,48 @@ def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., GraphTa
         conversion = prepare_conversion(
             model.graph, recipe, calls, batch_one=False, progress=Silent()
         )
-        return open_graph_task(conversion, recipe, calls, sample_rate=None, **settings)
+        return graph_task(conversion, recipe, calls, sample_rate=None, **settings)
 
     return make
 
 
-def _total(task: GraphTask, student: Any) -> float:
+def _total(task: Task, student: Any) -> float:
     with torch.no_grad():
-        return sum(
-            float(sum(task.loss(student(*e.inputs), e).values())) for e in task.held_out_examples()
-        )
+        return sum(float(sum(task.loss(student(*e.inputs), e).values())) for e in task.held_out)
 
 
 def test_output_that_is_no_waveform_is_compared_by_its_square(
-    make_task: Callable[..., GraphTask],
+    make_task: Callable[..., Task],
 ) -> None:
     """Four values per frame are no sound yet; a difference counts in deviations of the output."""
     task = make_task()
-    (example, *_) = task.train_examples()
+    (example, *_) = task.train
     (target,) = example.targets
     terms = task.loss((target + target.std(),), example)
     assert set(terms) == {"post"}
     assert float(terms["post"]) == pytest.approx(1, rel=0.1)
 
 
-def test_long_calls_are_cut_and_short_ones_stay_whole(make_task: Callable[..., GraphTask]) -> None:
+def test_long_calls_are_cut_and_short_ones_stay_whole(make_task: Callable[..., Task]) -> None:
     task = make_task(frames=32)
-    assert 5 < task.cut.context < 20
-    lengths = {e.inputs[0].shape[-1] for e in task.train_examples()}
-    assert lengths == {task.cut.window}
-    assert [e.inputs[0].shape[-1] for e in task.held_out_examples()] == [40]
+    (window,) = {e.inputs[0].shape[-1] for e in task.train}
+    assert 5 < (window - 32) / 2 < 20
+    assert [e.inputs[0].shape[-1] for e in task.held_out] == [40]
 
 
 def test_outputs_that_do_not_follow_in_time_keep_calls_whole(
-    make_task: Callable[..., GraphTask], vocoder: onnx.ModelProto
+    make_task: Callable[..., Task], vocoder: onnx.ModelProto
 ) -> None:
     graph = onnx.ModelProto()
     graph.CopyFrom(vocoder)
     graph.graph.node.append(helper.make_node("ReduceMean", ["post"], ["average"], axes=[2]))
     graph.graph.output[0].CopyFrom(helper.make_tensor_value_info("average", 1, None))
     task = make_task(graph)
-    assert {e.inputs[0].shape[-1] for e in task.train_examples()} == {90, 150}
+    assert {e.inputs[0].shape[-1] for e in task.train} == {90, 150}
 
 
 def test_training_brings_the_artifact_nearer_to_the_original(
-    make_task: Callable[..., GraphTask],
+    make_task: Callable[..., Task],
     snr_db: Callable[[Any, Any], float],
 ) -> None:
     task = make_task(frames=32, learned_ranges=True)
@@ -115,15 +110,16 @@ def test_training_brings_the_artifact_nearer_to_the_original(
         [{"params": weights, "lr": 1e-4}, {"params": ranges, "lr": 1e-2}],
     )
     for step in range(60):
-        example = task.train_examples()[step % len(task.train_examples())]
+        example = task.train[step % len(task.train)]
         optimizer.zero_grad()
         sum(task.loss(student(*example.inputs), example).values()).backward()  # type: ignore[union-attr]
         optimizer.step()
     assert _total(task, student) < 0.8 * _total(task, task.student)
     signal = _signal(_LENGTHS[-1])  # the one that is held out
     answers = []
+    teacher = task.converted.args[0]  # type: ignore[union-attr]
     for learned in (task.student, student):
-        finished = convert(learned_conversion(task.conversion, learned))
+        finished = convert(learned_conversion(teacher, learned))  # type: ignore[arg-type]
         answers.append(open_session(finished, "learned", 1).run(None, {"x": signal})[0])
-    original = open_session(task.conversion.graph, "original", 1).run(None, {"x": signal})[0]
+    original = open_session(teacher.graph, "original", 1).run(None, {"x": signal})[0]
     assert snr_db(original, answers[1]) > snr_db(original, answers[0]) + 1

@@ -21,10 +21,7 @@ from tts_compress.onnx.quantize.convert import convert, prepare_conversion  # no
 from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.fake_quantize import switch_fake_quant  # noqa: E402
 from tts_compress.qat.graph.student import learned_conversion  # noqa: E402
-from tts_compress.qat.graph.task import (  # noqa: E402
-    GraphTask,
-    open_graph_task,
-)
+from tts_compress.qat.graph.task import graph_task  # noqa: E402
 from tts_compress.qat.task import Example, Task  # noqa: E402
 from tts_compress.recipes.family import find_recipe  # noqa: E402
 
@@ -51,30 +48,30 @@ def recipe(quick_recipe: Callable[[str], Path]) -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def make_task(recipe: Recipe) -> Callable[..., GraphTask]:
+def make_task(recipe: Recipe) -> Callable[..., Task]:
     """Return a function that opens a voice for training."""
 
-    def make(voice: Any, seed: int = 0) -> GraphTask:
+    def make(voice: Any, seed: int = 0) -> Task:
         assert isinstance(voice, GraphModel)
         return _open(voice, recipe, seed)
 
     return make
 
 
-def _open(voice: GraphModel, recipe: Recipe, seed: int = 0) -> GraphTask:
+def _open(voice: GraphModel, recipe: Recipe, seed: int = 0) -> Task:
     assert recipe.calibration is not None
     calls, _ = open_calibration(voice, recipe.calibration, None, seed=seed)
     conversion = prepare_conversion(voice.graph, recipe, calls, batch_one=True, progress=Silent())
-    return open_graph_task(conversion, recipe, calls, sample_rate=voice.sample_rate, frames=16)
+    return graph_task(conversion, recipe, calls, sample_rate=voice.sample_rate, frames=16)
 
 
 @pytest.fixture(scope="module")
-def task(make_task: Callable[..., GraphTask], tiny: GraphModel) -> GraphTask:
+def task(make_task: Callable[..., Task], tiny: GraphModel) -> Task:
     """Return the tiny voice as a task."""
     return make_task(tiny)
 
 
-def _loss(task: GraphTask, student: nn.Module, examples: Sequence[Example]) -> dict[str, float]:
+def _loss(task: Task, student: nn.Module, examples: Sequence[Example]) -> dict[str, float]:
     totals: dict[str, float] = {}
     with torch.no_grad():
         for example in examples:
@@ -83,46 +80,46 @@ def _loss(task: GraphTask, student: nn.Module, examples: Sequence[Example]) -> d
     return totals
 
 
-def test_it_is_a_task(task: GraphTask) -> None:
-    assert isinstance(task, Task)
-    assert set(_loss(task, task.student, task.held_out_examples()[:1])) == {
+def test_terms_of_the_loss_are_named(task: Task) -> None:
+    assert set(_loss(task, task.student, task.held_out[:1])) == {
         *("flow", "decoder", "decoder log-mel")
     }
 
 
-def test_segments_are_of_one_length_and_cover_every_frame(task: GraphTask) -> None:
-    segments = task.train_examples()
-    assert {tuple(e.inputs[0].shape[1:]) for e in segments} == {(16, task.cut.window)}
-    assert {e.targets[1].shape[-1] for e in segments} == {task.cut.window * 256}
+def test_segments_are_of_one_length_and_cover_every_frame(task: Task) -> None:
+    segments = task.train
+    ((channels, window),) = {tuple(e.inputs[0].shape[1:]) for e in segments}
+    assert channels == 16
+    assert {e.targets[1].shape[-1] for e in segments} == {window * 256}
 
 
-def test_segments_have_all_the_context_that_is_heard(task: GraphTask) -> None:
+def test_segments_have_all_the_context_that_is_heard(task: Task) -> None:
     """Without rounding a segment's core equals the output of the whole call there."""
     student = copy.deepcopy(task.student)
     switch_fake_quant(student, on=False)
-    rounded = _loss(task, task.student, task.train_examples())
-    for name, value in _loss(task, student, task.train_examples()).items():
+    rounded = _loss(task, task.student, task.train)
+    for name, value in _loss(task, student, task.train).items():
         assert value < rounded[name] / 20, name
 
 
-def test_what_is_held_out_is_not_trained_on(task: GraphTask) -> None:
-    learned = [e.inputs[0] for e in task.train_examples()]
-    for example in task.held_out_examples():
+def test_what_is_held_out_is_not_trained_on(task: Task) -> None:
+    learned = [e.inputs[0] for e in task.train]
+    for example in task.held_out:
         assert not any(torch.equal(example.inputs[0], other) for other in learned)
 
 
 def test_same_seed_gives_the_same_examples(
-    make_task: Callable[..., GraphTask], task: GraphTask, tiny: GraphModel
+    make_task: Callable[..., Task], task: Task, tiny: GraphModel
 ) -> None:
     again, other = make_task(tiny), make_task(tiny, seed=1)
-    for one, two in zip(task.train_examples(), again.train_examples(), strict=True):
+    for one, two in zip(task.train, again.train, strict=True):
         assert all(map(torch.equal, one.inputs + one.targets, two.inputs + two.targets))
-    first = other.train_examples()[0]
-    assert not torch.equal(first.inputs[0], task.train_examples()[0].inputs[0])
+    first = other.train[0]
+    assert not torch.equal(first.inputs[0], task.train[0].inputs[0])
 
 
-def test_flow_counts_in_deviations_of_the_prior(task: GraphTask) -> None:
-    example = task.train_examples()[0]
+def test_flow_counts_in_deviations_of_the_prior(task: Task) -> None:
+    example = task.train[0]
     latent, audio, deviation = example.targets
     for factor in (1.0, 3.0):
         outputs = (latent + factor * deviation.clamp_min(1e-3), audio)
@@ -139,18 +136,24 @@ def test_one_call_is_too_few(tiny: GraphModel, recipe: Recipe) -> None:
         _open(tiny, short)
 
 
-def test_it_is_judged_by_the_artifact(task: GraphTask, snr_db: Callable[[Any, Any], float]) -> None:
+def test_it_is_judged_by_the_artifact(task: Task, snr_db: Callable[[Any, Any], float]) -> None:
     """The student rounds as the artifact does, if not every value to the same side."""
-    example = task.held_out_examples()[0]
+    example = task.held_out[0]
     with torch.no_grad():
         trained = task.student(*example.inputs)
+    assert task.converted is not None
     judged = task.converted(task.student)(*example.inputs)
     assert snr_db(judged[0].numpy(), trained[0].numpy()) > 40
     losses = [float(sum(task.loss(made, example).values())) for made in (trained, judged)]
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
 
 
-def _train(task: GraphTask, steps: int) -> nn.Module:
+def _conversion(task: Task) -> Any:
+    """Return the teacher that a task was made of."""
+    return task.converted.args[0]  # type: ignore[union-attr]
+
+
+def _train(task: Task, steps: int) -> nn.Module:
     student = copy.deepcopy(task.student)
     named = dict(student.named_parameters())
     ranges = [p for name, p in named.items() if name.endswith("log_stretch")]
@@ -158,7 +161,7 @@ def _train(task: GraphTask, steps: int) -> nn.Module:
     # A range is worth many weights, and is far from where it should be here.
     groups = [{"params": weights, "lr": 3e-5}, {"params": ranges, "lr": 1e-2}]
     optimizer = torch.optim.Adam(groups)
-    examples = task.train_examples()
+    examples = task.train
     for step in range(steps):
         example = examples[step % len(examples)]
         optimizer.zero_grad()
@@ -168,14 +171,14 @@ def _train(task: GraphTask, steps: int) -> nn.Module:
 
 
 def test_trained_voice_is_nearer_to_its_teacher_and_plays(
-    task: GraphTask, tiny: GraphModel, recipe: Recipe, tmp_path: Path
+    task: Task, tiny: GraphModel, recipe: Recipe, tmp_path: Path
 ) -> None:
-    before = _loss(task, task.student, task.held_out_examples())
+    before = _loss(task, task.student, task.held_out)
     student = _train(task, 20)
-    after = _loss(task, student, task.held_out_examples())
+    after = _loss(task, student, task.held_out)
     assert sum(after.values()) < 0.9 * sum(before.values())
     training = TrainingRecord(steps=20, seed=0, before=before, after=after)
-    learned = learned_conversion(task.conversion, student)  # type: ignore[arg-type]
+    learned = learned_conversion(_conversion(task), student)  # type: ignore[arg-type]
     manifest = describe(tiny, recipe, learned, calibration=None, training=training, seed=0)
     folder = tiny.with_graph(convert(learned), manifest).save(tmp_path / "trained")
     trained = load(folder)
@@ -189,8 +192,8 @@ def test_trained_voice_is_nearer_to_its_teacher_and_plays(
 
 
 def test_checkpoint_trains_as_its_export(
-    make_task: Callable[..., GraphTask], task: GraphTask, tiny_checkpoint: Path
+    make_task: Callable[..., Task], task: Task, tiny_checkpoint: Path
 ) -> None:
     other = make_task(load(tiny_checkpoint))
-    first, same = task.train_examples()[0], other.train_examples()[0]
+    first, same = task.train[0], other.train[0]
     assert all(map(torch.equal, first.inputs + first.targets, same.inputs + same.targets))

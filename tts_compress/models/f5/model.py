@@ -91,13 +91,12 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
         """
         return (
             Objective(
-                component="transformer",
                 module="transformer",
                 loss="mse",
                 # It keeps the text's embedding from one step of the solver to the next.
                 repeated=(("cache", False),),
             ),
-            Objective(component="vocoder", module="vocoder", loss="waveform", method="decode"),
+            Objective(module="vocoder", loss="waveform", method="decode"),
         )
 
     def synthesize(self, text: str, *, seed: int | None) -> Audio:

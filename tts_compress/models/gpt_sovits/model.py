@@ -208,4 +208,4 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
 
 
 def _objective(module: str, loss: Literal["kl", "mse", "waveform"], **details: Any) -> Objective:
-    return Objective(component=module.partition(".")[0], module=module, loss=loss, **details)
+    return Objective(module=module, loss=loss, **details)

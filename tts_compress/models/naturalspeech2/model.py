@@ -82,10 +82,10 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
         state that the solver reaches. The predictors of durations and pitch are not trained.
         """
         return (
-            Objective(component="prompt_encoder", module="prompt_encoder", loss="mse"),
-            Objective(component="prior_encoder", module="prior_encoder.encoder", loss="mse"),
-            Objective(component="diffusion", module="diffusion.diff_estimator", loss="mse"),
-            Objective(component="codec", module="codec.decoder", loss="waveform"),
+            Objective(module="prompt_encoder", loss="mse"),
+            Objective(module="prior_encoder.encoder", loss="mse"),
+            Objective(module="diffusion.diff_estimator", loss="mse"),
+            Objective(module="codec.decoder", loss="waveform"),
         )
 
     def components(self) -> Mapping[str, Component]:

@@ -81,19 +81,14 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
         codec: Any = self.root().get_submodule("audio_encoder")
         codec_decoder = "model.decoder" if hasattr(codec, "model") else "decoder"
         encoder = Objective(
-            component="text_encoder",
             module="text_encoder",
             loss="mse",
             outputs=(0,),
             encodes="description",
         )
         # Scores of the codebooks; text may share the decoder's positions with speech.
-        decoder = Objective(
-            component="decoder", module="decoder", loss="kl", outputs=(0,), steps_of="input_ids"
-        )
-        sound = Objective(
-            component="audio_encoder", module=f"audio_encoder.{codec_decoder}", loss="waveform"
-        )
+        decoder = Objective(module="decoder", loss="kl", outputs=(0,), steps_of="input_ids")
+        sound = Objective(module=f"audio_encoder.{codec_decoder}", loss="waveform")
         return (encoder, decoder, sound)
 
     def with_prompt(self, prompt: Prompt) -> "ParlerModel":

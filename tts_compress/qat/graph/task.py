@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from onnx import helper
@@ -20,7 +21,7 @@ from tts_compress.qat.graph.subgraph import (
     voice_subgraph,
 )
 from tts_compress.qat.losses import log_mel_loss, mse, waveform_loss
-from tts_compress.qat.task import Example
+from tts_compress.qat.task import Example, Outputs, Task
 from tts_compress.recipes.recipe import Recipe
 
 _SAMPLE_RATE = 22_050
@@ -91,85 +92,7 @@ class Cut:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GraphTask:
-    """A part of a graph as a student, and recorded calls of its teacher; a `ConvertedTask`."""
-
-    conversion: Conversion
-    """The teacher, prepared."""
-
-    student: GraphNetwork
-    names: tuple[str, ...]
-    """Names of the outputs in the terms of the loss."""
-
-    cut: Cut
-    train: Sequence[Example]
-    held_out: Sequence[Example]
-    """Examples of a voice have one target more: the prior's deviation."""
-
-    sample_rate: int
-
-    def train_examples(self) -> Sequence[Example]:
-        """Return segments of the calls that were not held out."""
-        return self.train
-
-    def held_out_examples(self) -> Sequence[Example]:
-        """Return segments of those that were."""
-        return self.held_out
-
-    def loss(self, outputs: tuple[Tensor, ...], example: Example) -> dict[str, Tensor]:
-        """Return the terms of the loss by name.
-
-        A waveform is compared by its samples, its spectra and its mel spectrum; anything else by
-        squared difference in units of the prior's deviation, or of the target's own.
-        """
-        found: dict[str, Tensor] = {}
-        targets = [self.cut.core(target, example) for target in example.targets]
-        for name, output, teacher in zip(self.names, outputs, targets, strict=False):
-            student = self.cut.core(output, example)
-            frames = example.inputs[0].shape[-1]
-            channels = output.shape[1:-1].numel()
-            if channels == 1 and output.shape[-1] >= _SAMPLES_PER_FRAME * frames:
-                found[name] = waveform_loss(student, teacher)
-                mel = log_mel_loss(student, teacher, sample_rate=self.sample_rate)
-                found[f"{name} log-mel"] = mel
-            elif len(targets) > len(self.names):
-                unit = targets[-1].clamp_min(_LEAST_DEVIATION)
-                found[name] = mse(student / unit, teacher / unit)
-            else:
-                unit = teacher.std().clamp_min(torch.finfo(teacher.dtype).tiny)
-                found[name] = mse(student / unit, teacher / unit)
-        return found
-
-    def converted(self, student: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
-        """Return the function that a student's part of the finished graph computes.
-
-        That graph is what will be saved, run by onnxruntime.
-
-        Args:
-            student: The task's own, or a copy of it with other values.
-
-        Raises:
-            QuantizationError: A trained value is not finite.
-        """
-        assert isinstance(student, GraphNetwork)
-        finished = feed_noise(convert(learned_conversion(self.conversion, student)))
-        part = extract_subgraph(finished, student.inputs, student.outputs).model
-        for value, given in zip(part.graph.input, self.held_out[0].inputs, strict=True):
-            kind = helper.np_dtype_to_tensor_dtype(given.numpy().dtype)
-            value.type.tensor_type.elem_type = kind
-        session = open_session(part, "the converted graph", torch.get_num_threads())
-
-        def compute(*values: Tensor) -> tuple[Tensor, ...]:
-            arrays = (value.cpu().numpy() for value in values)
-            feeds = dict(zip(student.inputs, arrays, strict=True))
-            made = run_session(session, feeds, "the converted graph")
-            return tuple(torch.from_numpy(output).to(values[0].device) for output in made)
-
-        return compute
-
-
-def open_graph_task(
+def graph_task(
     conversion: Conversion,
     recipe: Recipe,
     calls: Calls,
@@ -177,8 +100,8 @@ def open_graph_task(
     sample_rate: int | None,
     frames: int = 64,
     learned_ranges: bool = True,
-) -> GraphTask:
-    """Return the task of training a voice, or a bare graph.
+) -> Task:
+    """Return the task of training a voice, or a bare graph, judged by the converted graph.
 
     In a voice, flow and decoder are trained; everything else is compressed as without training,
     because what it decides, durations above all, is hardly rounded. A bare graph is trained whole.
@@ -202,13 +125,13 @@ def open_graph_task(
     else:
         part = extract_subgraph(feed_noise(conversion.graph))
     targets = (*part.outputs, *besides)
-    names = tuple(dict.fromkeys((*part.inputs, *targets)))
+    recorded = tuple(dict.fromkeys((*part.inputs, *targets)))
     examples = [
         Example(
             inputs=tuple(torch.tensor(values[name]) for name in part.inputs),
             targets=tuple(torch.tensor(values[name]) for name in targets),
         )
-        for values in record_tensors(conversion.graph, names, calls.feeds())
+        for values in record_tensors(conversion.graph, recorded, calls.feeds())
     ]
     if len(examples) < 2:
         raise QuantizationError(
@@ -221,17 +144,73 @@ def open_graph_task(
         context = _receptive_field(GraphNetwork(part), longest)
         cut = cut if context is None else Cut(frames=frames, context=context)
     judged = examples[_HELD_OUT - 1 :: _HELD_OUT] or examples[-1:]
-    return GraphTask(
-        conversion=conversion,
+    names = ("flow", "decoder") if besides else tuple(part.outputs)
+    return Task(
         student=build_student(
             conversion, part, calibration=recipe.calibration, learned_ranges=learned_ranges
         ),
-        names=("flow", "decoder") if besides else tuple(part.outputs),
-        cut=cut,
         train=[s for call in examples if call not in judged for s in cut.segments(call)],
         held_out=[s for call in judged for s in cut.segments(call)],
-        sample_rate=sample_rate or _SAMPLE_RATE,
+        loss=partial(_terms, names, cut, sample_rate or _SAMPLE_RATE),
+        converted=partial(_converted, conversion, judged[0].inputs),
     )
+
+
+def _terms(
+    names: Sequence[str], cut: Cut, sample_rate: int, outputs: Outputs, example: Example
+) -> dict[str, Tensor]:
+    """Return the terms of the loss by name.
+
+    A waveform is compared by its samples, its spectra and its mel spectrum; anything else by
+    squared difference in units of the prior's deviation, or of the target's own.
+    """
+    found: dict[str, Tensor] = {}
+    targets = [cut.core(target, example) for target in example.targets]
+    for name, output, teacher in zip(names, outputs, targets, strict=False):
+        student = cut.core(output, example)
+        channels, frames = output.shape[1:-1].numel(), example.inputs[0].shape[-1]
+        if channels == 1 and output.shape[-1] >= _SAMPLES_PER_FRAME * frames:
+            found[name] = waveform_loss(student, teacher)
+            mel = log_mel_loss(student, teacher, sample_rate=sample_rate)
+            found[f"{name} log-mel"] = mel
+            continue
+        if len(targets) > len(names):  # examples of a voice have the deviation besides
+            unit = targets[-1].clamp_min(_LEAST_DEVIATION)
+        else:
+            unit = teacher.std().clamp_min(torch.finfo(teacher.dtype).tiny)
+        found[name] = mse(student / unit, teacher / unit)
+    return found
+
+
+def _converted(
+    conversion: Conversion, inputs: tuple[Tensor, ...], student: GraphNetwork
+) -> Callable[..., Outputs]:
+    """Return the function that a student's part of the finished graph computes.
+
+    That graph is what will be saved, run by onnxruntime.
+
+    Args:
+        conversion: The teacher, prepared.
+        inputs: Any inputs of the student, for their types.
+        student: The task's own, or a copy of it with other values.
+
+    Raises:
+        QuantizationError: A trained value is not finite.
+    """
+    finished = feed_noise(convert(learned_conversion(conversion, student)))
+    part = extract_subgraph(finished, student.inputs, student.outputs).model
+    for value, given in zip(part.graph.input, inputs, strict=True):
+        kind = helper.np_dtype_to_tensor_dtype(given.numpy().dtype)
+        value.type.tensor_type.elem_type = kind
+    session = open_session(part, "the converted graph", torch.get_num_threads())
+
+    def compute(*values: Tensor) -> Outputs:
+        arrays = (value.cpu().numpy() for value in values)
+        feeds = dict(zip(student.inputs, arrays, strict=True))
+        made = run_session(session, feeds, "the converted graph")
+        return tuple(torch.from_numpy(output).to(values[0].device) for output in made)
+
+    return compute
 
 
 def _receptive_field(network: nn.Module, inputs: tuple[Tensor, ...]) -> int | None:

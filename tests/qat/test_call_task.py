@@ -9,17 +9,17 @@ from torch import Tensor, nn
 
 from tts_compress import find_recipe
 from tts_compress.models.distillation import Call, Objective
-from tts_compress.qat.component_dataset import ComponentDataset
-from tts_compress.qat.component_task import ComponentTask
+from tts_compress.qat.call_task import call_task
 from tts_compress.qat.prepare import prepare_qat
-from tts_compress.qat.recorded_calls import compared_outputs
+from tts_compress.qat.recorded_calls import RecordedCalls, compared_outputs
+from tts_compress.qat.task import Task
 
 
-def _task(objective: Objective, teacher: nn.Module, call: Call) -> ComponentTask:
+def _task(objective: Objective, teacher: nn.Module, call: Call) -> Task:
     student = prepare_qat(teacher, find_recipe("module", "int4-weight-only")).module
-    dataset = ComponentDataset(objective=objective, train=[call], held_out=[call])
+    dataset = RecordedCalls(objective=objective, train=[call], held_out=[call])
     component = student.get_submodule(objective.module)
-    return ComponentTask(dataset, teacher, component, sample_rate=16_000)
+    return call_task(dataset, teacher, component, sample_rate=16_000)
 
 
 class Vocoder(nn.Module):
@@ -34,22 +34,22 @@ class Vocoder(nn.Module):
         return 0.3 * torch.tanh(self.up(mel + voice))
 
 
-def _vocoder_task(frames: int) -> ComponentTask:
+def _vocoder_task(frames: int) -> Task:
     torch.manual_seed(0)
     teacher = nn.ModuleDict({"vocoder": Vocoder()}).eval()
     mel, voice = torch.randn(1, 64, frames), torch.randn(1, 64, 1)
     with torch.no_grad():
         output = teacher["vocoder"](mel, voice=voice)
     call = Call(arguments=(mel,), keywords={"voice": voice}, output=output)
-    return _task(Objective(component="vocoder", module="vocoder", loss="waveform"), teacher, call)
+    return _task(Objective(module="vocoder", loss="waveform"), teacher, call)
 
 
 def test_samples_are_made_in_chunks_that_cover_the_sentence() -> None:
-    whole = _vocoder_task(128).train_examples()
+    whole = _vocoder_task(128).train
     assert [example.inputs[1].shape for example in whole] == [(1, 64, 128)]
     for frames, chunks in ((129, 2), (256, 2), (300, 3)):
         task = _vocoder_task(frames)
-        examples = task.train_examples()
+        examples = task.train
         assert [tuple(e.inputs[1].shape) for e in examples] == [(1, 64, 128)] * chunks
         assert all(e.inputs[2].shape == (1, 64, 1) for e in examples)
         assert all(e.targets[0].shape == (1, 1, 512) for e in examples)
@@ -71,9 +71,9 @@ def test_a_prior_counts_in_units_of_its_deviation() -> None:
     x = torch.randn(3, 64)
     with torch.no_grad():
         call = Call(arguments=(x,), keywords={}, output=root["prior"](x))
-    objective = Objective(component="prior", module="prior", loss="mse", log_deviation=1)
+    objective = Objective(module="prior", loss="mse", log_deviation=1)
     task = _task(objective, root, call)
-    (example,) = task.train_examples()
+    (example,) = task.train
     mean, log = example.targets
     for column, expected in ((0, 0.5), (1, 0.5 * np.exp(-4))):
         moved = mean.clone()
@@ -83,7 +83,7 @@ def test_a_prior_counts_in_units_of_its_deviation() -> None:
 
 
 def test_only_steps_of_speech_count() -> None:
-    objective = Objective(component="decoder", module="decoder", loss="kl", steps_of="ids")
+    objective = Objective(module="decoder", loss="kl", steps_of="ids")
     scores = torch.arange(10.0).view(1, 5, 2)
     (counted,) = compared_outputs(objective, scores, {"ids": torch.zeros(9, 3)})
     assert torch.equal(counted, scores[:, -3:])
@@ -105,7 +105,7 @@ def test_examples_stay_as_they_are_whatever_a_component_does_to_its_inputs() -> 
     x = torch.randn(2, 64)
     with torch.no_grad():
         call = Call(arguments=(x.clone(),), keywords={}, output=root["part"](x.clone()))
-    task = _task(Objective(component="part", module="part", loss="mse"), root, call)
-    (example,) = task.train_examples()
+    task = _task(Objective(module="part", loss="mse"), root, call)
+    (example,) = task.train
     task.student(*example.inputs)
     assert torch.equal(example.inputs[1], x)
