@@ -14,6 +14,9 @@ A message states what was wrong (with the value), what is accepted, and what to 
 packages are quoted by `first_line` or `reason`: their messages may have many lines, or none.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class TTSCompressError(Exception):
     """Any error of this package; the command line prints it as one line and exits with 2."""
@@ -69,6 +72,24 @@ class MissingExtraError(TTSCompressError):
         if extra in _WITHOUT_DEPENDENCIES:
             command += f" && pip install --no-deps {_WITHOUT_DEPENDENCIES[extra]}"
         super().__init__(f"{package!r} is not installed; install it with: {command}")
+
+
+@contextmanager
+def model_errors(problem: str) -> Iterator[None]:
+    """Turn errors of other packages' code in the block into a `ModelError`.
+
+    For code that was written for its authors' own files: arbitrary content makes it fail in
+    arbitrary ways. A package that is not installed is no such error.
+
+    Args:
+        problem: States what cannot be done, with the value; the error's message follows.
+    """
+    try:
+        yield
+    except (TTSCompressError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        raise ModelError(f"{problem}: {reason(error)}") from error
 
 
 class TTSCompressWarning(UserWarning):

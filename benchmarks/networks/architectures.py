@@ -98,8 +98,7 @@ def _vocos() -> Network:
 
 
 def _parler_decoder() -> Network:
-    from tts_compress.models.parler.network import find_tables
-    from tts_compress.models.parler.package import load_packages
+    from tts_compress.models.parler.network import find_tables, load_packages
 
     parler, transformers = load_packages()
     transformers.logging.set_verbosity_error()
@@ -149,7 +148,7 @@ def _parler_decoder() -> Network:
 
 
 def _dac() -> Network:
-    from tts_compress.models.parler.package import load_packages
+    from tts_compress.models.parler.network import load_packages
 
     parler, _ = load_packages()
     config = parler.DACConfig(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tts_compress.models.parler.model import ParlerModel
-from tts_compress.models.parler.package import load_packages, quiet
+from tts_compress.models.parler.network import load_packages, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,8 +64,7 @@ def make_parler_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., P
         config = parler.ParlerTTSConfig.from_sub_models_config(
             encoder, codec, decoder, vocab_size=128, prompt_cross_attention=cross
         )
-        with quiet(transformers), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old weight norm, in the codec's constructor
+        with quiet():
             model = parler.ParlerTTSForConditionalGeneration(config).eval()
             _make_expressive(model)
             model.generation_config = transformers.GenerationConfig(

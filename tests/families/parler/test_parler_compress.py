@@ -11,8 +11,8 @@ import pytest
 from tts_compress.compression import compress
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.models import load
+from tts_compress.models.parler.files import ParlerOptions
 from tts_compress.models.parler.model import ParlerModel
-from tts_compress.models.parler.speech import ParlerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import pytest
 
 from tts_compress.compression import compress
 from tts_compress.models.parler.model import ParlerModel
-from tts_compress.models.parler.package import load_packages
+from tts_compress.models.parler.network import load_packages
 
 pytest.importorskip("torch")
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tts_compress.errors import ModelError, TextError
+from tts_compress.models.parler.files import ParlerOptions
 from tts_compress.models.parler.model import ParlerModel
-from tts_compress.models.parler.speech import ParlerOptions
-from tts_compress.models.parler.tokenizers import load_tokenizers
+from tts_compress.models.parler.network import load_tokenizers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.parler.package import load_packages, quiet
+from tts_compress.models.parler.network import load_packages, quiet
 from tts_compress.models.shims.stand_ins import offer_audiotools
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_what_the_codec_imports_is_there() -> None:
     core: Any = importlib.import_module("audiotools.core")
     bind: Any = importlib.import_module("argbind").bind
     assert tools.ml is learning
-    assert learning.BaseModel.INTERN == learning.BaseModel.EXTERN == []
+    assert learning.BaseModel.INTERN is not learning.BaseModel.EXTERN
     assert core.util is importlib.import_module("audiotools.core.util")
     assert isinstance(learning.Accelerator, type)
     assert len(bind(group="x", positional=True)([1])) == 1
@@ -85,7 +85,7 @@ def test_what_is_not_there_says_so_when_it_is_used() -> None:
     assert not isinstance(3, tools.AudioSignal)  # as the codec's losses check
     with pytest.raises(ModelError, match="pip install descript-audiotools-unofficial"):
         tools.AudioSignal("speech.wav")
-    with pytest.raises(ModelError, match=r"audiotools\.find_audio"):
+    with pytest.raises(ModelError, match=r"util\.find_audio"):
         importlib.import_module("audiotools.core.util").find_audio(".")
     with pytest.raises(ModelError, match="pip install argbind"):
         importlib.import_module("argbind").parse_args()
@@ -142,7 +142,7 @@ def test_loading_changes_nothing_for_others() -> None:
     script = (
         "import warnings, logging\n"
         "before = list(warnings.filters)\n"
-        "from tts_compress.models.parler.package import load_packages\n"
+        "from tts_compress.models.parler.network import load_packages\n"
         "_, transformers = load_packages()\n"
         "assert not any(f[0] == 'ignore' and f[2] is UserWarning for f in warnings.filters)\n"
         "assert transformers.logging.get_verbosity() == logging.WARNING\n"
@@ -157,7 +157,7 @@ def test_loading_changes_nothing_for_others() -> None:
 def test_quiet_ends_with_its_block() -> None:
     _, transformers = load_packages()
     before = transformers.logging.get_verbosity(), logging.getLogger("parler_tts").level
-    with pytest.raises(KeyError), quiet(transformers):
+    with pytest.raises(KeyError), quiet():
         raise KeyError
     assert before == (transformers.logging.get_verbosity(), logging.getLogger("parler_tts").level)
 

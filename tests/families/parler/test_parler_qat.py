@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tts_compress import find_recipe, load
+from tts_compress.models.parler.files import ParlerOptions
 from tts_compress.models.parler.model import ParlerModel
-from tts_compress.models.parler.speech import ParlerOptions
 from tts_compress.progress import Silent
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ import pytest
 from tts_compress.artifact import LayerRecord, Manifest, Source, read_manifest
 from tts_compress.errors import ArtifactError
 from tts_compress.models.base import Prompt
+from tts_compress.models.parler.files import ParlerOptions
 from tts_compress.models.parler.model import ParlerModel
-from tts_compress.models.parler.network import build_skeleton
-from tts_compress.models.parler.package import load_packages
-from tts_compress.models.parler.speech import ParlerOptions
+from tts_compress.models.parler.network import build_skeleton, load_packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import BaseModel, ValidationError
 
 from tts_compress.config import describe_problems
-from tts_compress.errors import ModelError, first_line
+from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.files import REFERENCE_TEXT, find_prompt, read_yaml
 from tts_compress.models.options import Options
@@ -229,14 +229,9 @@ def _package() -> Path:
 def _download(url: str, name: str) -> Path:
     from cached_path import cached_path
 
-    try:
-        return Path(cached_path(url))
     # Hubs, proxies and file systems fail in ways of their own.
-    except Exception as error:
-        raise ModelError(
-            f"cannot download {name!r} from '{url}': {first_line(error)}; "
-            "give a directory with its files instead"
-        ) from error
+    with model_errors(f"cannot download {name!r} from '{url}'; give a directory with its files"):
+        return Path(cached_path(url))
 
 
 def _checkpoint(directory: Path) -> Path:

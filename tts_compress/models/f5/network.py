@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from tts_compress.artifact import LayerRecord
-from tts_compress.errors import ModelError, reason
+from tts_compress.errors import model_errors
 from tts_compress.models.f5.files import SAMPLE_RATE, F5Source, MelSpec
 from tts_compress.models.files import check_finite, read_tensors
 from tts_compress.models.shims.stand_ins import offer_f5_trainer, offer_torchaudio
@@ -138,13 +138,5 @@ def _assemble(network: Any, vocoder: Any) -> F5Networks:
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     """Call code that was written for its authors' own files."""
-    try:
-        with quiet():
-            yield
-    except (ImportError, ModelError):
-        raise
-    # Arbitrary bytes and settings make it fail in arbitrary ways.
-    except Exception as error:
-        raise ModelError(
-            f"'{path}' cannot be loaded with the files beside it: {reason(error)}"
-        ) from error
+    with model_errors(f"'{path}' cannot be loaded with the files beside it"), quiet():
+        yield

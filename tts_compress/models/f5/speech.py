@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tts_compress.audio import Audio, Samples
-from tts_compress.errors import ModelError, TextError, reason
+from tts_compress.errors import ModelError, TextError, model_errors, reason
 from tts_compress.models.base import Prompt, check_text
 from tts_compress.models.f5.files import HOP_LENGTH, SAMPLE_RATE, F5Options
 from tts_compress.models.f5.network import official, quiet
@@ -186,11 +186,8 @@ def _speak_part(api: Any, reference: Reference, part: str, options: F5Options) -
         chunk_size=1 << 48,
         **_solver(options),
     )
-    try:
-        with quiet():
-            return np.concatenate([piece for piece, _ in pieces]).astype(np.float32)
-    except (RuntimeError, ValueError) as error:
-        raise ModelError(f"the model cannot speak {part[:40]!r}: {reason(error)}") from error
+    with model_errors(f"the model cannot speak {part[:40]!r}"), quiet():
+        return np.concatenate([piece for piece, _ in pieces]).astype(np.float32)
 
 
 def _solver(options: F5Options) -> dict[str, Any]:

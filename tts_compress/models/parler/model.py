@@ -14,15 +14,20 @@ from tts_compress.models.base import Prompt
 from tts_compress.models.distillation import Objective
 from tts_compress.models.language_model import Tokens
 from tts_compress.models.parler import FAMILY
+from tts_compress.models.parler.files import (
+    DESCRIPTION,
+    ParlerOptions,
+    ParlerSource,
+    find_source,
+)
 from tts_compress.models.parler.network import (
     ParlerNetworks,
     find_tables,
     load_networks,
     write_settings,
+    write_tokenizers,
 )
-from tts_compress.models.parler.source import DESCRIPTION, ParlerSource, find_source
-from tts_compress.models.parler.speech import ParlerOptions, ParlerSpeech
-from tts_compress.models.parler.tokenizers import write_tokenizers
+from tts_compress.models.parler.speech import ParlerSpeech
 from tts_compress.models.torch_model import Table, TorchFamilyModel
 
 DEFAULT_DESCRIPTION = (
@@ -62,8 +67,8 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
 
     @property
     def description(self) -> str:
-        """Description of the voice; the prompt's takes precedence over the folder's."""
-        return self.prompt.description or self.source.description() or DEFAULT_DESCRIPTION
+        """Description of the voice: the prompt's, else the folder's, else a common one."""
+        return self.prompt.description or DEFAULT_DESCRIPTION
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""

@@ -1,26 +1,40 @@
-"""The official Parler-TTS object: read from its files, or built without memory and then filled."""
+"""The official Parler-TTS objects: read from a model's files, or built empty and then filled."""
 
 import json
+import logging
+import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import nn
 
-from tts_compress.artifact import LayerRecord
-from tts_compress.errors import ModelError, first_line
+from tts_compress.artifact import MANIFEST_NAME, LayerRecord
+from tts_compress.errors import ModelError, first_line, model_errors
 from tts_compress.models.files import check_finite
-from tts_compress.models.parler.package import load_packages, quiet
-from tts_compress.models.parler.source import CONFIG, GENERATION, ParlerSource
-from tts_compress.models.parler.tokenizers import Tokenizers, load_tokenizers
+from tts_compress.models.parler.files import CONFIG, GENERATION, ParlerSource
+from tts_compress.models.shims.stand_ins import offer_audiotools
 from tts_compress.models.torch_model import WEIGHTS, Table, restore_weights
 
 _TABLE = "embed_positions.weights"
 # What `transformers` notes of the process that read the model: where its files lay, what ran first.
 _OF_THE_PROCESS = frozenset({"_name_or_path", "_attn_implementation_autoset"})
+
+_PREFIX = "description_"
+"""Before the names of the description tokenizer's files, where it is another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokenizers:
+    """Official tokenizer objects; both are the same one in many models."""
+
+    text: Any
+    description: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +52,50 @@ class ParlerNetworks:
         return replace(self, root=root)
 
 
+def load_packages() -> tuple[Any, Any]:
+    """Return the modules `parler_tts` and `transformers`."""
+    import transformers
+
+    major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
+    # Without DacModel before; from 4.50 a model no longer inherits `generate`'s machinery.
+    if not (4, 45) <= (major, minor) < (4, 50):
+        raise ModelError(
+            f"transformers {transformers.__version__} is installed, and Parler-TTS runs with 4.45 "
+            "to 4.49; in an environment of its own: pip install 'transformers==4.46.1'"
+        )
+    offer_audiotools()
+    with quiet():  # the codec's command line, imported along, switches all user warnings off
+        import parler_tts
+    return parler_tts, transformers
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep remarks of both packages about their own defaults from standard error, not errors."""
+    import transformers
+
+    logger = logging.getLogger("parler_tts")
+    level, verbosity = logger.level, transformers.logging.get_verbosity()
+    logger.setLevel(logging.ERROR)
+    transformers.logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the codec's constructor uses an older weight norm
+            yield
+    finally:
+        logger.setLevel(level)
+        transformers.logging.set_verbosity(verbosity)
+
+
 def load_networks(source: ParlerSource, layers: Sequence[LayerRecord]) -> ParlerNetworks:
     """Read an original, or an artifact whose weights are never larger than stored."""
-    if source.is_artifact:
-        skeleton = build_skeleton(source.directory)
-        root = restore_weights(skeleton, layers, source.directory / WEIGHTS, find_tables)
+    directory = source.directory
+    if (directory / MANIFEST_NAME).is_file():
+        skeleton = build_skeleton(directory)
+        root = restore_weights(skeleton, layers, directory / WEIGHTS, find_tables)
     else:
-        root = load_root(source)
-    tokenizers = cache(lambda: load_tokenizers(source.directory, source.read_config()))
+        root = load_root(directory)
+    tokenizers = cache(lambda: load_tokenizers(directory, source.read_config()))
     return ParlerNetworks(root=root, tokenizers=tokenizers)
 
 
@@ -58,27 +108,19 @@ def find_tables(root: nn.Module) -> Iterator[Table]:
             yield Table(path=path, module=module, name="weights", computed=computed)
 
 
-def load_root(source: ParlerSource) -> nn.Module:
+def load_root(directory: Path) -> nn.Module:
     """Return the model as `from_pretrained` loads it, in FP32 and `eval` mode."""
     import torch
 
-    parler, transformers = load_packages()
-    source.check()
-    source.weights()  # pickled weights are refused, not read
-    directory = source.directory
-    try:
-        with quiet(transformers), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the codec's constructor uses an older weight norm
-            root, found = parler.ParlerTTSForConditionalGeneration.from_pretrained(
-                directory,
-                torch_dtype=torch.float32,
-                use_safetensors=True,
-                local_files_only=True,
-                output_loading_info=True,
-            )
-    # Read and built by code that was written for its authors' own files.
-    except Exception as error:
-        raise ModelError(f"'{directory}' cannot be loaded: {first_line(error)}") from error
+    parler, _ = load_packages()
+    with model_errors(f"'{directory}' cannot be loaded"), quiet():
+        root, found = parler.ParlerTTSForConditionalGeneration.from_pretrained(
+            directory,
+            torch_dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+        )
     # A position table that older files lack is computed; weights nobody asked for do no harm.
     missing = [name for name in found["missing_keys"] if not name.endswith(_TABLE)]
     if missing:
@@ -99,18 +141,13 @@ def build_skeleton(directory: Path) -> nn.Module:
     from accelerate import init_empty_weights
 
     parler, transformers = load_packages()
-    try:
+    with model_errors(f"'{directory}' cannot be built"), quiet():
         config = parler.ParlerTTSConfig.from_pretrained(directory, local_files_only=True)
-        with quiet(transformers), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the codec's constructor uses an older weight norm
-            with transformers.modeling_utils.no_init_weights(), init_empty_weights(False):
-                root = parler.ParlerTTSForConditionalGeneration(config)
+        with transformers.modeling_utils.no_init_weights(), init_empty_weights(False):
+            root = parler.ParlerTTSForConditionalGeneration(config)
         root.generation_config = transformers.GenerationConfig.from_pretrained(
             directory, GENERATION, local_files_only=True
         )
-    # Built by code that was written for its authors' own files.
-    except Exception as error:
-        raise ModelError(f"'{directory}' cannot be built: {first_line(error)}") from error
     return _checked(root.eval(), directory)
 
 
@@ -119,15 +156,70 @@ def write_settings(root: Any, directory: Path) -> None:
 
     The same model gives the same bytes, wherever it was read from.
     """
+
+    def of_the_model(settings: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: value for name, value in settings if name not in _OF_THE_PROCESS}
+
     root.config.save_pretrained(directory)
     path = directory / CONFIG
-    settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_of_the_model)
+    settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=of_the_model)
     path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     root.generation_config.save_pretrained(directory)
 
 
-def _of_the_model(settings: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in settings if name not in _OF_THE_PROCESS}
+def load_tokenizers(directory: Path, config: Mapping[str, Any]) -> Tokenizers:
+    """Return the tokenizers of a model's folder.
+
+    The description has its own where files with the prefix `description_` are there, or where the
+    text's tokenizer knows more tokens than the text encoder: then it is the one of the text encoder
+    that the configuration names, which may have to be fetched.
+    """
+    text = _read_tokenizer(directory, config.get("vocab_size"))
+    encoder = config["text_encoder"]
+    rows = encoder.get("vocab_size")
+    if (directory / f"{_PREFIX}tokenizer_config.json").is_file():
+        with TemporaryDirectory() as folder:
+            for path in directory.glob(f"{_PREFIX}*"):
+                shutil.copyfile(path, Path(folder, path.name.removeprefix(_PREFIX)))
+            return Tokenizers(text=text, description=_read_tokenizer(folder, rows))
+    if len(text) <= (rows or 0):
+        return Tokenizers(text=text, description=text)
+    if not (name := encoder.get("_name_or_path")):
+        raise ModelError(
+            f"the tokenizer in '{directory}' has {len(text)} tokens, more than the text encoder "
+            f"knows; put the description's own tokenizer there, as '{_PREFIX}tokenizer.json' …"
+        )
+    return Tokenizers(text=text, description=_read_tokenizer(name, rows))
+
+
+def write_tokenizers(tokenizers: Tokenizers, directory: Path) -> None:
+    """Write the files that `load_tokenizers` reads."""
+    tokenizers.text.save_pretrained(directory)
+    if tokenizers.description is tokenizers.text:
+        return
+    with TemporaryDirectory() as folder:
+        tokenizers.description.save_pretrained(folder)
+        for path in Path(folder).iterdir():
+            shutil.copyfile(path, directory / f"{_PREFIX}{path.name}")
+
+
+def _read_tokenizer(source: Path | str, rows: object) -> Any:
+    """Return a tokenizer whose tokens all have one of this many rows in an embedding."""
+    _, transformers = load_packages()
+    try:
+        with quiet():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    # It is read by code that was written for its authors' own files, and may lack a package.
+    except Exception as error:
+        raise ModelError(
+            f"no tokenizer can be read from '{source}': {first_line(error)}"
+        ) from error
+    if not isinstance(rows, int) or len(tokenizer) > rows:
+        raise ModelError(
+            f"the tokenizer in '{source}' has {len(tokenizer)} tokens, and the model knows {rows}; "
+            "give the files that belong together"
+        )
+    return tokenizer
 
 
 def _checked(root: Any, directory: Path) -> nn.Module:

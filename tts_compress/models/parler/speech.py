@@ -1,6 +1,6 @@
 """Speaking with the official Parler-TTS object: texts to its inputs, its tokens to ours."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,32 +8,11 @@ import numpy.typing as npt
 import torch
 
 from tts_compress.audio import Audio
-from tts_compress.errors import ModelError, TextError
+from tts_compress.errors import ModelError, TextError, model_errors
 from tts_compress.models.base import check_text
 from tts_compress.models.language_model import Tokens
-from tts_compress.models.parler.package import load_packages, quiet
-from tts_compress.models.parler.tokenizers import Tokenizers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParlerOptions:
-    """Options of sampling; None stands for the value in the model's `generation_config.json`."""
-
-    do_sample: bool | None = None
-    """True to draw tokens by their probabilities; otherwise the most probable is taken."""
-
-    temperature: float | None = None
-    """Divides the scores before they become probabilities."""
-
-    max_length: int | None = None
-    """Steps after which speech ends in any case; the first makes no sound."""
-
-    min_new_tokens: int | None = None
-    """Steps before speech may end."""
-
-    def given(self) -> dict[str, Any]:
-        """Return the options that are not None, as keywords of `generate`."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+from tts_compress.models.parler.files import ParlerOptions
+from tts_compress.models.parler.network import Tokenizers, quiet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +37,9 @@ class ParlerSpeech:
                 f"{2 * self.codebooks}"
             )
         inputs = self.inputs(text, self.longest)
-        _, transformers = load_packages()
-        try:
-            with quiet(transformers):
-                sound = self.root.generate(**inputs, **self.options.given(), streamer=streamer)
-        # Settings that exclude each other, shapes of exchanged modules, …
-        except (ValueError, TypeError, RuntimeError, IndexError) as error:
-            raise ModelError(f"the model cannot speak {text[:40]!r}: {error}") from error
+        # Settings may exclude each other, exchanged modules may have other shapes, …
+        with model_errors(f"the model cannot speak {text[:40]!r}"), quiet():
+            sound = self.root.generate(**inputs, **self.options.given(), streamer=streamer)
         samples = sound.detach().float().cpu().numpy().reshape(-1)
         return Audio(samples=samples, sample_rate=int(self.root.config.sampling_rate))
 
@@ -103,8 +78,6 @@ class ParlerSpeech:
 
     def tokens(self, text: str) -> Tokens:
         """Return the tokens that `speak` would make audio of."""
-        import torch
-
         steps = _Steps()
         self.speak(text, streamer=steps)
         raw = torch.stack([ids.reshape(-1) for ids in steps.taken], dim=1)  # [K, S + 1]
@@ -123,8 +96,6 @@ class ParlerSpeech:
 
     def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
         """Return the scores of each step after the tokens before it, shape `[S, K, V]`."""
-        import torch
-
         steps = len(tokens.ids) - 1
         limit = int(self.root.config.decoder.vocab_size)  # its embedding has one row more
         fits = tokens.ids.ndim == 2 and tokens.ids.shape[1] == self.codebooks and steps > 0
@@ -134,13 +105,9 @@ class ParlerSpeech:
                 f"{self.codebooks} codebooks and tokens from 0 to {limit}"
             )
         inputs = self.inputs(text, steps)
-        _, transformers = load_packages()
         read = torch.from_numpy(np.ascontiguousarray(tokens.ids[:-1].T))
-        try:
-            with quiet(transformers), torch.inference_mode():
-                scores = self.root(**inputs, decoder_input_ids=read, use_cache=False).logits
-        except (ValueError, TypeError, RuntimeError, IndexError) as error:
-            raise ModelError(f"the model cannot read {text[:40]!r}: {error}") from error
+        with model_errors(f"the model cannot read {text[:40]!r}"), quiet(), torch.inference_mode():
+            scores = self.root(**inputs, decoder_input_ids=read, use_cache=False).logits
         # The text's positions come first where text and speech share the decoder's.
         found: npt.NDArray[np.float32] = scores[:, -steps:].float().permute(1, 0, 2).numpy()
         return np.ascontiguousarray(found)

@@ -1,0 +1,152 @@
+"""The files of a Parler-TTS model: a folder in the official format, here or on a model hub."""
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tts_compress.artifact import MANIFEST_NAME
+from tts_compress.errors import ModelError, model_errors
+from tts_compress.models.base import ModelFiles, Prompt
+from tts_compress.models.files import read_json
+from tts_compress.models.torch_model import WEIGHTS
+
+CONFIG = "config.json"
+GENERATION = "generation_config.json"
+DESCRIPTION = "description.txt"
+
+_INDEX = f"{WEIGHTS}.index.json"
+_FETCHED = ["*.json", "*.model", "*.safetensors", "merges.txt", "vocab.txt", DESCRIPTION]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParlerOptions:
+    """Options of sampling; None stands for the value in the model's `generation_config.json`."""
+
+    do_sample: bool | None = None
+    """True to draw tokens by their probabilities; otherwise the most probable is taken."""
+
+    temperature: float | None = None
+    """Divides the scores before they become probabilities."""
+
+    max_length: int | None = None
+    """Steps after which speech ends in any case; the first makes no sound."""
+
+    min_new_tokens: int | None = None
+    """Steps before speech may end."""
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that are not None, as keywords of `generate`."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParlerSource:
+    """The folder that a model is read from.
+
+    Raises:
+        ModelError: Raised by its methods: a file is missing, unreadable, or not what it should be.
+    """
+
+    directory: Path
+
+    options = ParlerOptions()
+
+    @property
+    def prompt(self) -> Prompt:
+        """The folder's own description of the voice, if it has one."""
+        path = self.directory / DESCRIPTION
+        if not path.is_file():
+            return Prompt()
+        try:
+            text = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(f"cannot read '{path}': {error}") from error
+        if not text:
+            raise ModelError(f"'{path}' is empty; describe the voice in it, or remove it")
+        return Prompt(description=text)
+
+    def read_config(self) -> dict[str, Any]:
+        """Return the content of `config.json`, checked."""
+        path = self._existing(CONFIG)
+        config: dict[str, Any] = read_json(path)
+        kind = config.get("model_type") if isinstance(config, dict) else None
+        if kind != "parler_tts":
+            raise ModelError(
+                f"'{path}' is of a model of type {kind!r}, not 'parler_tts'; give another folder"
+            )
+        parts = ("audio_encoder", "decoder", "text_encoder")
+        lacking = [part for part in parts if not isinstance(config.get(part), dict)]
+        if lacking:
+            raise ModelError(f"'{path}' says nothing about {', '.join(lacking)}; fetch it again")
+        return config
+
+    def weights(self) -> tuple[Path, ...]:
+        """Return the files with the weights; pickled ones are refused."""
+        directory = self.directory
+        if (directory / WEIGHTS).is_file():
+            return (directory / WEIGHTS,)
+        if (directory / _INDEX).is_file():
+            return self._shards(directory / _INDEX)
+        pickled = directory / "pytorch_model.bin"
+        problem = "only pickled weights, which can run code," if pickled.is_file() else "no weights"
+        raise ModelError(f"'{directory}' holds {problem} instead of {WEIGHTS}; fetch or convert it")
+
+    def files(self) -> ModelFiles:
+        """Return the model's files."""
+        settings = [
+            path
+            for path in sorted(self.directory.iterdir())
+            if path.suffix in {".json", ".model", ".txt"} and path.name != MANIFEST_NAME
+        ]
+        return ModelFiles(weights=self.weights(), settings=tuple(settings))
+
+    def check(self) -> None:
+        """Refuse a folder that is not one of a model."""
+        self.weights()
+        self.read_config()
+        self._existing(GENERATION)
+
+    def _existing(self, name: str) -> Path:
+        path = self.directory / name
+        if not path.is_file():
+            raise ModelError(
+                f"'{path.parent}' holds no {name}; give a folder that "
+                "ParlerTTSForConditionalGeneration.save_pretrained wrote"
+            )
+        return path
+
+    def _shards(self, index: Path) -> tuple[Path, ...]:
+        try:
+            names = set(read_json(index)["weight_map"].values())
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"cannot read '{index}': {error}") from error
+        for name in names:
+            # A name of another kind could lead out of the folder.
+            if not isinstance(name, str) or Path(name).name != name:
+                raise ModelError(f"'{index}' names {name!r}, which is not a plain file name")
+            if not index.with_name(name).is_file():
+                raise ModelError(f"'{index}' names '{name}', which is not there; fetch it")
+        if not names:
+            raise ModelError(f"'{index}' names no files; fetch it again")
+        return tuple(index.with_name(name) for name in sorted(names))
+
+
+def find_source(place: str) -> ParlerSource:
+    """Return the files in a folder, or of a name on the hub, fetched where they are not here."""
+    directory = Path(place)
+    if not directory.is_dir():
+        parts = place.split("/")
+        if len(parts) != 2 or not all(re.fullmatch(r"[\w.-]*\w[\w.-]*", part) for part in parts):
+            raise ModelError(
+                f"no Parler-TTS model at '{place}'; give a folder with {CONFIG} and {WEIGHTS}, "
+                "or a name on the hub such as 'parler-tts/parler-tts-mini-v1'"
+            )
+        from huggingface_hub import snapshot_download
+
+        # A name nobody has, no network, a full disk: each is an error of another package.
+        with model_errors(f"there is no folder {place!r}, and the hub does not give it"):
+            directory = Path(snapshot_download(place, allow_patterns=_FETCHED))
+    source = ParlerSource(directory=directory)
+    source.check()
+    return source
