@@ -65,9 +65,9 @@ def test_no_step_is_larger_than_it_has_to_be(weight: Weight) -> None:
 @given(weight=_weights, multiplied=st.booleans(), axis=st.integers(0, 1))
 def test_torch_rounds_to_the_same_codes(weight: Weight, multiplied: bool, axis: int) -> None:
     torch = pytest.importorskip("torch")
-    from tts_compress.torch.layers.codes import round_channels
+    from tts_compress.numerics.weights import round_weight
 
     codes, scales = round_weight(weight, axis, multiplied=multiplied)
-    theirs = round_channels(torch.from_numpy(weight), axis, multiplied=multiplied)
+    theirs = round_weight(torch.from_numpy(weight), axis, multiplied=multiplied)
     np.testing.assert_array_equal(theirs[0].numpy(), codes)
     np.testing.assert_array_equal(theirs[1].numpy(), scales)

@@ -13,10 +13,11 @@ from tts_compress.compression.manifest import Job
 from tts_compress.compression.modules import compress_system
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.numerics.neighbours import PAIR_LIMIT, neighbour_sums
+from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.formats import Algorithm
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule, read_calibration_set
 from tts_compress.torch.gptq import gptq
-from tts_compress.torch.layers.codes import group_scales, round_channels, round_groups
+from tts_compress.torch.layers.codes import group_scales, round_groups
 from tts_compress.torch.layers.int4 import Int4Linear
 from tts_compress.torch.layers.weight_only import Int8WeightOnly
 from tts_compress.torch.observe import observe_moments
@@ -111,7 +112,7 @@ def test_how_much_calibration_there_was_does_not_matter() -> None:
 
 def test_one_scale_per_channel_gains_in_int8_too() -> None:
     x, weight = _inputs(0, 96), _weight(1, 20, 96)
-    codes, scales = round_channels(weight, 0, multiplied=False)
+    codes, scales = round_weight(weight, 0, multiplied=False)
     chosen = gptq(weight, x.t() @ x, scales.unsqueeze(1), (-127, 127))
     assert int(chosen.abs().max()) <= 127
     errors = [
@@ -125,7 +126,7 @@ def test_one_scale_per_channel_gains_in_int8_too() -> None:
 def test_neighbours_stay_within_16_bits(inputs: int) -> None:
     """Compensation in later inputs may not push two neighbours' sum past the limit."""
     x, weight = _inputs(0, inputs), _weight(1, 20, inputs)
-    codes, scales = round_channels(weight, 0, multiplied=True)
+    codes, scales = round_weight(weight, 0, multiplied=True)
     limits, beside = (-127, 127), scales.unsqueeze(1) * 0.97  # a little too fine
     free = gptq(weight, x.t() @ x, beside, limits)
     bound = gptq(weight, x.t() @ x, beside, limits, pair_limit=PAIR_LIMIT)

@@ -19,6 +19,7 @@ from tts_compress.errors import (
     QuantizationError,
     TTSCompressWarning,
 )
+from tts_compress.numerics.weights import round_weight
 from tts_compress.progress import Silent
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule
@@ -27,7 +28,6 @@ from tts_compress.torch.convert import convert
 from tts_compress.torch.gpu import runs_on_gpu
 from tts_compress.torch.layers.base import layer_state
 from tts_compress.torch.layers.checkpoint import restore_root, write_root
-from tts_compress.torch.layers.codes import round_channels
 from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.integer import Int8Linear
 from tts_compress.torch.layers.torchao_linear import (
@@ -141,7 +141,7 @@ def test_codes_are_those_of_a_cpu_and_a_cpu_reads_them(
 ) -> None:
     del torchao, on_gpu
     done = convert(net, find_recipe("module", "int8"), None, progress=Silent())
-    codes, scales = round_channels(net.first.weight.detach(), 0, multiplied=True)
+    codes, scales = round_weight(net.first.weight.detach(), 0, multiplied=True)
     state = done.root.get_submodule("first").state()  # type: ignore[operator]
     assert torch.equal(state["weight"], codes)
     assert torch.equal(state["weight_scale"], scales)
@@ -199,7 +199,7 @@ def test_codes_that_calibration_chose_are_used(torchao: Any, on_gpu: None) -> No
     recipe = _rules(rule, calibration=Calibration())
     mixed = X @ torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
     small: Any = compress(layer, "int8", recipe=recipe, calibration=[mixed])
-    rounded = round_channels(layer.weight.detach(), 0, multiplied=True)[0]
+    rounded = round_weight(layer.weight.detach(), 0, multiplied=True)[0]
     assert 0 < (small.state()["weight"] != rounded).float().mean() < 0.5
 
 
@@ -207,7 +207,7 @@ def test_codes_that_calibration_chose_are_used(torchao: Any, on_gpu: None) -> No
 @pytest.mark.parametrize("shape", [(64,), (1, 64), (0, 64), (2, 1, 64), (5, 9, 64)])
 def test_products_have_rows_enough_for_a_gpu(shape: tuple[int, ...]) -> None:
     layer = nn.Linear(64, 24)
-    codes, scales = round_channels(layer.weight.detach(), 0, multiplied=True)
+    codes, scales = round_weight(layer.weight.detach(), 0, multiplied=True)
     state = {"weight": codes, "weight_scale": scales, "bias": layer.bias.detach()}
     small = TorchaoInt8Linear(Geometry.of(layer), state)
     rows: list[int] = []
@@ -223,7 +223,7 @@ def test_products_have_rows_enough_for_a_gpu(shape: tuple[int, ...]) -> None:
 @pytest.mark.usefixtures("torchao")
 def test_a_layer_is_one_graph_for_a_compiler() -> None:
     layer = nn.Linear(64, 24)
-    codes, scales = round_channels(layer.weight.detach(), 0, multiplied=True)
+    codes, scales = round_weight(layer.weight.detach(), 0, multiplied=True)
     small = TorchaoInt8Linear(Geometry.of(layer), {"weight": codes, "weight_scale": scales})
     graphs: list[Any] = []
 

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import Histogram, Range, choose_range
+from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.recipe import Calibration
 from tts_compress.torch.layers.codes import (
     activation_codes,
     from_rows,
     group_scales,
-    round_channels,
     round_groups,
 )
 from tts_compress.torch.layers.geometry import Geometry
@@ -267,11 +267,13 @@ class WeightFakeQuantize(FakeQuantize):
             int8 codes, `[channels, all else]` or `[channels, groups, group]`, and scales: FP32
             `[channels]`, or of groups bfloat16 `[channels, groups]`.
         """
+        if not torch.isfinite(weight).all():
+            raise QuantizationError("a weight is not finite; the checkpoint is damaged")
         channels = weight.movedim(self.axis, 0)
         if self.phases is not None:
             channels = transposed_phases(weight, self.phases)
         if self.group is None:
-            codes, scales = round_channels(channels, 0, multiplied=self.multiplied)
+            codes, scales = round_weight(channels.detach(), 0, multiplied=self.multiplied)
             return codes.flatten(1), scales
         rows = channels.flatten(1)
         if rows.shape[1] % self.group:

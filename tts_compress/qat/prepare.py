@@ -53,7 +53,7 @@ class FakeQuantizedLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.geometry = Geometry.of(module)
-        vars(self).update(self.geometry.attributes())
+        vars(self).update(self.geometry.attributes)
         self.decision = decision
         self.weight: nn.Parameter = module.weight  # type: ignore[assignment]
         self.bias: nn.Parameter | None = getattr(module, "bias", None)
@@ -92,21 +92,14 @@ class FakeQuantizedLayer(nn.Module):
 
     @torch.no_grad()
     def build(self) -> CompressedLayer:
-        """Return the compressed layer with the trained weight and range.
-
-        Raises:
-            QuantizationError: A weight is not finite.
-        """
+        """Return the compressed layer with the trained weight, which is finite, and range."""
         weights, activations = self.decision.weights, self.decision.activations
         fake_quant, limits = self.activation_fake_quant, None
         if isinstance(fake_quant, ActivationFakeQuantize):
             limits = fake_quant.limits()
-        try:
-            state = layer_state(
-                self, weights, activations, group_size=self.decision.group_size, limits=limits
-            )
-        except QuantizationError as error:
-            raise QuantizationError(f"'{self.decision.module}': {error}") from error
+        state = layer_state(
+            self, weights, activations, group_size=self.decision.group_size, limits=limits
+        )
         return build_layer(self.geometry, weights, activations, state)
 
     def extra_repr(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -74,34 +75,25 @@ def convert(
     refuse_unfit(copy, decisions)
     warn_of_kept(asked, decisions)
     static = [d.module for d in decisions if d.activations == Activations.STATIC]
+    run = run or (lambda _: None)  # nothing is observed then
     limits = {}
     if static:
         assert recipe.calibration is not None, "a recipe with static activations has one"
-        assert run is not None
         limits = observe_ranges(copy, static, run, recipe.calibration)
     codes = choose_codes(copy, decisions, run, progress=progress)
     changed = [d for d in decisions if d.weights != Weights.FLOAT32]
     rounded: dict[int, nn.Parameter] = {}
     for done, decision in enumerate(changed):
         progress.advance("compress", done, len(changed))
-        module = copy.get_submodule(decision.module)
+        name, module = decision.module, copy.get_submodule(decision.module)
         if not decision.is_layer:
             round_stored(module, decision.weights, rounded)
             continue
         chosen, device = (decision.weights, decision.activations), "cuda" if on_gpu else "cpu"
-        try:
-            state = layer_state(
-                module,
-                *chosen,
-                group_size=decision.group_size,
-                limits=limits.get(decision.module),
-                device=device,
-            )
-        except QuantizationError as error:
-            raise QuantizationError(f"'{decision.module}': {error}") from error
-        state.update(codes.get(decision.module, {}))
+        settings: Any = {"group_size": decision.group_size, "limits": limits.get(name)}
+        state = layer_state(module, *chosen, **settings, device=device) | codes.get(name, {})
         layer = build_layer(Geometry.of(module), *chosen, state, device=device)
-        copy = replace_module(copy, decision.module, layer)
+        copy = replace_module(copy, name, layer)
     progress.advance("compress", len(changed), len(changed))
     return finish(copy, decisions)
 
@@ -129,14 +121,18 @@ def refuse_unfit(root: nn.Module, decisions: Sequence[Decision]) -> None:
     """Refuse a module that cannot be compressed, with reasons.
 
     Raises:
-        QuantizationError: The module is compressed already, has no weights in memory, or has none
-            that the decisions would change.
+        QuantizationError: The module is compressed already, has no weights in memory or some that
+            are not finite, or has none that the decisions would change.
     """
     if any(isinstance(module, CompressedLayer) for module in root.modules()):
         raise QuantizationError("the module is already compressed; compress the original")
     if any(parameter.is_meta for parameter in root.parameters()):
         raise QuantizationError("the module's weights are on the meta device: load them first")
-    if any(decision.weights != Weights.FLOAT32 for decision in decisions):
+    changed = [decision.module for decision in decisions if decision.weights != Weights.FLOAT32]
+    for name in changed:
+        if not torch.isfinite(root.get_submodule(name).weight).all():  # type: ignore[arg-type]
+            raise QuantizationError(f"'{name}': a weight is not finite; the checkpoint is damaged")
+    if changed:
         return
     reasons = describe_untouched(root, decisions)
     shown = "".join(f"\n- {reason}" for reason in reasons[:_SHOWN_REASONS])
@@ -145,7 +141,7 @@ def refuse_unfit(root: nn.Module, decisions: Sequence[Decision]) -> None:
     raise QuantizationError(f"the recipe would change nothing in this module:{shown}")
 
 
-def round_stored(module: nn.Module, weights: Weights, done: dict[int, nn.Parameter]) -> None:
+def round_stored(module: nn.Module, weights: str, done: dict[int, nn.Parameter]) -> None:
     """Round a module's own parameters to the type that a file will store them in.
 
     Args:

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from torch import nn
 
@@ -18,17 +18,8 @@ _KEEP = Rule(match="*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(LayerRecord):
     """The format of one layer, and how it is reached."""
-
-    module: str
-    """Its dotted name below the root."""
-
-    operator: str
-    weights: Weights
-    activations: Activations
-    parameters: int
-    """Number of weights; biases are not counted."""
 
     group_size: int
     """Inputs that share a scale, for four bits."""
@@ -46,13 +37,7 @@ class Decision:
 
     def record(self) -> LayerRecord:
         """Return the manifest's record of it."""
-        return LayerRecord(
-            module=self.module,
-            operator=self.operator,
-            weights=self.weights,
-            activations=self.activations,
-            parameters=self.parameters,
-        )
+        return LayerRecord(**{item.name: getattr(self, item.name) for item in fields(LayerRecord)})
 
 
 def decide(root: nn.Module, recipe: Recipe) -> tuple[Decision, ...]:
@@ -128,9 +113,9 @@ def _objection(geometry: Geometry, rule: Rule) -> str:
     chosen = (geometry, rule.weights, rule.activations)
     if layer := find_layer(*chosen) or find_layer(*chosen, device="cuda"):
         return layer.objection(geometry, rule.group_size)
-    if rule.activations != Activations.NONE:
-        return f"there is no {geometry.operator} with {rule.activations} activations"
-    return f"there is no {geometry.operator} with {rule.weights} weights"
+    in_fp32 = rule.activations == Activations.NONE
+    kind = f"{rule.weights} weights" if in_fp32 else f"{rule.activations} activations"
+    return f"there is no {geometry.operator} with {kind}"
 
 
 def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
@@ -156,7 +141,7 @@ def count_layers(root: nn.Module, decisions: Sequence[Decision]) -> Counter[str]
     return counts
 
 
-def _label(operator: str, weights: Weights, activations: Activations) -> str:
+def _label(operator: str, weights: str, activations: str) -> str:
     return f"{operator} {weights}/{activations}"
 
 

@@ -7,6 +7,7 @@ else of a recipe, 16-bit floats and weights that are only stored small, is the s
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -52,7 +53,17 @@ def runs_on_gpu(root: nn.Module, recipe: Recipe) -> bool:
 
 def fit_to_gpu(root: nn.Module, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
     """Return the decisions, with FP32 and a reason where no kernel of a GPU carries one out."""
-    return tuple(_fit(d, Geometry.of(root.get_submodule(d.module))) for d in decisions)
+    fitted = []
+    for decision in decisions:
+        geometry, reason = Geometry.of(root.get_submodule(decision.module)), ""
+        layer = find_layer(geometry, decision.weights, decision.activations, device="cuda")
+        if layer is not None:
+            reason = layer.objection(geometry, decision.group_size)
+        elif decision.is_layer:
+            reason = f"there is no {decision.operator} in integers on a GPU"
+        fp32: Any = {"weights": Weights.FLOAT32, "activations": Activations.NONE, "reason": reason}
+        fitted.append(replace(decision, **fp32) if reason else decision)
+    return tuple(fitted)
 
 
 def warn_of_kept(decisions: Sequence[Decision], fitted: Sequence[Decision]) -> None:
@@ -64,17 +75,6 @@ def warn_of_kept(decisions: Sequence[Decision], fitted: Sequence[Decision]) -> N
             TTSCompressWarning,
             stacklevel=8,  # the caller of `compress`
         )
-
-
-def _fit(decision: Decision, geometry: Geometry) -> Decision:
-    if not decision.is_layer:
-        return decision
-    layer = find_layer(geometry, decision.weights, decision.activations, device="cuda")
-    if layer is None:
-        reason = f"there is no {decision.operator} in integers on a GPU"
-    elif not (reason := layer.objection(geometry, decision.group_size)):
-        return decision
-    return replace(decision, weights=Weights.FLOAT32, activations=Activations.NONE, reason=reason)
 
 
 def _devices(root: nn.Module) -> set[torch.device]:

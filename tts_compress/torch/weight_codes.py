@@ -1,18 +1,18 @@
 """Codes of weights that are chosen by an algorithm other than rounding each to nearest."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
-import torch
 from torch import Tensor, nn
 
-from tts_compress.errors import QuantizationError
 from tts_compress.numerics.neighbours import CODE_LIMIT, PAIR_LIMIT
+from tts_compress.numerics.weights import round_weight
 from tts_compress.progress import Progress
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.torch.decisions import Decision
 from tts_compress.torch.gptq import gptq
 from tts_compress.torch.inc import inc_codes
-from tts_compress.torch.layers.codes import group_scales, pack_nibbles, round_channels
+from tts_compress.torch.layers.codes import group_scales, pack_nibbles
 from tts_compress.torch.observe import observe_moments
 
 
@@ -22,7 +22,7 @@ def _gptq_codes(weight: Tensor, moments: Tensor | None, layer: Decision) -> tupl
         scales = group_scales(weight, layer.group_size)
         return gptq(weight, moments, scales, (-8, 7)), scales
     multiplied = layer.activations != Activations.NONE
-    _, scales = round_channels(weight, 0, multiplied=multiplied)
+    _, scales = round_weight(weight, 0, multiplied=multiplied)
     pair_limit = PAIR_LIMIT if multiplied else None
     limits = (-CODE_LIMIT, CODE_LIMIT)
     return gptq(weight, moments, scales.unsqueeze(1), limits, pair_limit=pair_limit), scales
@@ -46,7 +46,7 @@ _OBSERVING = {Algorithm.GPTQ, Algorithm.INC_GPTQ}
 def choose_codes(
     root: nn.Module,
     decisions: Sequence[Decision],
-    run: Callable[[nn.Module], None] | None,
+    run: Callable[[nn.Module], None],
     *,
     progress: Progress,
 ) -> dict[str, dict[str, Tensor]]:
@@ -56,51 +56,33 @@ def choose_codes(
     on how many passes memory takes.
 
     Args:
-        root: The module in FP32; it is not changed.
+        root: The module in FP32, with finite weights; it is not changed.
         decisions: For its layers.
-        run: Calls the module with calibration data, the same in every pass; None where no
-            algorithm needs it.
+        run: Calls the module with calibration data, the same in every pass.
         progress: Receives every layer; `run` reports the calibration.
 
     Returns:
         By layer, `weight` and `weight_scale` as a compressed layer's state has them.
 
     Raises:
-        QuantizationError: A weight is not finite, or calibration does not reach a layer.
+        QuantizationError: Calibration does not reach a layer.
         MissingExtraError: The algorithm's package is not installed.
     """
     chosen = {
         d.module: d
         for d in decisions
-        if d.operator == "Linear"
-        and d.weights in {Weights.INT4, Weights.INT8}
-        and d.algorithm in _CHOOSERS
+        if d.is_layer and d.operator == "Linear" and d.algorithm in _CHOOSERS
     }
-    weights: dict[str, Tensor] = {
-        name: root.get_submodule(name).weight.detach().float()  # type: ignore[operator]
-        for name in chosen
-    }
-    for name, weight in weights.items():
-        if not torch.isfinite(weight).all():
-            raise QuantizationError(f"'{name}': a weight is not finite; the checkpoint is damaged")
+    observed = [name for name, d in chosen.items() if d.algorithm in _OBSERVING]
+    unobserved = tuple(name for name in chosen if name not in observed)
     states: dict[str, dict[str, Tensor]] = {}
-
-    def add(name: str, moments: Tensor | None) -> None:
-        progress.advance("round", len(states), len(chosen))
-        decision = chosen[name]
-        codes, scales = _CHOOSERS[decision.algorithm](weights[name], moments, decision)
-        packed = pack_nibbles(codes) if decision.weights == Weights.INT4 else codes
-        states[name] = {"weight": packed, "weight_scale": scales}
-
-    for name, decision in chosen.items():
-        if decision.algorithm not in _OBSERVING:
-            add(name, None)
-    observed = [name for name in chosen if name not in states]
-    if observed:
-        assert run is not None, "a recipe whose algorithm observes has a calibration"
-        for names, moments in observe_moments(root, observed, run):
-            for name in names:
-                add(name, moments)
+    for names, moments in chain([(unobserved, None)], observe_moments(root, observed, run)):
+        for name in names:
+            progress.advance("round", len(states), len(chosen))
+            weight: Tensor = root.get_submodule(name).weight.detach().float()  # type: ignore[operator]
+            codes, scales = _CHOOSERS[chosen[name].algorithm](weight, moments, chosen[name])
+            packed = pack_nibbles(codes) if chosen[name].weights == Weights.INT4 else codes
+            states[name] = {"weight": packed, "weight_scale": scales}
     if chosen:
         progress.advance("round", len(chosen), len(chosen))
     return states

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -37,7 +38,6 @@ def _register_table() -> None:
         only_for=has_even_rows,
     )
     class HalfTable(CompressedLayer):
-        weights, activations = Weights.FLOAT16, Activations.FLOAT16
         kept: ClassVar[Mapping[str, str]] = {"weight": "table"}
         table: torch.Tensor
 
@@ -56,9 +56,8 @@ def _register_table() -> None:
 
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = list(base._entries())
-    monkeypatch.setattr(base, "_ENTRIES", entries)
-    monkeypatch.setattr(base, "_entries", lambda: entries)
+    base._import_layers()
+    monkeypatch.setattr(base, "_REGISTRY", copy.deepcopy(base._REGISTRY))
 
 
 def test_a_new_layer_is_decided_built_counted_and_restored(tmp_path: Path) -> None:

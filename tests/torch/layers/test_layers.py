@@ -14,7 +14,7 @@ from tts_compress.errors import ModelError
 from tts_compress.torch.layers.base import build_layer, layer_state
 from tts_compress.torch.layers.codes import pack_nibbles, unpack_nibbles
 from tts_compress.torch.layers.geometry import Geometry, operator_of
-from tts_compress.torch.layers.int4 import Int4Convolution, Int4Linear
+from tts_compress.torch.layers.int4 import Int4Layer, Int4Linear
 from tts_compress.torch.layers.integer_convolution import transposed_phases
 
 
@@ -188,7 +188,7 @@ def test_convolutions_in_four_bits(layer: Any) -> None:
     chosen, x = ("int4", "none"), torch.randn(2, layer.in_channels, 21)
     state = layer_state(layer, *chosen, group_size=32)
     small = build_layer(Geometry.of(layer), *chosen, state)
-    assert isinstance(small, Int4Convolution)
+    assert isinstance(small, Int4Layer)
     axis = 1 if isinstance(layer, nn.ConvTranspose1d) else 0
     expected = layer.weight.detach().transpose(0, axis).clone(memory_format=torch.contiguous_format)
     for channel in expected:

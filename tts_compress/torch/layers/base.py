@@ -5,11 +5,12 @@ A layer is added by one file in this folder: a subclass of `CompressedLayer`, de
 `tts_compress.layers`.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from itertools import product
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -17,12 +18,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
+from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.torch.layers.codes import activation_codes, round_channels
+from tts_compress.torch.layers.codes import activation_codes
 from tts_compress.torch.layers.geometry import Geometry
 
-CODED = {"weight": "codes", "weight_scale": "scales", "bias": "bias"}
-"""The buffers of layers that keep their codes as they are in a file."""
+_BUFFERS = {"weight": "codes", "weight_scale": "scales", "bias": "bias"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,17 @@ class CompressedLayer(nn.Module):
     """
 
     weights: Weights
-    activations: Activations = Activations.NONE
-    kept: ClassVar[Mapping[str, str]] = {}
-    """Names of buffers by the names of their tensors in a file; without, `state` is overridden."""
+    activations: Activations
+    kept: ClassVar[Mapping[str, str]] = _BUFFERS
+    """Names of buffers by the names of their tensors in a file."""
+
+    codes: Tensor
+    scales: Tensor
+    bias: Tensor | None
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         super().__init__()
-        vars(self).update(geometry.attributes())
+        vars(self).update(geometry.attributes)
         self.geometry = geometry
         for name, buffer in self.kept.items():
             self.register_buffer(buffer, state.get(name) if name == "bias" else state[name])
@@ -66,16 +71,13 @@ class CompressedLayer(nn.Module):
 
     @classmethod
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
-        """Return the tensors of a weight that is rounded to nearest, as `state` names them.
+        """Return the tensors of a finite weight that is rounded to nearest, as `state` names them.
 
         By default 8-bit codes with a scale per output channel.
-
-        Raises:
-            QuantizationError: A weight is not finite.
         """
         multiplied = cls.activations != Activations.NONE
         axis = layer.geometry.channel_axis
-        codes, scales = round_channels(layer.weight, axis, multiplied=multiplied)
+        codes, scales = round_weight(layer.weight, axis, multiplied=multiplied)
         return {"weight": codes, "weight_scale": scales}
 
     def state(self) -> dict[str, Tensor]:
@@ -103,26 +105,18 @@ class CompressedLayer(nn.Module):
             """Run the layer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    layer: type[CompressedLayer]
-    operators: frozenset[str]
-    weights: Weights
-    activations: frozenset[Activations]
-    device: str | None
-    only_for: Callable[[Geometry], bool] | None
-
-
-_ENTRIES: list[_Entry] = []
 _LayerT = TypeVar("_LayerT", bound=type[CompressedLayer])
+_Condition = Callable[[Geometry], bool]
+_REGISTRY: dict[tuple[str, str, str], list[tuple[type[CompressedLayer], str, _Condition]]] = {}
+"""By operator, weights and activations: layers, their device if only one, and their condition."""
 
 
 def register_layer(
     *kinds: type[nn.Module],
     weights: Weights,
-    activations: Collection[Activations] = (Activations.NONE,),
-    device: str | None = None,
-    only_for: Callable[[Geometry], bool] | None = None,
+    activations: Sequence[Activations] = (Activations.NONE,),
+    device: str = "",
+    only_for: _Condition | None = None,
 ) -> Callable[[_LayerT], _LayerT]:
     """Register the decorated class as a compressed layer.
 
@@ -135,42 +129,39 @@ def register_layer(
     """
 
     def register(layer: _LayerT) -> _LayerT:
-        operators = frozenset(kind.__name__ for kind in kinds)
-        entry = _Entry(layer, operators, weights, frozenset(activations), device, only_for)
-        _ENTRIES.insert(0 if only_for else len(_ENTRIES), entry)
+        layer.weights, layer.activations = weights, activations[0]
+        for kind, arithmetic in product(kinds, activations):
+            rows = _REGISTRY.setdefault((kind.__name__, weights, arithmetic), [])
+            entry = (layer, device, only_for or (lambda _: True))
+            rows.insert(0 if only_for else len(rows), entry)
         return layer
 
     return register
 
 
 @cache
-def _entries() -> list[_Entry]:
-    """Return the registered layers, after importing every file that registers one."""
+def _import_layers() -> None:
+    """Import every file that registers a layer."""
     for module in iter_modules([str(Path(__file__).parent)]):
         import_module(f"{__package__}.{module.name}")
     for point in entry_points(group="tts_compress.layers"):
         point.load()
-    return _ENTRIES
 
 
 def is_layer(weights: str, activations: str) -> bool:
     """Return True if a format replaces layers; others change at most how a file stores them."""
-    return any(weights == e.weights and activations in e.activations for e in _entries())
+    _import_layers()
+    return any(key[1:] == (weights, activations) for key in _REGISTRY)
 
 
 def find_layer(
     geometry: Geometry, weights: str, activations: str, *, device: str = "cpu"
 ) -> type[CompressedLayer] | None:
     """Return the registered layer for a shape, a format and a type of device."""
-    for entry in _entries():
-        if (
-            geometry.operator in entry.operators
-            and weights == entry.weights
-            and activations in entry.activations
-            and entry.device in {None, device}
-            and (entry.only_for is None or entry.only_for(geometry))
-        ):
-            return entry.layer
+    _import_layers()
+    for layer, only_device, fits in _REGISTRY.get((geometry.operator, weights, activations), []):
+        if only_device in {"", device} and fits(geometry):
+            return layer
     return None
 
 
@@ -186,15 +177,13 @@ def layer_state(
     """Return the tensors of the compressed layer that replaces a module, rounded to nearest.
 
     Args:
-        module: A linear layer, convolution or embedding in FP32.
+        module: A linear layer, convolution or embedding in FP32, with finite weights.
         weights: The format of the weights.
         activations: The type of the arithmetic.
         group_size: Weights that share a scale, for four bits.
         limits: The range of its input, for static activations.
         device: The type of device the layer runs on.
 
-    Raises:
-        QuantizationError: A weight is not finite, or the groups do not divide the inputs.
     """
     geometry = Geometry.of(module)
     layer = find_layer(geometry, weights, activations, device=device)

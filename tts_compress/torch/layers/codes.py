@@ -5,26 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tts_compress.errors import QuantizationError
-from tts_compress.numerics.weights import round_weight
-
 GROUP_LIMIT = 7
 """The largest magnitude of a four-bit code."""
-
-
-def round_channels(weight: Tensor, axis: int, *, multiplied: bool) -> tuple[Tensor, Tensor]:
-    """Return the int8 codes and the scales of a weight's channels, as `round_weight` does.
-
-    Raises:
-        QuantizationError: A weight is not finite.
-    """
-    _refuse_infinite(weight)
-    return round_weight(weight.detach(), axis, multiplied=multiplied)
-
-
-def _refuse_infinite(weight: Tensor) -> None:
-    if not torch.isfinite(weight).all():
-        raise QuantizationError("a weight is not finite; the checkpoint is damaged")
 
 
 def as_rows(weight: Tensor, axis: int) -> Tensor:
@@ -57,13 +39,9 @@ def round_groups(weight: Tensor, scales: Tensor) -> Tensor:
     """Return four-bit codes, int8 in [-8, 7], of a weight `[outputs, inputs]`.
 
     Args:
-        weight: FP32.
+        weight: FP32, finite.
         scales: `[outputs, groups]`.
-
-    Raises:
-        QuantizationError: A weight is not finite.
     """
-    _refuse_infinite(weight)
     grouped = weight.view(*scales.shape, -1)
     codes = (grouped / scales.float().unsqueeze(-1)).round()
     return codes.clamp(-GROUP_LIMIT - 1, GROUP_LIMIT).to(torch.int8).view(weight.shape)

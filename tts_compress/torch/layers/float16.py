@@ -25,14 +25,12 @@ class Float16Layer(CompressedLayer):
         state: `weight` and `bias` where there is one, in any type.
     """
 
-    weights, activations = Weights.FLOAT16, Activations.FLOAT16
     kept: ClassVar[Mapping[str, str]] = {"weight": "values", "bias": "bias"}
-    _dtype: ClassVar[torch.dtype] = torch.float16
     values: Tensor
-    bias: Tensor | None
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
-        super().__init__(geometry, {name: value.to(self._dtype) for name, value in state.items()})
+        kind = getattr(torch, self.weights)
+        super().__init__(geometry, {name: value.to(kind) for name, value in state.items()})
 
     @classmethod
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
@@ -54,6 +52,3 @@ class Float16Layer(CompressedLayer):
 @register_layer(*_KINDS, weights=Weights.BFLOAT16, activations=(Activations.BFLOAT16,))
 class BFloat16Layer(Float16Layer):
     """The same in bfloat16."""
-
-    weights, activations = Weights.BFLOAT16, Activations.BFLOAT16
-    _dtype = torch.bfloat16

@@ -1,7 +1,8 @@
 """The shape of a layer, and the operator it computes as a function of any weight."""
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch.nn.functional as F  # noqa: N812  its usual name
@@ -33,12 +34,20 @@ class Geometry:
 
     stride: int = 1
     padding: int = 0
-    """Samples on each side; -1 for `same` with an even receptive field, one more behind."""
+    """Zeros on each side, which kernels add."""
 
+    outer_padding: tuple[int, int] = (0, 0)
+    """Padding in front and behind that kernels cannot do: no zeros, or not the same number."""
+
+    padding_mode: str = "zeros"
     dilation: int = 1
     groups: int = 1
     output_padding: int = 0
-    padding_mode: str = "zeros"
+    attributes: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The public attributes that torch gives such a layer.
+
+    Upstream code reads them: EnCodec pads by its convolutions' `kernel_size` and `stride`.
+    """
 
     @staticmethod
     def of(module: nn.Module) -> "Geometry":
@@ -50,22 +59,28 @@ class Geometry:
             return known
         operator = operator_of(module)
         assert operator is not None, type(module)
-        shape = tuple(module.weight.shape)  # type: ignore[arg-type]
-        if not isinstance(module, nn.Conv1d | nn.ConvTranspose1d):
-            return Geometry(operator=operator, shape=shape)
-        padding = module.padding
-        if isinstance(padding, str):
-            total = module.dilation[0] * (module.kernel_size[0] - 1)
-            padding = (0 if padding == "valid" else total // 2 if total % 2 == 0 else -1,)
-        return Geometry(
+        names = getattr(nn, operator).__constants__
+        plain = Geometry(
             operator=operator,
-            shape=shape,
+            shape=tuple(module.weight.shape),  # type: ignore[arg-type]
+            attributes={name: getattr(module, name) for name in names},
+        )
+        if not isinstance(module, nn.Conv1d | nn.ConvTranspose1d):
+            return plain
+        if isinstance(module.padding, str):  # `same` or `valid`
+            before, after = module._reversed_padding_repeated_twice  # noqa: SLF001
+        else:
+            before = after = module.padding[0]
+        is_kernels = before == after and module.padding_mode == "zeros"
+        return replace(
+            plain,
             stride=module.stride[0],
-            padding=padding[0],
+            padding=before if is_kernels else 0,
+            outer_padding=(0, 0) if is_kernels else (before, after),
+            padding_mode=module.padding_mode,
             dilation=module.dilation[0],
             groups=module.groups,
             output_padding=module.output_padding[0],
-            padding_mode=module.padding_mode,
         )
 
     @property
@@ -78,31 +93,6 @@ class Geometry:
         """The number of weights of one output channel."""
         return math.prod(self.shape) // self.shape[self.channel_axis]
 
-    def attributes(self) -> dict[str, Any]:
-        """Return the public attributes that torch gives such a layer.
-
-        Upstream code reads them: EnCodec pads by its convolutions' `kernel_size` and `stride`.
-        """
-        first, second = self.shape[:2]
-        if self.operator == "Linear":
-            return {"in_features": second, "out_features": first}
-        if self.operator == "Embedding":
-            return {"num_embeddings": first, "embedding_dim": second}
-        inputs, outputs = second * self.groups, first
-        if self.operator == "ConvTranspose1d":
-            inputs, outputs = first, second * self.groups
-        return {
-            "in_channels": inputs,
-            "out_channels": outputs,
-            "kernel_size": (self.shape[2],),
-            "stride": (self.stride,),
-            "padding": (self.padding,) if self.padding >= 0 else "same",
-            "dilation": (self.dilation,),
-            "groups": self.groups,
-            "output_padding": (self.output_padding,),
-            "padding_mode": self.padding_mode,
-        }
-
 
 def apply_operator(
     geometry: Geometry, inputs: Tensor, weight: Tensor, bias: Tensor | None
@@ -110,42 +100,20 @@ def apply_operator(
     """Return the output of a linear layer or a convolution for inputs of its weight's type."""
     if geometry.operator == "Linear":
         return F.linear(inputs, weight, bias)
+    stride, padding, dilation = geometry.stride, geometry.padding, geometry.dilation
     if geometry.operator == "ConvTranspose1d":
-        return F.conv_transpose1d(
-            inputs,
-            weight,
-            bias,
-            geometry.stride,
-            geometry.padding,
-            geometry.output_padding,
-            geometry.groups,
-            geometry.dilation,
-        )
-    padded, inner = pad(geometry, inputs)
-    window = (inner.stride, inner.padding, inner.dilation, inner.groups)
-    return F.conv1d(padded, weight, bias, *window)
+        window = (stride, padding, geometry.output_padding, geometry.groups, dilation)
+        return F.conv_transpose1d(inputs, weight, bias, *window)
+    padded = pad(geometry, inputs)
+    return F.conv1d(padded, weight, bias, stride, padding, dilation, geometry.groups)
 
 
-def pad(geometry: Geometry, inputs: Tensor) -> tuple[Tensor, Geometry]:
-    """Apply the padding that a kernel cannot; return the geometry that is left for the kernel."""
-    before, inner = outer_padding(geometry)
-    if not any(before):
-        return inputs, inner
+def pad(geometry: Geometry, inputs: Tensor) -> Tensor:
+    """Return a convolution's inputs with the padding that its kernel cannot do."""
+    if not any(geometry.outer_padding):
+        return inputs
     mode = "constant" if geometry.padding_mode == "zeros" else geometry.padding_mode
-    return F.pad(inputs, before, mode), inner
-
-
-def outer_padding(geometry: Geometry) -> tuple[tuple[int, int], Geometry]:
-    """Return a convolution's padding outside the kernel, and the geometry that is left for it.
-
-    Kernels pad with zeros, the same number on both sides.
-    """
-    if geometry.padding >= 0 and geometry.padding_mode == "zeros":
-        return (0, 0), geometry
-    total = 2 * geometry.padding
-    if geometry.padding < 0:
-        total = geometry.dilation * (geometry.shape[2] - 1)
-    return (total // 2, total - total // 2), replace(geometry, padding=0, padding_mode="zeros")
+    return F.pad(inputs, geometry.outer_padding, mode)
 
 
 def plain_view(signal: Tensor) -> Tensor:

@@ -5,12 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Self
 
 import torch
-import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
-from tts_compress.errors import QuantizationError
 from tts_compress.recipes.formats import Weights
-from tts_compress.torch.layers.base import CODED, CompressedLayer, FloatLayer, register_layer
+from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer
 from tts_compress.torch.layers.codes import (
     as_rows,
     from_rows,
@@ -26,20 +24,17 @@ _KERNEL_OUTPUTS = 16
 """torch's kernel takes multiples of it."""
 
 
+@register_layer(nn.Conv1d, nn.ConvTranspose1d, weights=Weights.INT4)
 class Int4Layer(CompressedLayer):
-    """A layer whose weights are codes in [-8, 7] with one scale per group.
+    """A layer whose weights are codes in [-8, 7] with one scale per group, and FP32 when used.
+
+    Convolutions get small by that, not faster.
 
     Args:
         geometry: The shape of the layer it replaces.
         state: `weight` (uint8, two codes per byte, `[outputs, inputs × kernel / 2]`),
             `weight_scale` (bfloat16, `[outputs, groups]`) and `bias` where there is one.
     """
-
-    weights = Weights.INT4
-    kept = CODED
-    codes: Tensor
-    scales: Tensor
-    bias: Tensor | None
 
     @classmethod
     def objection(cls, geometry: Geometry, group_size: int) -> str:
@@ -50,16 +45,26 @@ class Int4Layer(CompressedLayer):
 
     @classmethod
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
-        """Return packed codes and scales.
-
-        Raises:
-            QuantizationError: A weight is not finite, or the groups do not divide a channel.
-        """
+        """Return packed codes and scales."""
         rows = as_rows(layer.weight, layer.geometry.channel_axis)
-        if objection := cls.objection(layer.geometry, layer.group_size):
-            raise QuantizationError(f"{objection}; give another group_size")
         scales = group_scales(rows, layer.group_size)
         return {"weight": pack_nibbles(round_groups(rows, scales)), "weight_scale": scales}
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the outputs of the layer it replaces, in the type of the inputs."""
+        outputs = apply_operator(self.geometry, inputs.float(), self.real_weight(), self.bias)
+        return outputs.to(inputs.dtype)
+
+    def real_weight(self) -> Tensor:
+        """Return the dequantized weight, FP32, as torch lays it out."""
+        codes, scales = self.stored()
+        groups = unpack_nibbles(codes).float().view(*scales.shape, -1)
+        rows = (groups * scales.float().unsqueeze(-1)).flatten(1)
+        return from_rows(rows, self.geometry.shape, self.geometry.channel_axis)
+
+    def stored(self) -> tuple[Tensor, Tensor]:
+        """Return codes and scales as a file has them."""
+        return self.codes, self.scales
 
 
 @register_layer(nn.Linear, weights=Weights.INT4)
@@ -81,35 +86,29 @@ class Int4Linear(Int4Layer):
         """Return `[..., outputs]` in the type of the inputs."""
         if not self._in_kernel_layout and self._fits_kernel(inputs.device):
             self._enter_kernel_layout()
-        if self._in_kernel_layout:
-            rows = inputs.reshape(-1, inputs.shape[-1]).to(torch.bfloat16)
-            outputs: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(  # noqa: SLF001  no public name
-                rows, self.codes, self.group, self.scales
-            ).float()
-            outputs = outputs.view(*inputs.shape[:-1], -1)
-            if self.bias is not None:
-                outputs = outputs + self.bias
-        else:
-            outputs = F.linear(inputs.float(), self.real_weight(), self.bias)
+        if not self._in_kernel_layout:
+            return super().forward(inputs)
+        rows = inputs.reshape(-1, inputs.shape[-1]).to(torch.bfloat16)
+        outputs: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(  # noqa: SLF001  no public name
+            rows, self.codes, self.group, self.scales
+        ).float()
+        outputs = outputs.view(*inputs.shape[:-1], -1)
+        if self.bias is not None:
+            outputs = outputs + self.bias
         return outputs.to(inputs.dtype)
-
-    def real_weight(self) -> Tensor:
-        """Return the dequantized weight, FP32 `[outputs, inputs]`."""
-        return _dequantize(self._file_codes(), self._file_scales())
 
     def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
         """Leave the layout of the CPU's kernel before anything is moved or cast."""
-        if self._in_kernel_layout:
-            self.codes, self.scales = self._file_codes(), self._file_scales()
-            self._in_kernel_layout = False
+        self.codes, self.scales = self.stored()
+        self._in_kernel_layout = False
         moved: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         moved.scales = moved.scales.to(torch.bfloat16)  # a cast is not meant for them
         return moved
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a file keeps."""
-        own = {"weight": self._file_codes(), "weight_scale": self._file_scales()}
-        return super().state() | own
+        codes, scales = self.stored()
+        return super().state() | {"weight": codes, "weight_scale": scales}
 
     def _fits_kernel(self, device: torch.device) -> bool:
         return (
@@ -127,13 +126,10 @@ class Int4Linear(Int4Layer):
         self.scales = torch.stack((self.scales, zero_points), -1).transpose(0, 1).contiguous()
         self._in_kernel_layout = True
 
-    def _file_scales(self) -> Tensor:
-        return self.scales[..., 0].t().contiguous() if self._in_kernel_layout else self.scales
-
-    def _file_codes(self) -> Tensor:
-        """Return the codes in the file's layout; out of the kernel's they come as products."""
+    def stored(self) -> tuple[Tensor, Tensor]:
+        """Return codes and scales as a file has them; codes in the kernel's layout by products."""
         if not self._in_kernel_layout:
-            return self.codes
+            return self.codes, self.scales
         outputs, inputs = self.geometry.shape
         ones = torch.ones(inputs // self.group, outputs, 2, dtype=torch.bfloat16)
         ones[..., 1] = 0  # scale 1, zero point 0: every product is a code
@@ -142,25 +138,5 @@ class Int4Linear(Int4Layer):
             torch.ops.aten._weight_int4pack_mm_for_cpu(row, self.codes, self.group, ones)  # noqa: SLF001
             for row in rows
         ]
-        return pack_nibbles(torch.cat(products).t().to(torch.int8).contiguous())
-
-
-@register_layer(nn.Conv1d, nn.ConvTranspose1d, weights=Weights.INT4)
-class Int4Convolution(Int4Layer):
-    """A convolution in FP32: small, not faster. Its weight is FP32 only while it is used."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the outputs of the layer it replaces, in the type of the inputs."""
-        outputs = apply_operator(self.geometry, inputs.float(), self.real_weight(), self.bias)
-        return outputs.to(inputs.dtype)
-
-    def real_weight(self) -> Tensor:
-        """Return the dequantized weight, FP32, as torch lays it out."""
-        rows = _dequantize(self.codes, self.scales)
-        return from_rows(rows, self.geometry.shape, self.geometry.channel_axis)
-
-
-def _dequantize(packed: Tensor, scales: Tensor) -> Tensor:
-    """Return the FP32 rows of packed codes and the scales of their groups."""
-    groups = unpack_nibbles(packed).float().view(*scales.shape, -1)
-    return (groups * scales.float().unsqueeze(-1)).flatten(1)
+        codes = pack_nibbles(torch.cat(products).t().to(torch.int8).contiguous())
+        return codes, self.scales[..., 0].t().contiguous()

@@ -11,8 +11,9 @@ it takes 0.86 of `onednn`'s time on one row, the case of autoregressive models, 
 """
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -39,10 +40,11 @@ class IntegerLayer(CompressedLayer):
             is one, `input_scale` and `input_zero_point` where the rounding is static.
     """
 
-    weights, activations = Weights.INT8, Activations.DYNAMIC
+    kept: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         super().__init__(geometry, state)
+        self._unpacked = {name: tensor for name, tensor in state.items() if name != "weight"}
         if static := "input_scale" in state:
             self.activations = Activations.STATIC
         self.input_scale = float(state["input_scale"]) if static else None
@@ -65,23 +67,21 @@ class IntegerLayer(CompressedLayer):
         Raises:
             ModelError: The layer is moved to another device.
         """
+        del recurse  # nothing in here is cast either
         if (device := fn(torch.empty(0)).device.type) != "cpu":
             raise ModelError(
                 f"integer layers compute on CPUs and cannot move to {device!r}; move the original "
                 "there and compress it again, or use int8-weight-only, fp16 or bf16"
             )
-        moved: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        return moved
+        return self
 
-    def named(self, codes: Tensor, scales: Tensor, bias: Tensor | None) -> dict[str, Tensor]:
-        """Return the tensors that a file keeps, by name."""
-        state = {"weight": codes, "weight_scale": scales}
-        if bias is not None:
-            state["bias"] = bias.detach()
-        if self.input_scale is not None:
-            state["input_scale"] = torch.tensor(self.input_scale, dtype=torch.float64)
-            state["input_zero_point"] = torch.tensor(self.input_zero_point, dtype=torch.int32)
-        return state
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors that a file keeps."""
+        return {"weight": self.unpack(), **self._unpacked}
+
+    @abstractmethod
+    def unpack(self) -> Tensor:
+        """Return the codes of the weight, `int8`."""
 
 
 @register_layer(nn.Linear, weights=Weights.INT8, activations=INTEGERS, device="cpu")
@@ -110,10 +110,10 @@ class Int8Linear(IntegerLayer):
             )
         return outputs
 
-    def state(self) -> dict[str, Tensor]:
-        """Return the tensors that a file keeps."""
-        weight, bias = torch.ops.quantized.linear_unpack(self._packed)
-        return self.named(weight.int_repr(), weight.q_per_channel_scales().float(), bias)
+    def unpack(self) -> Tensor:
+        """Return the codes of the weight."""
+        codes: Tensor = torch.ops.quantized.linear_unpack(self._packed)[0].int_repr()
+        return codes
 
 
 def pack_linear(codes: Tensor, scales: Tensor, bias: Tensor | None) -> Any:
@@ -141,14 +141,15 @@ def pack_linear(codes: Tensor, scales: Tensor, bias: Tensor | None) -> Any:
 
 def is_pointwise(geometry: Geometry) -> bool:
     """Return True if a layer is a convolution that computes each frame from one frame."""
-    window = (geometry.stride, geometry.padding, geometry.groups)
-    return geometry.operator == "Conv1d" and geometry.shape[2:] == (1,) and window == (1, 0, 1)
+    window = (geometry.shape[2:], geometry.stride, geometry.padding, geometry.groups)
+    plain = window == ((1,), 1, 0, 1) and not any(geometry.outer_padding)
+    return plain and geometry.operator == "Conv1d"
 
 
 @register_layer(
     nn.Conv1d, weights=Weights.INT8, activations=INTEGERS, device="cpu", only_for=is_pointwise
 )
-class Int8PointwiseConv1d(IntegerLayer):
+class Int8PointwiseConv1d(Int8Linear):
     """A convolution with a kernel of size 1 on `[batch, inputs, time]` or `[inputs, time]`.
 
     The kernels for linear layers are faster than onednn's for convolutions; most convolutions of
@@ -156,15 +157,12 @@ class Int8PointwiseConv1d(IntegerLayer):
     """
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
-        super().__init__(geometry, state)
-        plain = Geometry(operator="Linear", shape=geometry.shape[:2])
-        self.linear = Int8Linear(plain, {**state, "weight": state["weight"].squeeze(-1)})
+        super().__init__(geometry, {**state, "weight": state["weight"].squeeze(-1)})
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[batch, outputs, time]` in the type of the inputs."""
-        return self.linear(inputs.transpose(-1, -2)).transpose(-1, -2)
+        return super().forward(inputs.transpose(-1, -2)).transpose(-1, -2)
 
-    def state(self) -> dict[str, Tensor]:
-        """Return the tensors that a file keeps."""
-        state = self.linear.state()
-        return state | {"weight": state["weight"].unsqueeze(-1)}
+    def unpack(self) -> Tensor:
+        """Return the codes of the weight."""
+        return super().unpack().unsqueeze(-1)

@@ -4,16 +4,17 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
+from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.formats import Weights
 from tts_compress.torch.layers.base import FloatLayer, register_layer
-from tts_compress.torch.layers.codes import activation_codes, round_channels
-from tts_compress.torch.layers.geometry import Geometry, outer_padding, pad, plain_view
+from tts_compress.torch.layers.codes import activation_codes
+from tts_compress.torch.layers.geometry import Geometry, pad, plain_view
 from tts_compress.torch.layers.integer import INTEGERS, IntegerLayer
 
 
@@ -26,19 +27,15 @@ class Int8Conv1d(IntegerLayer):
     range.
     """
 
-    kept: ClassVar[Mapping[str, str]] = {"weight_scale": "scales", "bias": "bias"}
-    scales: Tensor
-    bias: Tensor | None
-    zeros: Tensor
-
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         super().__init__(geometry, state)
-        _, self._inner = outer_padding(geometry)
-        self.register_buffer("zeros", torch.zeros(len(self.scales), dtype=torch.int64))
+        window = ([geometry.stride], [geometry.padding], [geometry.dilation], geometry.groups)
+        scales, zeros = state["weight_scale"], torch.zeros(geometry.shape[0], dtype=torch.int64)
         # The layout depends on neither scale nor zero point of the input.
         self._packed = torch.ops.onednn.qconv_prepack(
-            state["weight"], self.scales, 1.0, 0, *self._window, self._inner.groups, None
+            state["weight"], scales, 1.0, 0, *window, None
         )
+        self._kernel = (self._packed, scales, zeros, state.get("bias"), *window)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[batch, outputs, time]` in the type of the inputs.
@@ -46,7 +43,7 @@ class Int8Conv1d(IntegerLayer):
         Raises:
             ValueError: An input is not finite.
         """
-        values, _ = pad(self.geometry, inputs.float())
+        values = pad(self.geometry, inputs.float())
         plain = plain_view(values)
         scale, zero_point = self._codes_of(plain)
         rounded = torch.quantize_per_tensor(plain, scale, zero_point, torch.quint8)
@@ -56,12 +53,7 @@ class Int8Conv1d(IntegerLayer):
             codes.unsqueeze(0) if codes.dim() == 2 else codes,
             scale,
             zero_point,
-            self._packed,
-            self.scales,
-            self.zeros,
-            self.bias,
-            *self._window,
-            self._inner.groups,
+            *self._kernel,
             *_PLAIN_FP32_OUTPUT,
         )
         return outputs.reshape(*values.shape[:-2], *outputs.shape[-2:]).to(inputs.dtype)
@@ -74,15 +66,10 @@ class Int8Conv1d(IntegerLayer):
         copied.__dict__ = copy.deepcopy(self.__dict__, memo)
         return copied
 
-    def state(self) -> dict[str, Tensor]:
-        """Return the tensors that a file keeps."""
-        codes = self._packed.to_dense().reshape(self.geometry.shape)
-        return self.named(codes, self.scales, self.bias)
-
-    @property
-    def _window(self) -> tuple[list[int], list[int], list[int]]:
-        inner = self._inner
-        return [inner.stride], [inner.padding], [inner.dilation]
+    def unpack(self) -> Tensor:
+        """Return the codes of the weight."""
+        codes: Tensor = self._packed.to_dense().reshape(self.geometry.shape)
+        return codes
 
     def _codes_of(self, values: Tensor) -> tuple[float, int]:
         if self.input_scale is not None:
@@ -133,7 +120,7 @@ class Int8ConvTranspose1d(IntegerLayer):
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
         """Return codes and scales per output channel of each phase."""
         phases = transposed_phases(layer.weight, layer.geometry)
-        codes, scales = round_channels(phases, 0, multiplied=True)
+        codes, scales = round_weight(phases, 0, multiplied=True)
         return {"weight": codes, "weight_scale": scales}
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -152,14 +139,9 @@ class Int8ConvTranspose1d(IntegerLayer):
         cropped: Tensor = woven[..., shape.padding : shape.padding + length + shape.output_padding]
         return cropped
 
-    def state(self) -> dict[str, Tensor]:
-        """Return the tensors that a file keeps."""
-        state = self.phases.state()
-        if "bias" in state:
-            outputs, stride = len(state["bias"]) // self.geometry.stride, self.geometry.stride
-            first = slice(None, None, stride) if self.geometry.groups > 1 else slice(outputs)
-            state["bias"] = state["bias"][first].clone()
-        return state
+    def unpack(self) -> Tensor:
+        """Return the codes of the weight, by phases."""
+        return self.phases.unpack()
 
 
 def transposed_phases(weight: Tensor, geometry: Geometry) -> Tensor:

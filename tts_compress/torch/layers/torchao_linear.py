@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
-from tts_compress.errors import ArtifactError, MissingExtraError, QuantizationError
+from tts_compress.errors import ArtifactError, MissingExtraError
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer
 from tts_compress.torch.layers.geometry import Geometry
@@ -48,6 +48,7 @@ class TorchaoLinear(CompressedLayer):
     _dtype: ClassVar[torch.dtype]
     """The type of what goes into torchao's product."""
 
+    kept: ClassVar[Mapping[str, str]] = {}
     multiple: ClassVar[int]
     """A divisor that inputs and outputs must have; others torchao would compute on the CPU."""
 
@@ -97,7 +98,6 @@ class TorchaoLinear(CompressedLayer):
 class TorchaoInt8Linear(TorchaoLinear):
     """A linear layer that multiplies `int8` by `int8` and scales the sums in FP32."""
 
-    weights, activations = Weights.INT8, Activations.DYNAMIC
     _dtype, multiple = torch.float32, 8
 
     @classmethod
@@ -119,15 +119,12 @@ class TorchaoInt8Linear(TorchaoLinear):
 class TorchaoFloat8Linear(TorchaoLinear):
     """A linear layer that multiplies 8-bit floats and outputs bfloat16."""
 
-    weights, activations = Weights.FLOAT8, Activations.FLOAT8
     _dtype = torch.bfloat16  # the only type that scales per row go with
     multiple = 16
 
     @classmethod
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
         """Return codes, and scales `[outputs, 1]` or `[1, 1]` as the weight's GPU takes them."""
-        if not torch.isfinite(layer.weight).all():
-            raise QuantizationError("a weight is not finite; the checkpoint is damaged")
         limit = torch.finfo(FLOAT8).max
         peaks = layer.weight.abs().amax(1, keepdim=True)
         generation, _ = torch.cuda.get_device_capability(layer.weight.device)

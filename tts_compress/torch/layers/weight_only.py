@@ -5,7 +5,7 @@ import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
 from tts_compress.recipes.formats import Weights
-from tts_compress.torch.layers.base import CODED, CompressedLayer, register_layer
+from tts_compress.torch.layers.base import CompressedLayer, register_layer
 from tts_compress.torch.layers.geometry import apply_operator
 
 _AT_ONCE = 1 << 18
@@ -21,12 +21,6 @@ class Int8WeightOnly(CompressedLayer):
         state: `weight` (int8), `weight_scale` (FP32, one per output channel or embedding row) and
             `bias` where there is one.
     """
-
-    weights = Weights.INT8
-    kept = CODED
-    codes: Tensor
-    scales: Tensor
-    bias: Tensor | None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the outputs of the layer it replaces; `inputs` are indices for an embedding."""
