@@ -12,7 +12,7 @@ import pytest
 
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.families import Upstream
-from tts_compress.models.checkout import Checkout, find_checkout, named, recognize
+from tts_compress.models.checkout import Checkout, find_checkout, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -191,13 +191,21 @@ def test_what_is_no_clone_is_an_error_that_says_how_to_get_one(
     assert str(refused.value).endswith(f"{how}the environment variable TTS_COMPRESS_FLUTE")
 
 
-def test_a_clone_is_recognised_by_what_only_it_has(clone: Path, tmp_path: Path) -> None:
+def test_a_clone_is_recognised_by_what_only_it_has(
+    clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "strings.py").touch()
-    assert recognize(clone, (_HARP, _FLUTE)) is _FLUTE
-    assert recognize(tmp_path, (_FLUTE, _HARP)) is _HARP
+    known = "tts_compress.models.checkout.known_upstreams"
+    monkeypatch.setattr(known, lambda: (_FLUTE, _HARP))
+    for folder, expected in ((clone, _FLUTE), (tmp_path, _HARP)):
+        with named(folder) as found:
+            assert found is expected
     (clone / "LICENCE").unlink()
-    with pytest.raises(ModelError, match=r"no clone of Flute or Harp \(Flute has flute_code/"):
-        recognize(clone, (_FLUTE, _HARP))
+    with (
+        pytest.raises(ModelError, match=r"no clone of Flute or Harp \(Flute has flute_code/"),
+        named(clone),
+    ):
+        pass
 
 
 def test_a_name_for_a_block_is_taken_back_also_after_an_error(

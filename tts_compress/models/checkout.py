@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -60,17 +60,15 @@ class Checkout:
         Both are given back as they were, and so is the root logger, which some modules set up for
         a program of their own. Prints go to standard error.
         """
-        folder, path, arguments = Path.cwd(), list(sys.path), list(sys.argv)
+        path, arguments = list(sys.path), list(sys.argv)
         log = logging.getLogger()
         handlers, level = list(log.handlers), log.level
         sys.path[:0] = [str(self.root / part) for part in self.upstream.paths]
         sys.argv[1:] = []  # some modules read it while they are imported
-        os.chdir(self.root)
         try:
-            with redirect_stdout(sys.stderr):
+            with chdir(self.root), redirect_stdout(sys.stderr):
                 yield
         finally:
-            os.chdir(folder)
             sys.path[:] = path
             sys.argv[:] = arguments
             log.handlers[:] = handlers
@@ -114,20 +112,6 @@ def find_checkout(upstream: Upstream) -> Checkout:
     return Checkout(upstream=upstream, root=root)
 
 
-def recognize(root: Path, upstreams: tuple[Upstream, ...]) -> Upstream:
-    """Return the system that a folder is a clone of.
-
-    Raises:
-        ModelError: It is a clone of none of them.
-    """
-    for upstream in upstreams:
-        if all(_has(root, marker) for marker in upstream.markers):
-            return upstream
-    names = " or ".join(upstream.name for upstream in upstreams)
-    expected = "; ".join(f"{u.name} has {', '.join(u.markers)}" for u in upstreams)
-    raise ModelError(f"'{root}' is no clone of {names} ({expected})")
-
-
 def known_upstreams() -> tuple[Upstream, ...]:
     """Return every system that runs from a clone."""
     stated = (family.upstream for family in families().values())
@@ -141,8 +125,12 @@ def named(root: Path) -> Iterator[Upstream]:
     Raises:
         ModelError: It is a clone of no system that runs from one.
     """
-    root = _folder(root)
-    upstream = recognize(root, known_upstreams())
+    root, known = _folder(root), known_upstreams()
+    upstream = next((u for u in known if all(_has(root, mark) for mark in u.markers)), None)
+    if upstream is None:
+        names = " or ".join(upstream.name for upstream in known)
+        expected = "; ".join(f"{u.name} has {', '.join(u.markers)}" for u in known)
+        raise ModelError(f"'{root}' is no clone of {names} ({expected})")
     before = os.environ.get(upstream.variable)
     os.environ[upstream.variable] = str(root)
     try:
@@ -179,13 +167,13 @@ def _commit(git: Path) -> str | None:
     """Return the commit that a repository's HEAD points to, from its files alone."""
     try:
         if git.is_file():  # a worktree or a submodule
-            git = _beside(git, git.read_text("utf-8").removeprefix("gitdir:"))
+            git = git.parent / git.read_text("utf-8").removeprefix("gitdir:").strip()
         head = (git / "HEAD").read_text("utf-8").strip()
         if not head.startswith("ref: "):
             return head
         shared = git / "commondir"  # the folder with a worktree's branches
         if shared.is_file():
-            git = _beside(shared, shared.read_text("utf-8"))
+            git /= shared.read_text("utf-8").strip()
         name = head.removeprefix("ref: ")
         if (git / name).is_file():
             return (git / name).read_text("utf-8").strip()
@@ -193,8 +181,3 @@ def _commit(git: Path) -> str | None:
         return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
     except (OSError, UnicodeError):
         return None
-
-
-def _beside(file: Path, path: str) -> Path:
-    """Return a path that a file of git's states, from the file's folder on."""
-    return (file.parent / path.strip()).resolve()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.errors import ModelError, first_line, reason
+from tts_compress.errors import ModelError, model_errors, reason
 from tts_compress.models.base import Prompt
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def read_tensors(path: Path) -> dict[str, "Tensor"]:
     import torch
     from safetensors.torch import load_file
 
-    try:
+    with model_errors(f"'{path}' is no checkpoint that is safe to read"):
         if path.suffix == ".safetensors":
             found: Any = load_file(path)
         else:
@@ -66,11 +66,6 @@ def read_tensors(path: Path) -> dict[str, "Tensor"]:
         for name, value in found.items():
             if not isinstance(name, str) or not isinstance(value, torch.Tensor):
                 raise TypeError(f"{name!r:.60} is a {type(value).__name__}, not a tensor")
-    # Arbitrary bytes make the readers fail in arbitrary ways.
-    except Exception as error:
-        raise ModelError(
-            f"'{path}' is no checkpoint that is safe to read: {first_line(error)}"
-        ) from error
     return dict(found)
 
 

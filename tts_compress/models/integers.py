@@ -5,26 +5,22 @@ hold weights that overflow `vpmaddubsw` (`numerics.neighbours`), or signed activ
 onnxruntime multiplies on x86 more slowly than real numbers.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, numpy_helper
 
-from tts_compress.models.base import OnnxGraph, TorchModel
+from tts_compress.environment import Processor
+from tts_compress.models.base import Model, OnnxGraph, TorchModel
 from tts_compress.numerics.neighbours import PAIR_LIMIT, neighbour_sums
 from tts_compress.onnx.modules import WeightFinder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy.typing as npt
-    import onnx
     from torch import nn
-
-    from tts_compress.environment import Processor
-    from tts_compress.models.base import Model
 
 _ZERO_POINT = {
     "QLinearConv": 2,
@@ -52,7 +48,11 @@ class IntegerLayers:
 
 def count_integer_layers(model: Model) -> IntegerLayers:
     """Count a model's layers that multiply integers, by hazard."""
-    found = list(_layers(model))
+    found: list[tuple[bool, bool]] = []  # (can overflow, is signed)
+    if isinstance(model, OnnxGraph):
+        found = list(_layers_of_graph(model.graph()))
+    elif isinstance(model, TorchModel):
+        found = [(overflows, False) for overflows in _layers_of_module(model.root())]
     return IntegerLayers(
         count=len(found),
         overflowing=sum(overflows for overflows, _ in found),
@@ -78,18 +78,8 @@ def find_hazards(layers: IntegerLayers, processor: Processor) -> tuple[str, ...]
     return tuple(found)
 
 
-def _layers(model: Model) -> Iterator[tuple[bool, bool]]:
-    """Yield (can overflow, is signed) of each integer layer."""
-    if isinstance(model, OnnxGraph):
-        yield from _layers_of_graph(model.graph())
-    elif isinstance(model, TorchModel):
-        for overflows in _layers_of_module(model.root()):
-            yield overflows, False
-
-
 def _layers_of_graph(model: onnx.ModelProto) -> Iterator[tuple[bool, bool]]:
-    from onnx import TensorProto, numpy_helper
-
+    """Yield (can overflow, is signed) of each integer layer."""
     types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     weights = WeightFinder(model.graph)
     for node in model.graph.node:
@@ -119,7 +109,7 @@ def _zero_point(node: onnx.NodeProto, weights: WeightFinder) -> str | None:
     return str(source.input[2])
 
 
-def _layers_of_module(root: nn.Module) -> Iterator[bool]:
+def _layers_of_module(root: "nn.Module") -> Iterator[bool]:
     from tts_compress.torch.layers.integer import IntegerLayer
 
     inner: set[int] = set()

@@ -25,13 +25,20 @@ class Options:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in self.choices:
-                _check_word(field.name, value, self.choices[field.name])
-            else:
-                _check_number(
-                    field.name, value, self.limits[field.name], whole=isinstance(field.default, int)
-                )
+            name, value = field.name, getattr(self, field.name)
+            if name in self.choices:
+                if value not in self.choices[name]:
+                    raise ModelError(
+                        f"{name} is {value!r}; accepted: {', '.join(self.choices[name])}"
+                    )
+                continue
+            kind, words = (
+                (int, "an integer") if isinstance(field.default, int) else (float, "a number")
+            )
+            low, high = self.limits[name]
+            fits = isinstance(value, int | kind) and not isinstance(value, bool)
+            if not (fits and low <= value <= high):
+                raise ModelError(f"{name} is {value!r:.40}; give {words} from {low:g} to {high:g}")
 
     def changed(self, given: Mapping[str, Any], where: str) -> Self:
         """Return these options with some exchanged.
@@ -50,12 +57,8 @@ class Options:
 
     def stated(self) -> dict[str, Any]:
         """Return the options that are not the defaults, by name."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {
-            field.name: values[field.name]
-            for field in fields(self)
-            if values[field.name] != field.default
-        }
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return {name: value for name, (value, default) in values.items() if value != default}
 
 
 def split_location(location: str, example: str) -> tuple[str, dict[str, Any]]:
@@ -92,16 +95,3 @@ def _value(text: str) -> str | float:
         except ValueError:
             continue
     return text
-
-
-def _check_word(name: str, value: object, accepted: tuple[str, ...]) -> None:
-    if value not in accepted:
-        raise ModelError(f"{name} is {value!r}; accepted: {', '.join(accepted)}")
-
-
-def _check_number(name: str, value: Any, limits: tuple[float, float], *, whole: bool) -> None:
-    low, high = limits
-    fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if not (fits and low <= value <= high):
-        kind = "an integer" if whole else "a number"
-        raise ModelError(f"{name} is {value!r:.40}; give {kind} from {low:g} to {high:g}")

@@ -1,35 +1,29 @@
 """Piper voices: VITS as one ONNX graph plus a JSON file, spoken by the `piper` program."""
 
-from __future__ import annotations
-
-import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
+import onnxruntime
 from onnx import helper
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
 from tts_compress.config import demo_voice, describe_problems
 from tts_compress.errors import MissingExtraError, ModelError, TextError
-from tts_compress.models.base import check_encodable
+from tts_compress.models.base import Component, check_encodable
+from tts_compress.models.files import read_json
 from tts_compress.models.onnx_model import OnnxModel, artifact_graph
 from tts_compress.onnx.modules import initializer_names
 from tts_compress.onnx.noise import draw_noise, feed_noise
-from tts_compress.onnx.session import input_names, open_session, run_session
+from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    import onnx
-    import onnxruntime
     from piper import PiperVoice
-
-    from tts_compress.artifact import Manifest
-    from tts_compress.models.base import Component
-    from tts_compress.onnx.session import Feeds
 
 MAX_SYMBOLS = 2_000
 """Phoneme ids in one sentence, about two minutes of speech; attention's memory is quadratic."""
@@ -124,7 +118,7 @@ class PiperModel(OnnxModel):
             _check_voice(self._path, model)
         return model
 
-    def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> PiperModel:
+    def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> "PiperModel":
         """Return this voice with another graph; nothing is written."""
         return PiperModel(
             self._path, spec=self.spec, manifest=manifest, held=graph, config=self._config_path
@@ -173,7 +167,7 @@ class PiperModel(OnnxModel):
         for index, text in enumerate(texts):
             yield from self._feeds(names, text, seed + index)
 
-    def open_runtime(self, *, threads: int) -> PiperRuntime:
+    def open_runtime(self, *, threads: int) -> "PiperRuntime":
         """Open the file in piper's own runtime; nothing else is read."""
         session = open_session(self.files().weights[0], self.spec, threads)
         return PiperRuntime(self._piper(session))
@@ -222,7 +216,7 @@ class PiperModel(OnnxModel):
             )
         return ids
 
-    def _piper(self, session: onnxruntime.InferenceSession | None) -> PiperVoice:
+    def _piper(self, session: onnxruntime.InferenceSession | None) -> "PiperVoice":
         try:
             from piper import PiperVoice
             from piper.config import PiperConfig
@@ -238,7 +232,7 @@ class PiperModel(OnnxModel):
 class PiperRuntime:
     """Piper's own inference code; with loudness as the voice gives it."""
 
-    def __init__(self, voice: PiperVoice) -> None:
+    def __init__(self, voice: "PiperVoice") -> None:
         self._voice = voice
 
     def speak(self, text: str) -> Audio:
@@ -276,20 +270,18 @@ def open_piper(location: str, spec: str, manifest: Manifest | None) -> PiperMode
 
 def _read_config(path: Path) -> dict[str, Any]:
     """Return the content of the file beside a voice, checked before anything trusts it."""
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        _VoiceConfig.model_validate(config)
-    except FileNotFoundError as error:
+    if not path.is_file():
         raise ModelError(
             f"no file '{path}'; a Piper voice is a .onnx file with its .onnx.json beside it; "
             "of any other graph write 'onnx:' before the path"
-        ) from error
+        )
+    config: dict[str, Any] = read_json(path)
+    try:
+        _VoiceConfig.model_validate(config)
     except ValidationError as error:
         problems = describe_problems(error)
         raise ModelError(f"'{path}' is not a Piper voice's configuration: {problems}") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"cannot read '{path}': {error}") from error
-    return dict(config)
+    return config
 
 
 def _check_voice(path: Path, model: onnx.ModelProto) -> None:

@@ -1,22 +1,19 @@
 """Piper's training checkpoints (Lightning `.ckpt`), turned into the ONNX graph that piper runs."""
 
-from __future__ import annotations
-
 import ast
 import pathlib
 import warnings
+from collections.abc import Mapping
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from tts_compress.errors import MissingExtraError, ModelError, first_line
+from tts_compress.errors import MissingExtraError, ModelError, model_errors
 from tts_compress.models.files import check_finite
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     import torch
 
 _OPSET = 15
@@ -44,12 +41,6 @@ _DEFAULTS: dict[str, Any] = {
     "gin_channels": 0,
     "use_sdp": True,
 }
-_TUPLES = (
-    "resblock_kernel_sizes",
-    "resblock_dilation_sizes",
-    "upsample_rates",
-    "upsample_kernel_sizes",
-)
 # The other arguments of SynthesizerTrn are named as in the checkpoint.
 _COMPUTED = {"num_symbols", "num_speakers", "filter_length", "hop_length", "segment_size"}
 
@@ -62,7 +53,8 @@ def export_checkpoint(path: Path) -> tuple[onnx.ModelProto, Path]:
 
     Raises:
         ModelError: A file is missing, or the checkpoint is not one of Piper's training.
-        MissingExtraError: torch or piper-tts is not installed.
+        MissingExtraError: torch is not installed.
+        ImportError: piper-tts is not installed.
     """
     config = _find_config(path)
     checkpoint = _read(path)
@@ -76,11 +68,9 @@ def export_checkpoint(path: Path) -> tuple[onnx.ModelProto, Path]:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelError(f"'{path}' is not a checkpoint of Piper's training: {error!r}") from error
     model = _build(path, parameters, weights)
-    try:
-        return _export(model, int(parameters["num_speakers"])), config
     # Tracing runs the network, whose asserts and indexing can fail on untrained weights.
-    except Exception as error:
-        raise ModelError(f"'{path}' cannot be exported to ONNX: {first_line(error)}") from error
+    with model_errors(f"'{path}' cannot be exported to ONNX"):
+        return _export(model, int(parameters["num_speakers"])), config
 
 
 def _find_config(path: Path) -> Path:
@@ -102,29 +92,25 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise MissingExtraError("torch", "torch") from error
     # Older checkpoints keep paths among their hyper-parameters; a path is harmless data.
     allowed: list[Any] = [pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath]
-    try:
-        with torch.serialization.safe_globals(allowed):
-            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    # Arbitrary bytes make the reader fail in arbitrary ways (IndexError, struct.error, …).
-    except Exception as error:
-        raise ModelError(
-            f"'{path}' is not a checkpoint that is safe to read: {first_line(error)}"
-        ) from error
+    problem = f"'{path}' is not a checkpoint that is safe to read"
+    with model_errors(problem), torch.serialization.safe_globals(allowed):
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(checkpoint, dict):
         raise ModelError(f"'{path}' holds a {type(checkpoint).__name__}, not a checkpoint")
     return checkpoint
 
 
 def _build(
-    path: Path, parameters: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
-) -> torch.nn.Module:
-    try:
-        from piper.train.vits.models import SynthesizerTrn
-    except ImportError as error:
-        raise MissingExtraError("piper", "piper") from error
-    try:
+    path: Path, parameters: Mapping[str, Any], weights: Mapping[str, "torch.Tensor"]
+) -> "torch.nn.Module":
+    from piper.train.vits.models import SynthesizerTrn
+
+    with model_errors(f"'{path}' does not fit its own hyper-parameters"):
         hyper = {
-            name: ast.literal_eval(value) if name in _TUPLES and isinstance(value, str) else value
+            # Command lines give sizes of layers as text.
+            name: ast.literal_eval(value)
+            if isinstance(value, str) and isinstance(_DEFAULTS.get(name), tuple)
+            else value
             for name, value in parameters.items()
         }
         if hyper["num_speakers"] > 1 and hyper["gin_channels"] <= 0:
@@ -137,11 +123,6 @@ def _build(
             **{name: hyper[name] for name in _DEFAULTS.keys() - _COMPUTED},
         )
         missing, unexpected = model.load_state_dict(weights, strict=False)
-    # Network and weights are built by code that was written for its authors' own checkpoints.
-    except Exception as error:
-        raise ModelError(
-            f"'{path}' does not fit its own hyper-parameters: {first_line(error)}"
-        ) from error
     # The posterior encoder serves training only.
     missing = [name for name in missing if not name.startswith("enc_q.")]
     if missing or unexpected:
@@ -155,7 +136,7 @@ def _build(
     return _fold_weight_norm(model.eval().float())
 
 
-def _fold_weight_norm(model: torch.nn.Module) -> torch.nn.Module:
+def _fold_weight_norm(model: "torch.nn.Module") -> "torch.nn.Module":
     """Fold weight norm in every module; Piper's own method covers the decoder only."""
     from torch.nn.utils import remove_weight_norm
 
@@ -193,7 +174,7 @@ def _export(model: Any, speakers: int) -> onnx.ModelProto:
         torch.tensor([0]) if speakers > 1 else None,
     )
     with warnings.catch_warnings(), torch.no_grad(), TemporaryDirectory() as directory:
-        file = pathlib.Path(directory) / "voice.onnx"
+        file = Path(directory) / "voice.onnx"
         warnings.simplefilter("ignore")  # tracer warnings about lengths, and of deprecation
         torch.onnx.export(
             model,

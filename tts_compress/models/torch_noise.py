@@ -7,6 +7,7 @@ the processor, and is cast and moved to where it was asked for.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tts_compress.errors import ModelError, TTSCompressError
+
+_MEANS = {"standard_normal": 0.0, "random": 0.5, "standard_exponential": 1.0}
+"""Mean of each distribution that noise is drawn from, by numpy's name."""
 
 
 @contextmanager
@@ -46,17 +50,24 @@ class _PairedNoise(TorchFunctionMode):
     def __init__(self, generator: np.random.Generator | None) -> None:
         super().__init__()
         self._generator = generator
-        self._answers: dict[Any, Callable[..., torch.Tensor]] = {
-            torch.randn: lambda *size, **options: _create(self._normal, size, options),
-            torch.rand: lambda *size, **options: _create(self._uniform, size, options),
-            torch.randn_like: lambda like, **options: _create_like(self._normal, like, options),
-            torch.rand_like: lambda like, **options: _create_like(self._uniform, like, options),
-            torch.normal: self._normal_function,
+        normal, uniform = partial(self._draw, "standard_normal"), partial(self._draw, "random")
+        self._replacements: dict[Any, Callable[..., torch.Tensor]] = {
+            torch.randn: partial(_create, normal),
+            torch.rand: partial(_create, uniform),
+            torch.randn_like: partial(_create_like, normal),
+            torch.rand_like: partial(_create_like, uniform),
+            torch.normal: self._normal,
             torch.multinomial: self._multinomial,
             torch.Tensor.multinomial: self._multinomial,
-            torch.Tensor.normal_: self._normal_method,
-            torch.Tensor.uniform_: self._uniform_method,
-            torch.Tensor.exponential_: self._exponential_method,
+            torch.Tensor.normal_: lambda out, mean=0.0, std=1.0: out.copy_(
+                normal(out.shape) * std + mean
+            ),
+            torch.Tensor.uniform_: lambda out, low=0.0, high=1.0: out.copy_(
+                uniform(out.shape) * (high - low) + low
+            ),
+            torch.Tensor.exponential_: lambda out, lambd=1.0: out.copy_(
+                self._exponential(out.shape) / lambd
+            ),
         }
 
     def __torch_function__(
@@ -72,48 +83,33 @@ class _PairedNoise(TorchFunctionMode):
                 f"the model draws randomness by '{func.__name__}', which cannot be paired; "
                 "normal, uniform, exponential and multinomial draws can"
             )
-        answer = self._answers.get(func)
-        if answer is None:
+        if func not in self._replacements:
             return func(*args, **given)
         given.pop("generator", None)
-        return answer(*args, **given)
+        return self._replacements[func](*args, **given)
 
-    def _normal(self, shape: Sequence[int]) -> torch.Tensor:
+    def _draw(self, distribution: str, shape: Sequence[int]) -> torch.Tensor:
+        """Return FP32 noise, or its mean where there is to be none."""
         if self._generator is None:
-            return torch.zeros(shape, dtype=torch.float32, device="cpu")
-        return torch.from_numpy(np.asarray(self._generator.standard_normal(shape, np.float32)))
-
-    def _uniform(self, shape: Sequence[int]) -> torch.Tensor:
-        if self._generator is None:
-            return torch.full(shape, 0.5, dtype=torch.float32, device="cpu")
-        return torch.from_numpy(np.asarray(self._generator.random(shape, np.float32)))
+            return torch.full(tuple(shape), _MEANS[distribution], dtype=torch.float32, device="cpu")
+        drawn = getattr(self._generator, distribution)(shape, np.float32)
+        return torch.from_numpy(np.asarray(drawn))
 
     def _exponential(self, shape: Sequence[int]) -> torch.Tensor:
-        if self._generator is None:
-            return torch.ones(shape, dtype=torch.float32, device="cpu")
-        drawn = np.asarray(self._generator.standard_exponential(shape, np.float32))
         # Quotients by it must stay finite.
-        return torch.from_numpy(np.maximum(drawn, np.finfo(np.float32).tiny))
+        return self._draw("standard_exponential", shape).clamp_min(torch.finfo(torch.float32).tiny)
 
-    def _normal_function(
+    def _normal(
         self, mean: Any = 0.0, std: Any = 1.0, size: Any = None, **options: Any
     ) -> torch.Tensor:
         """Replace `torch.normal`, whose mean and deviation may be tensors."""
         tensors = [value for value in (mean, std) if isinstance(value, torch.Tensor)]
         if not tensors:
-            return _create(lambda shape: self._normal(shape) * std + mean, (size,), options)
+            draw = partial(self._draw, "standard_normal")
+            return _create(lambda shape: draw(shape) * std + mean, size, **options)
         shape = np.broadcast_shapes(*(tensor.shape for tensor in tensors))
-        noise = self._normal(shape).to(tensors[0].device)
+        noise = self._draw("standard_normal", shape).to(tensors[0].device)
         return _finish((noise * std + mean).to(tensors[0].dtype), options)
-
-    def _normal_method(self, out: torch.Tensor, mean: float = 0.0, std: float = 1.0) -> Any:
-        return out.copy_(self._normal(out.shape) * std + mean)
-
-    def _uniform_method(self, out: torch.Tensor, low: float = 0.0, high: float = 1.0) -> Any:
-        return out.copy_(self._uniform(out.shape) * (high - low) + low)
-
-    def _exponential_method(self, out: torch.Tensor, lambd: float = 1.0) -> Any:
-        return out.copy_(self._exponential(out.shape) / lambd)
 
     def _multinomial(
         self, values: torch.Tensor, num_samples: int, replacement: bool = False, **options: Any
@@ -160,25 +156,25 @@ _REFUSED = frozenset(
 
 
 def _create(
-    draw: Callable[[Sequence[int]], torch.Tensor], size: tuple[Any, ...], options: dict[str, Any]
+    draw: Callable[[Sequence[int]], torch.Tensor], *size: Any, **options: Any
 ) -> torch.Tensor:
     """Return noise for a function that takes a size, as separate numbers or as one sequence."""
     stated = options.pop("size", size)
     if len(stated) == 1 and isinstance(stated[0], Sequence):
         stated = stated[0]
-    noise = draw([int(length) for length in stated])
     dtype = options.get("dtype") or torch.get_default_dtype()
     device = options.get("device") or torch.get_default_device()
+    noise = draw([int(length) for length in stated])
     return _finish(noise.to(device=device, dtype=dtype), options)
 
 
 def _create_like(
-    draw: Callable[[Sequence[int]], torch.Tensor], like: torch.Tensor, options: dict[str, Any]
+    draw: Callable[[Sequence[int]], torch.Tensor], like: torch.Tensor, **options: Any
 ) -> torch.Tensor:
     """Return noise for a function that takes its shape, dtype and device from a tensor."""
-    dtype = options.get("dtype") or like.dtype
-    device = options.get("device") or like.device
-    return _finish(draw(like.shape).to(device=device, dtype=dtype), options)
+    options["dtype"] = options.get("dtype") or like.dtype
+    options["device"] = options.get("device") or like.device
+    return _create(draw, like.shape, **options)
 
 
 def _finish(tensor: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
