@@ -9,7 +9,8 @@ from time import sleep
 from typing import TYPE_CHECKING
 
 from benchmarks.results import Memory, Timing, summarize
-from tts_compress.evaluation.process import Worker, WorkerOptions
+from tts_compress.evaluation import EvaluationOptions
+from tts_compress.evaluation.process import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +91,7 @@ def _worker(contestant: Contestant, threads: int) -> Worker:
 
 def _new_worker(contestant: Contestant, threads: int) -> Worker:
     command = (sys.executable, "-m", "benchmarks.worker")
-    options = WorkerOptions(threads=threads, command=command)
+    options = EvaluationOptions(threads=threads, worker=command)
     return Worker("model", str(contestant.path), options, shown=contestant.name)
 
 

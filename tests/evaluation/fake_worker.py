@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tts_compress import models
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
-from tts_compress.evaluation import recognizers, worker
+from tts_compress.evaluation import worker
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.language_model import Tokens
 
@@ -189,6 +188,6 @@ def load(spec: str | Path) -> FakeModel:
 
 
 if __name__ == "__main__":
-    vars(models)["load"] = load
-    vars(recognizers)["open_recognizer"] = lambda _: FakeRecognizer()
+    vars(worker)["load"] = load
+    vars(worker)["open_recognizer"] = lambda _: FakeRecognizer()
     worker.main(sys.argv[1:])

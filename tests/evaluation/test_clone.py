@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tts_compress.evaluation.model_ref import open_subject
-from tts_compress.evaluation.process import Worker, WorkerOptions
+from tts_compress.evaluation import EvaluationOptions
+from tts_compress.evaluation.process import Worker
+from tts_compress.evaluation.subject import open_subject
 from tts_compress.models.checkout import known_upstreams
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def test_a_worker_finds_the_clone(
 ) -> None:
     log = tmp_path / "environment"
     spec = fake_spec("model", environment=[upstream.variable, str(log)])
-    with Worker("model", spec, WorkerOptions(command=fake_command, timeout_s=60.0)) as worker:
+    with Worker("model", spec, EvaluationOptions(worker=fake_command)) as worker:
         worker.ask("synthesize", text="hello", seed=0, path=str(tmp_path / "a.wav"))
     assert log.read_text() == os.environ[upstream.variable] == str(clone)
 

@@ -11,7 +11,8 @@ import pytest
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import EvaluationError, TextError
-from tts_compress.evaluation.process import Worker, WorkerOptions
+from tts_compress.evaluation import EvaluationOptions
+from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.store import audio_sha256
 
 if TYPE_CHECKING:
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def options(fake_command: tuple[str, ...]) -> WorkerOptions:
-    return WorkerOptions(command=fake_command, timeout_s=60.0)
+def options(fake_command: tuple[str, ...]) -> EvaluationOptions:
+    return EvaluationOptions(worker=fake_command, timeout_s=60.0)
 
 
 def test_speech_comes_back_exactly(
-    options: WorkerOptions, fake_spec: Callable[..., str], fake: ModuleType, tmp_path: Path
+    options: EvaluationOptions, fake_spec: Callable[..., str], fake: ModuleType, tmp_path: Path
 ) -> None:
     """Despite what libraries print on standard output."""
     spec = fake_spec("model")
@@ -38,7 +39,7 @@ def test_speech_comes_back_exactly(
 
 
 def test_a_seed_that_python_refuses_is_not_passed_on(
-    options: WorkerOptions, fake_spec: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    options: EvaluationOptions, fake_spec: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F5-TTS's own `infer` writes one of 63 bits into the environment of its process."""
     monkeypatch.setenv("PYTHONHASHSEED", str(1 << 62))
@@ -57,7 +58,7 @@ def test_a_seed_that_python_refuses_is_not_passed_on(
     ids=["killed", "exits", "raises", "text"],
 )
 def test_a_failure_names_the_model_and_the_reason(
-    options: WorkerOptions,
+    options: EvaluationOptions,
     fake_spec: Callable[..., str],
     ways: dict[str, Any],
     kind: type[Exception],
@@ -73,7 +74,7 @@ def test_a_failure_names_the_model_and_the_reason(
 
 
 def test_a_worker_survives_what_one_request_raises(
-    options: WorkerOptions, fake_spec: Callable[..., str]
+    options: EvaluationOptions, fake_spec: Callable[..., str]
 ) -> None:
     """The next text is spoken."""
     with Worker("model", fake_spec("m", fault="raise", on="bad"), options) as worker:
@@ -83,7 +84,9 @@ def test_a_worker_survives_what_one_request_raises(
         assert worker.ask("speak", text="good")["audio_s"] > 0.0
 
 
-def test_a_dead_worker_stays_dead(options: WorkerOptions, fake_spec: Callable[..., str]) -> None:
+def test_a_dead_worker_stays_dead(
+    options: EvaluationOptions, fake_spec: Callable[..., str]
+) -> None:
     """Another request is an error too, not a hang."""
     with Worker("model", fake_spec("m", fault="exit"), options) as worker:
         worker.ask("open_runtime", threads=1, modules=[])
@@ -93,7 +96,7 @@ def test_a_dead_worker_stays_dead(options: WorkerOptions, fake_spec: Callable[..
 
 
 def test_a_worker_that_does_not_answer_is_stopped(
-    options: WorkerOptions, fake_spec: Callable[..., str]
+    options: EvaluationOptions, fake_spec: Callable[..., str]
 ) -> None:
     """A model that hangs does not hang the evaluation."""
     with Worker("model", fake_spec("m", sleep=600), options) as worker:
@@ -106,7 +109,7 @@ def test_a_worker_that_does_not_answer_is_stopped(
     assert time.monotonic() - start < 300
 
 
-def test_a_model_that_cannot_be_loaded_is_one_error(options: WorkerOptions) -> None:
+def test_a_model_that_cannot_be_loaded_is_one_error(options: EvaluationOptions) -> None:
     """The reason is the library's own message."""
     with pytest.raises(EvaluationError, match=r"model 'none\.json': no model"):
         Worker("model", "none.json", options)
@@ -122,20 +125,20 @@ def test_a_model_that_cannot_be_loaded_is_one_error(options: WorkerOptions) -> N
 def test_a_worker_that_does_not_start(command: tuple[str, ...], message: str) -> None:
     """A wrong program is an error, not a hang."""
     with pytest.raises(EvaluationError, match=message):
-        Worker("model", "x", WorkerOptions(command=command))
+        Worker("model", "x", EvaluationOptions(worker=command))
 
 
 def test_threads_are_fixed_in_the_environment(
     fake_command: tuple[str, ...], fake_spec: Callable[..., str]
 ) -> None:
     """The made-up model checks that its environment agrees with the request."""
-    options = WorkerOptions(command=fake_command, threads=3)
+    options = EvaluationOptions(worker=fake_command, threads=3)
     with Worker("model", fake_spec("m"), options) as worker:
         assert worker.ask("open_runtime", threads=3, modules=[])["open_s"] >= 0.0
 
 
 def test_memory_is_that_of_the_worker(
-    options: WorkerOptions, fake_spec: Callable[..., str]
+    options: EvaluationOptions, fake_spec: Callable[..., str]
 ) -> None:
     """Bytes, not kibibytes: a Python with NumPy has tens of megabytes, and the peak is no less."""
     with Worker("model", fake_spec("m"), options) as worker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,9 +11,9 @@ import pytest
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.errors import EvaluationError, RecipeError
 from tts_compress.evaluation import EvaluationOptions, Suite, read_suite
-from tts_compress.evaluation.model_ref import open_subject
 from tts_compress.evaluation.stages import synthesize, time_models
 from tts_compress.evaluation.store import Store, SynthesisJob
+from tts_compress.evaluation.subject import open_subject
 from tts_compress.evaluation.suite import SuitePrompt
 from tts_compress.models.base import Prompt
 
@@ -134,10 +135,10 @@ def test_only_a_model_that_speaks_by_prompts_gets_one(
 
     deaf: Any = Deaf()
     refs = [
-        open_subject(model, tmp_path).ref,
-        open_subject(model, tmp_path, prompt).ref,
-        open_subject(model, tmp_path, SuitePrompt(description="loudly")).ref,
-        open_subject(deaf, tmp_path, prompt).ref,
+        open_subject(model, tmp_path),
+        open_subject(model, tmp_path, prompt),
+        open_subject(model, tmp_path, SuitePrompt(description="loudly")),
+        open_subject(deaf, tmp_path, prompt),
     ]
     assert len({ref.fingerprint for ref in refs}) == 3
     assert refs[3].fingerprint == refs[0].fingerprint
@@ -154,7 +155,7 @@ def test_options_in_a_spec_make_another_model(
     for options in ("", "?nfe_step=4", "?nfe_step=8"):
         model.spec = f"{model.spec.partition('?')[0]}{options}"
         model.files = fake.load(fake_spec("m")).files
-        found.add(open_subject(model, tmp_path).ref.fingerprint)
+        found.add(open_subject(model, tmp_path).fingerprint)
     assert len(found) == 3
 
 
@@ -169,12 +170,13 @@ def test_a_worker_speaks_by_the_prompt(
     recording = tmp_path / "one.wav"
     write_wav(recording, chirp)
     model = fake.load(fake_spec("m"))
-    levels, job = [], SynthesisJob(text="hello", seed=0)
+    levels = []
     store = Store(tmp_path / "work")
     for prompt in (None, SuitePrompt(audio=str(recording), text="some words")):
-        ref = open_subject(model, tmp_path, prompt).ref
+        ref = open_subject(model, tmp_path, prompt)
+        job = SynthesisJob(model=ref.fingerprint, text="hello", seed=0)
         synthesize(store, ref, [job], fast_options, stage="s")
-        samples = read_wav(store.job_path(ref.fingerprint, job)).samples
+        samples = read_wav(store.wav_path(job)).samples
         levels.append(float(abs(samples).max()))
     assert levels[1] == pytest.approx(0.5 * levels[0], rel=1e-5)
 
@@ -183,9 +185,10 @@ def test_a_prompt_that_a_model_refuses_is_one_error(
     fake: ModuleType, fake_spec: Callable[..., str], fast_options: EvaluationOptions, tmp_path: Path
 ) -> None:
     """This includes the timing, which runs prompted models."""
-    good = open_subject(fake.load(fake_spec("good")), tmp_path).ref
-    job = SynthesisJob(text="a", seed=0)
-    bad = replace(good, shown="bad", prompt=SuitePrompt(audio="x.wav", text="refused"))
+    good = open_subject(fake.load(fake_spec("good")), tmp_path)
+    job = SynthesisJob(model=good.fingerprint, text="a", seed=0)
+    model: Any = SimpleNamespace(spec="bad")
+    bad = replace(good, model=model, prompt=SuitePrompt(audio="x.wav", text="refused"))
     for work in (
         lambda: synthesize(Store(tmp_path), bad, [job], fast_options, stage="s"),
         lambda: time_models((good, bad), ["a", "b"], fast_options),

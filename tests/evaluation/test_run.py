@@ -152,7 +152,7 @@ def test_a_model_in_memory_is_saved_for_its_worker_and_seeds_can_be_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The report still calls it what the user did."""
-    monkeypatch.setattr("tts_compress.models.load", fake.load)
+    monkeypatch.setattr("tts_compress.evaluation.subject.load", fake.load)
     spec = fake_spec("m", skip=2)
     small = fake.FakeModel(spec, saved=False)
     options = replace(fast_options, seeds=(9,))

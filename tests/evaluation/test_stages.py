@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.evaluation.subjects import make_subject
 from tts_compress.audio import Audio, read_wav
 from tts_compress.errors import EvaluationError, TextError
-from tts_compress.evaluation.model_ref import ModelRef
 from tts_compress.evaluation.pairs import disturb
 from tts_compress.evaluation.stages import recognize, synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob, audio_sha256, write_float_wav
+from tts_compress.evaluation.subject import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,13 +21,19 @@ if TYPE_CHECKING:
 
     from tts_compress.evaluation import EvaluationOptions
 
-_JOBS = [SynthesisJob(text=text, seed=seed) for text in ("one cat", "two dogs") for seed in (0, 5)]
+
+def _jobs(model: Subject) -> list[SynthesisJob]:
+    return [
+        SynthesisJob(model=model.fingerprint, text=text, seed=seed)
+        for text in ("one cat", "two dogs")
+        for seed in (0, 5)
+    ]
 
 
 @pytest.fixture
-def model(fake_spec: Callable[..., str], log: Path) -> ModelRef:
+def model(fake_spec: Callable[..., str], log: Path) -> Subject:
     spec = fake_spec("model", log=str(log))
-    return ModelRef(location=spec, shown="model", fingerprint="f" * 64)
+    return make_subject(spec, shown="model", fingerprint="f" * 64)
 
 
 def _spoken(log: Path) -> list[str]:
@@ -34,27 +41,28 @@ def _spoken(log: Path) -> list[str]:
 
 
 def test_only_what_is_missing_is_spoken(
-    store: Store, model: ModelRef, fast_options: EvaluationOptions, log: Path
+    store: Store, model: Subject, fast_options: EvaluationOptions, log: Path
 ) -> None:
     """A second run has nothing to do; only a lost or damaged piece is synthesized again."""
-    synthesize(store, model, _JOBS, fast_options, stage="s")
+    synthesize(store, model, _jobs(model), fast_options, stage="s")
     assert _spoken(log) == ["one cat", "one cat", "two dogs", "two dogs"]
-    synthesize(store, model, _JOBS, fast_options, stage="s")
+    synthesize(store, model, _jobs(model), fast_options, stage="s")
     assert len(_spoken(log)) == 4
-    wav = store.job_path(model.fingerprint, _JOBS[-1])
+    wav = store.wav_path(_jobs(model)[-1])
     before = read_wav(wav)
     wav.write_bytes(wav.read_bytes()[:200])
-    synthesize(store, model, _JOBS, fast_options, stage="s")
+    synthesize(store, model, _jobs(model), fast_options, stage="s")
     assert _spoken(log)[4:] == ["two dogs"]
     assert audio_sha256(before) == audio_sha256(read_wav(wav))
 
 
 def test_another_model_shares_nothing(
-    store: Store, model: ModelRef, fast_options: EvaluationOptions, log: Path
+    store: Store, model: Subject, fast_options: EvaluationOptions, log: Path
 ) -> None:
     """Results of a model that was replaced under its name are not taken over."""
-    synthesize(store, model, _JOBS, fast_options, stage="s")
-    synthesize(store, replace(model, fingerprint="e" * 64), _JOBS, fast_options, stage="s")
+    synthesize(store, model, _jobs(model), fast_options, stage="s")
+    other = replace(model, fingerprint="e" * 64)
+    synthesize(store, other, _jobs(other), fast_options, stage="s")
     assert len(_spoken(log)) == 8
 
 
@@ -63,18 +71,18 @@ def test_what_was_spoken_before_a_failure_is_kept(
 ) -> None:
     """The text that fails is the only one that is missing."""
     spec = fake_spec("bad", fault="text", on="two dogs")
-    bad = ModelRef(location=spec, shown="bad", fingerprint="b" * 64)
+    bad = make_subject(spec, shown="bad", fingerprint="b" * 64)
     with pytest.raises(TextError, match="model 'bad': cannot be spoken"):
-        synthesize(store, bad, _JOBS, fast_options, stage="s")
-    found = [store.find_synthesis(bad.fingerprint, job) for job in _JOBS]
+        synthesize(store, bad, _jobs(bad), fast_options, stage="s")
+    found = [store.find_synthesis(job) for job in _jobs(bad)]
     assert [piece is not None for piece in found] == [True, True, False, False]
 
 
 def test_progress_reaches_the_end(
-    store: Store, model: ModelRef, fast_options: EvaluationOptions, recorder: Any
+    store: Store, model: Subject, fast_options: EvaluationOptions, recorder: Any
 ) -> None:
     """Done counts up to the total."""
-    synthesize(store, model, _JOBS, replace(fast_options, progress=recorder), stage="s")
+    synthesize(store, model, _jobs(model), replace(fast_options, progress=recorder), stage="s")
     assert [("s", done, 4) for done in range(5)] == recorder.steps
 
 

@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 
 from tts_compress.audio import Audio, read_wav
-from tts_compress.evaluation.model_ref import _fingerprint
 from tts_compress.evaluation.store import (
     Store,
     Synthesis,
     SynthesisJob,
     Transcript,
     audio_sha256,
+    read_piece,
     write_float_wav,
+    write_piece,
 )
+from tts_compress.evaluation.subject import _fingerprint
 from tts_compress.models.base import ModelFiles
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MODEL = "a" * 64
-_JOB = SynthesisJob(text="hi", seed=3)
+_JOB = SynthesisJob(model=_MODEL, text="hi", seed=3)
 
 
 @pytest.fixture
@@ -38,17 +40,17 @@ def store(tmp_path: Path) -> Store:
 def spoken(store: Store, chirp: Audio) -> Synthesis:
     """Return a piece of synthesis that is in the store."""
     piece = Synthesis(model=_MODEL, text="hi", seed=3, audio=audio_sha256(chirp), durations=(1, 2))
-    write_float_wav(store.job_path(_MODEL, _JOB), chirp)
-    store.put_synthesis(piece)
+    wav = store.wav_path(_JOB)
+    write_float_wav(wav, chirp)
+    write_piece(wav.with_suffix(".json"), piece)
     return piece
 
 
 def test_a_finished_piece_is_found(store: Store, spoken: Synthesis) -> None:
     """It is found only under its own model, text and seed."""
-    assert spoken == store.find_synthesis(_MODEL, _JOB)
-    assert store.find_synthesis("b" * 64, _JOB) is None
-    assert store.find_synthesis(_MODEL, replace(_JOB, text="ho")) is None
-    assert store.find_synthesis(_MODEL, replace(_JOB, seed=4)) is None
+    assert spoken == store.find_synthesis(_JOB)
+    for other in ({"model": "b" * 64}, {"text": "ho"}, {"seed": 4}):
+        assert store.find_synthesis(_JOB.model_copy(update=other)) is None
 
 
 def _cut_row(wav: Path) -> None:
@@ -85,16 +87,21 @@ def test_a_damaged_piece_counts_as_missing(
 ) -> None:
     """It will be spoken again."""
     damage(store.wav_path(spoken))
-    assert store.find_synthesis(_MODEL, _JOB) is None
+    assert store.find_synthesis(_JOB) is None
 
 
 def test_hypotheses_belong_to_a_recognizer_and_an_audio(store: Store) -> None:
     """Another version of the recognizer has not transcribed it."""
     heard = Transcript(recognizer="ears 1", audio="c" * 64, hypothesis="hello")
-    store.put_transcript(heard)
-    assert heard == store.find_transcript("ears 1", "c" * 64)
-    assert store.find_transcript("ears 2", "c" * 64) is None
-    assert store.find_transcript("ears 1", "c" * 32 + "d" * 32) is None
+    write_piece(store.transcript_path("ears 1", "c" * 64), heard)
+
+    def find(recognizer: str, audio: str) -> Transcript | None:
+        path = store.transcript_path(recognizer, audio)
+        return read_piece(path, Transcript, recognizer=recognizer, audio=audio)
+
+    assert heard == find("ears 1", "c" * 64)
+    assert find("ears 2", "c" * 64) is None
+    assert find("ears 1", "c" * 32 + "d" * 32) is None
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """Settings of how an evaluation is run; its texts and limits are in the suite and the gates."""
 
 import os
+import sys
 from dataclasses import dataclass, field
 
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.process import WORKER, WorkerOptions
 from tts_compress.progress import Progress, Silent
 
 
@@ -41,8 +41,10 @@ class EvaluationOptions:
     timeout_s: float = 600.0
     """Longest time to speak or recognize one text, and to load a model."""
 
-    worker: tuple[str, ...] = WORKER
-    """The program that runs a model or a recognizer."""
+    # Without the current directory on the path: a file there must not stand in for a package.
+    worker: tuple[str, ...] = (sys.executable, "-P", "-m", "tts_compress.evaluation.worker")
+    """The program that runs a model or a recognizer; another environment's Python runs a system
+    whose packages clash with ours."""
 
     progress: Progress = field(default_factory=Silent)
 
@@ -56,8 +58,3 @@ class EvaluationOptions:
                 f"teacher_forced_texts is {self.teacher_forced_texts}; 0 or a positive number is "
                 "needed"
             )
-
-    @property
-    def workers(self) -> WorkerOptions:
-        """Settings of the worker processes."""
-        return WorkerOptions(threads=self.threads, timeout_s=self.timeout_s, command=self.worker)

@@ -12,17 +12,16 @@ import numpy as np
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metric import Audios, find_metrics
-from tts_compress.evaluation.model_ref import Subject
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.stages import Timings, time_models
 from tts_compress.evaluation.store import (
     Store,
     Synthesis,
-    SynthesisJob,
     audio_sha256,
     make_directory,
     write_float_wav,
 )
+from tts_compress.evaluation.subject import Subject
 from tts_compress.evaluation.suite import Suite
 
 OTHER_SEEDS = 1000
@@ -76,14 +75,14 @@ class Run:
     @cached_property
     def timings(self) -> tuple[Timings, Timings]:
         """Timings of both models, measured once for all metrics that need them."""
-        models = (self.models[0].ref, self.models[1].ref)
-        return time_models(models, [item.text for item in self.suite.utterances], self.options)
+        texts = [item.text for item in self.suite.utterances]
+        return time_models(self.models, texts, self.options)
 
 
 def observe_pairs(
     store: Store,
     suite: Suite,
-    spoken: tuple[Mapping[SynthesisJob, Synthesis], Mapping[SynthesisJob, Synthesis]],
+    spoken: Sequence[Mapping[str, Synthesis]],
     keep_in: Path | None,
 ) -> tuple[list[UtterancePair], dict[str, Path]]:
     """Read each WAV file once, and return the pairs with the files to transcribe, by hash.
@@ -91,7 +90,7 @@ def observe_pairs(
     Args:
         store: Holds the audio; takes the disturbed copies.
         suite: The texts and seeds.
-        spoken: Finished synthesis of reference and candidate.
+        spoken: For each text and seed, what `reference`, `candidate` and `other_seed` spoke.
         keep_in: Folder of the report, which gets a copy of the audio in `wav/`.
 
     Raises:
@@ -100,37 +99,33 @@ def observe_pairs(
     files: dict[str, Path] = {}
     pairs = []
     # Pair by pair: the audio of a whole suite may be larger than memory.
-    for index, item in enumerate(suite.utterances):
-        for seed in suite.seeds:
-            job = SynthesisJob(text=item.text, seed=seed)
-            pieces = {
-                "reference": spoken[0][job],
-                "candidate": spoken[1][job],
-                "other_seed": spoken[0][replace(job, seed=seed + OTHER_SEEDS)],
-            }
-            played = {role: _read(store, piece) for role, piece in pieces.items()}
-            audios = Audios(**played)
-            disturbed, copy = _disturbed_copy(store, audios.reference)
-            files |= {piece.audio: store.wav_path(piece) for piece in pieces.values()}
-            files[disturbed] = copy
-            kept = {}
-            if keep_in is not None:
-                for role in ("reference", "candidate"):
-                    kept[role] = f"wav/{index:04d}-seed{seed}-{role}.wav"
-                    _keep(played[role], keep_in / kept[role])
-            hashes = {role: piece.audio for role, piece in pieces.items()}
-            pairs.append(
-                UtterancePair(
-                    index=index,
-                    seed=seed,
-                    text=item.text,
-                    transcript=suite.transcript(item),
-                    audio=hashes | {"disturbed": disturbed},
-                    seconds={role: audio.duration_s for role, audio in played.items()},
-                    kept=kept,
-                    observed={m.name: m.observe(audios) for m in find_metrics() if m.observe},
-                )
+    for place, pieces in enumerate(spoken):
+        index, seed = place // len(suite.seeds), pieces["reference"].seed
+        audios = {role: _read(store, piece) for role, piece in pieces.items()}
+        copy = disturb(audios["reference"])
+        hashes = {role: piece.audio for role, piece in pieces.items()}
+        hashes["disturbed"] = audio_sha256(copy)
+        path = store.root / "disturbed" / f"{hashes['disturbed'][:32]}.wav"
+        write_float_wav(path, copy)
+        files |= {piece.audio: store.wav_path(piece) for piece in pieces.values()}
+        files[hashes["disturbed"]] = path
+        kept = {}
+        if keep_in is not None:
+            for role in ("reference", "candidate"):
+                kept[role] = f"wav/{index:04d}-seed{seed}-{role}.wav"
+                _keep(audios[role], keep_in / kept[role])
+        pairs.append(
+            UtterancePair(
+                index=index,
+                seed=seed,
+                text=suite.utterances[index].text,
+                transcript=suite.transcript(suite.utterances[index]),
+                audio=hashes,
+                seconds={role: audio.duration_s for role, audio in audios.items()},
+                kept=kept,
+                observed={m.name: m.observe(Audios(**audios)) for m in find_metrics() if m.observe},
             )
+        )
     if not any(pair.seconds["reference"] for pair in pairs):
         raise EvaluationError("the reference speaks nothing: every text gave empty audio")
     return pairs, files
@@ -146,15 +141,6 @@ def disturb(audio: Audio) -> Audio:
     return Audio(
         samples=(audio.samples * _GAIN + noise).astype(np.float32), sample_rate=audio.sample_rate
     )
-
-
-def _disturbed_copy(store: Store, audio: Audio) -> tuple[str, Path]:
-    """Write the disturbed copy into the store; return its hash and path."""
-    copy = disturb(audio)
-    key = audio_sha256(copy)
-    path = store.root / "disturbed" / f"{key[:32]}.wav"
-    write_float_wav(path, copy)
-    return key, path
 
 
 def _read(store: Store, piece: Synthesis) -> Audio:

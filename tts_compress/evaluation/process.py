@@ -2,19 +2,16 @@
 
 import json
 import os
-import queue
 import subprocess
-import sys
 import tempfile
-from dataclasses import dataclass
-from threading import Thread
-from types import TracebackType
+from collections.abc import Mapping
+from contextlib import suppress
+from threading import Timer
+from time import monotonic
 from typing import Any, Literal
 
 from tts_compress.errors import EvaluationError, MissingExtraError, TextError, TTSCompressError
-
-WORKER = (sys.executable, "-P", "-m", "tts_compress.evaluation.worker")
-"""Without the current directory on the path: a file there must not stand in for a package."""
+from tts_compress.evaluation.options import EvaluationOptions
 
 # Every numerical library has its own idea of how many threads to start.
 _THREAD_VARIABLES = (
@@ -25,17 +22,11 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
 )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
-    """Settings of worker processes."""
-
-    threads: int = 1
-    timeout_s: float = 600.0
-    """Limit for one response, and for loading a model."""
-
-    command: tuple[str, ...] = WORKER
-    """The program; another environment's Python runs a system whose packages clash with ours."""
+_ERRORS: Mapping[str, type[TTSCompressError]] = {
+    "TextError": TextError,
+    "MissingExtraError": MissingExtraError,
+}
+"""Errors of a worker that keep their kind."""
 
 
 def _environment(threads: int) -> dict[str, str]:
@@ -63,7 +54,7 @@ class Worker:
         self,
         kind: Literal["model", "recognizer"],
         name: str,
-        options: WorkerOptions,
+        options: EvaluationOptions,
         *,
         shown: str | None = None,
     ) -> None:
@@ -71,10 +62,9 @@ class Worker:
         self._timeout_s = options.timeout_s
         # A file takes any amount of chatter; a pipe nobody reads would block the worker.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed with the worker
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         try:
             self._process = subprocess.Popen(
-                [*options.command, kind, name],
+                [*options.worker, kind, name],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
@@ -84,7 +74,6 @@ class Worker:
         except OSError as error:
             self._stderr.close()
             raise EvaluationError(f"cannot start a worker for {self._title}: {error}") from error
-        Thread(target=self._read, daemon=True).start()
         try:
             self._answer("load")
         except BaseException:
@@ -108,48 +97,35 @@ class Worker:
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.wait()
-        # The reader is at the end of its pipe now, so nobody uses it while it is closed.
-        for stream in (self._process.stdin, self._process.stdout, self._stderr):
-            if stream is not None:
-                try:
-                    stream.close()
-                except OSError:
-                    continue  # a request that a dead worker never read
+        with suppress(OSError), self._process:  # OSError: a request that a dead worker never read
+            self._process.kill()
+        self._stderr.close()
 
     def __enter__(self) -> "Worker":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read(self) -> None:
-        """Pass lines on as they come; None at the end. Runs in a thread of its own."""
-        assert self._process.stdout is not None
-        try:
-            for line in self._process.stdout:
-                self._lines.put(line)
-        finally:
-            self._lines.put(None)
-
     def _answer(self, do: str) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        start = monotonic()
+        limit = Timer(self._timeout_s, self._process.kill)
+        limit.start()
         try:
-            line = self._lines.get(timeout=self._timeout_s)
-        except queue.Empty:
-            self._process.kill()
+            line = self._process.stdout.readline()  # returns when the process ends at the latest
+        finally:
+            limit.cancel()
+        if not line and monotonic() - start >= self._timeout_s:
             message = f"{self._title} did not answer '{do}' within {self._timeout_s:g} s"
-            raise EvaluationError(f"{message}; it was stopped") from None
-        if line is None:
+            raise EvaluationError(f"{message}; it was stopped")
+        if not line:
             raise self._died(do)
         answer = json.loads(line)
-        if "error" in answer:
-            raise _as_error(answer["error"], self._title)
+        if error := answer.get("error"):
+            kind = _ERRORS.get(error["kind"], EvaluationError)
+            # Not the constructor, which may take other arguments than a message.
+            raise kind.__new__(kind, f"{self._title}: {error['message']}")
         found: dict[str, Any] = answer["ok"]
         return found
 
@@ -164,13 +140,3 @@ class Worker:
         lines = self._stderr.read().decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
         return EvaluationError(f"the process of {self._title} {how} during '{do}'; it said: {last}")
-
-
-def _as_error(error: dict[str, str], title: str) -> TTSCompressError:
-    message = f"{title}: {error['message']}"
-    if error["kind"] == "MissingExtraError":
-        # Its constructor takes other arguments than a message.
-        missing = MissingExtraError.__new__(MissingExtraError)
-        Exception.__init__(missing, message)
-        return missing
-    return TextError(message) if error["kind"] == "TextError" else EvaluationError(message)

@@ -2,20 +2,19 @@
 
 import warnings
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tts_compress.environment import describe_environment, describe_processor
-from tts_compress.errors import TTSCompressWarning
+from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation.metric import find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits
-from tts_compress.evaluation.model_ref import Subject, check_comparable, open_subject
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, UtterancePair, observe_pairs
 from tts_compress.evaluation.result import Evaluation, Speech, SuiteIdentity, Utterance
 from tts_compress.evaluation.stages import recognize, synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob, make_directory
+from tts_compress.evaluation.subject import Subject, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
@@ -58,7 +57,12 @@ def evaluate(
             open_subject(model, Path(stack.enter_context(TemporaryDirectory())), chosen.prompt)
             for model in (reference, candidate)
         )
-        check_comparable(before.model, after.model)
+        if before.model.sample_rate != after.model.sample_rate:
+            raise EvaluationError(
+                f"'{before.model.spec}' speaks at {before.model.sample_rate} Hz and "
+                f"'{after.model.spec}' at {after.model.sample_rate} Hz; give a candidate that was "
+                "made from the reference"
+            )
         hazards = _hazards(after.model)
         for hazard in hazards:
             warnings.warn(hazard, TTSCompressWarning, stacklevel=2)
@@ -89,15 +93,25 @@ def _run(
     keep_in: Path | None,
 ) -> Evaluation:
     """Run the stages; work that is in the store already is not repeated."""
-    jobs = [
-        SynthesisJob(text=item.text, seed=seed) for item in suite.utterances for seed in suite.seeds
+
+    def jobs(model: Subject, shift: int = 0) -> list[SynthesisJob]:
+        return [
+            SynthesisJob(model=model.fingerprint, text=item.text, seed=seed + shift)
+            for item in suite.utterances
+            for seed in suite.seeds
+        ]
+
+    before, after = models
+    both = jobs(before) + jobs(before, OTHER_SEEDS)
+    references = synthesize(store, before, both, options, stage="synthesize reference")
+    candidates = synthesize(store, after, jobs(after), options, stage="synthesize candidate")
+    count = len(candidates)
+    spoken = [
+        {"reference": reference, "candidate": candidate, "other_seed": other}
+        for reference, candidate, other in zip(
+            references[:count], candidates, references[count:], strict=True
+        )
     ]
-    others = [replace(job, seed=job.seed + OTHER_SEEDS) for job in jobs]
-    before, after = (subject.ref for subject in models)
-    spoken = (
-        synthesize(store, before, jobs + others, options, stage="synthesize reference"),
-        synthesize(store, after, jobs, options, stage="synthesize candidate"),
-    )
     pairs, audios = observe_pairs(store, suite, spoken, keep_in)
     recognizer, hypotheses = recognize(store, suite.recognizer, audios, options)
     run = Run(
@@ -109,8 +123,8 @@ def _run(
         hypotheses={key: suite.normalize(text) for key, text in hypotheses.items()},
     )
     return Evaluation(
-        reference=models[0].identity(),
-        candidate=models[1].identity(),
+        reference=before.identity(),
+        candidate=after.identity(),
         suite=SuiteIdentity(
             name=suite.name,
             sha256=suite.sha256,

@@ -12,21 +12,28 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.model_ref import ModelRef
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
-from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob, Transcript
+from tts_compress.evaluation.store import (
+    Store,
+    Synthesis,
+    SynthesisJob,
+    Transcript,
+    read_piece,
+    write_piece,
+)
+from tts_compress.evaluation.subject import Subject
 
 
 def synthesize(
     store: Store,
-    model: ModelRef,
+    model: Subject,
     jobs: Sequence[SynthesisJob],
     options: EvaluationOptions,
     *,
     stage: str,
-) -> dict[SynthesisJob, Synthesis]:
-    """Have a model speak the jobs that are not in the store yet; return all of them.
+) -> list[Synthesis]:
+    """Have a model speak the jobs that are not in the store yet; return all in order.
 
     Args:
         store: Takes the audio.
@@ -39,26 +46,24 @@ def synthesize(
         TextError: A text cannot be spoken.
         EvaluationError: The model's process failed.
     """
-    done: dict[SynthesisJob, Synthesis] = {}
+    done: list[Synthesis] = []
     with ExitStack() as stack:
         worker: Worker | None = None
         for count, job in enumerate(jobs):
             options.progress.advance(stage, count, len(jobs))
-            found = store.find_synthesis(model.fingerprint, job)
+            found = store.find_synthesis(job)
             if found is None:
                 worker = worker or stack.enter_context(model.start(options))
-                path = store.job_path(model.fingerprint, job).absolute()
+                path = store.wav_path(job).absolute()
                 answer = worker.ask("synthesize", text=job.text, seed=job.seed, path=str(path))
                 durations = answer["durations"]
                 found = Synthesis(
-                    model=model.fingerprint,
-                    text=job.text,
-                    seed=job.seed,
+                    **dict(job),
                     audio=answer["audio"],
                     durations=None if durations is None else tuple(durations),
                 )
-                store.put_synthesis(found)
-            done[job] = found
+                write_piece(path.with_suffix(".json"), found)
+            done.append(found)
         options.progress.advance(stage, len(jobs), len(jobs))
     return done
 
@@ -88,18 +93,11 @@ def recognize(
         MissingExtraError: The recognizer is not installed.
     """
     found: dict[str, str] = {}
+    idle: SimpleQueue[Worker] = SimpleQueue()
     with ExitStack() as stack:
-        first = stack.enter_context(Worker("recognizer", recognizer, options.workers))
-        description = str(first.ask("describe")["description"])
-        for key in audios:
-            if (known := store.find_transcript(description, key)) is not None:
-                found[key] = known.hypothesis
-        missing = [key for key in audios if key not in found]
-        idle: SimpleQueue[Worker] = SimpleQueue()
-        idle.put(first)
-        jobs = max(1, min(options.jobs, len(missing)))
-        for _ in range(jobs - 1):
-            idle.put(stack.enter_context(Worker("recognizer", recognizer, options.workers)))
+
+        def start() -> Worker:
+            return stack.enter_context(Worker("recognizer", recognizer, options))
 
         def transcribe(key: str) -> Transcript:
             worker = idle.get()
@@ -107,20 +105,28 @@ def recognize(
                 answer = worker.ask("transcribe", path=str(audios[key].absolute()))
             finally:
                 idle.put(worker)
-            hypothesis = answer["hypothesis"]
-            transcript = Transcript(recognizer=description, audio=key, hypothesis=hypothesis)
-            store.put_transcript(transcript)
-            return transcript
+            made = Transcript(recognizer=name, audio=key, hypothesis=answer["hypothesis"])
+            write_piece(store.transcript_path(name, key), made)
+            return made
 
+        first = start()
+        name = str(first.ask("describe")["description"])
+        for key in audios:
+            path = store.transcript_path(name, key)
+            if known := read_piece(path, Transcript, recognizer=name, audio=key):
+                found[key] = known.hypothesis
+        missing = [key for key in audios if key not in found]
+        jobs = max(1, min(options.jobs, len(missing)))
+        for worker in (first, *(start() for _ in range(jobs - 1))):
+            idle.put(worker)
         options.progress.advance(stage, len(found), len(audios))
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
         # After the first failure nothing more is begun.
         stack.callback(pool.shutdown, cancel_futures=True)
         for future in as_completed([pool.submit(transcribe, key) for key in missing]):
-            transcript = future.result()
-            found[transcript.audio] = transcript.hypothesis
+            found[future.result().audio] = future.result().hypothesis
             options.progress.advance(stage, len(found), len(audios))
-    return description, found
+    return name, found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +156,7 @@ def choose_texts(texts: Sequence[str], most: int) -> list[str]:
 
 
 def time_models(
-    models: tuple[ModelRef, ModelRef], texts: Sequence[str], options: EvaluationOptions
+    models: tuple[Subject, Subject], texts: Sequence[str], options: EvaluationOptions
 ) -> tuple[Timings, Timings]:
     """Time reference and candidate, run by run in turns, then load each in a fresh process.
 
@@ -179,7 +185,7 @@ def time_models(
     for model, own, imports in zip(models, answers, modules, strict=True):
         audio = np.array([[run["audio_s"] for run in runs] for runs in own])
         if not audio.all():
-            raise EvaluationError(f"'{model.shown}' speaks nothing in its own runtime")
+            raise EvaluationError(f"'{model.model.spec}' speaks nothing in its own runtime")
         with model.start(options) as worker:
             opened = worker.ask("open_runtime", threads=options.threads, modules=imports)
             worker.ask("speak", text=chosen[-1])

@@ -26,22 +26,19 @@ from tts_compress.errors import ArtifactError, ModelError
 _Piece = TypeVar("_Piece", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SynthesisJob:
-    """A text to be spoken with a seed."""
-
-    text: str
-    seed: int
-
-
-class Synthesis(Config):
-    """One text spoken by one model with one seed."""
+class SynthesisJob(Config):
+    """A text to be spoken by a model with a seed."""
 
     model: str
     """Fingerprint of the model."""
 
     text: str
     seed: int
+
+
+class Synthesis(SynthesisJob):
+    """A finished job."""
+
     audio: str
     """Hash of the samples."""
 
@@ -66,42 +63,23 @@ class Store:
 
     root: Path
 
-    def job_path(self, model: str, job: SynthesisJob) -> Path:
-        """Return the WAV file of a model's job."""
-        return self.root / "synthesis" / model[:16] / f"{short_hash(job.text)}-{job.seed}.wav"
+    def wav_path(self, job: SynthesisJob) -> Path:
+        """Return the WAV file of a job; the `Synthesis` lies beside it."""
+        name = f"{short_hash(job.text)}-{job.seed}.wav"
+        return self.root / "synthesis" / job.model[:16] / name
 
-    def wav_path(self, piece: Synthesis) -> Path:
-        """Return the WAV file with the samples of a finished piece."""
-        return self.job_path(piece.model, SynthesisJob(text=piece.text, seed=piece.seed))
+    def transcript_path(self, recognizer: str, audio: str) -> Path:
+        """Return the file of a recognizer's transcript of an audio."""
+        return self.root / "recognition" / short_hash(recognizer) / f"{audio[:32]}.json"
 
-    def find_synthesis(self, model: str, job: SynthesisJob) -> Synthesis | None:
-        """Return a finished piece of synthesis whose WAV file is intact, or None."""
-        wav = self.job_path(model, job)
-        found = read_piece(wav.with_suffix(".json"), Synthesis)
-        if found is None or (found.model, found.text, found.seed) != (model, job.text, job.seed):
-            return None
+    def find_synthesis(self, job: SynthesisJob) -> Synthesis | None:
+        """Return a finished job whose WAV file is intact, or None."""
+        wav = self.wav_path(job)
+        found = read_piece(wav.with_suffix(".json"), Synthesis, **job.model_dump())
         try:
-            return found if audio_sha256(read_wav(wav)) == found.audio else None
+            return found if found and audio_sha256(read_wav(wav)) == found.audio else None
         except ModelError:
             return None
-
-    def put_synthesis(self, piece: Synthesis) -> None:
-        """Record a piece of synthesis whose WAV file is written."""
-        write_piece(self.wav_path(piece).with_suffix(".json"), piece)
-
-    def find_transcript(self, recognizer: str, audio: str) -> Transcript | None:
-        """Return a recognizer's transcript of an audio, or None if there is none."""
-        found = read_piece(self._transcript_path(recognizer, audio), Transcript)
-        if found is None or (found.recognizer, found.audio) != (recognizer, audio):
-            return None
-        return found
-
-    def put_transcript(self, transcript: Transcript) -> None:
-        """Record a transcript."""
-        write_piece(self._transcript_path(transcript.recognizer, transcript.audio), transcript)
-
-    def _transcript_path(self, recognizer: str, audio: str) -> Path:
-        return self.root / "recognition" / short_hash(recognizer) / f"{audio[:32]}.json"
 
 
 def audio_sha256(audio: Audio) -> str:
@@ -135,12 +113,13 @@ def short_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def read_piece(path: Path, kind: type[_Piece]) -> _Piece | None:
-    """Return a piece from its file, or None if it is missing or damaged."""
+def read_piece(path: Path, kind: type[_Piece], **made_from: object) -> _Piece | None:
+    """Return a piece from its file; None if it is missing, damaged, or made from something else."""
     try:
-        return kind.model_validate_json(path.read_bytes())
+        found = kind.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
+    return found if found.model_dump(include={*made_from}) == made_from else None
 
 
 def write_piece(path: Path, piece: BaseModel) -> None:

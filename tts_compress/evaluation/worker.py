@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import TTSCompressError
@@ -23,9 +23,11 @@ from tts_compress.evaluation.metrics.teacher_forcing import (
     write_scores,
     write_tokens,
 )
-from tts_compress.evaluation.recognizers import Recognizer
+from tts_compress.evaluation.recognizers import open_recognizer
 from tts_compress.evaluation.store import audio_sha256, write_float_wav
-from tts_compress.models.base import Runtime, TTSModel
+from tts_compress.evaluation.suite import SuitePrompt
+from tts_compress.models import load
+from tts_compress.models.base import Prompted, Runtime, TTSModel
 from tts_compress.models.language_model import LanguageModel
 
 Answer: TypeAlias = dict[str, Any]
@@ -35,20 +37,14 @@ class _ModelHost:
     """Serves the requests to a model."""
 
     def __init__(self, spec: str) -> None:
-        from tts_compress.models import load
-
         self._model: TTSModel = load(spec)
         self._runtime: Runtime | None = None
 
     def prompt(self, audio: str | None, text: str | None, description: str | None) -> Answer:
         """Speak by a prompt from now on."""
-        from tts_compress.models.base import Prompt, Prompted
-
         assert isinstance(self._model, Prompted), "only such models are given one"
-        recording = None if audio is None else Path(audio)
-        self._model = self._model.with_prompt(
-            Prompt(audio=recording, text=text, description=description)
-        )
+        prompt = SuitePrompt(audio=audio, text=text, description=description).to_prompt()
+        self._model = self._model.with_prompt(prompt)
         return {}
 
     def synthesize(self, text: str, seed: int, path: str) -> Answer:
@@ -63,8 +59,10 @@ class _ModelHost:
     def open_runtime(self, threads: int, modules: list[str]) -> Answer:
         """Open the system's own runtime, after the imports that a first use would trigger."""
         for name in modules:
-            _import_if_possible(name)
-        idle = _resident_bytes()
+            # Some exist only as a by-product of others; memory is measured without them then.
+            with suppress(Exception):
+                importlib.import_module(name)
+        idle = _status_bytes("VmRSS") or _peak_bytes()
         start = perf_counter()
         self._runtime = self._model.open_runtime(threads=threads)
         return {"open_s": perf_counter() - start, "idle_bytes": idle}
@@ -91,8 +89,6 @@ class _ModelHost:
         return {"peak_bytes": _peak_bytes(), "modules": list(sys.modules)}
 
     def _language_model(self) -> LanguageModel:
-        from tts_compress.models.language_model import LanguageModel
-
         assert isinstance(self._model, LanguageModel), "only such models are asked"
         return self._model
 
@@ -101,9 +97,7 @@ class _RecognizerHost:
     """Serves the requests to a recognizer."""
 
     def __init__(self, name: str) -> None:
-        from tts_compress.evaluation.recognizers import open_recognizer
-
-        self._recognizer: Recognizer = open_recognizer(name)
+        self._recognizer = open_recognizer(name)
 
     def describe(self) -> Answer:
         """Return the description of the recognizer for the report."""
@@ -123,50 +117,32 @@ def main(arguments: list[str]) -> None:
     Args:
         arguments: `model SPEC` or `recognizer NAME`.
     """
-    answers = _private_stdout()
+    # Standard output is for responses alone; what libraries print goes to standard error.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def reply(answer: Answer) -> None:
+        print(json.dumps(answer), file=answers, flush=True)
+
     kind, name = arguments
-    host: object | None = None
     try:
         host = _HOSTS[kind](name)
-        _reply(answers, {"ok": {}})
     except Exception as error:
-        _reply(answers, _describe(error))
+        reply(_describe(error))
         return
+    reply({"ok": {}})
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            _reply(answers, {"ok": getattr(host, request.pop("do"))(**request)})
+            reply({"ok": getattr(host, request.pop("do"))(**request)})
         except Exception as error:
-            _reply(answers, _describe(error))
-
-
-def _private_stdout() -> IO[str]:
-    """Return standard output for responses alone; prints of libraries go to standard error."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return answers
-
-
-def _reply(answers: IO[str], answer: Answer) -> None:
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
+            reply(_describe(error))
 
 
 def _describe(error: Exception) -> Answer:
     known = isinstance(error, TTSCompressError)
     message = str(error) if known else f"{type(error).__name__}: {error}"
     return {"error": {"kind": type(error).__name__ if known else "unknown", "message": message}}
-
-
-def _import_if_possible(name: str) -> None:
-    """Import a module another process had; some exist only as a by-product of others."""
-    with suppress(Exception):  # memory is measured without it then
-        importlib.import_module(name)
-
-
-def _resident_bytes() -> int:
-    """Return the resident memory of this process now; its peak where /proc is missing."""
-    return _status_bytes("VmRSS") or _peak_bytes()
 
 
 def _peak_bytes() -> int:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from tests.evaluation.subjects import make_subject
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import EvaluationOptions
 from tts_compress.evaluation.metrics.cost import compare_timings, real_time_factor
-from tts_compress.evaluation.model_ref import ModelRef
 from tts_compress.evaluation.stages import Timings, choose_texts, time_models
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def test_models_take_turns(
     """Reference, candidate, reference, candidate, for each text, after warming up."""
     log = tmp_path / "log"
     specs = fake_spec("ref", log=str(log)), fake_spec("slow", log=str(log), sleep=0.2)
-    first, second = (ModelRef(location=spec, shown=spec, fingerprint="") for spec in specs)
+    first, second = (make_subject(spec) for spec in specs)
     reference, candidate = time_models((first, second), ["b", "aa"], fast_options)
     assert [*("b", "aa") * 2, *["b"] * 4, *["aa"] * 4, "aa", "aa"] == log.read_text().splitlines()
     found = compare_timings(reference, candidate, fast_options)
@@ -87,7 +87,7 @@ def test_a_model_without_sound_has_no_real_time_factor(
 ) -> None:
     """An error that names it, not a division by zero."""
     good, mute = (
-        ModelRef(location=fake_spec(name, **ways), shown=name, fingerprint="")
+        make_subject(fake_spec(name, **ways), shown=name)
         for name, ways in (("good", {}), ("mute", {"mute": True}))
     )
     with pytest.raises(EvaluationError, match="'mute' speaks nothing"):

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.evaluation.subjects import make_subject
 from tts_compress.errors import ArtifactError, EvaluationError
 from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite, check
 from tts_compress.evaluation.metrics.teacher_forcing import (
+    TeacherForcing,
     compare_language_models,
     read_tokens,
     write_scores,
     write_tokens,
 )
-from tts_compress.evaluation.model_ref import ModelRef
+from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.run import evaluate
+from tts_compress.evaluation.subject import Subject
 from tts_compress.models.language_model import Tokens
 
 if TYPE_CHECKING:
@@ -28,7 +31,14 @@ if TYPE_CHECKING:
 
     from tts_compress.evaluation.store import Store
 
-    Pair = tuple[ModelRef, ModelRef]
+    Pair = tuple[Subject, Subject]
+
+
+def _compare(
+    store: Store, models: Pair, suite: Suite, options: EvaluationOptions
+) -> TeacherForcing:
+    run = Run(suite=suite, models=models, store=store, options=options, pairs=(), hypotheses={})
+    return compare_language_models(run)
 
 
 @pytest.fixture
@@ -38,9 +48,7 @@ def pair(fake_spec: Callable[..., str], log: Path) -> Pair:
         fake_spec(name, kind="language", log=str(log), tag=name, wrong=wrong)
         for name, wrong in (("ref", 0), ("cand", 2))
     ]
-    first, second = (
-        ModelRef(location=s, shown=s, fingerprint=f * 64) for s, f in zip(specs, "ab", strict=True)
-    )
+    first, second = (make_subject(s, fingerprint=f * 64) for s, f in zip(specs, "ab", strict=True))
     return first, second
 
 
@@ -54,7 +62,7 @@ def test_the_scores_of_the_same_tokens_are_compared(
 ) -> None:
     """The reference speaks, each text with a seed of its own; the candidate only reads."""
     options = replace(fast_options, teacher_forced_texts=2, progress=recorder)
-    found = compare_language_models(store, pair, small_suite, options)
+    found = _compare(store, pair, small_suite, options)
     # Every letter and space of the shortest and the longest text is a token; two are wrong in each.
     texts = ["A cat sat down", "We saw 2 birds"]
     tokens = len("a cat sat down") + len("we saw  birds")
@@ -75,15 +83,15 @@ def test_what_was_compared_is_not_compared_again(
     store: Store, pair: Pair, small_suite: Suite, fast_options: EvaluationOptions, log: Path
 ) -> None:
     """Unless a model, a text or the seed is another; tokens and scores do not stay."""
-    first = compare_language_models(store, pair, small_suite, fast_options)
+    first = _compare(store, pair, small_suite, fast_options)
     spoken = len(log.read_text().splitlines())
     assert [path.suffix for path in (store.root / "teacher-forced").iterdir()] == [".json"]
-    assert compare_language_models(store, pair, small_suite, fast_options) == first
+    assert _compare(store, pair, small_suite, fast_options) == first
     assert len(log.read_text().splitlines()) == spoken
     changed = (pair[0], replace(pair[1], fingerprint="c" * 64))
-    compare_language_models(store, changed, small_suite, fast_options)
+    _compare(store, changed, small_suite, fast_options)
     assert len(log.read_text().splitlines()) == 2 * spoken
-    compare_language_models(store, pair, small_suite.with_seeds((5,)), fast_options)
+    _compare(store, pair, small_suite.with_seeds((5,)), fast_options)
     assert len(log.read_text().splitlines()) == 3 * spoken
 
 
@@ -97,11 +105,11 @@ def test_after_an_interruption_it_goes_on(
 ) -> None:
     """The reference's tokens are not generated again when the candidate failed."""
     spec = fake_spec("bad", kind="language", log=str(log), tag="cand", fault="exit", wrong=2)
-    bad = ModelRef(location=spec, shown="bad", fingerprint=pair[1].fingerprint)
+    bad = make_subject(spec, shown="bad", fingerprint=pair[1].fingerprint)
     with pytest.raises(EvaluationError, match="'bad' ended with exit code 3 during 'read'"):
-        compare_language_models(store, (pair[0], bad), small_suite, fast_options)
+        _compare(store, (pair[0], bad), small_suite, fast_options)
     before = log.read_text().splitlines()
-    found = compare_language_models(store, pair, small_suite, fast_options)
+    found = _compare(store, pair, small_suite, fast_options)
     assert found.agreement < 1
     after = log.read_text().splitlines()[len(before) :]
     assert len(after) == 3
@@ -111,11 +119,11 @@ def test_after_an_interruption_it_goes_on(
 def test_a_damaged_result_counts_as_missing(
     store: Store, pair: Pair, small_suite: Suite, fast_options: EvaluationOptions, log: Path
 ) -> None:
-    compare_language_models(store, pair, small_suite, fast_options)
+    _compare(store, pair, small_suite, fast_options)
     spoken = len(log.read_text().splitlines())
     (piece,) = (store.root / "teacher-forced").iterdir()
     piece.write_text(piece.read_text()[:-9])
-    compare_language_models(store, pair, small_suite, fast_options)
+    _compare(store, pair, small_suite, fast_options)
     assert len(log.read_text().splitlines()) == 2 * spoken
 
 

@@ -6,11 +6,12 @@ nothing compares. So both read the same tokens, those that the reference speaks 
 chose a sound: not where a codebook has not begun, is over, or a token is forced.
 """
 
+import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +21,10 @@ from tts_compress.config import Config
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Metric, Record, Row
-from tts_compress.evaluation.model_ref import ModelRef
-from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.stages import choose_texts
-from tts_compress.evaluation.store import (
-    Store,
-    make_directory,
-    read_piece,
-    short_hash,
-    write_piece,
-)
-from tts_compress.evaluation.suite import Suite
+from tts_compress.evaluation.store import make_directory, read_piece, short_hash, write_piece
 from tts_compress.models.language_model import LanguageModel, Tokens
 
 Scores: TypeAlias = npt.NDArray[np.float32]
@@ -62,8 +54,8 @@ class TeacherForcing(Record):
     texts: int
 
 
-class _Comparison(Config):
-    """The language models that are compared, and on which texts."""
+class _Compared(Config):
+    """A finished comparison, as a piece of the store."""
 
     reference: str
     """Fingerprint of the model that speaks."""
@@ -75,92 +67,63 @@ class _Comparison(Config):
     seed: int
     """Seed of the first text; each further one has the next."""
 
-
-class _Compared(Config):
-    """The result of a comparison, as a piece of the store."""
-
-    comparison: _Comparison
     scores: TeacherForcing
 
 
-def compare_language_models(
-    store: Store, models: tuple[ModelRef, ModelRef], suite: Suite, options: EvaluationOptions
-) -> TeacherForcing:
+def compare_language_models(run: Run) -> TeacherForcing:
     """Return the difference of the candidate's scores from the reference's; finished work is kept.
 
-    Each model runs in its own process, one after the other; tokens and scores, which are large, go
-    to the disk until they are compared.
-
-    Args:
-        store: Takes tokens and scores, and the result.
-        models: Reference and candidate.
-        suite: Its texts, up to `options.teacher_forced_texts` of them, and its first seed.
-        options: Settings of the worker processes.
+    The texts are up to `teacher_forced_texts` of the suite's, with its first seed. Each model runs
+    in its own process, one after the other; tokens and scores, which are large, go to the disk
+    until they are compared.
 
     Raises:
         TextError: A text cannot be spoken.
         EvaluationError: A model's process failed, or the scores do not compare.
     """
-    texts = choose_texts([item.text for item in suite.utterances], options.teacher_forced_texts)
-    comparison = _Comparison(
-        reference=models[0].fingerprint,
-        candidate=models[1].fingerprint,
-        texts=tuple(texts),
-        seed=suite.seeds[0],
-    )
-    name = short_hash(comparison.model_dump_json())
-    path, folder = (store.root / "teacher-forced" / part for part in (f"{name}.json", name))
-    options.progress.advance(_STAGE, 0, 2 * len(texts))
-    known = read_piece(path, _Compared)
-    if known is not None and known.comparison == comparison:
-        found = known.scores
-    else:
+    options, seed = run.options, run.suite.seeds[0]
+    texts = choose_texts([item.text for item in run.suite.utterances], options.teacher_forced_texts)
+    made_from: dict[str, Any] = {
+        "reference": run.models[0].fingerprint,
+        "candidate": run.models[1].fingerprint,
+        "texts": tuple(texts),
+        "seed": seed,
+    }
+    folder = run.store.root / "teacher-forced" / short_hash(json.dumps(made_from))
+    piece = folder.with_suffix(".json")
+    steps = 2 * len(texts)
+    known = read_piece(piece, _Compared, **made_from)
+    if known is None:
         make_directory(folder)
         # The reference comes first, so its tokens are there when the candidate reads them.
-        for place, (role, model) in enumerate(zip(_ROLES, models, strict=True)):
-            _record(model, role, folder.absolute(), comparison, options, done=place * len(texts))
-        found = compare_scores(_read_scores(folder, len(texts)))
-        write_piece(path, _Compared(comparison=comparison, scores=found))
+        for place, (role, model) in enumerate(zip(_ROLES, run.models, strict=True)):
+            with ExitStack() as stack:
+                worker: Worker | None = None
+                for index, text in enumerate(texts):
+                    options.progress.advance(_STAGE, place * len(texts) + index, steps)
+                    tokens, scores = _paths(folder.absolute(), index, role)
+                    if tokens.is_file() and scores.is_file():
+                        continue
+                    worker = worker or stack.enter_context(model.start(options))
+                    if not tokens.is_file():
+                        worker.ask("say", text=text, seed=seed + index, path=str(tokens))
+                    worker.ask("read", text=text, tokens=str(tokens), path=str(scores))
+        found = compare_scores(_read_scores(folder, index) for index in range(len(texts)))
+        known = _Compared(**made_from, scores=found)
+        write_piece(piece, known)
         shutil.rmtree(folder, ignore_errors=True)
-    options.progress.advance(_STAGE, 2 * len(texts), 2 * len(texts))
-    return found
+    options.progress.advance(_STAGE, steps, steps)
+    return known.scores
 
 
-def _record(
-    model: ModelRef,
-    role: str,
-    folder: Path,
-    comparison: _Comparison,
-    options: EvaluationOptions,
-    *,
-    done: int,
-) -> None:
-    """Write the tokens a model speaks, where they are missing, and its scores of them."""
-    with ExitStack() as stack:
-        worker: Worker | None = None
-        for index, text in enumerate(comparison.texts):
-            options.progress.advance(_STAGE, done + index, 2 * len(comparison.texts))
-            tokens, scores = folder / f"{index}.npz", _scores_path(folder, index, role)
-            if tokens.is_file() and scores.is_file():
-                continue
-            worker = worker or stack.enter_context(model.start(options))
-            if not tokens.is_file():
-                worker.ask("say", text=text, seed=comparison.seed + index, path=str(tokens))
-            worker.ask("read", text=text, tokens=str(tokens), path=str(scores))
+def _paths(folder: Path, index: int, role: str) -> tuple[Path, Path]:
+    """Return the files of a text's tokens, and of a model's scores of them."""
+    return folder / f"{index}.npz", folder / f"{index}-{role}.npy"
 
 
-def _read_scores(
-    folder: Path, texts: int
-) -> Iterator[tuple[Scores, Scores, npt.NDArray[np.bool_]]]:
-    for index in range(texts):
-        before, after = (
-            np.load(_scores_path(folder, index, role), allow_pickle=False) for role in _ROLES
-        )
-        yield before, after, read_tokens(folder / f"{index}.npz").chosen
-
-
-def _scores_path(folder: Path, index: int, role: str) -> Path:
-    return folder / f"{index}-{role}.npy"
+def _read_scores(folder: Path, index: int) -> tuple[Scores, Scores, npt.NDArray[np.bool_]]:
+    (tokens, before), (_, after) = (_paths(folder, index, role) for role in _ROLES)
+    return np.load(before), np.load(after), read_tokens(tokens).chosen
 
 
 def write_tokens(path: Path, tokens: Tokens) -> None:
@@ -171,7 +134,7 @@ def write_tokens(path: Path, tokens: Tokens) -> None:
 
 def read_tokens(path: Path) -> Tokens:
     """Return the tokens in a file that `write_tokens` wrote."""
-    with np.load(path, allow_pickle=False) as found:
+    with np.load(path) as found:
         return Tokens(ids=found["ids"], chosen=found["chosen"])
 
 
@@ -250,8 +213,7 @@ def _compute(run: Run) -> TeacherForcing | None:
     models = [subject.model for subject in run.models]
     if not (run.options.teacher_forced_texts and all(isinstance(m, LanguageModel) for m in models)):
         return None
-    refs = (run.models[0].ref, run.models[1].ref)
-    return compare_language_models(run.store, refs, run.suite, run.options)
+    return compare_language_models(run)
 
 
 def _rows(scores: TeacherForcing, _: object) -> list[Row]:

@@ -1,58 +1,49 @@
 """A model under evaluation: its files, its identity, and how a worker starts it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from tts_compress.artifact import sha256_of
-from tts_compress.errors import EvaluationError, ModelError
+from tts_compress.errors import ModelError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.result import ModelIdentity
 from tts_compress.evaluation.suite import SuitePrompt
+from tts_compress.models import load
 from tts_compress.models.base import ModelFiles, Prompted, TorchModel, TTSModel
 from tts_compress.models.checkout import find_checkout, known_upstreams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRef:
+class Subject:
     """A model as the stages know it."""
 
+    model: TTSModel
+    files: ModelFiles
     location: str
     """A model spec a worker can load."""
 
-    shown: str
-    """Its name in messages."""
-
     fingerprint: str
+    """Hash of everything that decides how it speaks."""
+
     prompt: SuitePrompt | None = None
     """The prompt it speaks by; None leaves it as it is."""
 
-    def start(self, options: EvaluationOptions) -> Worker:
-        """Return a worker that has this model, prompted; a context manager.
+    @contextmanager
+    def start(self, options: EvaluationOptions) -> Iterator[Worker]:
+        """Give a worker that has this model, prompted, until the block ends.
 
         Raises:
             EvaluationError: It did not start, or cannot speak by the prompt.
         """
-        worker = Worker("model", self.location, options.workers, shown=self.shown)
-        if self.prompt is None:
-            return worker
-        try:
-            worker.ask("prompt", **self.prompt.model_dump())
-        except BaseException:
-            worker.close()
-            raise
-        return worker
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """A model that has files."""
-
-    model: TTSModel
-    files: ModelFiles
-    ref: ModelRef
+        with Worker("model", self.location, options, shown=self.model.spec) as worker:
+            if self.prompt is not None:
+                worker.ask("prompt", **self.prompt.model_dump())
+            yield worker
 
     def identity(self) -> ModelIdentity:
         """Return its identity for the report."""
@@ -77,13 +68,13 @@ def open_subject(
         spare: A folder for one that is in memory only.
         prompt: The suite's prompt; models that speak without one ignore it.
     """
-    model = _load(given)
+    model = load(given) if isinstance(given, str | Path) else given
     try:
         files, location = model.files(), model.spec
     except ModelError:
         # Compressed in memory: the worker, and the size, need files.
         location = str(model.save(spare / "model"))
-        files = _load(location).files()
+        files = load(location).files()
     if prompt is None or not isinstance(model, Prompted):
         prompt = None
     else:
@@ -91,26 +82,10 @@ def open_subject(
     return Subject(
         model=model,
         files=files,
-        ref=ModelRef(
-            location=location,
-            shown=model.spec,
-            fingerprint=_fingerprint(files, location, prompt),
-            prompt=prompt,
-        ),
+        location=location,
+        fingerprint=_fingerprint(files, location, prompt),
+        prompt=prompt,
     )
-
-
-def check_comparable(reference: TTSModel, candidate: TTSModel) -> None:
-    """Refuse models whose audio cannot be compared.
-
-    Raises:
-        EvaluationError: Their sample rates differ.
-    """
-    if reference.sample_rate != candidate.sample_rate:
-        raise EvaluationError(
-            f"'{reference.spec}' speaks at {reference.sample_rate} Hz and '{candidate.spec}' at "
-            f"{candidate.sample_rate} Hz; give a candidate that was made from the reference"
-        )
 
 
 def _fingerprint(files: ModelFiles, location: str, prompt: SuitePrompt | None) -> str:
@@ -134,14 +109,6 @@ def _settings(model: TTSModel) -> dict[str, str]:
         if upstream.family == model.family and upstream.variable in os.environ:
             found["upstream commit"] = find_checkout(upstream).commit or "unknown"
     return found
-
-
-def _load(given: TTSModel | str | Path) -> TTSModel:
-    if not isinstance(given, str | Path):
-        return given
-    from tts_compress.models import load
-
-    return load(given)
 
 
 def _sha256(text: str) -> str:
