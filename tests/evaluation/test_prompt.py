@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,10 @@ from tts_compress.evaluation import EvaluationOptions, Suite, read_suite
 from tts_compress.evaluation.stages import synthesize, time_models
 from tts_compress.evaluation.store import Store, SynthesisJob
 from tts_compress.evaluation.subject import open_subject
-from tts_compress.evaluation.suite import SuitePrompt
 from tts_compress.models.base import Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import ModuleType
 
 _SUITE = """
@@ -70,10 +69,10 @@ def test_a_recording_is_found_beside_the_suite(
     monkeypatch.chdir(tmp_path / "voices")
     for suite in (read_suite(path), read_suite(path).with_seeds((4,))):
         assert suite.prompt is not None
-        assert suite.prompt.to_prompt() == expected
+        assert suite.prompt == expected
     absolute = read_suite(write_suite(_PROMPT.replace("voices/one.wav", str(recording))))
     assert absolute.prompt is not None
-    assert absolute.prompt.to_prompt() == expected
+    assert absolute.prompt == expected
 
 
 @pytest.mark.parametrize(
@@ -83,11 +82,12 @@ def test_a_recording_is_found_beside_the_suite(
         ('audio = "voices"', "no recording at"),
         (f'audio = "{"x" * 5000}"', "no recording at"),
         ('audio = "a\\u0000b"', "no recording at"),
-        ('audio = "mine.toml"', "is no recording: .*mine"),
+        ('audio = "mine.toml"', "no recording at .*mine"),
         ('audio = ""', r"prompt\.audio"),
         ("audio = 3", r"prompt\.audio"),
-        ('text = "alone"', "`text` is what is said in `audio`, which is missing"),
-        ("", "it is empty"),
+        ('text = "alone"', "`prompt.text` is what is said in `prompt.audio`, which is missing"),
+        ('description = ""', "`prompt.description` is empty"),
+        ("", "`prompt` is empty"),
         ('voice = "x"', r"prompt\.voice"),
     ],
 )
@@ -123,7 +123,7 @@ def test_only_a_model_that_speaks_by_prompts_gets_one(
 ) -> None:
     """Its results are stored apart from those without a prompt and those with another one."""
     model = fake.load(fake_spec("m"))
-    prompt = SuitePrompt(description="calmly")
+    prompt = Prompt(description="calmly")
 
     class Deaf:
         """The same model without a way to give it a prompt."""
@@ -137,7 +137,7 @@ def test_only_a_model_that_speaks_by_prompts_gets_one(
     refs = [
         open_subject(model, tmp_path),
         open_subject(model, tmp_path, prompt),
-        open_subject(model, tmp_path, SuitePrompt(description="loudly")),
+        open_subject(model, tmp_path, Prompt(description="loudly")),
         open_subject(deaf, tmp_path, prompt),
     ]
     assert len({ref.fingerprint for ref in refs}) == 3
@@ -172,7 +172,7 @@ def test_a_worker_speaks_by_the_prompt(
     model = fake.load(fake_spec("m"))
     levels = []
     store = Store(tmp_path / "work")
-    for prompt in (None, SuitePrompt(audio=str(recording), text="some words")):
+    for prompt in (None, Prompt(audio=recording, text="some words")):
         ref = open_subject(model, tmp_path, prompt)
         job = SynthesisJob(model=ref.fingerprint, text="hello", seed=0)
         synthesize(store, ref, [job], fast_options, stage="s")
@@ -188,7 +188,7 @@ def test_a_prompt_that_a_model_refuses_is_one_error(
     good = open_subject(fake.load(fake_spec("good")), tmp_path)
     job = SynthesisJob(model=good.fingerprint, text="a", seed=0)
     model: Any = SimpleNamespace(spec="bad")
-    bad = replace(good, model=model, prompt=SuitePrompt(audio="x.wav", text="refused"))
+    bad = replace(good, model=model, prompt=Prompt(audio=Path("x.wav"), text="refused"))
     for work in (
         lambda: synthesize(Store(tmp_path), bad, [job], fast_options, stage="s"),
         lambda: time_models((good, bad), ["a", "b"], fast_options),
@@ -198,8 +198,8 @@ def test_a_prompt_that_a_model_refuses_is_one_error(
 
 
 def test_a_suite_made_in_memory_may_have_one(small_suite: Suite) -> None:
-    prompted = small_suite.model_copy(update={"prompt": SuitePrompt(description="calmly")})
+    prompted = small_suite.model_copy(update={"prompt": Prompt(description="calmly")})
     assert prompted.sha256 != small_suite.with_seeds((0, 1)).sha256
-    gone = small_suite.model_copy(update={"prompt": SuitePrompt(audio="gone.wav", text="a")})
+    gone = small_suite.model_copy(update={"prompt": Prompt(audio=Path("gone.wav"), text="a")})
     with pytest.raises(RecipeError, match=r"cannot read the recording 'gone\.wav'"):
         assert gone.sha256

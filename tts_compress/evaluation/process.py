@@ -81,7 +81,7 @@ class Worker:
             raise
 
     def ask(self, do: str, **arguments: object) -> dict[str, Any]:
-        """Return the worker's response to a request.
+        """Return the worker's response to a request; paths are given as text.
 
         Raises:
             TextError: A text cannot be spoken.
@@ -89,7 +89,7 @@ class Worker:
         """
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            self._process.stdin.write(json.dumps({"do": do, **arguments}, default=str) + "\n")
             self._process.stdin.flush()
         except OSError:
             raise self._died(do) from None

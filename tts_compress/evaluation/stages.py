@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +54,7 @@ def synthesize(
             if found is None:
                 worker = worker or stack.enter_context(model.start(options))
                 path = store.wav_path(job).absolute()
-                answer = worker.ask("synthesize", text=job.text, seed=job.seed, path=str(path))
+                answer = worker.ask("synthesize", text=job.text, seed=job.seed, path=path)
                 durations = answer["durations"]
                 found = Synthesis(
                     **dict(job),
@@ -102,7 +101,7 @@ def recognize(
         def transcribe(key: str) -> Transcript:
             worker = idle.get()
             try:
-                answer = worker.ask("transcribe", path=str(audios[key].absolute()))
+                answer = worker.ask("transcribe", path=audios[key].absolute())
             finally:
                 idle.put(worker)
             made = Transcript(recognizer=name, audio=key, hypothesis=answer["hypothesis"])
@@ -164,7 +163,7 @@ def time_models(
         EvaluationError: A model's process failed, or spoke no sound at all.
     """
     chosen = choose_texts(texts, options.timing_texts)
-    answers: list[list[list[dict[str, Any]]]] = [[], []]
+    spent, audio = np.zeros((2, 2, len(chosen), options.timing_runs))  # of both models
     # What disturbs the machine for a while disturbs both models, because they take turns.
     with models[0].start(options) as first, models[1].start(options) as second:
         workers = (first, second)
@@ -172,30 +171,22 @@ def time_models(
             worker.ask("open_runtime", threads=options.threads, modules=[])
             for text in (chosen[0], chosen[-1]):
                 worker.ask("speak", text=text)
-        for done, text in enumerate(chosen):
-            options.progress.advance("time", done, len(chosen))
-            turns = [
-                [w.ask("speak", text=text) for w in workers] for _ in range(options.timing_runs)
-            ]
-            for own, runs in zip(answers, zip(*turns, strict=True), strict=True):
-                own.append(list(runs))
+        for place, text in enumerate(chosen):
+            options.progress.advance("time", place, len(chosen))
+            for run in range(options.timing_runs):
+                for side, worker in enumerate(workers):
+                    answer = worker.ask("speak", text=text)
+                    spent[side, place, run] = answer["seconds"]
+                    audio[side, place, run] = answer["audio_s"]
         options.progress.advance("time", len(chosen), len(chosen))
         modules = [worker.ask("inspect")["modules"] for worker in workers]
     found = []
-    for model, own, imports in zip(models, answers, modules, strict=True):
-        audio = np.array([[run["audio_s"] for run in runs] for runs in own])
-        if not audio.all():
+    for side, model in enumerate(models):
+        if not audio[side].all():
             raise EvaluationError(f"'{model.model.spec}' speaks nothing in its own runtime")
         with model.start(options) as worker:
-            opened = worker.ask("open_runtime", threads=options.threads, modules=imports)
+            opened = worker.ask("open_runtime", threads=options.threads, modules=modules[side])
             worker.ask("speak", text=chosen[-1])
-            found.append(
-                Timings(
-                    spent=np.array([[run["seconds"] for run in runs] for runs in own]),
-                    audio=audio,
-                    open_s=opened["open_s"],
-                    idle_bytes=opened["idle_bytes"],
-                    peak_bytes=worker.ask("inspect")["peak_bytes"],
-                )
-            )
+            peak = worker.ask("inspect")["peak_bytes"]
+        found.append(Timings(spent=spent[side], audio=audio[side], **opened, peak_bytes=peak))
     return found[0], found[1]

@@ -1,9 +1,10 @@
 """A model under evaluation: its files, its identity, and how a worker starts it."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,9 +13,9 @@ from tts_compress.errors import ModelError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.result import ModelIdentity
-from tts_compress.evaluation.suite import SuitePrompt
+from tts_compress.evaluation.suite import prompt_content
 from tts_compress.models import load
-from tts_compress.models.base import ModelFiles, Prompted, TorchModel, TTSModel
+from tts_compress.models.base import ModelFiles, Prompt, Prompted, TorchModel, TTSModel
 from tts_compress.models.checkout import find_checkout, known_upstreams
 
 
@@ -30,7 +31,7 @@ class Subject:
     fingerprint: str
     """Hash of everything that decides how it speaks."""
 
-    prompt: SuitePrompt | None = None
+    prompt: Prompt | None = None
     """The prompt it speaks by; None leaves it as it is."""
 
     @contextmanager
@@ -42,7 +43,7 @@ class Subject:
         """
         with Worker("model", self.location, options, shown=self.model.spec) as worker:
             if self.prompt is not None:
-                worker.ask("prompt", **self.prompt.model_dump())
+                worker.ask("prompt", **asdict(self.prompt))
             yield worker
 
     def identity(self) -> ModelIdentity:
@@ -59,7 +60,7 @@ class Subject:
 
 
 def open_subject(
-    given: TTSModel | str | Path, spare: Path, prompt: SuitePrompt | None = None
+    given: TTSModel | str | Path, spare: Path, prompt: Prompt | None = None
 ) -> Subject:
     """Return a model with its files, and how a worker starts it.
 
@@ -78,7 +79,7 @@ def open_subject(
     if prompt is None or not isinstance(model, Prompted):
         prompt = None
     else:
-        model = model.with_prompt(prompt.to_prompt())
+        model = model.with_prompt(prompt)
     return Subject(
         model=model,
         files=files,
@@ -88,14 +89,15 @@ def open_subject(
     )
 
 
-def _fingerprint(files: ModelFiles, location: str, prompt: SuitePrompt | None) -> str:
+def _fingerprint(files: ModelFiles, location: str, prompt: Prompt | None) -> str:
     """Return the hash of everything that decides how a model speaks, in its files or not.
 
     A Piper voice with the same weights speaks at another speed if its `.onnx.json` states one.
     """
     found = _sha256("".join(f"{sha256_of(path)}\n" for path in (*files.weights, *files.settings)))
     _, _, options = location.partition("?")  # such as `?nfe_step=16`
-    parts = [options, "" if prompt is None else prompt.fingerprint]
+    spoken_by = "" if prompt is None else json.dumps(prompt_content(prompt), sort_keys=True)
+    parts = [options, spoken_by and _sha256(spoken_by)]
     # A model as in its files keeps the name that its finished work has in the store.
     return _sha256("\n".join([found, *parts])) if any(parts) else found
 

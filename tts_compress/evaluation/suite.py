@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from pydantic import Field, model_validator
 
 from tts_compress.artifact import sha256_of
 from tts_compress.config import Card, Config, ConfigFile, data_file, read_config
-from tts_compress.errors import RecipeError
+from tts_compress.errors import RecipeError, reason
 from tts_compress.evaluation.recognizers import recognizer_names
 from tts_compress.models.base import Prompt
 
@@ -50,87 +51,6 @@ class SuiteText(Config):
     """The words to be understood, where writing and speech differ: numbers, abbreviations."""
 
 
-class SuitePrompt(Config):
-    """The table `[prompt]` of a suite; each system uses the parts it knows."""
-
-    audio: str | None = Field(default=None, min_length=1)
-    """A recording of the voice to speak with: an absolute path, or one from the suite's folder."""
-
-    text: str | None = Field(default=None, min_length=1)
-    """The words spoken in the recording."""
-
-    description: str | None = Field(default=None, min_length=1)
-    """The manner of speaking, in words."""
-
-    @model_validator(mode="after")
-    def _is_usable(self) -> "SuitePrompt":
-        if self.audio is None and self.description is None:
-            raise ValueError(
-                "`text` is what is said in `audio`, which is missing"
-                if self.text is not None
-                else "it is empty; give `audio` with `text`, `description`, or both"
-            )
-        return self
-
-    def found_beside(self, suite: Path) -> "SuitePrompt":
-        """Return the prompt with its recording as an absolute path that was read once.
-
-        Args:
-            suite: The suite's file.
-
-        Raises:
-            RecipeError: The recording is missing or is no audio.
-        """
-        if self.audio is None:
-            return self
-        path = (suite.parent / self.audio).absolute()
-        try:
-            found = path.is_file()
-        except (OSError, ValueError):  # a name too long to be one, or with a null character
-            found = False
-        if not found:
-            raise RecipeError(
-                f"no recording at {str(path)[:300]!r}; `prompt.audio` is a path from the suite's "
-                "folder on, or an absolute one"
-            )
-        _check_recording(path)
-        return self.model_copy(update={"audio": str(path)})
-
-    def content(self) -> dict[str, str | None]:
-        """Return everything that decides how a model speaks; the recording as its hash.
-
-        Raises:
-            RecipeError: The recording cannot be read any more.
-        """
-        try:
-            audio = None if self.audio is None else sha256_of(Path(self.audio))
-        except OSError as error:
-            raise RecipeError(f"cannot read the recording '{self.audio}': {error}") from error
-        return {"audio": audio, "text": self.text, "description": self.description}
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of `content`."""
-        return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
-
-    def to_prompt(self) -> Prompt:
-        """Return it as models take it."""
-        audio = None if self.audio is None else Path(self.audio)
-        return Prompt(audio=audio, text=self.text, description=self.description)
-
-
-def _check_recording(path: Path) -> None:
-    import soundfile
-
-    try:
-        frames = soundfile.info(path).frames
-    # A name such as `x.raw` stands for samples without a header, and is a TypeError.
-    except (OSError, TypeError, soundfile.LibsndfileError) as error:
-        raise RecipeError(f"`prompt.audio` is no recording: '{path}': {error}") from error
-    if not frames:
-        raise RecipeError(f"`prompt.audio` is an empty recording: '{path}'")
-
-
 class Suite(ConfigFile):
     """Texts, seeds, recognizer and normaliser of one evaluation."""
 
@@ -145,8 +65,9 @@ class Suite(ConfigFile):
 
     utterances: tuple[SuiteText, ...] = Field(min_length=1)
     card: Card
-    prompt: SuitePrompt | None = None
-    """The prompt of both models, if they speak by a prompt; others ignore it."""
+    prompt: Prompt | None = None
+    """The prompt of both models, if they speak by a prompt; others ignore it. In a file its
+    recording is an absolute path, or one from the suite's folder."""
 
     @model_validator(mode="after")
     def _is_usable(self) -> "Suite":
@@ -165,6 +86,8 @@ class Suite(ConfigFile):
             problems += [p for u in self.utterances for p in self._problems_of(u)]
         texts = [utterance.text for utterance in self.utterances]
         problems += [f"{text!r} occurs twice" for text in sorted({*texts}) if texts.count(text) > 1]
+        if self.prompt is not None:
+            problems += _problems_of_prompt(self.prompt)
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -192,7 +115,7 @@ class Suite(ConfigFile):
         """
         decisive = self.model_dump(mode="json", exclude={"version", "name", "card", "prompt"})
         if self.prompt is not None:  # a suite without one has the hash it always had
-            decisive["prompt"] = self.prompt.content()
+            decisive["prompt"] = prompt_content(self.prompt)
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
     def with_seeds(self, seeds: tuple[int, ...]) -> "Suite":
@@ -201,7 +124,8 @@ class Suite(ConfigFile):
         Raises:
             ValueError: The seeds are empty, repeat, or are negative.
         """
-        return Suite.model_validate({**self.model_dump(), "seeds": seeds})
+        others = self.model_dump(exclude={"prompt"})
+        return Suite.model_validate({**others, "prompt": self.prompt, "seeds": seeds})
 
 
 def read_suite(name: str | Path) -> Suite:
@@ -213,10 +137,43 @@ def read_suite(name: str | Path) -> Suite:
     """
     path = data_file("eval/suites", str(name))
     suite = read_config(path, Suite)
-    if suite.prompt is None:
+    if suite.prompt is None or suite.prompt.audio is None:
         return suite
+    import soundfile
+
+    recording = (path.parent / suite.prompt.audio).absolute()
     try:
-        prompt = suite.prompt.found_beside(path)
-    except RecipeError as error:
-        raise RecipeError(f"'{path}': {error}") from error
-    return suite.model_copy(update={"prompt": prompt})
+        with recording.open("rb") as file:
+            frames = soundfile.info(file).frames
+        if not frames:
+            raise ValueError("it is empty")
+    # Samples without a header, such as those of `x.raw`, are a TypeError.
+    except (OSError, TypeError, ValueError, soundfile.LibsndfileError) as error:
+        raise RecipeError(
+            f"'{path}': no recording at {str(recording)[:300]!r}: {reason(error)}; `prompt.audio` "
+            "is a path from the suite's folder on, or an absolute one"
+        ) from error
+    return suite.model_copy(update={"prompt": replace(suite.prompt, audio=recording)})
+
+
+def prompt_content(prompt: Prompt) -> dict[str, str | None]:
+    """Return everything in a prompt that decides how a model speaks; the recording as its hash.
+
+    Raises:
+        RecipeError: The recording cannot be read any more.
+    """
+    try:
+        audio = None if prompt.audio is None else sha256_of(prompt.audio)
+    except OSError as error:
+        raise RecipeError(f"cannot read the recording '{prompt.audio}': {error}") from error
+    return {"audio": audio, "text": prompt.text, "description": prompt.description}
+
+
+def _problems_of_prompt(prompt: Prompt) -> list[str]:
+    empty = [name for name in ("text", "description") if getattr(prompt, name) == ""]
+    problems = [f"`prompt.{name}` is empty" for name in empty]
+    if prompt.audio is None and prompt.text is not None:
+        problems.append("`prompt.text` is what is said in `prompt.audio`, which is missing")
+    elif prompt == Prompt():
+        problems.append("`prompt` is empty; give `audio` with `text`, `description`, or both")
+    return problems

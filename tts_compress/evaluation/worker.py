@@ -25,9 +25,8 @@ from tts_compress.evaluation.metrics.teacher_forcing import (
 )
 from tts_compress.evaluation.recognizers import open_recognizer
 from tts_compress.evaluation.store import audio_sha256, write_float_wav
-from tts_compress.evaluation.suite import SuitePrompt
 from tts_compress.models import load
-from tts_compress.models.base import Prompted, Runtime, TTSModel
+from tts_compress.models.base import Prompt, Prompted, Runtime, TTSModel
 from tts_compress.models.language_model import LanguageModel
 
 Answer: TypeAlias = dict[str, Any]
@@ -43,7 +42,7 @@ class _ModelHost:
     def prompt(self, audio: str | None, text: str | None, description: str | None) -> Answer:
         """Speak by a prompt from now on."""
         assert isinstance(self._model, Prompted), "only such models are given one"
-        prompt = SuitePrompt(audio=audio, text=text, description=description).to_prompt()
+        prompt = Prompt(text=text, description=description, audio=Path(audio) if audio else None)
         self._model = self._model.with_prompt(prompt)
         return {}
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path  # pydantic reads the types of a `Prompt`
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tts_compress.errors import TextError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     import onnx
     from torch import nn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,7 @@ def test_an_unknown_name_lists_the_known() -> None:
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an optional dependency."""
-    monkeypatch.setitem(__import__("sys").modules, "pocketsphinx", None)
+    monkeypatch.delitem(sys.modules, "tts_compress.evaluation.recognizers.pocketsphinx")
+    monkeypatch.setitem(sys.modules, "pocketsphinx", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'tts-compress\[evaluate\]'"):
         open_recognizer("pocketsphinx")

@@ -160,14 +160,6 @@ def _of_each(measure: Callable[[Timings], T], run: Run) -> Pair[T]:
     return Pair(reference=measure(reference), candidate=measure(candidate))
 
 
-def _memory(timings: Timings) -> Memory:
-    return Memory(peak_bytes=timings.peak_bytes, idle_bytes=timings.idle_bytes)
-
-
-def _load(timings: Timings) -> LoadTime:
-    return LoadTime(open_ms=timings.open_s * 1e3)
-
-
 def _size(run: Run) -> Size:
     before, after = (
         sum(path.stat().st_size for path in subject.files.weights) for subject in run.models
@@ -254,7 +246,9 @@ METRICS = (
         name="memory",
         group="cost",
         result=Pair[Memory],
-        compute=partial(_of_each, _memory),
+        compute=partial(
+            _of_each, lambda t: Memory(peak_bytes=t.peak_bytes, idle_bytes=t.idle_bytes)
+        ),
         rows=partial(
             _ratio_rows, "Peak memory", "peak_bytes", formatting.bytes_of, ("less", "more")
         ),
@@ -263,7 +257,7 @@ METRICS = (
         name="load",
         group="cost",
         result=Pair[LoadTime],
-        compute=partial(_of_each, _load),
+        compute=partial(_of_each, lambda timings: LoadTime(open_ms=timings.open_s * 1e3)),
         rows=partial(_ratio_rows, "Load time", "open_ms", formatting.milliseconds, _FASTER),
     ),
 )

@@ -106,8 +106,8 @@ def compare_language_models(run: Run) -> TeacherForcing:
                         continue
                     worker = worker or stack.enter_context(model.start(options))
                     if not tokens.is_file():
-                        worker.ask("say", text=text, seed=seed + index, path=str(tokens))
-                    worker.ask("read", text=text, tokens=str(tokens), path=str(scores))
+                        worker.ask("say", text=text, seed=seed + index, path=tokens)
+                    worker.ask("read", text=text, tokens=tokens, path=scores)
         found = compare_scores(_read_scores(folder, index) for index in range(len(texts)))
         known = _Compared(**made_from, scores=found)
         write_piece(piece, known)

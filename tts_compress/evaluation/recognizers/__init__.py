@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from typing import Protocol
 
 from tts_compress.audio import Audio
-from tts_compress.errors import EvaluationError
+from tts_compress.errors import EvaluationError, MissingExtraError
 
 __all__ = ["Recognizer", "open_recognizer", "recognizer_names"]
 
@@ -50,6 +50,9 @@ def open_recognizer(name: str) -> Recognizer:
     if name not in known:
         raise EvaluationError(f"no recognizer named {name!r}; known: {', '.join(sorted(known))}")
     others = entry_points(group=_GROUP, name=name)
-    module = next(iter(others)).load() if others else import_module(f"{__name__}.{name}")
-    opened: Recognizer = module.open_recognizer()
+    try:
+        module = next(iter(others)).load() if others else import_module(f"{__name__}.{name}")
+        opened: Recognizer = module.open_recognizer()
+    except ImportError as error:
+        raise MissingExtraError(error.name or name, "evaluate") from error
     return opened

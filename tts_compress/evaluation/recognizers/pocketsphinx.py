@@ -4,9 +4,10 @@ from importlib.metadata import version
 from math import gcd
 
 import numpy as np
+from pocketsphinx import Decoder
+from scipy.signal import resample_poly
 
 from tts_compress.audio import Audio, Samples
-from tts_compress.errors import MissingExtraError
 
 _SAMPLE_RATE = 16_000
 """Rate of the stock acoustic model's training data, Hz."""
@@ -16,18 +17,9 @@ _SILENCE_S = 0.2
 
 
 class PocketSphinx:
-    """The stock US English acoustic model, trigram language model and dictionary.
-
-    Raises:
-        MissingExtraError: PocketSphinx or SciPy is not installed.
-    """
+    """The stock US English acoustic model, trigram language model and dictionary."""
 
     def __init__(self) -> None:
-        try:
-            import scipy.signal  # noqa: F401  fail here rather than in the first utterance
-            from pocketsphinx import Decoder
-        except ImportError as error:
-            raise MissingExtraError(error.name or "pocketsphinx", "evaluate") from error
         # The decoder adapts its cepstral mean from one utterance to the next ("live"), so that a
         # hypothesis depends on the utterances before. "batch" takes the mean of the utterance at
         # hand, provided the utterance is given whole.
@@ -51,21 +43,13 @@ class PocketSphinx:
         return "" if hypothesis is None else str(hypothesis.hypstr)
 
 
-def open_recognizer() -> PocketSphinx:
-    """Open PocketSphinx with its stock models.
-
-    Raises:
-        MissingExtraError: PocketSphinx or SciPy is not installed.
-    """
-    return PocketSphinx()
+open_recognizer = PocketSphinx
 
 
 def resample(samples: Samples, source: int, target: int) -> Samples:
     """Return `samples` at another rate (Hz), band-limited."""
     if source == target or not len(samples):
         return samples
-    from scipy.signal import resample_poly
-
     common = gcd(source, target)
     return np.asarray(resample_poly(samples, target // common, source // common), np.float32)
 
