@@ -92,7 +92,10 @@ def _graph_seconds(model: GraphModel, text: str, seed: int) -> Seconds:
     calls = list(model.calibration_calls([text], seed=seed))
     with TemporaryDirectory() as folder:
         session = open_session(
-            feed_noise(model.graph()), model.spec, profile=Path(folder, "profile")
+            feed_noise(model.graph()),
+            model.spec,
+            enable_profiling=True,
+            profile_file_prefix=str(Path(folder, "profile")),
         )
         for call in [*calls, *calls]:
             run_session(session, call, model.spec)

@@ -1,8 +1,9 @@
 """An editable graph: producers and readers of tensors, and constants."""
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Collection, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import onnx
@@ -12,26 +13,8 @@ from onnx import helper, numpy_helper, shape_inference
 from tts_compress.errors import QuantizationError
 
 Array: TypeAlias = NDArray[Any]
-
-
-def integer(node: onnx.NodeProto, name: str, default: int) -> int:
-    """Return an integer attribute, or the default where it is not written."""
-    return cast("int", _attribute(node, name, default))
-
-
-def integers(node: onnx.NodeProto, name: str, default: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return an attribute that lists integers, or the default where it is not written."""
-    return tuple(cast("Sequence[int]", _attribute(node, name, default)))
-
-
-def real(node: onnx.NodeProto, name: str, default: float) -> float:
-    """Return a floating-point attribute, or the default where it is not written."""
-    return cast("float", _attribute(node, name, default))
-
-
-def text(node: onnx.NodeProto, name: str, default: str) -> str:
-    """Return a text attribute, or the default where it is not written."""
-    return cast("bytes", _attribute(node, name, default.encode())).decode()
+Pattern: TypeAlias = str | tuple[Any, ...]
+T = TypeVar("T")
 
 
 def copy_attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -39,16 +22,12 @@ def copy_attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
 
 
-def is_automatic(node: onnx.NodeProto) -> bool:
-    """Return True if a convolution leaves its padding to the runtime."""
-    return _attribute(node, "auto_pad", b"NOTSET") != b"NOTSET"
-
-
-def _attribute(node: onnx.NodeProto, name: str, default: object) -> object:
-    for entry in node.attribute:
-        if entry.name == name:
-            return helper.get_attribute_value(entry)
-    return default
+def attribute(node: onnx.NodeProto, name: str, default: T) -> T:
+    """Return an attribute, a list as a tuple, or the default where it is not written."""
+    found = copy_attributes(node).get(name, default)
+    if isinstance(found, bytes):
+        found = found.decode()
+    return cast("T", tuple(found) if isinstance(found, list) else found)
 
 
 class Graph:
@@ -146,13 +125,9 @@ class Graph:
         self._taken.update(outputs)
         return outputs[0]
 
-    def adopt(self, nodes: Iterable[onnx.NodeProto], constants: Mapping[str, Array]) -> None:
-        """Take in nodes and constants whose names `fresh` has reserved."""
-        for name, value in constants.items():
-            self._store(name, value)
-        for node in nodes:
-            self.nodes.append(node)
-            self._index(node)
+    def make(self, op: str, inputs: Sequence[str], stem: str, name: str = "", **attrs: Any) -> str:
+        """Append a node and return its output, named after a stem and made unique."""
+        return self.add(op, inputs, [self.fresh(stem)], name, **attrs)
 
     def remove(self, node: onnx.NodeProto) -> None:
         """Take a node out; other nodes must make its outputs before `finish`."""
@@ -171,11 +146,7 @@ class Graph:
         for node in self.readers(old):
             for position, tensor in enumerate(node.input):
                 if tensor == old:
-                    node.input[position] = new
-            others = self._readers.setdefault(new, [])
-            if all(other is not node for other in others):
-                others.append(node)
-        self._readers[old] = []
+                    self.replace_input(node, position, new)
 
     def replace_input(self, node: onnx.NodeProto, position: int, tensor: str) -> None:
         """Let one node read another tensor at one place."""
@@ -186,6 +157,36 @@ class Graph:
         readers = self._readers.setdefault(tensor, [])
         if all(reader is not node for reader in readers):
             readers.append(node)
+
+    def match(
+        self, tensor: str, pattern: Pattern, through: Collection[str] = ()
+    ) -> dict[str, str] | None:
+        """Return the tensors that a pattern names, or None where a tensor is made otherwise.
+
+        Args:
+            tensor: The tensor.
+            pattern: An operator and the patterns of its first inputs, in any order for `Add` and
+                `Mul`; or a name, which stands for one tensor wherever it occurs.
+            through: Operators to pass over, by their first inputs, before one that is not named.
+        """
+        if isinstance(pattern, str):
+            return {pattern: tensor}
+        node, (operator, *parts) = self.producer(tensor), pattern
+        while node is not None and node.op_type in through:
+            node = self.producer(node.input[0])
+        if node is None or node.op_type != operator or len(node.input) < len(parts):
+            return None
+        inputs = list(node.input)[: len(parts)]
+        for order in (inputs, inputs[::-1])[: 1 + (operator in {"Add", "Mul"})]:
+            found: dict[str, str] = {}
+            for given, part in zip(order, parts, strict=True):
+                more = self.match(given, part, through)
+                if more is None or any(found.get(name, t) != t for name, t in more.items()):
+                    break
+                found |= more
+            else:
+                return found
+        return None
 
     def rename_output(self, node: onnx.NodeProto, position: int, tensor: str) -> None:
         """Let a node write another tensor; the readers of the old one stay."""
@@ -217,12 +218,17 @@ class Graph:
 
     def sweep(self) -> None:
         """Take out what no graph output depends on, so that it no longer counts as a reader."""
-        present = [node for node in self.nodes if id(node) not in self._removed]
-        live = {id(node) for node in self._live(present)}
-        for node in present:
+        makers = {name: node for node in self._present() for name in node.output if name}
+        wanted, live = [*self.outputs], set[int]()
+        while wanted:
+            node = makers.get(wanted.pop())
+            if node is not None and id(node) not in live:
+                live.add(id(node))
+                wanted.extend(tensors_read(node))
+        for node in self._present():
             if id(node) not in live:
                 self.remove(node)
-        self.nodes = [node for node in present if id(node) in live]
+        self.nodes = self._present()
         self._removed.clear()  # nobody holds them any more: their ids may be given again
 
     def finish(self) -> onnx.ModelProto:
@@ -230,8 +236,8 @@ class Graph:
 
         Editing may go on afterwards.
         """
-        live = self._live([n for n in self.nodes if id(n) not in self._removed])
-        ordered = sort_nodes(live)
+        self.sweep()
+        ordered = sort_nodes(self.nodes)
         read = {tensor for node in ordered for tensor in tensors_read(node)}.union(self.outputs)
         graph = self.model.graph
         del graph.node[:], graph.value_info[:]
@@ -273,17 +279,8 @@ class Graph:
         for tensor in dict.fromkeys(node.input):
             self._readers.setdefault(tensor, []).append(node)
 
-    def _live(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
-        """Return the nodes that some graph output depends on, in the given order."""
-        nodes = list(nodes)
-        makers = {tensor: node for node in nodes for tensor in node.output if tensor}
-        wanted, seen = [*self.outputs], set[int]()
-        while wanted:
-            node = makers.get(wanted.pop())
-            if node is not None and id(node) not in seen:
-                seen.add(id(node))
-                wanted.extend(tensors_read(node))
-        return [node for node in nodes if id(node) in seen]
+    def _present(self) -> list[onnx.NodeProto]:
+        return [node for node in self.nodes if id(node) not in self._removed]
 
 
 def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -319,21 +316,22 @@ def sort_nodes(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
         QuantizationError: They form a cycle; a fault of a rewrite.
     """
     producer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    waits = [{producer[n] for n in tensors_read(node) if n in producer} for node in nodes]
-    readers: dict[int, list[int]] = {}
-    for index, needs in enumerate(waits):
-        for need in needs:
-            readers.setdefault(need, []).append(index)
-    ready = [index for index, needs in enumerate(waits) if not needs]
+    sorter = TopologicalSorter(
+        {
+            i: [producer[n] for n in tensors_read(node) if n in producer]
+            for i, node in enumerate(nodes)
+        }
+    )
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        message = "the rewritten graph has a cycle; please report this voice"
+        raise QuantizationError(message) from error
+    ready, order = list(sorter.get_ready()), list[int]()
     heapq.heapify(ready)
-    order: list[int] = []
     while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for reader in readers.get(index, ()):
-            waits[reader].discard(index)
-            if not waits[reader]:
-                heapq.heappush(ready, reader)
-    if len(order) != len(nodes):
-        raise QuantizationError("the rewritten graph has a cycle; please report this voice")
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
+        for index in sorter.get_ready():
+            heapq.heappush(ready, index)
     return [nodes[index] for index in order]

@@ -1,6 +1,6 @@
 """Opening ONNX graphs in onnxruntime."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,7 @@ Feeds = dict[str, npt.NDArray[np.generic]]
 
 
 def open_session(
-    model: onnx.ModelProto | Path,
-    spec: str,
-    threads: int | None = None,
-    *,
-    profile: Path | None = None,
+    model: onnx.ModelProto | Path, spec: str, threads: int | None = None, **options: Any
 ) -> onnxruntime.InferenceSession:
     """Open a graph on the CPU.
 
@@ -28,22 +24,21 @@ def open_session(
         model: The graph, or its file.
         spec: The model spec that the user gave, for the error message.
         threads: Threads within an operator; None leaves it to the runtime.
-        profile: Beginning of the file names of the runtime's operator profile.
+        options: More attributes of `onnxruntime.SessionOptions`.
 
     Raises:
         ModelError: The runtime refuses the graph.
     """
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors only; warnings are for graph authors
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 3  # errors only; warnings are for graph authors
     if threads is not None:
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-    if profile is not None:
-        options.enable_profiling = True
-        options.profile_file_prefix = str(profile)
+        settings.intra_op_num_threads = threads
+        settings.inter_op_num_threads = 1
+    for name, value in options.items():
+        setattr(settings, name, value)
     source = str(model) if not hasattr(model, "SerializeToString") else model.SerializeToString()
     try:
-        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(source, settings, providers=["CPUExecutionProvider"])
     # onnxruntime's exceptions share no base class but this one.
     except Exception as error:
         raise ModelError(f"onnxruntime cannot open '{spec}': {first_line(error)}") from error
@@ -56,7 +51,7 @@ def input_names(session: onnxruntime.InferenceSession) -> list[str]:
 
 def run_session(
     session: onnxruntime.InferenceSession,
-    feeds: Feeds,
+    feeds: Mapping[str, npt.NDArray[Any]],
     spec: str,
     outputs: Sequence[str] | None = None,
 ) -> list[Any]:

@@ -10,12 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from tts_compress.onnx.graph import Graph, copy_model
-from tts_compress.onnx.rewrite import (
-    eliminate_identity,
-    fold_padding,
-    merge_pointwise,
-    split_convolutions,
-)
+from tts_compress.onnx.rewrite.convolutions import fold_padding, merge_pointwise, split_convolutions
+from tts_compress.onnx.rewrite.eliminate_identity import eliminate_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ import onnx
 
 from tts_compress.numerics.affine import Affine
 from tts_compress.numerics.weights import round_bias, round_weight
-from tts_compress.onnx.graph import Array, Graph, integer, integers, is_automatic
+from tts_compress.onnx.graph import Array, Graph, attribute
 from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
 
 _FEWEST, _UNIT = 16, 4
@@ -60,13 +60,13 @@ def phase_convolution(node: onnx.NodeProto, weight: Array) -> PhaseConvolution |
         node: The ConvTranspose.
         weight: Its weight, (C_in, C_out, K).
     """
-    if node.op_type != "ConvTranspose" or weight.ndim != 3 or integer(node, "group", 1) != 1:
+    if node.op_type != "ConvTranspose" or weight.ndim != 3 or attribute(node, "group", 1) != 1:
         return None
-    (stride,), (extra,) = integers(node, "strides", [1]), integers(node, "output_padding", [0])
-    begin, end = integers(node, "pads", [0, 0])
+    (stride,), (extra,) = attribute(node, "strides", (1,)), attribute(node, "output_padding", (0,))
+    begin, end = attribute(node, "pads", (0, 0))
     kernel = weight.shape[2]
-    plain = integers(node, "dilations", [1]) == (1,) and not integers(node, "output_shape")
-    if is_automatic(node) or not plain:
+    plain = attribute(node, "dilations", (1,)) == (1,) and not attribute(node, "output_shape", ())
+    if (attribute(node, "auto_pad", "NOTSET") != "NOTSET") or not plain:
         return None
     if kernel % stride or kernel - begin - end + extra != stride:
         return None
@@ -87,20 +87,24 @@ def is_convolution(graph: Graph, node: onnx.NodeProto) -> bool:
         return False
     if node.op_type == "ConvTranspose":
         return phase_convolution(node, weight) is not None
-    return node.op_type == "Conv" and not is_automatic(node) and integer(node, "group", 1) == 1
+    return (
+        node.op_type == "Conv"
+        and attribute(node, "auto_pad", "NOTSET") == "NOTSET"
+        and attribute(node, "group", 1) == 1
+    )
 
 
 def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
     """Emit a Conv on the codes of its input."""
     weight = emitter.graph.value(node.input[1])
-    begin, end = integers(node, "pads", [0, 0])
+    begin, end = attribute(node, "pads", (0, 0))
     kernel = Kernel(
         name=node.output[0],
         weight=weight,
         bias=_bias(emitter, node, weight.shape[0]),
         pads=(begin, end),
-        dilation=integers(node, "dilations", [1])[0],
-        stride=integers(node, "strides", [1])[0],
+        dilation=attribute(node, "dilations", (1,))[0],
+        stride=attribute(node, "strides", (1,))[0],
     )
     source = emitter.codes(node.input[0])
     spare = spare_channels(len(weight))

@@ -5,7 +5,7 @@ from typing import Any
 import onnx
 
 from tts_compress.numerics.affine import Affine
-from tts_compress.onnx.graph import real
+from tts_compress.onnx.graph import attribute
 from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
 from tts_compress.onnx.integer.region import Sum
 
@@ -18,7 +18,7 @@ def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
     half exact.
     """
     source, made = emitter.codes(node.input[0]), node.output[0]
-    slope = real(node, "alpha", 0.01)
+    slope = attribute(node, "alpha", 0.01)
     graph, code = emitter.graph, source.code
     zero = emitter.zero(code.zero)
     scale = emitter.scale(code.scale)
@@ -38,7 +38,7 @@ def leaky_sum(emitter: Emitter, node: onnx.NodeProto, sum_: Sum) -> None:
     The sum itself would need a code that reaches as far down as up; what leaves the LeakyRelu
     hardly goes below zero, so its own code has almost half the step.
     """
-    slope, graph, made = real(node, "alpha", 0.01), emitter.graph, node.output[0]
+    slope, graph, made = attribute(node, "alpha", 0.01), emitter.graph, node.output[0]
     low, high = emitter.span_of(sum_.made)
     out = Affine.spanning(low * slope * sum_.factor, high * sum_.factor)
     left, right = _pair(emitter, sum_.left, sum_.right)

@@ -12,7 +12,7 @@ import onnx
 
 from tts_compress.numerics.affine import Affine
 from tts_compress.numerics.weights import round_weight
-from tts_compress.onnx.graph import Array, Graph, integers
+from tts_compress.onnx.graph import Array, Graph, attribute
 from tts_compress.onnx.integer.convolutions import spare_columns
 from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
 
@@ -56,9 +56,9 @@ def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int) -> int:
         multiple: A number that the input's length is known to be divisible by.
     """
     weight = graph.constant(node.input[1])
-    if node.op_type != "Conv" or weight is None or integers(node, "strides", [1]) != (1,):
+    if node.op_type != "Conv" or weight is None or attribute(node, "strides", (1,)) != (1,):
         return 0
-    (dilation,), pads = integers(node, "dilations", [1]), integers(node, "pads", [0, 0])
+    (dilation,), pads = attribute(node, "dilations", (1,)), attribute(node, "pads", (0, 0))
     outputs, _, kernel_size = weight.shape
     if sum(pads) != dilation * (kernel_size - 1):
         return 0
@@ -89,8 +89,8 @@ def project(emitter: Emitter, node: onnx.NodeProto, together: int) -> None:
         codes=codes,
         scales=scales,
         bias=np.zeros(len(codes), np.float32) if bias is None else bias,
-        begin=integers(node, "pads", [0, 0])[0],
-        dilation=integers(node, "dilations", [1])[0],
+        begin=attribute(node, "pads", (0, 0))[0],
+        dilation=attribute(node, "dilations", (1,))[0],
     )
     if together == _BLOCK:
         last = _blocks(emitter, stem, source, kernel)

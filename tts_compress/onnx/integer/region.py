@@ -7,7 +7,7 @@ from math import gcd
 import onnx
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import Graph, integer, integers, is_automatic
+from tts_compress.onnx.graph import Graph, attribute
 from tts_compress.onnx.integer.convolutions import is_convolution, phase_convolution
 from tts_compress.onnx.integer.projection import samples_at_once
 
@@ -223,7 +223,7 @@ def _follows(graph: Graph, node: onnx.NodeProto, made: set[str]) -> bool:
     if node.op_type in {"LeakyRelu", "Relu", "Tanh", "Sigmoid"}:
         return True
     if node.op_type == "Concat":
-        return integer(node, "axis", 0) == 1 and len(data) == len(node.input)
+        return attribute(node, "axis", 0) == 1 and len(data) == len(node.input)
     return node.op_type in {"Add", "Mul"} and len(data) == 2
 
 
@@ -258,7 +258,7 @@ def _length_divisor(graph: Graph, node: onnx.NodeProto, known: dict[str, int]) -
     if node.op_type in {"Conv", "ConvTranspose"}:
         return _convolved_divisor(graph, node, known.get(node.input[0], 1))
     if node.op_type in _KEEPS_LENGTH or (
-        node.op_type == "Concat" and integer(node, "axis", 0) == 1
+        node.op_type == "Concat" and attribute(node, "axis", 0) == 1
     ):
         data = [tensor for tensor in node.input if graph.constant(tensor) is None]
         return gcd(*(known.get(tensor, 1) for tensor in data))
@@ -267,11 +267,11 @@ def _length_divisor(graph: Graph, node: onnx.NodeProto, known: dict[str, int]) -
 
 def _convolved_divisor(graph: Graph, node: onnx.NodeProto, before: int) -> int:
     weight = graph.constant(node.input[1])
-    if weight is None or weight.ndim != 3 or is_automatic(node):
+    if weight is None or weight.ndim != 3 or (attribute(node, "auto_pad", "NOTSET") != "NOTSET"):
         return 1
     if node.op_type == "ConvTranspose":
         phases = phase_convolution(node, weight)
         return 1 if phases is None else before * phases.stride
-    (dilation,) = integers(node, "dilations", [1])
-    same = sum(integers(node, "pads", [0, 0])) == dilation * (weight.shape[2] - 1)
-    return before if same and integers(node, "strides", [1]) == (1,) else 1
+    (dilation,) = attribute(node, "dilations", (1,))
+    same = sum(attribute(node, "pads", (0, 0))) == dilation * (weight.shape[2] - 1)
+    return before if same and attribute(node, "strides", (1,)) == (1,) else 1

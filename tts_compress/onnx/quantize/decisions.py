@@ -9,7 +9,7 @@ import onnx
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import Graph, integer
+from tts_compress.onnx.graph import Graph, attribute
 from tts_compress.onnx.integer.convolutions import is_convolution
 from tts_compress.onnx.modules import module_of
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
@@ -182,7 +182,7 @@ def _is_convertible(graph: Graph, node: onnx.NodeProto, weight: onnx.TensorProto
         return len(weight.dims) == 2
     if len(node.input) > 2 and node.input[2] and node.input[2] not in graph.initializers:
         return False  # a computed bias cannot be stored in the scale of the products
-    return node.op_type == "Conv" or integer(node, "group", 1) == 1
+    return node.op_type == "Conv" or attribute(node, "group", 1) == 1
 
 
 def _applies(

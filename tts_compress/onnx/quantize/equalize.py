@@ -17,7 +17,7 @@ from itertools import islice
 import numpy as np
 import onnx
 
-from tts_compress.onnx.graph import Array, Graph, integer, tensors_read
+from tts_compress.onnx.graph import Array, Graph, attribute, tensors_read
 from tts_compress.onnx.quantize.collect import collect_peaks
 from tts_compress.onnx.session import Feeds
 
@@ -217,7 +217,7 @@ def _channels(graph: Graph, node: onnx.NodeProto, *, made: bool) -> int:
 def _weight(graph: Graph, node: onnx.NodeProto) -> Array | None:
     """Return the weight of a convolution along time that can take factors over, or None."""
     weight = _own_constant(graph, node.input[1])
-    if weight is None or weight.ndim != 3 or integer(node, "group", 1) != 1:
+    if weight is None or weight.ndim != 3 or attribute(node, "group", 1) != 1:
         return None
     return weight
 

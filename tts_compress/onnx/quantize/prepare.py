@@ -6,9 +6,9 @@ from tempfile import TemporaryDirectory
 import onnx
 import onnxruntime
 
-from tts_compress.errors import QuantizationError, first_line
 from tts_compress.onnx.graph import infer_types
 from tts_compress.onnx.modules import initializer_names, module_of
+from tts_compress.onnx.session import open_session
 
 
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -19,7 +19,7 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     onnxruntime's basic optimisation folds all of it and stays within standard operators.
 
     Raises:
-        QuantizationError: onnxruntime cannot read the graph.
+        ModelError: onnxruntime cannot read the graph.
     """
     # Only the names of parameters reveal a numbered operator's module; rewriting changes those.
     initializers = initializer_names(model.graph)
@@ -44,23 +44,17 @@ def optimize(model: onnx.ModelProto, *, fuse: bool) -> onnx.ModelProto:
         fuse: Use the runtime's own fused operators too; otherwise only standard ones.
 
     Raises:
-        QuantizationError: onnxruntime cannot read the graph.
+        ModelError: onnxruntime cannot read the graph.
     """
     levels = onnxruntime.GraphOptimizationLevel
     with TemporaryDirectory() as directory:
         optimized = Path(directory) / "optimized.onnx"
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = (
-            levels.ORT_ENABLE_EXTENDED if fuse else levels.ORT_ENABLE_BASIC
+        open_session(
+            model,
+            "the graph",
+            graph_optimization_level=levels.ORT_ENABLE_EXTENDED
+            if fuse
+            else levels.ORT_ENABLE_BASIC,
+            optimized_model_filepath=str(optimized),
         )
-        options.optimized_model_filepath = str(optimized)
-        options.log_severity_level = 3
-        try:
-            onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-        # onnxruntime's exceptions share no base class but this one.
-        except Exception as error:
-            message = f"onnxruntime cannot read the graph: {first_line(error)}"
-            raise QuantizationError(message) from error
         return onnx.load(optimized)

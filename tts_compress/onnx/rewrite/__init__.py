@@ -6,7 +6,7 @@ Each takes a `Graph`, changes what it can prove to be equal up to rounding, and 
 
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.rewrite.attention import simplify_attention
-from tts_compress.onnx.rewrite.channels_last import cancel_transposes, fuse_normalization
+from tts_compress.onnx.rewrite.channels_last import fuse_normalization
 from tts_compress.onnx.rewrite.convolutions import (
     fold_padding,
     merge_pointwise,
@@ -16,20 +16,7 @@ from tts_compress.onnx.rewrite.eliminate_identity import eliminate_identity
 from tts_compress.onnx.rewrite.masks import drop_masks, single_utterance
 from tts_compress.onnx.rewrite.spline import simplify_splines
 
-__all__ = [
-    "REWRITES",
-    "cancel_transposes",
-    "drop_masks",
-    "eliminate_identity",
-    "fold_padding",
-    "fuse_normalization",
-    "merge_pointwise",
-    "rewrite",
-    "simplify_attention",
-    "simplify_splines",
-    "single_utterance",
-    "split_convolutions",
-]
+__all__ = ["REWRITES", "rewrite"]
 
 _BATCH_ONE = (single_utterance, drop_masks, simplify_attention, simplify_splines)
 """Rewrites that are exact where a program speaks one text at a time."""

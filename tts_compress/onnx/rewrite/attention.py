@@ -12,22 +12,18 @@ that of Huang et al. 2018, "Music Transformer", for a window.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
+from math import sqrt
 
 import numpy as np
 import onnx
 
+from tts_compress.onnx.convolution import read_convolution
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.rewrite.masks import is_single
-from tts_compress.onnx.rewrite.verified_replace import (
-    SubgraphBuilder,
-    nodes_since,
-    subgraph_between,
-    verified_replace,
-)
+from tts_compress.onnx.rewrite.verified_replace import Tensor, upstream, verified_replace
 
-_BORDERS = ("Conv",)
 _LENGTHS = (1, 2, 3, 4, 5, 6, 9, 10, 23)
 """Lengths of the trials: shorter than the window, just as long, longer."""
 
@@ -64,39 +60,46 @@ def simplify_attention(graph: Graph) -> int:
     Required: one utterance (see `single_utterance`); three projections, a softmax and two
     embeddings of distances, and, on trial, the same result.
     """
-    done = 0
-    for node in [n for n in graph.nodes if n.op_type == "Conv" and is_single(graph)]:
-        done += any(_replace(graph, node.input[0], found) for found in _guesses(graph, node))
-    return done
+    if not is_single(graph):
+        return 0
+    projected = {
+        node.output[0]: len(convolution.weight)
+        for node in graph.nodes
+        if node.op_type == "Conv" and (convolution := read_convolution(graph, node)) is not None
+    }
+    outputs = [node.input[0] for node in graph.nodes if node.op_type == "Conv"]
+    return sum(
+        any(_replace(graph, output, found) for found in _guesses(graph, output, projected))
+        for output in outputs
+    )
 
 
-def _guesses(graph: Graph, output: onnx.NodeProto) -> list[Attention]:
-    """Return the attention that a convolution may be the output projection of."""
-    nodes, sources = nodes_since(graph, output.input[0], _BORDERS)
+def _guesses(graph: Graph, output: str, projected: Mapping[str, int]) -> list[Attention]:
+    """Return the attention that a tensor, read by a projection, may be the result of."""
+    nodes, ends = upstream(graph, output, projected)
+    sources = [end for end in ends if end in projected]
     softmaxes = [node for node in nodes if node.op_type == "Softmax"]
     if len(softmaxes) != 1 or len(sources) != 3:
         return []
-    scored, score_sources = nodes_since(graph, softmaxes[0].input[0], _BORDERS)
+    scored, score_ends = upstream(graph, softmaxes[0].input[0], projected)
+    score_sources = [end for end in score_ends if end in projected]
     tables, score_tables = _tables(graph, nodes), _tables(graph, scored)
-    weights = [graph.constant(source.input[1]) for source in sources]
-    channels = {len(weight) for weight in weights if weight is not None}
-    alike = len(tables) == 2 and len(score_tables) == 1 and len(channels) == 1
-    if not alike or len(score_sources) != 2 or any(w is None for w in weights):
+    channels = {projected[source] for source in sources}
+    if [len(tables), len(score_tables), len(channels), len(score_sources)] != [2, 1, 1, 2]:
         return []
-    (of_values,) = [name for name in tables if name not in score_tables]
-    (of_keys,) = score_tables
-    first, second = tables[of_keys], tables[of_values]
-    (count,) = channels
-    if first.shape != second.shape or len(first) % 2 == 0 or count % first.shape[1]:
+    (of_keys,), (count,) = score_tables.values(), channels
+    (of_values,) = (table for name, table in tables.items() if name not in score_tables)
+    shape = of_keys.shape
+    if of_values.shape != shape or len(of_keys) % 2 == 0 or count % shape[1]:
         return []
-    (values,) = [s.output[0] for s in sources if all(s is not other for other in score_sources)]
+    (values,) = set(sources) - set(score_sources)
     return [
         Attention(
-            queries=queries.output[0],
-            keys=keys.output[0],
+            queries=queries,
+            keys=keys,
             values=values,
-            of_keys=first,
-            of_values=second,
+            of_keys=of_keys,
+            of_values=of_values,
             channels=count,
         )
         for queries, keys in permutations(score_sources)
@@ -115,91 +118,64 @@ def _tables(graph: Graph, nodes: list[onnx.NodeProto]) -> dict[str, Array]:
 
 
 def _replace(graph: Graph, output: str, found: Attention) -> bool:
-    subgraph = subgraph_between(graph, (found.queries, found.keys, found.values), output)
-    if subgraph is None or output in graph.outputs:
-        return False
-    builder = SubgraphBuilder(graph, output)
-    return verified_replace(graph, subgraph, builder, _build(builder, found), _trials(found))
-
-
-def _trials(found: Attention) -> list[Mapping[str, Array]]:
+    inputs = (found.queries, found.keys, found.values)
     generator = np.random.default_rng(0)
-    return [
+    trials = [
         {
             name: generator.normal(size=(1, found.channels, length)).astype(np.float32)
-            for name in (found.queries, found.keys, found.values)
+            for name in inputs
         }
         for length in _LENGTHS
     ]
+    first = Tensor(graph, output, found.queries)
+    result = _build(found, *(replace(first, name=name) for name in inputs)).name
+    return verified_replace(graph, inputs, output, result, trials)
 
 
-def _build(builder: SubgraphBuilder, found: Attention) -> str:
+def _build(found: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Build the whole layer; every tensor within is (1, H, T, ...)."""
-    queries = _heads(builder, found, found.queries, (0, 2, 1, 3))  # (1, H, T, D)
-    keys = _heads(builder, found, found.keys, (0, 2, 3, 1))  # (1, H, D, T)
-    values = _heads(builder, found, found.values, (0, 2, 1, 3))
-    scaled = builder.add("Div", [queries, builder.real(found.width**0.5)])
-    near = builder.add("MatMul", [scaled, builder.constant(found.of_keys.T[None, None])])
-    scores = builder.add(
-        "Add", [builder.add("MatMul", [scaled, keys]), _spread(builder, found, near)]
-    )
-    shares = builder.add("Softmax", [scores], axis=-1)
-    gathered = _gather(builder, found, shares)
-    table = builder.constant(found.of_values[None, None])
-    result = builder.add(
-        "Add",
-        [builder.add("MatMul", [shares, values]), builder.add("MatMul", [gathered, table])],
-    )  # (1, H, T, D)
-    turned = builder.add("Transpose", [result], perm=[0, 2, 1, 3])
-    joined = builder.add("Reshape", [turned, builder.integers(0, 0, found.channels)])  # (1, T, H·D)
-    return builder.add("Transpose", [joined], perm=[0, 2, 1])
+    queries = _heads(found, queries, (0, 2, 1, 3))  # (1, H, T, D)
+    keys = _heads(found, keys, (0, 2, 3, 1))  # (1, H, D, T)
+    values = _heads(found, values, (0, 2, 1, 3))
+    scaled = queries / sqrt(found.width)
+    near = scaled @ found.of_keys.T[None, None]
+    scores = scaled @ keys + _spread(near, found.window)
+    shares = scores.apply("Softmax", axis=-1)
+    gathered = _gather(shares, found.window)
+    result = shares @ values + gathered @ found.of_values[None, None]  # (1, H, T, D)
+    turned = result.apply("Transpose", perm=[0, 2, 1, 3])
+    joined = turned.apply("Reshape", [0, 0, found.channels])  # (1, T, H·D)
+    return joined.apply("Transpose", perm=[0, 2, 1])
 
 
-def _heads(builder: SubgraphBuilder, found: Attention, source: str, order: tuple[int, ...]) -> str:
+def _heads(found: Attention, source: Tensor, order: tuple[int, ...]) -> Tensor:
     """Return (1, H·D, T) by heads, in an order of the axes of (1, T, H, D)."""
     # Channels last first: behind an integer product, this cancels the way back to channels first.
-    last = builder.add("Transpose", [source], perm=[0, 2, 1])
-    shape = builder.integers(0, 0, -1, found.width)
-    return builder.add("Transpose", [builder.add("Reshape", [last, shape])], perm=list(order))
+    last = source.apply("Transpose", perm=[0, 2, 1])
+    return last.apply("Reshape", [0, 0, -1, found.width]).apply("Transpose", perm=list(order))
 
 
-def _spread(builder: SubgraphBuilder, found: Attention, near: str) -> str:
+def _spread(near: Tensor, window: int) -> Tensor:
     """Return the square (1, H, T, T) of what (1, H, T, 2w + 1) holds by distance, else zero."""
-    length = _length(builder, near)
-    pads = builder.add("Concat", [builder.integers(*[0] * 7), length], axis=0)
-    wide = builder.add("Pad", [near, pads])  # (1, H, T, T + 2w + 1)
-    flat = _flat(builder, wide)
-    begin, axis = builder.integers(0), builder.integers(2)
-    cut = builder.add("Slice", [flat, begin, builder.add("Neg", [length]), axis])
-    rows = _rows(builder, cut, length)  # (1, H, T, T + 2w)
-    edge = found.window
-    bounds = [builder.integers(value) for value in (edge, -edge, 3)]
-    return builder.add("Slice", [rows, *bounds])
+    length = _length(near)
+    wide = near.apply("Pad", near.of([0] * 7).apply("Concat", length, axis=0))
+    flat = wide.apply("Reshape", [0, 0, -1])  # rows of T + 2w + 1
+    rows = _rows(flat.apply("Slice", [0], -length, [2]), length)  # (1, H, T, T + 2w)
+    return rows.cut(window, -window, 3)
 
 
-def _gather(builder: SubgraphBuilder, found: Attention, square: str) -> str:
+def _gather(square: Tensor, window: int) -> Tensor:
     """Return the diagonals (1, H, T, 2w + 1) of a square (1, H, T, T) at distances -w .. w."""
-    edge = found.window
-    pads = builder.integers(0, 0, 0, edge, 0, 0, 1, edge)
-    wide = _flat(builder, builder.add("Pad", [square, pads]))  # rows of T + 2w, one too many
-    bounds = [builder.integers(value) for value in (0, -2 * edge, 2)]
-    rows = _rows(builder, builder.add("Slice", [wide, *bounds]), _length(builder, square))
-    bounds = [builder.integers(value) for value in (0, 2 * edge + 1, 3)]
-    return builder.add("Slice", [rows, *bounds])
+    wide = square.apply("Pad", [0, 0, 0, window, 0, 0, 1, window])
+    flat = wide.apply("Reshape", [0, 0, -1])  # rows of T + 2w, one too many
+    return _rows(flat.cut(0, -2 * window, 2), _length(square)).cut(0, 2 * window + 1, 3)
 
 
-def _length(builder: SubgraphBuilder, tensor: str) -> str:
+def _length(tensor: Tensor) -> Tensor:
     """Return T of a tensor (1, H, T, ...), as a list of one."""
-    bounds = [builder.integers(value) for value in (2, 3)]
-    return builder.add("Slice", [builder.add("Shape", [tensor]), *bounds])
+    return tensor.apply("Shape").apply("Slice", [2], [3])
 
 
-def _flat(builder: SubgraphBuilder, tensor: str) -> str:
-    """Return (1, H, N, M) as (1, H, N·M)."""
-    return builder.add("Reshape", [tensor, builder.integers(0, 0, -1)])
-
-
-def _rows(builder: SubgraphBuilder, flat: str, length: str) -> str:
+def _rows(flat: Tensor, length: Tensor) -> Tensor:
     """Return (1, H, T·M) as (1, H, T, M)."""
-    ends = (builder.integers(0, 0), length, builder.integers(-1))
-    return builder.add("Reshape", [flat, builder.add("Concat", list(ends), axis=0)])
+    return flat.apply("Reshape", flat.of([0, 0]).apply("Concat", length, [-1], axis=0))

@@ -4,11 +4,9 @@ Layer normalization is exported in nine operators, each a pass over the tensor; 
 those along the last axis only, and VITS normalizes channels, which stand before time.
 """
 
-from dataclasses import dataclass
-
 import onnx
 
-from tts_compress.onnx.graph import Array, Graph, copy_attributes, integer, integers
+from tts_compress.onnx.graph import Array, Graph, attribute, copy_attributes
 
 _OLDEST, _NEEDED = 13, 17
 """Operator sets: LayerNormalization came with 17, and nothing in a voice changed since 13."""
@@ -19,19 +17,9 @@ _ELEMENTWISE = frozenset(
 )
 _TURN = (0, 2, 1)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Normalization:
-    """γ · (x - mean) / √(variance + ε) + β over the channels of (B, C, T)."""
-
-    source: str
-    output: str
-    epsilon: float
-    scale: Array
-    """γ, (C,)."""
-
-    shift: Array
-    """β, (C,)."""
+_SPREAD = ("Sqrt", ("Add", "variance", "epsilon"))
+_NORMALIZATION = ("Add", "shift", ("Mul", "scale", ("Div", "centred", _SPREAD)))
+"""γ · (x - mean) / √(variance + ε) + β."""
 
 
 def fuse_normalization(graph: Graph) -> int:
@@ -42,12 +30,10 @@ def fuse_normalization(graph: Graph) -> int:
     """
     if graph.opset() < _OLDEST:
         return 0
-    found = [n for n in (_match(graph, node) for node in list(graph.nodes)) if n is not None]
-    for each in found:
-        _emit_normalization(graph, each)
-    if found:
+    fused = sum(_fuse(graph, node) for node in list(graph.nodes) if node.op_type == "Add")
+    if fused:
         graph.require_opset("", _NEEDED)
-    return len(found)
+    return fused
 
 
 def cancel_transposes(graph: Graph) -> int:
@@ -69,90 +55,58 @@ def cancel_transposes(graph: Graph) -> int:
     return cancelled
 
 
-def _match(graph: Graph, shifted: onnx.NodeProto) -> Normalization | None:
-    """Return the normalization whose last operator, the addition of β, a node is."""
-    if shifted.op_type != "Add" or shifted.output[0] in graph.outputs:
-        return None
-    scaled, shift = _with_channels(graph, shifted)
-    scaled_node = _made_by(graph, scaled, "Mul")
-    if scaled_node is None or shift is None:
-        return None
-    quotient, scale = _with_channels(graph, scaled_node)
-    divided = _made_by(graph, quotient, "Div")
-    root = None if divided is None else _made_by(graph, divided.input[1], "Sqrt")
-    spread = None if root is None else _made_by(graph, root.input[0], "Add")
-    if divided is None or spread is None or scale is None or len(scale) != len(shift):
-        return None
-    epsilon = graph.scalar(spread.input[1])
-    centred = _made_by(graph, divided.input[0], "Sub")
-    if epsilon is None or centred is None or not _is_mean(graph, *centred.input):
-        return None
-    variance = _mean_of(graph, spread.input[0])
-    if variance is None or not _is_square(graph, variance, divided.input[0]):
-        return None
-    return Normalization(
-        source=centred.input[0],
-        output=shifted.output[0],
-        epsilon=epsilon,
-        scale=scale,
-        shift=shift,
-    )
-
-
-def _emit_normalization(graph: Graph, found: Normalization) -> None:
-    stem = found.output
-    old = graph.producer(stem)
-    assert old is not None
-    graph.remove(old)
-    last = graph.add("Transpose", [found.source], [graph.fresh(f"{stem}.turned")], perm=list(_TURN))
+def _fuse(graph: Graph, node: onnx.NodeProto) -> bool:
+    """Replace the normalization whose last operator, the addition of β, a node is."""
+    stem = node.output[0]
+    found = graph.match(stem, _NORMALIZATION)
+    centred = graph.match(found["centred"], ("Sub", "source", "mean")) if found else None
+    if found is None or centred is None or stem in graph.outputs:
+        return False
+    epsilon, source = graph.scalar(found["epsilon"]), centred["source"]
+    scale, shift = (_channels(graph, found[name]) for name in ("scale", "shift"))
+    if epsilon is None or scale is None or shift is None or len(scale) != len(shift):
+        return False
+    square = _mean_of(graph, found["variance"])
+    if _mean_of(graph, centred["mean"]) != source or not _is_square(
+        graph, square, found["centred"]
+    ):
+        return False
+    graph.remove(node)
+    last = graph.make("Transpose", [source], f"{stem}.turned", perm=_TURN)
     values = [
-        graph.add_constant(f"{stem}.{name}", value)
-        for name, value in (("scale", found.scale), ("shift", found.shift))
+        graph.add_constant(f"{stem}.scale", scale),
+        graph.add_constant(f"{stem}.shift", shift),
     ]
-    normal = graph.add(
-        "LayerNormalization",
-        [last, *values],
-        [graph.fresh(f"{stem}.normal")],
-        axis=-1,
-        epsilon=found.epsilon,
+    normal = graph.make(
+        "LayerNormalization", [last, *values], f"{stem}.normal", axis=-1, epsilon=epsilon
     )
-    graph.add("Transpose", [normal], [stem], perm=list(_TURN))
+    graph.add("Transpose", [normal], [stem], perm=_TURN)
+    return True
 
 
-def _with_channels(graph: Graph, node: onnx.NodeProto) -> tuple[str, Array | None]:
-    """Return the operand of a product or sum, and the constant (1, C, 1) beside it, as (C,)."""
-    for operand, fixed in (tuple(node.input), tuple(node.input)[::-1]):
-        value = graph.constant(fixed)
-        if value is not None and value.ndim == 3 and value.shape[::2] == (1, 1):
-            return operand, value.reshape(-1)
-    return node.input[0], None
-
-
-def _made_by(graph: Graph, tensor: str, operator: str) -> onnx.NodeProto | None:
-    node = graph.producer(tensor)
-    return node if node is not None and node.op_type == operator else None
-
-
-def _is_mean(graph: Graph, tensor: str, mean: str) -> bool:
-    return _mean_of(graph, mean) == tensor
+def _channels(graph: Graph, tensor: str) -> Array | None:
+    """Return a constant (1, C, 1) as (C,), or None for anything else."""
+    value = graph.constant(tensor)
+    fits = value is not None and value.ndim == 3 and value.shape[::2] == (1, 1)
+    return value.reshape(-1) if value is not None and fits else None
 
 
 def _mean_of(graph: Graph, tensor: str) -> str | None:
     """Return the tensor of which this is the mean over channels, if it keeps their axis."""
-    node = _made_by(graph, tensor, "ReduceMean")
-    if node is None or integer(node, "keepdims", 1) != 1:
+    node = graph.producer(tensor)
+    if node is None or node.op_type != "ReduceMean" or attribute(node, "keepdims", 1) != 1:
         return None
-    axes = graph.constant(node.input[1]) if len(node.input) > 1 else integers(node, "axes")
+    axes = graph.constant(node.input[1]) if len(node.input) > 1 else attribute(node, "axes", ())
     return None if axes is None or list(axes) != [1] else str(node.input[0])
 
 
-def _is_square(graph: Graph, tensor: str, root: str) -> bool:
-    node = graph.producer(tensor)
-    if node is None or node.input[0] != root:
+def _is_square(graph: Graph, tensor: str | None, root: str) -> bool:
+    if tensor is None:
         return False
-    if node.op_type == "Pow":
-        return graph.scalar(node.input[1]) == 2
-    return node.op_type == "Mul" and node.input[1] == root
+    power = graph.match(tensor, ("Pow", "root", "exponent"))
+    if power is not None:
+        return power["root"] == root and graph.scalar(power["exponent"]) == 2
+    return graph.match(tensor, ("Mul", "root", "root")) == {"root": root}
 
 
 def _move(graph: Graph, node: onnx.NodeProto) -> None:
@@ -168,10 +122,9 @@ def _move(graph: Graph, node: onnx.NodeProto) -> None:
         return
     output = node.output[0]
     graph.remove(node)
-    made = graph.fresh(f"{output}.turned")
     attributes = copy_attributes(node) | {"domain": node.domain}
-    graph.add(node.op_type, inputs, [made], node.name, **attributes)
-    graph.add("Transpose", [made], [output], f"{made}/Transpose", perm=list(_TURN))
+    made = graph.make(node.op_type, inputs, f"{output}.turned", node.name, **attributes)
+    graph.add("Transpose", [made], [output], f"{made}/Transpose", perm=_TURN)
 
 
 def _before(graph: Graph, tensor: str) -> str | None:
@@ -181,4 +134,4 @@ def _before(graph: Graph, tensor: str) -> str | None:
 
 
 def _is_turn(node: onnx.NodeProto) -> bool:
-    return node.op_type == "Transpose" and integers(node, "perm") == _TURN
+    return node.op_type == "Transpose" and attribute(node, "perm", (2, 1, 0)) == _TURN

@@ -3,15 +3,8 @@
 import numpy as np
 import onnx
 
-from tts_compress.onnx.graph import (
-    Array,
-    Graph,
-    copy_attributes,
-    integer,
-    integers,
-    is_automatic,
-    text,
-)
+from tts_compress.onnx.convolution import Convolution, read_convolution
+from tts_compress.onnx.graph import Graph, attribute, copy_attributes
 from tts_compress.onnx.rewrite.eliminate_identity import channel_bounds
 
 
@@ -30,7 +23,7 @@ def fold_padding(graph: Graph) -> int:
         graph.remove(node)
         for reader in readers:
             assert amounts is not None
-            own = integers(reader, "pads", [0, 0])
+            own = attribute(reader, "pads", (0, 0))
             total = [mine + more for mine, more in zip(own, amounts, strict=True)]
             attributes = copy_attributes(reader) | {"pads": total}
             graph.remove(reader)
@@ -49,15 +42,20 @@ def split_convolutions(graph: Graph) -> int:
     """
     split = 0
     for node in list(graph.nodes):
-        weight = graph.constant(node.input[1]) if node.op_type == "Conv" else None
-        if weight is None or integer(node, "group", 1) != 1 or node.output[0] in graph.outputs:
+        found = _read(graph, node)
+        if found is None or node.output[0] in graph.outputs:
             continue
-        parts = _slices(graph, node, weight.shape[0])
-        if parts and (len(node.input) == 2 or graph.constant(node.input[2]) is not None):
+        parts = _slices(graph, node, len(found.weight))
+        for reader, (begin, end) in parts:
+            graph.remove(reader)
+            inputs = [node.input[0]]
+            for name in filter(None, node.input[1:]):
+                part = graph.value(name)[begin:end]
+                inputs.append(graph.add_constant(f"{name}.{begin}", part))
+            name = f"{node.name}.{begin}"
+            graph.add("Conv", inputs, [reader.output[0]], name, **copy_attributes(node))
+        if parts:
             graph.remove(node)
-            for reader, (begin, end) in parts:
-                graph.remove(reader)
-                _emit_slice(graph, node, reader.output[0], begin, end)
             split += 1
     return split
 
@@ -71,16 +69,14 @@ def merge_pointwise(graph: Graph) -> int:
     """
     merged = 0
     for node in list(graph.nodes):
-        matrix = _matrix(graph, node)
-        leaves = _summands(graph, node.input[0]) if matrix is not None else []
-        matrices = [_matrix(graph, leaf) for leaf in leaves]
-        if matrix is None or len(leaves) < 2 or any(m is None for m in matrices):
+        last = _pointwise(graph, node)
+        leaves = _summands(graph, node.input[0]) if last is not None else []
+        parts = [part for leaf in leaves if (part := _pointwise(graph, leaf)) is not None]
+        if last is None or len(leaves) < 2 or len(parts) < len(leaves):
             continue
-        parts = [m for m in matrices if m is not None]
-        if sum(part.size for part in parts) + matrix.size > matrix.shape[0] * sum(
-            part.shape[1] for part in parts
-        ):
-            _emit_merged(graph, node, leaves, matrix, parts)
+        sources = sum(part.weight.shape[1] for part in parts)
+        if sum(part.weight.size for part in (*parts, last)) > len(last.weight) * sources:
+            _emit_merged(graph, node, [leaf.input[0] for leaf in leaves], [last, *parts])
             merged += 1
     return merged
 
@@ -88,7 +84,7 @@ def merge_pointwise(graph: Graph) -> int:
 def _time_padding(graph: Graph, node: onnx.NodeProto) -> tuple[int, int] | None:
     """Return the zeros put before and behind the last of three axes, or None for anything else."""
     pads = graph.constant(node.input[1]) if len(node.input) > 1 else None
-    if pads is None or pads.size != 6 or text(node, "mode", "constant") != "constant":
+    if pads is None or pads.size != 6 or attribute(node, "mode", "constant") != "constant":
         return None
     if len(node.input) > 2 and node.input[2] and graph.scalar(node.input[2]) != 0:
         return None
@@ -98,7 +94,7 @@ def _time_padding(graph: Graph, node: onnx.NodeProto) -> tuple[int, int] | None:
 
 
 def _accepts(node: onnx.NodeProto) -> bool:
-    return node.op_type == "Conv" and not is_automatic(node)
+    return node.op_type == "Conv" and attribute(node, "auto_pad", "NOTSET") == "NOTSET"
 
 
 def _slices(
@@ -107,10 +103,9 @@ def _slices(
     """Return the slices that read a convolution and their channels; empty unless all are."""
     parts = []
     for reader in graph.readers(node.output[0]):
-        bounds = None
-        if reader.op_type == "Slice" and reader.output[0] not in graph.outputs:
-            bounds = channel_bounds(graph, reader, channels)
-        if bounds is None or not _forward(graph, reader):
+        bounds = channel_bounds(graph, reader, channels) if reader.op_type == "Slice" else None
+        forward = len(reader.input) < 5 or graph.scalar(reader.input[4]) == 1
+        if bounds is None or not forward or reader.output[0] in graph.outputs:
             return []
         parts.append((reader, bounds))
     # Overlapping slices would be computed twice.
@@ -118,42 +113,27 @@ def _slices(
     return parts if total <= channels else []
 
 
-def _forward(graph: Graph, node: onnx.NodeProto) -> bool:
-    return len(node.input) < 5 or graph.scalar(node.input[4]) == 1
-
-
-def _emit_slice(graph: Graph, node: onnx.NodeProto, output: str, begin: int, end: int) -> None:
-    inputs = [node.input[0]]
-    for position in range(1, len(node.input)):
-        value = graph.value(node.input[position])
-        inputs.append(graph.add_constant(f"{node.input[position]}.{begin}", value[begin:end]))
-    name = f"{node.name}.{begin}"
-    graph.add("Conv", inputs, [output], name=name, **copy_attributes(node))
-
-
 def _emit_merged(
-    graph: Graph,
-    node: onnx.NodeProto,
-    leaves: list[onnx.NodeProto],
-    matrix: Array,
-    parts: list[Array],
+    graph: Graph, node: onnx.NodeProto, sources: list[str], convolutions: list[Convolution]
 ) -> None:
+    """Replace the first of some convolutions, whose input the others made of the sources."""
     stem = node.output[0]
     # Products in float64: the merged weights are rounded once.
-    wide = matrix.astype(np.float64)
-    weight = np.concatenate([wide @ part for part in parts], axis=1)
-    bias = _bias(graph, node, len(matrix)).astype(np.float64)
-    for leaf, part in zip(leaves, parts, strict=True):
-        bias = bias + wide @ _bias(graph, leaf, len(part))
+    (matrix, bias), *parts = [
+        (c.weight[:, :, 0].astype(np.float64), np.asarray(c.bias)) for c in convolutions
+    ]
+    weight = np.concatenate([matrix @ part for part, _ in parts], axis=1)
+    bias = bias.astype(np.float64)
+    for _, more in parts:
+        bias = bias + matrix @ more
     graph.remove(node)
-    joined = graph.fresh(f"{stem}.parts")
-    graph.add("Concat", [leaf.input[0] for leaf in leaves], [joined], axis=1)
+    joined = graph.make("Concat", sources, f"{stem}.parts", axis=1)
     inputs = [
         joined,
         graph.add_constant(f"{stem}.merged", weight[:, :, None].astype(np.float32)),
         graph.add_constant(f"{stem}.merged_bias", bias.astype(np.float32)),
     ]
-    graph.add("Conv", inputs, [stem], name=node.name, kernel_shape=[1])
+    graph.add("Conv", inputs, [stem], node.name, kernel_shape=[1])
 
 
 def _summands(graph: Graph, tensor: str) -> list[onnx.NodeProto]:
@@ -167,17 +147,14 @@ def _summands(graph: Graph, tensor: str) -> list[onnx.NodeProto]:
     return [leaf for side in sides for leaf in side] if all(sides) else []
 
 
-def _matrix(graph: Graph, node: onnx.NodeProto) -> Array | None:
-    """Return the matrix (C_out, C_in) of a plain pointwise convolution along time, else None."""
-    weight = graph.constant(node.input[1]) if node.op_type == "Conv" else None
-    if weight is None or weight.ndim != 3 or weight.shape[2] != 1:
-        return None
-    plain = integer(node, "group", 1) == 1 and not is_automatic(node)
-    plain = plain and integers(node, "strides", [1]) == (1,) and not any(integers(node, "pads"))
-    constant = len(node.input) == 2 or graph.constant(node.input[2]) is not None
-    return weight[:, :, 0] if plain and constant else None
+def _read(graph: Graph, node: onnx.NodeProto) -> Convolution | None:
+    """Return a Conv of one group with a constant bias, if any."""
+    found = read_convolution(graph, node) if node.op_type == "Conv" else None
+    return found if found is not None and found.groups == 1 and found.bias is not None else None
 
 
-def _bias(graph: Graph, node: onnx.NodeProto, channels: int) -> Array:
-    value = graph.constant(node.input[2]) if len(node.input) > 2 else None
-    return np.zeros(channels, np.float32) if value is None else value
+def _pointwise(graph: Graph, node: onnx.NodeProto) -> Convolution | None:
+    """Return a Conv that computes every output of the one input at its time."""
+    found = _read(graph, node)
+    plain = found is not None and found.weight.shape[2] == 1 and found.stride == 1
+    return found if found is not None and plain and not any(found.pads) else None

@@ -12,22 +12,12 @@ from dataclasses import dataclass
 import onnx
 from onnx import numpy_helper
 
-from tts_compress.onnx.graph import Graph, integer, integers, is_automatic, sort_nodes
+from tts_compress.onnx.convolution import read_convolution
+from tts_compress.onnx.graph import Graph, attribute, copy_attributes, sort_nodes
 
 _UNARY = frozenset(
-    {
-        "ConstantOfShape",
-        "Identity",
-        "Cast",
-        "Neg",
-        "Exp",
-        "Relu",
-        "LeakyRelu",
-        "Tanh",
-        "Sigmoid",
-        "Erf",
-        "Sqrt",
-    }
+    {"Cast", "ConstantOfShape", "Erf", "Exp", "Identity", "LeakyRelu"}
+    | {"Neg", "Relu", "Sigmoid", "Sqrt", "Tanh"}
 )
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Pow"})
 
@@ -106,14 +96,16 @@ def _extent(graph: Graph, node: onnx.NodeProto, tensor: str, data: list[Extent])
             return None if scalars[0] is None else first
         channels = first.channels if data[1] == first else None
     elif node.op_type == "Conv":
-        channels = _convolved_channels(graph, node)
+        convolution = read_convolution(graph, node)
+        same = convolution is not None and convolution.keeps_length
+        channels = len(convolution.weight) if convolution is not None and same else None
     elif node.op_type == "Slice":
         bounds = channel_bounds(graph, node, first.channels)
         channels = None if bounds is None else bounds[1] - bounds[0]
-    elif node.op_type == "Split" and integer(node, "axis", 0) == 1 and len(node.input) > 1:
+    elif node.op_type == "Split" and attribute(node, "axis", 0) == 1 and len(node.input) > 1:
         sizes = graph.constant(node.input[1])
         channels = None if sizes is None else int(sizes[list(node.output).index(tensor)])
-    elif node.op_type == "Concat" and integer(node, "axis", 0) == 1:
+    elif node.op_type == "Concat" and attribute(node, "axis", 0) == 1:
         widths = [part.channels for part in data if part.channels is not None]
         same = len(widths) == len(node.input) and len({part.time for part in data}) == 1
         channels = sum(widths) if same else None
@@ -123,20 +115,10 @@ def _extent(graph: Graph, node: onnx.NodeProto, tensor: str, data: list[Extent])
     return None if channels is None else Extent(channels, first.time)
 
 
-def _convolved_channels(graph: Graph, node: onnx.NodeProto) -> int | None:
-    """Return the channels of a convolution's output, if that is as long as its input."""
-    weight = graph.constant(node.input[1])
-    if weight is None or weight.ndim != 3 or is_automatic(node):
-        return None
-    (dilation,) = integers(node, "dilations", [1])
-    same = sum(integers(node, "pads", [0, 0])) == dilation * (weight.shape[2] - 1)
-    return int(weight.shape[0]) if same and integers(node, "strides", [1]) == (1,) else None
-
-
 def _is_whole(shape: onnx.NodeProto) -> bool:
     """Return True if a node is a Shape with every dimension."""
-    ends = any(entry.name == "end" for entry in shape.attribute)
-    return shape.op_type == "Shape" and integer(shape, "start", 0) == 0 and not ends
+    attributes = copy_attributes(shape)
+    return shape.op_type == "Shape" and not attributes.get("start") and "end" not in attributes
 
 
 def _other_operand(
@@ -159,8 +141,8 @@ def _fill_value(graph: Graph, tensor: str) -> float | None:
     if node is None:
         return None
     if node.op_type == "ConstantOfShape":
-        values = [numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"]
-        return float(values[0].reshape(-1)[0]) if values else 0.0
+        value = copy_attributes(node).get("value")
+        return 0.0 if value is None else float(numpy_helper.to_array(value).reshape(-1)[0])
     if node.op_type in {"Neg", "Exp"}:
         inner = _fill_value(graph, node.input[0])
         if inner is not None:

@@ -1,8 +1,8 @@
 """Masks of ones: a voice speaks one utterance at a time, so nothing of it is padding."""
 
-import onnx
+from onnx import TensorProto
 
-from tts_compress.onnx.graph import Graph, integer
+from tts_compress.onnx.graph import Graph, attribute
 
 
 def single_utterance(graph: Graph) -> int:
@@ -31,11 +31,12 @@ def drop_masks(graph: Graph) -> int:
         return 0
     dropped = 0
     for node in graph.nodes:
-        kept = None
+        kept: str | None = None
         if node.op_type == "Mul":
-            kept = _unmasked(graph, node)
+            pairs = (node.input, node.input[::-1])
+            kept = next((factor for factor, other in pairs if _is_mask(graph, other)), None)
         elif node.op_type == "Where" and _is_never(graph, node.input[0]):
-            kept = _scores(graph, node.input[2])
+            kept = node.input[2] if _is_product(graph, node.input[2]) else None
         if kept is not None and node.output[0] not in graph.outputs:
             graph.remove(node)
             graph.redirect(node.output[0], kept)
@@ -53,65 +54,41 @@ def is_single(graph: Graph) -> bool:
     return bool(batches) and all(dim.dim_value == 1 for dim in batches)
 
 
-def _unmasked(graph: Graph, product: onnx.NodeProto) -> str | None:
-    """Return the factor of a product whose other factor is a mask."""
-    left, right = (str(tensor) for tensor in product.input)
-    if _is_mask(graph, right):
-        return left
-    return right if _is_mask(graph, left) else None
-
-
-def _scores(graph: Graph, tensor: str) -> str | None:
-    """Return a tensor if it is a product of frames with frames: as square as the mask."""
+def _is_product(graph: Graph, tensor: str) -> bool:
+    """Return True if a tensor is a product of frames with frames: as square as the mask."""
     node = graph.producer(tensor)
     while node is not None and node.op_type == "Add":
         node = graph.producer(node.input[0])
-    return tensor if node is not None and node.op_type == "MatMul" else None
+    return node is not None and node.op_type == "MatMul"
 
 
 def _is_never(graph: Graph, condition: str) -> bool:
     """Return True if a condition is Equal(mask · mask, 0), which holds nowhere."""
-    equal = graph.producer(condition)
-    if equal is None or equal.op_type != "Equal" or graph.scalar(equal.input[1]) != 0:
+    found = graph.match(condition, ("Equal", ("Mul", "left", "right"), "zero"))
+    if found is None or graph.scalar(found["zero"]) != 0:
         return False
-    product = graph.producer(equal.input[0])
-    if product is None or product.op_type != "Mul":
-        return False
-    return all(_is_mask(graph, _origin(graph, side)) for side in product.input)
+    return all(_is_mask(graph, _origin(graph, found[side])) for side in ("left", "right"))
 
 
 def _is_mask(graph: Graph, tensor: str) -> bool:
     """Return True if a tensor is Cast(Unsqueeze(frame numbers < lengths)), all of it true."""
     cast = graph.producer(tensor)
-    if cast is None or cast.op_type != "Cast" or integer(cast, "to", 0) != 1:
+    if cast is None or cast.op_type != "Cast" or attribute(cast, "to", 0) != TensorProto.FLOAT:
         return False
-    less = _beneath(graph, cast.input[0], "Unsqueeze")
-    if less is None or less.op_type != "Less":
+    less = ("Less", ("Range", "begin", "limit", "step"), "lengths")
+    found = graph.match(cast.input[0], less, ("Unsqueeze",))
+    if found is None or [graph.scalar(found[name]) for name in ("begin", "step")] != [0, 1]:
         return False
-    numbers = _beneath(graph, less.input[0], "Unsqueeze")
-    if numbers is None or numbers.op_type != "Range":
-        return False
-    begin, step = graph.scalar(numbers.input[0]), graph.scalar(numbers.input[2])
-    if (begin, step) != (0, 1):
-        return False
-    lengths = _origin(graph, less.input[1])
-    longest = graph.producer(numbers.input[1])
-    if longest is not None and longest.op_type == "ReduceMax":
-        return str(longest.input[0]) == lengths
+    lengths = _origin(graph, found["lengths"])
+    longest = graph.match(found["limit"], ("ReduceMax", "lengths"))
+    if longest is not None:
+        return longest["lengths"] == lengths
     # The number of ids, against the length that was passed along with them.
-    shape = _beneath(graph, numbers.input[1], "Gather")
-    return shape is not None and shape.op_type == "Shape" and lengths in graph.inputs
+    counted = graph.match(found["limit"], ("Shape", "ids"), ("Gather",))
+    return counted is not None and lengths in graph.inputs
 
 
 def _origin(graph: Graph, tensor: str) -> str:
     """Return the tensor that one Unsqueeze, if any, made this one of."""
-    node = graph.producer(tensor)
-    return node.input[0] if node is not None and node.op_type == "Unsqueeze" else tensor
-
-
-def _beneath(graph: Graph, tensor: str, wrapper: str) -> onnx.NodeProto | None:
-    """Return the node below any number of wrappers."""
-    node = graph.producer(tensor)
-    while node is not None and node.op_type == wrapper:
-        node = graph.producer(node.input[0])
-    return node
+    found = graph.match(tensor, ("Unsqueeze", "origin"))
+    return tensor if found is None else found["origin"]

@@ -6,137 +6,130 @@ both forms are run on the same inputs. Only where they agree is one replaced by 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+from tts_compress.errors import ModelError
 from tts_compress.onnx.graph import Array, Graph, tensors_read
+from tts_compress.onnx.session import open_session, run_session
 
 _TOLERANCE = 1e-5
 """Share of the largest value by which results may differ: sums are taken in another order."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subgraph:
-    """The nodes between some tensors and one that follows from them and constants alone."""
-
-    inputs: tuple[str, ...]
-    output: str
-    nodes: tuple[onnx.NodeProto, ...]
+Operand: TypeAlias = "Tensor | Array | Sequence[int] | float"
+"""Integers of a list are int64; any other numbers are float32."""
 
 
-@dataclass(slots=True)
-class SubgraphBuilder:
-    """Nodes that may become part of a graph; their names are reserved there already."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """A tensor of a graph to compute with: each operation on it appends a node."""
 
     graph: Graph
     stem: str
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    constants: dict[str, Array] = field(default_factory=dict)
+    """Beginning of the names of nodes and constants."""
 
-    def add(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
-        """Append a node with one output and return the output's name."""
-        name = self.graph.fresh(f"{self.stem}/{op}")
-        self.nodes.append(helper.make_node(op, list(inputs), [name], name, **attributes))
-        return name
+    name: str
+    constants: dict[tuple[str, bytes], str] = field(default_factory=dict)
+    """Names of constants by shape and type, and value."""
 
-    def split(self, tensor: str, *channels: int) -> list[str]:
+    def of(self, operand: Operand) -> "Tensor":
+        """Return an operand as a tensor; equal constants are one."""
+        if isinstance(operand, Tensor):
+            return operand
+        value = np.asarray(operand, np.int64 if isinstance(operand, list) else np.float32)
+        key = (f"{value.shape} {value.dtype}", value.tobytes())
+        if key not in self.constants:
+            self.constants[key] = self.graph.add_constant(f"{self.stem}/constant", value)
+        return replace(self, name=self.constants[key])
+
+    def apply(self, op: str, *others: Operand, **attributes: Any) -> "Tensor":
+        """Return the result of an operator that reads this tensor and then others."""
+        inputs = [self.name, *(self.of(other).name for other in others)]
+        return replace(self, name=self.graph.make(op, inputs, f"{self.stem}/{op}", **attributes))
+
+    def cut(self, begin: int, end: int, axis: int) -> "Tensor":
+        """Return a slice along one axis."""
+        return self.apply("Slice", [begin], [end], [axis])
+
+    def split(self, *channels: int) -> "list[Tensor]":
         """Return parts of a tensor (B, C, ...), of so many channels each."""
         names = [self.graph.fresh(f"{self.stem}/Split") for _ in channels]
-        inputs = [tensor, self.integers(*channels)]
-        self.nodes.append(helper.make_node("Split", inputs, names, names[0], axis=1))
-        return names
+        self.graph.add("Split", [self.name, self.of([*channels]).name], names, axis=1)
+        return [replace(self, name=name) for name in names]
 
-    def constant(self, value: Array) -> str:
-        """Return the name of a constant with a value; equal ones are one."""
-        for name, known in self.constants.items():
-            same = known.dtype == value.dtype and known.shape == value.shape
-            if same and np.array_equal(known, value):
-                return name
-        name = self.graph.fresh(f"{self.stem}/constant")
-        self.constants[name] = value
-        return name
+    def __add__(self, other: Operand) -> "Tensor":
+        return self.apply("Add", other)
 
-    def real(self, value: float) -> str:
-        """Return the name of a constant number, rounded to float32."""
-        return self.constant(np.array(value, np.float32))
+    def __sub__(self, other: Operand) -> "Tensor":
+        return self.apply("Sub", other)
 
-    def integers(self, *values: int) -> str:
-        """Return the name of a constant list of integers."""
-        return self.constant(np.array(values, np.int64))
+    def __mul__(self, other: Operand) -> "Tensor":
+        return self.apply("Mul", other)
 
+    def __truediv__(self, other: Operand) -> "Tensor":
+        return self.apply("Div", other)
 
-def subgraph_between(graph: Graph, inputs: Sequence[str], output: str) -> Subgraph | None:
-    """Return the nodes that make a tensor of others; None where it depends on anything else."""
-    borders, pending = set(inputs), [output]
-    found: dict[int, onnx.NodeProto] = {}
-    while pending:
-        tensor = pending.pop()
-        if not tensor or tensor in borders or graph.constant(tensor) is not None:
-            continue
-        node = graph.producer(tensor)
-        if node is None or "Random" in node.op_type:
-            return None
-        if id(node) not in found:
-            found[id(node)] = node
-            pending.extend(tensors_read(node))
-    nodes = tuple(node for node in graph.nodes if id(node) in found)
-    return Subgraph(inputs=tuple(inputs), output=output, nodes=nodes)
+    def __matmul__(self, other: Operand) -> "Tensor":
+        return self.apply("MatMul", other)
+
+    def __neg__(self) -> "Tensor":
+        return self.apply("Neg")
 
 
-def nodes_since(
+def upstream(
     graph: Graph, tensor: str, borders: Collection[str]
-) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
-    """Return the nodes a tensor is made by since the last operators of some types, and these."""
+) -> tuple[list[onnx.NodeProto], list[str]]:
+    """Return the nodes a tensor is made by, back to some tensors, and the tensors these begin at.
+
+    Among those are also constants and inputs of the graph.
+    """
     nodes: dict[int, onnx.NodeProto] = {}
-    sources: dict[int, onnx.NodeProto] = {}
+    ends: dict[str, None] = {}
     pending = [tensor]
     while pending:
-        node = graph.producer(pending.pop())
-        if node is None or id(node) in nodes:
-            continue
-        if node.op_type in borders:
-            sources[id(node)] = node
-            continue
-        nodes[id(node)] = node
-        pending.extend(node.input)
-    return list(nodes.values()), list(sources.values())
+        name = pending.pop()
+        node = graph.producer(name)
+        if node is None or name in borders:
+            ends |= {name: None} if name else {}
+        elif id(node) not in nodes:
+            nodes[id(node)] = node
+            pending += [*node.input, *sorted(tensors_read(node).difference(node.input))]
+    return list(nodes.values()), list(ends)
 
 
 def verified_replace(
     graph: Graph,
-    subgraph: Subgraph,
-    builder: SubgraphBuilder,
+    inputs: Sequence[str],
+    output: str,
     result: str,
     trials: Sequence[Mapping[str, Array]],
 ) -> bool:
-    """Replace a subgraph by a builder's result if both agree on every trial.
+    """Let the readers of a tensor read another one if both agree on every trial.
 
     Args:
-        graph: The graph that both belong to.
-        subgraph: The present form.
-        builder: The other form, made of the same inputs.
-        result: The builder's tensor that is to be the part's output.
-        trials: Values of the part's inputs, float32 or int64; they should reach every case the
-            formula distinguishes.
+        graph: Has both, each made of the same inputs and constants alone.
+        inputs: Tensors (1, C, T) in FP32.
+        output: The present form.
+        result: The other form.
+        trials: Values of the inputs; they should reach every case the formula distinguishes.
     """
-    try:
-        before = _session(
-            graph, subgraph.inputs, subgraph.output, subgraph.nodes, _constants(graph, subgraph)
-        )
-        after = _session(graph, subgraph.inputs, result, builder.nodes, builder.constants)
-        agree = all(_agree(before.run(None, t)[0], after.run(None, t)[0]) for t in trials)
-    # onnxruntime's exceptions share no base class but this one: one form cannot be run.
-    except Exception:
+    if output in graph.outputs:
         return False
-    if agree:
-        graph.adopt(builder.nodes, builder.constants)
-        graph.redirect(subgraph.output, result)
-    return agree
+    try:
+        before, after = (_session(graph, inputs, made) for made in (output, result))
+        for trial in trials:
+            (expected,), (found,) = (run_session(s, trial, output) for s in (before, after))
+            if not _agree(expected, found):
+                return False
+    except ModelError:  # one form cannot be run on its own
+        return False
+    graph.redirect(output, result)
+    return True
 
 
 def _agree(expected: Array, found: Array) -> bool:
@@ -146,22 +139,20 @@ def _agree(expected: Array, found: Array) -> bool:
     return bool(np.abs(expected - found).max(initial=0.0) <= _TOLERANCE * largest)
 
 
-def _constants(graph: Graph, subgraph: Subgraph) -> dict[str, Array]:
-    read = sorted({tensor for node in subgraph.nodes for tensor in node.input if tensor})
-    values = ((tensor, graph.constant(tensor)) for tensor in read)
-    return {tensor: value for tensor, value in values if value is not None}
+def _session(graph: Graph, inputs: Sequence[str], output: str) -> onnxruntime.InferenceSession:
+    """Open the part of a graph between some tensors and one that follows from them alone.
 
-
-def _session(
-    graph: Graph,
-    inputs: Sequence[str],
-    output: str,
-    nodes: Sequence[onnx.NodeProto],
-    constants: Mapping[str, Array],
-) -> onnxruntime.InferenceSession:
-    """Open some nodes as a graph of their own; inputs are (1, C, T) in FP32."""
+    Raises:
+        ModelError: It follows from something else, or cannot be run.
+    """
+    made, ends = upstream(graph, output, inputs)
+    inside = {id(node) for node in made}
+    constants = {name: graph.constant(name) for name in ends if name not in inputs}
+    unknown = [name for name, value in constants.items() if value is None]
+    if unknown or any("Random" in node.op_type for node in made):
+        raise ModelError(f"'{output}' is not made of {', '.join(inputs)} alone")
     small = helper.make_graph(
-        list(nodes),
+        [node for node in graph.nodes if id(node) in inside],
         "part",
         [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, None, None])
@@ -173,9 +164,5 @@ def _session(
     model = helper.make_model(
         small, opset_imports=list(graph.model.opset_import), ir_version=graph.model.ir_version
     )
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # a form that cannot be run is a result, not an incident
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    # A form that cannot be run is a result, not an incident.
+    return open_session(model, output, threads=1, log_severity_level=4)

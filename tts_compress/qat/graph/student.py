@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import Range
-from tts_compress.onnx.graph import Graph, copy_model, integers, real
+from tts_compress.onnx.graph import Graph, attribute, copy_model
 from tts_compress.onnx.integer.region import Region, find_region, positive_factor
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.onnx.quantize.decisions import Decision
@@ -124,7 +124,7 @@ def _plan_region(graph: Graph, conversion: Conversion, plan: RoundingPlan) -> No
         kept: Grid | None = None
         if made in region.sums:
             # A LeakyRelu's output for a sum is rounded in the range observed for the sum.
-            sum_, slope = region.sums[made], real(node, "alpha", 0.01)
+            sum_, slope = region.sums[made], attribute(node, "alpha", 0.01)
             output = f"{made}/sum"
             plan.shares[output] = (Share(sum_.made, sum_.factor * slope, sum_.factor),)
         elif made in region.clipped:  # rounded behind the Relu, which comes to the same
@@ -212,7 +212,7 @@ def _weight_quantizer(
         return StoredFakeQuantize(_STORED[decision.weights])
     is_static, phases = decision.activations == "static", None
     if is_static and node.op_type == "ConvTranspose":
-        (stride,) = integers(node, "strides", [1])
+        (stride,) = attribute(node, "strides", (1,))
         phases = Geometry(operator="ConvTranspose1d", shape=tuple(stored.dims), stride=stride)
     multiplied = is_static or decision.label == "MatMul int8/dynamic"
     return WeightFakeQuantize(axis=decision.axis, multiplied=multiplied, phases=phases)
