@@ -10,7 +10,6 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.integer import emit_integer, observed_tensors
 
@@ -147,20 +146,3 @@ def test_every_subset_of_the_convolutions_works() -> None:
             integer = _emit(model, convolutions, _ranges(model, convolutions))
             (found,) = _run(integer, ["post"], 16)
             assert np.square(expected - found).sum() < 1e-3 * np.square(expected).sum(), nodes
-
-
-@pytest.mark.parametrize("name", ["nowhere", "pre.a"])
-def test_a_plan_that_cannot_be_kept_is_refused(name: str) -> None:
-    with pytest.raises(QuantizationError, match="take them out of the plan"):
-        _emit(_vocoder(), frozenset({name}), {})
-
-
-def test_an_unobserved_tensor_is_named() -> None:
-    with pytest.raises(QuantizationError, match="no range was observed for tensor 'pre'"):
-        _emit(_vocoder(), frozenset({"pre"}), {"x": (-1.0, 1.0)})
-
-
-def test_a_range_that_is_not_finite_is_refused() -> None:
-    ranges = {"x": (-1.0, 1.0), "pre": (0.0, float("nan"))}
-    with pytest.raises(QuantizationError, match="not an interval of finite numbers"):
-        _emit(_vocoder(), frozenset({"pre"}), ranges)

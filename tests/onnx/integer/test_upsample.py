@@ -10,7 +10,8 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.onnx.integer.convolutions import phase_convolution
+from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.integer.convolutions import integer_form
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Case:
     group: int = 1
 
 
-def _model(case: Case) -> tuple[onnx.ModelProto, np.ndarray]:
+def _model(case: Case) -> onnx.ModelProto:
     generator = np.random.default_rng(0)
     weight = generator.normal(size=(6, 4 // case.group, case.kernel)).astype(np.float32)
     node = helper.make_node(
@@ -47,7 +48,7 @@ def _model(case: Case) -> tuple[onnx.ModelProto, np.ndarray]:
         [numpy_helper.from_array(weight, "weight")],
     )
     opsets = [helper.make_opsetid("", 15)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8), weight
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 EXACT = {
@@ -63,16 +64,17 @@ EXACT = {
 @pytest.mark.parametrize("length", [1, 7, 32])
 @pytest.mark.parametrize("case", EXACT.values(), ids=EXACT.keys())
 def test_equal_to_the_transposed_convolution(case: Case, length: int) -> None:
-    model, weight = _model(case)
-    phases = phase_convolution(model.graph.node[0], weight)
-    assert phases is not None
+    model = _model(case)
+    form = integer_form(Graph(model), model.graph.node[0])
+    assert form is not None
+    plain = form.convolution
     x = np.random.default_rng(1).normal(size=(2, 6, length)).astype(np.float32)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     expected = np.asarray(session.run(None, {"x": x})[0])
-    padded = np.pad(x, ((0, 0), (0, 0), (phases.pad, phases.pad)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, phases.weight.shape[2], axis=2)
-    frames = np.einsum("bitk,oik->bto", windows, phases.weight)
-    samples = frames.reshape(2, -1, 4)[:, phases.skip :][:, : length * case.stride]
+    padded = np.pad(x, ((0, 0), (0, 0), plain.pads))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, plain.weight.shape[2], axis=2)
+    frames = np.einsum("bitk,oik->bto", windows, plain.weight)
+    samples = frames.reshape(2, -1, 4)[:, form.skip :][:, : length * case.stride]
     found = samples.swapaxes(1, 2)
     assert expected.shape == found.shape
     assert np.abs(expected - found).max() <= 1e-5 * np.abs(expected).max()
@@ -88,5 +90,5 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
 def test_refused(case: Case) -> None:
-    model, weight = _model(case)
-    assert phase_convolution(model.graph.node[0], weight) is None
+    model = _model(case)
+    assert integer_form(Graph(model), model.graph.node[0]) is None

@@ -7,7 +7,7 @@ import onnx
 from tts_compress.numerics.affine import LEVELS, Affine
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.integer import elementwise
-from tts_compress.onnx.integer.convolutions import convolve, upsample
+from tts_compress.onnx.integer.convolutions import convolve
 from tts_compress.onnx.integer.emitter import CONTRIB, Emitter
 from tts_compress.onnx.integer.projection import project
 from tts_compress.onnx.integer.region import (
@@ -41,10 +41,6 @@ def emit_integer(
         graph: In FP32.
         convolutions: Outputs of those that become integer.
         ranges: Lowest and highest value of every tensor that `observed_tensors` names.
-
-    Raises:
-        QuantizationError: A planned convolution is not there or has no integer form, or a tensor
-            was not observed.
     """
     region = find_region(graph, convolutions)
     emitter = Emitter(graph, ranges)
@@ -77,7 +73,7 @@ def _emit(emitter: Emitter, region: Region, node: onnx.NodeProto) -> None:
         elementwise.leaky_sum(emitter, node, region.sums[made])
     elif node.op_type in {"Conv", "ConvTranspose"}:
         out = _clipped_code(emitter, made) if made in region.clipped else emitter.code_of(made)
-        (convolve if node.op_type == "Conv" else upsample)(emitter, node, out)
+        convolve(emitter, node, out)
     elif factor is not None:
         elementwise.scale(emitter, node, factor)
     else:

@@ -1,5 +1,6 @@
 """Element-wise operators between convolutions, on codes."""
 
+from dataclasses import replace
 from typing import Any
 
 import onnx
@@ -17,19 +18,13 @@ def leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
     residual blocks of 32 to 128 channels, x86 with VNNI), and keeping the code leaves the positive
     half exact.
     """
-    source, made = emitter.codes(node.input[0]), node.output[0]
-    slope = attribute(node, "alpha", 0.01)
-    graph, code = emitter.graph, source.code
-    zero = emitter.zero(code.zero)
-    scale = emitter.scale(code.scale)
-    small = graph.add(
-        "QLinearAdd",
-        [source.tensor, emitter.scale(code.scale * slope), zero, zero, scale, zero, scale, zero],
-        [graph.fresh(f"{made}.small")],
-        domain=CONTRIB,
-    )
-    name = graph.add("Max", [source.tensor, small], [graph.fresh(f"{made}.codes")])
-    emitter.define(made, Coded(name, code, source.spare))
+    source, slope = emitter.codes(node.input[0]), attribute(node, "alpha", 0.01)
+    code = source.code
+    zero, scale = emitter.zero(code.zero), emitter.scale(code.scale)
+    inputs = [source.tensor, emitter.scale(code.scale * slope), zero, zero]
+    inputs += [scale, zero, scale, zero]
+    small = emitter.graph.make("QLinearAdd", inputs, f"{node.output[0]}.small", domain=CONTRIB)
+    _define(emitter, node, "Max", [source.tensor, small], source)
 
 
 def leaky_sum(emitter: Emitter, node: onnx.NodeProto, sum_: Sum) -> None:
@@ -39,27 +34,24 @@ def leaky_sum(emitter: Emitter, node: onnx.NodeProto, sum_: Sum) -> None:
     hardly goes below zero, so its own code has almost half the step.
     """
     slope, graph, made = attribute(node, "alpha", 0.01), emitter.graph, node.output[0]
-    low, high = emitter.span_of(sum_.made)
+    low, high = emitter.ranges[sum_.made]
     out = Affine.spanning(low * slope * sum_.factor, high * sum_.factor)
     left, right = _pair(emitter, sum_.left, sum_.right)
     sides = []
     for factor in (sum_.factor, sum_.factor * slope):
         inputs = [left.tensor, *emitter.names(left.code.times(factor))]
         inputs += [right.tensor, *emitter.names(right.code.times(factor)), *emitter.names(out)]
-        name = graph.fresh(f"{made}.side")
-        sides.append(graph.add("QLinearAdd", inputs, [name], domain=CONTRIB))
-    name = graph.add("Max", sides, [graph.fresh(f"{made}.codes")])
-    emitter.define(made, Coded(name, out, left.spare))
+        sides.append(graph.make("QLinearAdd", inputs, f"{made}.side", domain=CONTRIB))
+    _define(emitter, node, "Max", sides, Coded("", out, left.spare))
 
 
 def relu(emitter: Emitter, node: onnx.NodeProto) -> None:
     """Emit max(x, 0); free where the codes begin at zero, as they do behind a convolution."""
-    source, made = emitter.codes(node.input[0]), node.output[0]
-    name = source.tensor
+    source = emitter.codes(node.input[0])
     if source.code.zero:
-        inputs = [source.tensor, emitter.zero(source.code.zero)]
-        name = emitter.graph.add("Max", inputs, [emitter.graph.fresh(f"{made}.codes")])
-    emitter.define(made, Coded(name, source.code, source.spare))
+        _define(emitter, node, "Max", [source.tensor, emitter.zero(source.code.zero)], source)
+    else:
+        emitter.define(node.output[0], source)
 
 
 def combine(emitter: Emitter, node: onnx.NodeProto) -> None:
@@ -98,7 +90,8 @@ def concatenate(emitter: Emitter, node: onnx.NodeProto) -> None:
     parts = [emitter.narrow(emitter.codes(tensor)) for tensor in node.input]
     out = parts[0].code
     if all(part.code == out for part in parts):
-        _define(emitter, node, "Concat", [part.tensor for part in parts], Coded("", out), axis=2)
+        joined = [part.tensor for part in parts]
+        _define(emitter, node, "Concat", joined, Coded("", out), axis=2, domain="")
         return
     out = emitter.code_of(node.output[0])
     inputs = [*emitter.names(out)]
@@ -116,10 +109,10 @@ def _define(
     **attributes: Any,
 ) -> None:
     """Write one operator and record its codes, like `out`, as those of the node's output."""
-    name = emitter.graph.fresh(f"{node.output[0]}.codes")
-    domain = CONTRIB if op.startswith("QLinear") else ""
-    emitter.graph.add(op, inputs, [name], domain=domain, **attributes)
-    emitter.define(node.output[0], Coded(name, out.code, out.spare))
+    if op.startswith("QLinear"):
+        attributes["domain"] = CONTRIB
+    name = emitter.graph.make(op, inputs, f"{node.output[0]}.codes", **attributes)
+    emitter.define(node.output[0], replace(out, tensor=name))
 
 
 def _pair(emitter: Emitter, left: str, right: str) -> tuple[Coded, Coded]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tts_compress.errors import QuantizationError
 from tts_compress.numerics.affine import Affine
 from tts_compress.onnx.graph import Graph
 
@@ -31,48 +30,29 @@ class Emitter:
         self.scope = ""
         """Name of the operator that is being emitted; what stands for it is named within."""
 
-        self._ranges = dict(ranges)
+        self.ranges = dict(ranges)
         self._coded: dict[str, Coded] = {}
-        self._scales: dict[float, str] = {}
-        self._zeros: dict[int, str] = {}
+        self._scales: dict[float, int] = {}
 
     def code_of(self, tensor: str) -> Affine:
         """Return the code that covers a real tensor's observed range."""
-        return Affine.spanning(*self.span_of(tensor))
-
-    def span_of(self, tensor: str) -> tuple[float, float]:
-        """Return a real tensor's observed range.
-
-        Raises:
-            QuantizationError: The tensor was not observed, or its range is not finite.
-        """
-        if tensor not in self._ranges:
-            raise QuantizationError(
-                f"no range was observed for tensor {tensor!r}; calibrate every tensor that "
-                "`observed_tensors` names"
-            )
-        low, high = self._ranges[tensor]
-        if not np.isfinite([low, high]).all() or low > high:
-            raise QuantizationError(
-                f"range {low} .. {high} of tensor {tensor!r} is not an interval of finite numbers"
-            )
-        return low, high
+        return Affine.spanning(*self.ranges[tensor])
 
     def share(self, tensors: Sequence[str]) -> None:
         """Give tensors that will stand side by side one code, so that joining them is a copy."""
-        known = [self._ranges[tensor] for tensor in tensors if tensor in self._ranges]
+        known = [self.ranges[tensor] for tensor in tensors if tensor in self.ranges]
         if len(known) == len(tensors):
             span = (min(low for low, _ in known), max(high for _, high in known))
-            self._ranges.update(dict.fromkeys(tensors, span))
+            self.ranges.update(dict.fromkeys(tensors, span))
 
     def codes(self, tensor: str) -> Coded:
         """Return a real tensor's codes, quantizing it here if it has none yet."""
         if tensor not in self._coded:
-            code, stem = self.code_of(tensor), tensor
-            flat = self.graph.fresh(f"{stem}.codes_first")
-            self.graph.add("QuantizeLinear", [tensor, *self.names(code)], [flat])
-            turned = self.graph.fresh(f"{stem}.codes")
-            self.graph.add("Transpose", [flat], [turned], perm=[0, 2, 1])  # (B, C, T) -> (B, T, C)
+            code = self.code_of(tensor)
+            inputs = [tensor, *self.names(code)]
+            flat = self.graph.make("QuantizeLinear", inputs, f"{tensor}.codes_first")
+            # (B, C, T) -> (B, T, C)
+            turned = self.graph.make("Transpose", [flat], f"{tensor}.codes", perm=[0, 2, 1])
             self._coded[tensor] = Coded(turned, code)
         return self._coded[tensor]
 
@@ -83,8 +63,8 @@ class Emitter:
     def restore(self, tensor: str) -> None:
         """Write the real tensor again, from its codes, for readers that stayed real."""
         coded = self.narrow(self._coded[tensor])
-        turned = self.graph.fresh(f"{tensor}.first")
-        self.graph.add("Transpose", [coded.tensor], [turned], perm=[0, 2, 1])  # (B, C, T)
+        # (B, T, C) -> (B, C, T)
+        turned = self.graph.make("Transpose", [coded.tensor], f"{tensor}.first", perm=[0, 2, 1])
         self.graph.add("DequantizeLinear", [turned, *self.names(coded.code)], [tensor])
 
     def narrow(self, coded: Coded) -> Coded:
@@ -95,18 +75,17 @@ class Emitter:
             self.graph.add_constant("channels", np.array([value], np.int64))
             for value in (0, -coded.spare, 2)
         ]
-        cut = self.graph.fresh(f"{coded.tensor}.narrow")
-        self.graph.add("Slice", [coded.tensor, *bounds], [cut])
-        return Coded(cut, coded.code)
+        inputs = [coded.tensor, *bounds]
+        return Coded(self.graph.make("Slice", inputs, f"{coded.tensor}.narrow"), coded.code)
 
     def widen(self, coded: Coded, spare: int) -> Coded:
         """Return codes with at least so many spare channels."""
         if coded.spare >= spare:
             return coded
         pads = np.array([0, 0, 0, 0, 0, spare - coded.spare])
-        inputs = [coded.tensor, self.graph.add_constant("spare_channels", pads)]
-        wide = self.graph.fresh(f"{coded.tensor}.wide")
-        self.graph.add("Pad", [*inputs, self.zero(coded.code.zero)], [wide])
+        amounts = self.graph.add_constant("spare_channels", pads)
+        inputs = [coded.tensor, amounts, self.zero(coded.code.zero)]
+        wide = self.graph.make("Pad", inputs, f"{coded.tensor}.wide")
         return Coded(wide, coded.code, spare)
 
     def weighted_name(self, operator: str) -> str:
@@ -119,14 +98,9 @@ class Emitter:
 
     def scale(self, value: float) -> str:
         """Return an initializer that holds a float32 scalar."""
-        if value not in self._scales:
-            name = f"scale_{len(self._scales)}"
-            self._scales[value] = self.graph.add_constant(name, np.array(value, np.float32))
-        return self._scales[value]
+        name = f"scale_{self._scales.setdefault(value, len(self._scales))}"
+        return self.graph.share_constant(name, np.array(value, np.float32))
 
     def zero(self, value: int) -> str:
         """Return an initializer that holds a code."""
-        if value not in self._zeros:
-            code = np.array(value, np.uint8)
-            self._zeros[value] = self.graph.add_constant(f"zero_{value}", code)
-        return self._zeros[value]
+        return self.graph.share_constant(f"zero_{value}", np.array(value, np.uint8))

@@ -4,15 +4,15 @@ QLinearConv only returns 8 bits. Where a result is read as real numbers anyway (
 itself, a flow's shift, the encoder's residual stream), that rounding is spared.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 from math import gcd
 
 import numpy as np
 import onnx
 
-from tts_compress.numerics.affine import Affine
 from tts_compress.numerics.weights import round_weight
-from tts_compress.onnx.graph import Array, Graph, attribute
+from tts_compress.onnx.convolution import Convolution, read_convolution
+from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.integer.convolutions import spare_columns
 from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
 
@@ -28,25 +28,6 @@ sixteen channels and a kernel of eleven that copies 64 bytes per sample instead 
 third of the time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """A convolution along time with as many outputs as inputs, on codes."""
-
-    codes: Array
-    """int8, shape (C_out, C_in, K)."""
-
-    scales: Array
-    """float32, shape (C_out,)."""
-
-    bias: Array
-    """float32, shape (C_out,)."""
-
-    begin: int
-    """Zeros before the first sample."""
-
-    dilation: int
-
-
 def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int) -> int:
     """Return the number of samples that `project` computes together for a convolution, or 0.
 
@@ -55,17 +36,14 @@ def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int) -> int:
         node: A convolution that has an integer form.
         multiple: A number that the input's length is known to be divisible by.
     """
-    weight = graph.constant(node.input[1])
-    if node.op_type != "Conv" or weight is None or attribute(node, "strides", (1,)) != (1,):
+    found = read_convolution(graph, node) if node.op_type == "Conv" else None
+    if found is None or not found.keeps_length:
         return 0
-    (dilation,), pads = attribute(node, "dilations", (1,)), attribute(node, "pads", (0, 0))
-    outputs, _, kernel_size = weight.shape
-    if sum(pads) != dilation * (kernel_size - 1):
-        return 0
+    dilation, (outputs, _, kernel_size) = found.dilation, found.weight.shape
     group = gcd(multiple, _GROUP) if dilation == 1 < kernel_size and outputs <= _MANY else 1
     if group * outputs >= _MANY:
         return group
-    fits = dilation == 1 and max(pads) <= _BLOCK == gcd(multiple, _BLOCK)
+    fits = dilation == 1 and max(found.pads) <= _BLOCK == gcd(multiple, _BLOCK)
     return (_BLOCK if kernel_size > 1 else 1) if fits else 0
 
 
@@ -78,47 +56,42 @@ def project(emitter: Emitter, node: onnx.NodeProto, together: int) -> None:
         together: The result of `samples_at_once`.
     """
     graph, stem = emitter.graph, node.output[0]
-    weight = graph.value(node.input[1])
-    bias = graph.value(node.input[2]) if len(node.input) > 2 else None
+    found = read_convolution(graph, node)
+    assert found is not None
     source = emitter.codes(node.input[0])
     if together == _GROUP:  # bytes that are not there need not be copied
         source = emitter.narrow(source)
-    columns = spare_columns(weight, source.spare)
-    codes, scales = round_weight(columns, 0, multiplied=True)
-    kernel = Filter(
-        codes=codes,
-        scales=scales,
-        bias=np.zeros(len(codes), np.float32) if bias is None else bias,
-        begin=attribute(node, "pads", (0, 0))[0],
-        dilation=attribute(node, "dilations", (1,))[0],
-    )
+    codes, scales = round_weight(spare_columns(found.weight, source.spare), 0, multiplied=True)
+    kernel = replace(found, weight=codes)
     if together == _BLOCK:
-        last = _blocks(emitter, stem, source, kernel)
+        last = _blocks(emitter, stem, source, kernel, scales)
     else:
-        last = _frames(emitter, stem, source, kernel, together)
+        last = _frames(emitter, stem, source, kernel, scales, together)
     graph.add("Transpose", [last], [stem], perm=[0, 2, 1])  # (B, T, C) -> (B, C, T)
 
 
-def _frames(emitter: Emitter, stem: str, source: Coded, kernel: Filter, group: int) -> str:
+def _frames(
+    emitter: Emitter, stem: str, source: Coded, kernel: Convolution, scales: Array, group: int
+) -> str:
     """Multiply the neighbourhoods of groups of frames, laid side by side, with the filter.
 
     So many frames as a group has become one row; with several the filter is not dilated.
     """
-    graph, (outputs, channels, kernel_size) = emitter.graph, kernel.codes.shape
+    graph, (outputs, channels, kernel_size) = emitter.graph, kernel.weight.shape
     rows = -(-(kernel_size - 1) // group)  # beside its own that a group sees
     seen = source.tensor
     if kernel_size > 1:
         span = kernel.dilation * rows * group
-        pads = np.array([0, kernel.begin, 0, 0, span - kernel.begin, 0])
-        padding = graph.add_constant(f"{stem}.pads", pads)
+        begin = kernel.pads[0]
+        padding = graph.add_constant(f"{stem}.pads", np.array([0, begin, 0, 0, span - begin, 0]))
         inputs = [seen, padding, emitter.zero(source.code.zero)]
-        seen = graph.add("Pad", inputs, [graph.fresh(f"{stem}.padded")])
+        seen = graph.make("Pad", inputs, f"{stem}.padded")
         if group > 1:
             seen = _reshape(emitter, f"{stem}.groups", seen, group * channels)
         seen = _neighbours(emitter, stem, seen, [i * kernel.dilation for i in range(rows + 1)])
-    columns = (np.tile(kernel.scales, group), np.tile(kernel.bias, group))
-    matrix = _group_matrix(kernel, rows + 1, group)
-    product = _product(emitter, stem, (seen, source.code), matrix, columns)
+    matrix = _group_matrix(kernel.weight, rows + 1, group)
+    columns = (np.tile(scales, group), np.tile(kernel.bias, group))
+    product = _product(emitter, stem, replace(source, tensor=seen), matrix, columns)
     return product if group == 1 else _reshape(emitter, f"{stem}.samples", product, outputs)
 
 
@@ -131,76 +104,74 @@ def _neighbours(emitter: Emitter, stem: str, rows: str, offsets: list[int]) -> s
             graph.add_constant(f"{stem}.bound", np.array([value], np.int64))
             for value in (offset, end, 1)
         ]
-        shifted.append(graph.add("Slice", [rows, *bounds], [graph.fresh(f"{stem}.tap")]))
-    return graph.add("Concat", shifted, [graph.fresh(f"{stem}.taps")], axis=2)
+        shifted.append(graph.make("Slice", [rows, *bounds], f"{stem}.tap"))
+    return graph.make("Concat", shifted, f"{stem}.taps", axis=2)
 
 
 def _reshape(emitter: Emitter, name: str, tensor: str, width: int) -> str:
     """Read (B, T, C) again in rows of another width."""
     shape = emitter.graph.add_constant(name, np.array([0, -1, width]))
-    return emitter.graph.add("Reshape", [tensor, shape], [emitter.graph.fresh(f"{name}.read")])
+    return emitter.graph.make("Reshape", [tensor, shape], f"{name}.read")
 
 
-def _group_matrix(kernel: Filter, rows: int, group: int) -> Array:
+def _group_matrix(codes: Array, rows: int, group: int) -> Array:
     """Return the matrix from rows of frames to the samples of the group that the first begins.
 
     Shape (rows·group·C_in, group·C_out).
     """
-    outputs, channels, kernel_size = kernel.codes.shape
+    outputs, channels, kernel_size = codes.shape
     matrix = np.zeros((rows * group, channels, group, outputs), np.int8)
     for sample in range(group):
-        matrix[sample : sample + kernel_size, :, sample] = kernel.codes.transpose(2, 1, 0)
+        matrix[sample : sample + kernel_size, :, sample] = codes.transpose(2, 1, 0)
     return matrix.reshape(-1, group * outputs)
 
 
-def _blocks(emitter: Emitter, stem: str, source: Coded, kernel: Filter) -> str:
+def _blocks(emitter: Emitter, stem: str, source: Coded, kernel: Convolution, scales: Array) -> str:
     """Compute blocks of samples, each from its own frames and those of its two neighbours."""
-    graph, (outputs, channels, _) = emitter.graph, kernel.codes.shape
+    graph, (outputs, channels, _) = emitter.graph, kernel.weight.shape
     width = _BLOCK * outputs
     blocks = _reshape(emitter, f"{stem}.blocks", source.tensor, _BLOCK * channels)
     # The bias belongs to each sample once: to the middle one of three contributions.
     silent = np.zeros(width, np.float32)
     bias = np.concatenate([silent, np.tile(kernel.bias, _BLOCK), silent])
-    scales = np.tile(kernel.scales, 3 * _BLOCK)
-    product = _product(emitter, stem, (blocks, source.code), _block_matrix(kernel), (scales, bias))
+    columns = (np.tile(scales, 3 * _BLOCK), bias)
+    product = _product(
+        emitter, stem, replace(source, tensor=blocks), _block_matrix(kernel), columns
+    )
     sizes = graph.add_constant(f"{stem}.sizes", np.array([width] * 3))
     names = [graph.fresh(f"{stem}.{side}") for side in ("to_next", "own", "to_previous")]
     graph.add("Split", [product, sizes], names, axis=2)
     parts = [names[1]]
     for name, shift in ((names[0], 1), (names[2], -1)):
         pads = graph.add_constant(f"{stem}.shift", np.array([0, shift, 0, 0, -shift, 0]))
-        parts.append(graph.add("Pad", [name, pads], [graph.fresh(f"{name}.moved")]))
-    total = graph.add("Sum", parts, [graph.fresh(f"{stem}.total")])
+        parts.append(graph.make("Pad", [name, pads], f"{name}.moved"))
+    total = graph.make("Sum", parts, f"{stem}.total")
     return _reshape(emitter, f"{stem}.samples", total, outputs)
 
 
-def _block_matrix(kernel: Filter) -> Array:
+def _block_matrix(kernel: Convolution) -> Array:
     """Return the matrix from a block of frames to the next block, its own, and the previous one.
 
     Shape (_BLOCK·C_in, 3·_BLOCK·C_out).
     """
-    outputs, channels, kernel_size = kernel.codes.shape
+    outputs, channels, kernel_size = kernel.weight.shape
     matrix = np.zeros((_BLOCK, channels, 3, _BLOCK, outputs), np.int8)
     for sample in range(_BLOCK):
         for tap in range(kernel_size):
-            position = sample + tap - kernel.begin  # of the frame, counted from the block's first
+            position = sample + tap - kernel.pads[0]  # of the frame, counted from the block's first
             block, frame = divmod(position, _BLOCK)
-            matrix[frame, :, 1 + block, sample] = kernel.codes[:, :, tap].T
+            matrix[frame, :, 1 + block, sample] = kernel.weight[:, :, tap].T
     return matrix.reshape(_BLOCK * channels, -1)
 
 
 def _product(
-    emitter: Emitter,
-    stem: str,
-    source: tuple[str, Affine],
-    matrix: Array,
-    columns: tuple[Array, Array],
+    emitter: Emitter, stem: str, source: Coded, matrix: Array, columns: tuple[Array, Array]
 ) -> str:
     """Write codes times matrix, scaled and with its bias; `columns` holds both per column."""
-    graph, (tensor, code), (scales, bias) = emitter.graph, source, columns
-    scale, zero = emitter.names(code)
+    graph, (scales, bias) = emitter.graph, columns
+    scale, zero = emitter.names(source.code)
     inputs = [
-        tensor,
+        source.tensor,
         graph.add_constant(f"{stem}.weight", matrix),
         scale,
         graph.add_constant(f"{stem}.weight_scale", scales.astype(np.float32)),
@@ -208,10 +179,5 @@ def _product(
         graph.add_constant(f"{stem}.weight_zero", np.zeros(matrix.shape[1], np.int8)),
         graph.add_constant(f"{stem}.bias", bias.astype(np.float32)),
     ]
-    return graph.add(
-        "MatMulIntegerToFloat",
-        inputs,
-        [graph.fresh(f"{stem}.product")],
-        emitter.weighted_name("MatMulIntegerToFloat"),
-        domain=CONTRIB,
-    )
+    name = emitter.weighted_name("MatMulIntegerToFloat")
+    return graph.make("MatMulIntegerToFloat", inputs, f"{stem}.product", name, domain=CONTRIB)

@@ -6,9 +6,9 @@ from math import gcd
 
 import onnx
 
-from tts_compress.errors import QuantizationError
+from tts_compress.onnx.convolution import read_convolution
 from tts_compress.onnx.graph import Graph, attribute
-from tts_compress.onnx.integer.convolutions import is_convolution, phase_convolution
+from tts_compress.onnx.integer.convolutions import integer_form
 from tts_compress.onnx.integer.projection import samples_at_once
 
 _INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
@@ -55,12 +55,8 @@ class Region:
 
 
 def find_region(graph: Graph, convolutions: frozenset[str]) -> Region:
-    """Return the convolutions with the given outputs, and the nodes that can follow on codes.
-
-    Raises:
-        QuantizationError: A planned convolution is not there or has no integer form.
-    """
-    nodes = _grow(graph, _planned(graph, convolutions))
+    """Return the convolutions with the given outputs, and the nodes that can follow on codes."""
+    nodes = _grow(graph, convolutions)
     inside = {id(node) for node in nodes}
     real: dict[str, int] = {}
     clipped = set()
@@ -89,9 +85,6 @@ def observed_tensors(model: onnx.ModelProto, convolutions: frozenset[str]) -> li
     """Return the tensors whose ranges `emit_integer` asks for, in graph order.
 
     The graph is only read.
-
-    Raises:
-        QuantizationError: A planned convolution is not there or has no integer form.
     """
     graph = Graph(model)
     region = find_region(graph, convolutions)
@@ -117,9 +110,6 @@ def make_residuals_float(graph: Graph, convolutions: frozenset[str]) -> int:
     Args:
         graph: In FP32; finished and typed again afterwards.
         convolutions: Outputs of those that compute on codes.
-
-    Raises:
-        QuantizationError: A planned convolution is not there or has no integer form.
     """
     nodes = find_region(graph, convolutions).nodes
     needed = _tensors_needed(nodes, convolutions)
@@ -161,31 +151,19 @@ def positive_factor(graph: Graph, node: onnx.NodeProto) -> float | None:
     return 1 / value if node.op_type == "Div" else value
 
 
-def _planned(graph: Graph, convolutions: frozenset[str]) -> set[int]:
-    planned = [n for n in graph.nodes if n.output and n.output[0] in convolutions]
-    missing = convolutions - {node.output[0] for node in planned}
-    unfit = [node.output[0] for node in planned if not is_convolution(graph, node)]
-    if missing or unfit:
-        raise QuantizationError(
-            f"no integer form: tensors that no operator makes {sorted(missing)}, tensors not made "
-            f"by a convolution along time with constant weights {unfit}; take them out of the plan"
-        )
-    return {id(node) for node in planned}
-
-
-def _grow(graph: Graph, planned: set[int]) -> list[onnx.NodeProto]:
+def _grow(graph: Graph, convolutions: frozenset[str]) -> list[onnx.NodeProto]:
     """Return the planned nodes and those between them, in graph order."""
     made: set[str] = set()
     nodes = []
     for node in graph.nodes:
-        if id(node) in planned or _follows(graph, node, made):
+        if node.output[0] in convolutions or _follows(graph, node, made):
             made.update(node.output)
             nodes.append(node)
     kept: list[onnx.NodeProto] = []
     wanted: set[str] = set()
     for node in reversed(nodes):
         inner = node.op_type in _INNER and positive_factor(graph, node) is None
-        if id(node) in planned or not inner or node.output[0] in wanted:
+        if not inner or node.output[0] in wanted:
             kept.append(node)
             wanted.update(node.input)
     return kept[::-1]
@@ -255,23 +233,15 @@ def _summands(graph: Graph, node: onnx.NodeProto, ends: set[str]) -> list[str]:
 
 def _length_divisor(graph: Graph, node: onnx.NodeProto, known: dict[str, int]) -> int:
     """Return a divisor of the length of what a node makes."""
-    if node.op_type in {"Conv", "ConvTranspose"}:
-        return _convolved_divisor(graph, node, known.get(node.input[0], 1))
+    if node.op_type == "ConvTranspose":
+        form = integer_form(graph, node)
+        return 1 if form is None else known.get(node.input[0], 1) * form.phases
+    if node.op_type == "Conv":
+        found = read_convolution(graph, node)
+        return known.get(node.input[0], 1) if found is not None and found.keeps_length else 1
     if node.op_type in _KEEPS_LENGTH or (
         node.op_type == "Concat" and attribute(node, "axis", 0) == 1
     ):
         data = [tensor for tensor in node.input if graph.constant(tensor) is None]
         return gcd(*(known.get(tensor, 1) for tensor in data))
     return 1
-
-
-def _convolved_divisor(graph: Graph, node: onnx.NodeProto, before: int) -> int:
-    weight = graph.constant(node.input[1])
-    if weight is None or weight.ndim != 3 or (attribute(node, "auto_pad", "NOTSET") != "NOTSET"):
-        return 1
-    if node.op_type == "ConvTranspose":
-        phases = phase_convolution(node, weight)
-        return 1 if phases is None else before * phases.stride
-    (dilation,) = attribute(node, "dilations", (1,))
-    same = sum(attribute(node, "pads", (0, 0))) == dilation * (weight.shape[2] - 1)
-    return before if same and attribute(node, "strides", (1,)) == (1,) else 1

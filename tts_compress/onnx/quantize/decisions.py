@@ -10,7 +10,7 @@ import onnx
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import Graph, attribute
-from tts_compress.onnx.integer.convolutions import is_convolution
+from tts_compress.onnx.integer.convolutions import integer_form
 from tts_compress.onnx.modules import module_of
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Format, Recipe, Rule
@@ -202,7 +202,7 @@ def _applies(
     if rule.activations != Activations.STATIC:
         return True
     if form == "qoperator":
-        return is_convolution(graph, node) and _pays(node, shape)
+        return integer_form(graph, node) is not None and _pays(node, shape)
     # The caller gets FP32, and what is not rounded behind does not run in integers.
     return node.output[0] not in graph.outputs
 

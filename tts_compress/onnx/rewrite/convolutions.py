@@ -119,9 +119,7 @@ def _emit_merged(
     """Replace the first of some convolutions, whose input the others made of the sources."""
     stem = node.output[0]
     # Products in float64: the merged weights are rounded once.
-    (matrix, bias), *parts = [
-        (c.weight[:, :, 0].astype(np.float64), np.asarray(c.bias)) for c in convolutions
-    ]
+    (matrix, bias), *parts = [(c.weight[:, :, 0].astype(np.float64), c.bias) for c in convolutions]
     weight = np.concatenate([matrix @ part for part, _ in parts], axis=1)
     bias = bias.astype(np.float64)
     for _, more in parts:
@@ -148,9 +146,9 @@ def _summands(graph: Graph, tensor: str) -> list[onnx.NodeProto]:
 
 
 def _read(graph: Graph, node: onnx.NodeProto) -> Convolution | None:
-    """Return a Conv of one group with a constant bias, if any."""
+    """Return a Conv of one group."""
     found = read_convolution(graph, node) if node.op_type == "Conv" else None
-    return found if found is not None and found.groups == 1 and found.bias is not None else None
+    return found if found is not None and found.groups == 1 else None
 
 
 def _pointwise(graph: Graph, node: onnx.NodeProto) -> Convolution | None:

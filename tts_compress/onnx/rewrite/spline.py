@@ -149,7 +149,8 @@ def _invert(y: Tensor, left: list[Tensor], right: list[Tensor]) -> Tensor:
     b = height * d0 - bent
     c = -chord * rise
     product = a * 4.0 * c
-    below = -b - (b * b - product).apply("Sqrt")
+    under = b * b - product
+    below = -b - under.apply("Sqrt")
     return c * 2.0 / below * width + x0
 
 
