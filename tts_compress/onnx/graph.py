@@ -138,12 +138,12 @@ class Graph:
         for tensor in set(node.input):
             self._readers[tensor] = [r for r in self._readers[tensor] if r is not node]
 
-    def redirect(self, old: str, new: str) -> None:
-        """Let every reader of a tensor read another one instead.
+    def redirect(self, old: str, new: str, readers: Sequence[onnx.NodeProto] | None = None) -> None:
+        """Let every reader of a tensor, or some of them, read another one instead.
 
         A graph output keeps its name: the producer of `new` then has to write `old` instead.
         """
-        for node in self.readers(old):
+        for node in self.readers(old) if readers is None else readers:
             for position, tensor in enumerate(node.input):
                 if tensor == old:
                     self.replace_input(node, position, new)

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError
+from tts_compress.onnx.graph import attribute, copy_model
 
 NOISE_LENGTH = 1 << 18
 """Values fed per operator; a longer need repeats them (with 192 channels after 1,365 frames)."""
@@ -31,8 +32,7 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         ModelError: The graph draws randomness in another way, which cannot be paired.
     """
-    fed = onnx.ModelProto()
-    fed.CopyFrom(model)
+    fed = copy_model(model)
     others = sorted({node.op_type for node in fed.graph.node} & _RANDOM)
     if others:
         raise ModelError(f"the graph uses {', '.join(others)}; only RandomNormalLike can be paired")
@@ -48,8 +48,11 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
         count += 1
     del fed.graph.node[:]
     fed.graph.node.extend(nodes)
-    if count:
-        fed.graph.initializer.extend(_constants())
+    constants = {"zero": [0], "one": [1], "time_major": [0, 2, 1]} if count else {}
+    fed.graph.initializer.extend(
+        numpy_helper.from_array(np.array(value, np.int64), f"{NOISE_PREFIX}{name}")
+        for name, value in constants.items()
+    )
     return fed
 
 
@@ -79,17 +82,14 @@ def _read_noise(name: str, random: onnx.NodeProto) -> list[onnx.NodeProto]:
     """Return the nodes that stand for one random operator."""
 
     def node(operator: str, inputs: list[str], part: str, **attributes: Any) -> onnx.NodeProto:
-        return helper.make_node(
-            operator, inputs, [f"{name}/{part}"], f"{name}/{part}", **attributes
-        )
+        made = f"{name}/{part}"
+        return helper.make_node(operator, inputs, [made], made, **attributes)
 
-    attributes = {a.name: helper.get_attribute_value(a) for a in random.attribute}
+    def number(value: float) -> onnx.TensorProto:
+        return helper.make_tensor("", TensorProto.FLOAT, [], [value])
 
-    def constant(value: float, part: str) -> onnx.NodeProto:
-        tensor = numpy_helper.from_array(np.array(value, np.float32))
-        return node("Constant", [], part, value=tensor)
-
-    nodes = [
+    dtype = attribute(random, "dtype", int(TensorProto.FLOAT))
+    return [
         node("Shape", [random.input[0]], "shape"),
         node("ReduceProd", [f"{name}/shape"], "size", keepdims=1),
         # Repeat the values as often as the tensor needs: size / available + 1 times.
@@ -102,19 +102,9 @@ def _read_noise(name: str, random: onnx.NodeProto) -> list[onnx.NodeProto]:
         node("Gather", [f"{name}/shape", f"{NOISE_PREFIX}time_major"], "time_major_shape"),
         node("Reshape", [f"{name}/flat", f"{name}/time_major_shape"], "time_major"),
         node("Transpose", [f"{name}/time_major"], "standard", perm=[0, 2, 1]),
-        constant(attributes.get("scale", 1.0), "deviation"),
-        constant(attributes.get("mean", 0.0), "mean"),
+        node("Constant", [], "deviation", value=number(attribute(random, "scale", 1.0))),
+        node("Constant", [], "mean", value=number(attribute(random, "mean", 0.0))),
         node("Mul", [f"{name}/standard", f"{name}/deviation"], "scaled"),
         node("Add", [f"{name}/scaled", f"{name}/mean"], "values"),
-    ]
-    dtype = attributes.get("dtype", TensorProto.FLOAT)
-    nodes.append(helper.make_node("Cast", [f"{name}/values"], [random.output[0]], name, to=dtype))
-    return nodes
-
-
-def _constants() -> list[onnx.TensorProto]:
-    values = {"zero": [0], "one": [1], "time_major": [0, 2, 1]}
-    return [
-        numpy_helper.from_array(np.array(value, np.int64), f"{NOISE_PREFIX}{name}")
-        for name, value in values.items()
+        helper.make_node("Cast", [f"{name}/values"], [random.output[0]], name, to=dtype),
     ]

@@ -17,7 +17,8 @@ from itertools import islice
 import numpy as np
 import onnx
 
-from tts_compress.onnx.graph import Array, Graph, attribute, tensors_read
+from tts_compress.onnx.convolution import read_convolution
+from tts_compress.onnx.graph import Array, Graph, tensors_read
 from tts_compress.onnx.quantize.collect import collect_peaks
 from tts_compress.onnx.session import Feeds
 
@@ -97,13 +98,11 @@ def _factors(peaks: list[Array]) -> Array:
 
 def _fold(graph: Graph, group: Group, factors: Array) -> None:
     for node in group.producers:
-        rows = 0 if node.op_type == "Conv" else 1
-        _scale(graph, node, 1, 1 / factors, rows)
+        _scale(graph, node, 1, 1 / factors, 0 if node.op_type == "Conv" else 1)
         if len(node.input) > 2 and node.input[2]:
             _scale(graph, node, 2, 1 / factors, 0)
     for node in group.consumers:
-        columns = 1 if node.op_type == "Conv" else 0
-        _scale(graph, node, 1, factors, columns)
+        _scale(graph, node, 1, factors, 1 if node.op_type == "Conv" else 0)
 
 
 def _scale(graph: Graph, node: onnx.NodeProto, position: int, factors: Array, axis: int) -> None:
@@ -125,45 +124,19 @@ def find_groups(graph: Graph) -> list[Group]:
     of the graph or read inside a branch or loop; or if its tensors differ in channels, so that a
     sum broadcasts.
     """
-    joined = _Joined()
+    # Tensors that are joined share one dictionary of all of them.
+    joined: dict[str, dict[str, None]] = {}
     for node in graph.nodes:
-        ends = _ends(graph, node)
-        if ends:
-            joined.join(ends)
+        merged: dict[str, None] = {}
+        for tensor in _ends(graph, node):
+            merged |= joined.get(tensor, {tensor: None})
+        joined.update(dict.fromkeys(merged, merged))
+    made = [node.output[0] for node in graph.nodes if node.op_type in _CONVOLUTIONS]
+    sets = {id(tensors): tensors for t in made for tensors in [joined.setdefault(t, {t: None})]}
     hidden = {name for node in graph.nodes for name in tensors_read(node) - set(node.input)}
     barred = hidden | set(graph.outputs) | set(graph.inputs)
-    found: list[Group] = []
-    for tensors in joined.sets(_made_by_convolutions(graph)):
-        group = None if barred.intersection(tensors) else _group(graph, tensors)
-        if group is not None:
-            found.append(group)
-    return found
-
-
-class _Joined:
-    """Disjoint sets of tensors."""
-
-    def __init__(self) -> None:
-        self._sets: dict[str, dict[str, None]] = {}
-
-    def join(self, tensors: Iterable[str]) -> None:
-        """Put tensors into one set."""
-        merged: dict[str, None] = {}
-        for tensor in tensors:
-            merged |= self._sets.get(tensor, {tensor: None})
-        self._sets.update(dict.fromkeys(merged, merged))
-
-    def sets(self, seeds: Iterable[str]) -> list[tuple[str, ...]]:
-        """Return the sets that hold one of the seeds, each once."""
-        found: dict[int, tuple[str, ...]] = {}
-        for seed in seeds:
-            tensors = self._sets.setdefault(seed, {seed: None})
-            found.setdefault(id(tensors), tuple(tensors))
-        return list(found.values())
-
-
-def _made_by_convolutions(graph: Graph) -> list[str]:
-    return [node.output[0] for node in graph.nodes if node.op_type in _CONVOLUTIONS]
+    found = [_group(graph, tuple(s)) for s in sets.values() if barred.isdisjoint(s)]
+    return [group for group in found if group is not None]
 
 
 def _ends(graph: Graph, node: onnx.NodeProto) -> list[str]:
@@ -186,50 +159,26 @@ def _group(graph: Graph, tensors: tuple[str, ...]) -> Group | None:
     """Return a set of joined tensors as a group, or None if it cannot be one."""
     producers: list[onnx.NodeProto] = []
     consumers: list[onnx.NodeProto] = []
+    channels: set[int] = set()
     for tensor in tensors:
-        maker, readers = graph.producer(tensor), graph.readers(tensor)
-        if maker is None or not all(_fits(graph, node, tensor) for node in (maker, *readers)):
-            return None
-        producers += [maker] if maker.op_type in _CONVOLUTIONS else []
-        consumers += [node for node in readers if node.op_type in _CONVOLUTIONS]
-    channels = {_channels(graph, node, made=True) for node in producers}
-    channels |= {_channels(graph, node, made=False) for node in consumers}
+        maker = graph.producer(tensor)
+        for node in (maker, *graph.readers(tensor)):
+            if node is None or node.op_type not in _CONVOLUTIONS:
+                if node is None or tensor not in _ends(graph, node):
+                    return None
+                continue
+            found = read_convolution(graph, node)
+            changed = node.input[1:3] if node is maker else node.input[1:2]
+            if found is None or found.groups != 1 or not all(_is_own(graph, t) for t in changed):
+                return None
+            (producers if node is maker else consumers).append(node)
+            rows = (node is maker) == (node.op_type == "Conv")
+            channels.add(found.weight.shape[0 if rows else 1])
     if len(channels) != 1 or not consumers:
         return None
     return Group(tensors=tensors, producers=tuple(producers), consumers=tuple(consumers))
 
 
-def _fits(graph: Graph, node: onnx.NodeProto, tensor: str) -> bool:
-    """Return True if a node that makes or reads a tensor passes factors on or can absorb them."""
-    if node.op_type not in _CONVOLUTIONS:
-        return tensor in _ends(graph, node)
-    if _weight(graph, node) is None or tensor in list(node.input)[1:]:
-        return False
-    return tensor == node.input[0] or _has_foldable_bias(graph, node)
-
-
-def _channels(graph: Graph, node: onnx.NodeProto, *, made: bool) -> int:
-    weight = _weight(graph, node)
-    assert weight is not None
-    return int(weight.shape[0 if made == (node.op_type == "Conv") else 1])
-
-
-def _weight(graph: Graph, node: onnx.NodeProto) -> Array | None:
-    """Return the weight of a convolution along time that can take factors over, or None."""
-    weight = _own_constant(graph, node.input[1])
-    if weight is None or weight.ndim != 3 or attribute(node, "group", 1) != 1:
-        return None
-    return weight
-
-
-def _has_foldable_bias(graph: Graph, node: onnx.NodeProto) -> bool:
-    if len(node.input) < 3 or not node.input[2]:
-        return True
-    return _own_constant(graph, node.input[2]) is not None
-
-
-def _own_constant(graph: Graph, tensor: str) -> Array | None:
-    """Return a constant that one operator reads and no caller can replace."""
-    value = graph.constant(tensor)
-    own = graph.only_reader(tensor) is not None and tensor not in graph.inputs
-    return value if own and value is not None and value.dtype == np.float32 else None
+def _is_own(graph: Graph, tensor: str) -> bool:
+    """Return True if one operator reads a constant, if any, and no caller can replace it."""
+    return not tensor or (graph.only_reader(tensor) is not None and tensor not in graph.inputs)

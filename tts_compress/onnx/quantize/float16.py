@@ -52,7 +52,7 @@ def halve(graph: Graph, decisions: Sequence[Decision]) -> None:
         for position, name in enumerate(node.input):
             if name not in produced and graph.types.get(name) == TensorProto.FLOAT:
                 graph.replace_input(node, position, _narrow(graph, name))
-    _widen_border(graph, region, produced)
+    _widen_border(graph, region)
 
 
 def _narrow(graph: Graph, name: str) -> str:
@@ -67,19 +67,17 @@ def _narrow(graph: Graph, name: str) -> str:
     return half
 
 
-def _widen_border(graph: Graph, region: list[onnx.NodeProto], produced: set[str]) -> None:
+def _widen_border(graph: Graph, region: list[onnx.NodeProto]) -> None:
     """Give FP32 to every node outside that reads a tensor of the region."""
     inside = {id(node) for node in region}
     outside = [node for node in graph.nodes if id(node) not in inside]
     wanted = {name for node in outside for name in tensors_read(node)} | set(graph.outputs)
     for node in region:
         for position, name in enumerate(node.output):
-            if name in wanted & produced:
+            if name in wanted:
                 half = f"{name}.float16"
-                for reader in graph.readers(name):
-                    for place in [i for i, read in enumerate(reader.input) if read == name]:
-                        if id(reader) in inside:
-                            graph.replace_input(reader, place, half)
+                readers = [node for node in graph.readers(name) if id(node) in inside]
+                graph.redirect(name, half, readers)
                 graph.rename_output(node, position, half)
                 graph.insert("Cast", [half], name, to=TensorProto.FLOAT)
 
