@@ -15,20 +15,20 @@ class OpenAttention(nn.Module):
 
     Args:
         closed: The module whose weights it shares.
-
-    Raises:
-        ValueError: It appends learned keys or zeros (`add_bias_kv`, `add_zero_attn`).
     """
 
     def __init__(self, closed: nn.MultiheadAttention) -> None:
         super().__init__()
-        if closed.bias_k is not None or closed.add_zero_attn:
-            raise ValueError("attention with add_bias_kv or add_zero_attn is not supported")
         self.embed_dim, self.num_heads = closed.embed_dim, closed.num_heads
         self.head_dim, self.batch_first = closed.head_dim, closed.batch_first
         self._qkv_same_embed_dim = False  # makes nn.TransformerEncoderLayer call this module
         self.in_proj_weight, self.in_proj_bias = None, None  # it asks for them first
-        self.q_proj, self.k_proj, self.v_proj = _projections(closed)
+        if closed.in_proj_weight is not None:
+            weights = closed.in_proj_weight.chunk(3)
+        else:
+            weights = (closed.q_proj_weight, closed.k_proj_weight, closed.v_proj_weight)
+        biases = (None,) * 3 if closed.in_proj_bias is None else closed.in_proj_bias.chunk(3)
+        self.q_proj, self.k_proj, self.v_proj = map(_linear, weights, biases)
         self.out_proj = _linear(closed.out_proj.weight, closed.out_proj.bias)
 
     def forward(  # noqa: PLR0913, PLR0917  the signature of what it replaces
@@ -40,38 +40,32 @@ class OpenAttention(nn.Module):
         need_weights: bool = True,
         attn_mask: Tensor | None = None,
         average_attn_weights: bool = True,
-        is_causal: bool = False,
+        is_causal: bool = False,  # noqa: ARG002
     ) -> tuple[Tensor, Tensor | None]:
         """Return output and attention weights, as `torch.nn.MultiheadAttention` does.
 
         The mask decides; `is_causal` is a hint that one is causal, and needs it to be given.
         """
-        if query.dim() == 2:
-            batch = 0 if self.batch_first else 1
-            output, weights = self.forward(
-                query.unsqueeze(batch),
-                key.unsqueeze(batch),
-                value.unsqueeze(batch),
-                None if key_padding_mask is None else key_padding_mask.unsqueeze(0),
-                need_weights,
-                attn_mask,
-                average_attn_weights,
-                is_causal,
-            )
-            return output.squeeze(batch), None if weights is None else weights.squeeze(0)
-        if not self.batch_first:
+        if is_single := query.dim() == 2:
+            query, key, value = (t.unsqueeze(0) for t in (query, key, value))
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+        elif not self.batch_first:
             query, key, value = (t.transpose(0, 1) for t in (query, key, value))
         mask = _join(key_padding_mask, attn_mask, query, self.num_heads)
         output, weights = self._attend((query, key, value), mask, need_weights)
-        output = output if self.batch_first else output.transpose(0, 1)
-        return output, weights.mean(1) if weights is not None and average_attn_weights else weights
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        if is_single:
+            return output.squeeze(0), None if weights is None else weights.squeeze(0)
+        return output if self.batch_first else output.transpose(0, 1), weights
 
     def _attend(
         self, inputs: tuple[Tensor, Tensor, Tensor], mask: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Return output `[batch, time, dim]` and weights `[batch, heads, queries, keys]`."""
         layers = (self.q_proj, self.k_proj, self.v_proj)
-        q, k, v = (self._heads(layer(x)) for layer, x in zip(layers, inputs, strict=True))
+        rows = (layer(x) for layer, x in zip(layers, inputs, strict=True))
+        q, k, v = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in rows)
         weights = None
         if need_weights:
             scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
@@ -81,32 +75,18 @@ class OpenAttention(nn.Module):
             heads = F.scaled_dot_product_attention(q, k, v, mask)
         return self.out_proj(heads.transpose(1, 2).flatten(2)), weights
 
-    def _heads(self, values: Tensor) -> Tensor:
-        return values.view(*values.shape[:2], self.num_heads, -1).transpose(1, 2)
 
+def open_attention(module: nn.Module) -> OpenAttention | None:
+    """Return the equal of an `nn.MultiheadAttention`; None for any other module.
 
-def open_attention(root: nn.Module) -> int:
-    """Replace every supported `nn.MultiheadAttention` below a module; return their number."""
-    count = 0
-    for parent in list(root.modules()):
-        for name, child in list(parent.named_children()):
-            # A subclass with a forward of its own may do anything.
-            if type(child).forward is not nn.MultiheadAttention.forward:
-                continue
-            assert isinstance(child, nn.MultiheadAttention)
-            if child.bias_k is None and not child.add_zero_attn:
-                setattr(parent, name, OpenAttention(child).train(child.training))
-                count += 1
-    return count
-
-
-def _projections(closed: nn.MultiheadAttention) -> list[nn.Linear]:
-    if closed.in_proj_weight is not None:
-        weights = closed.in_proj_weight.chunk(3)
-    else:
-        weights = (closed.q_proj_weight, closed.k_proj_weight, closed.v_proj_weight)
-    biases = (None,) * 3 if closed.in_proj_bias is None else closed.in_proj_bias.chunk(3)
-    return [_linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)]
+    Also for one that appends learned keys or zeros (`add_bias_kv`, `add_zero_attn`).
+    """
+    # A subclass with a forward of its own may do anything.
+    if type(module).forward is not nn.MultiheadAttention.forward:
+        return None
+    assert isinstance(module, nn.MultiheadAttention)
+    appends = module.bias_k is not None or module.add_zero_attn
+    return None if appends else OpenAttention(module)
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:

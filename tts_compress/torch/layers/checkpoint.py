@@ -22,6 +22,19 @@ _MAPPED_BYTES = 1 << 22
 """Bytes to read through one memory map."""
 
 
+def import_safetensors() -> Any:
+    """Return the package `safetensors`, with its module `torch`.
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise MissingExtraError("safetensors", "torch") from error
+    return safetensors
+
+
 class TensorFile:
     """A safetensors file whose tensors are copied one by one.
 
@@ -62,13 +75,10 @@ class TensorFile:
         return copy
 
     def _open(self) -> None:
+        package = import_safetensors()
         try:
-            from safetensors import SafetensorError, safe_open
-        except ImportError as error:
-            raise MissingExtraError("safetensors", "torch") from error
-        try:
-            self._map: Any = safe_open(self._path, framework="pt")
-        except (OSError, SafetensorError) as error:
+            self._map = package.safe_open(self._path, framework="pt")
+        except (OSError, package.SafetensorError) as error:
             raise ArtifactError(
                 f"'{self._path}' is not a readable safetensors file ({error}); "
                 "compress the model again"
@@ -96,11 +106,7 @@ def write_root(
         ArtifactError: The file cannot be written.
         MissingExtraError: safetensors is not installed.
     """
-    try:
-        from safetensors import SafetensorError
-        from safetensors.torch import save_file
-    except ImportError as error:
-        raise MissingExtraError("safetensors", "torch") from error
+    package = import_safetensors()
     halved = {
         layer.module: STORED_TYPES[layer.weights]
         for layer in layers
@@ -111,8 +117,8 @@ def write_root(
         kind = halved.get(module) if tensor.is_floating_point() else None
         tensors[_join(module, name)] = tensor.to(kind or tensor.dtype).cpu().contiguous()
     try:
-        save_file(tensors, path, metadata=dict(metadata or {"format": "pt"}))
-    except SafetensorError as error:  # a full disk, a folder that is not there
+        package.torch.save_file(tensors, path, metadata=dict(metadata or {"format": "pt"}))
+    except package.SafetensorError as error:  # a full disk, a folder that is not there
         raise ArtifactError(f"cannot write '{path}': {error}") from error
     path.chmod(0o644)  # the library makes files that only their owner can read
 
@@ -139,13 +145,19 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
     if layers:
         root = normalize(root)
     used: set[str] = set()
+    geometries = {name: Geometry.of(m) for name, m in root.named_modules() if operator_of(m)}
     for layer in layers:
         if not is_layer(layer.weights, layer.activations):
             continue
+        geometry = geometries.get(layer.module)
+        if geometry is None or geometry.operator != layer.operator:
+            raise ArtifactError(
+                f"'{path}': the system has no {layer.operator} '{layer.module}'; "
+                "it was compressed with another version of the system's package"
+            )
         names = {name: _join(layer.module, name) for name in _STATE}
         state = {name: file.read(full) for name, full in names.items() if full in file.names}
         used.update(names[name] for name in state)
-        geometry = _geometry(root, layer, path)
         try:
             built = build_layer(geometry, layer.weights, layer.activations, state)
         except (KeyError, RuntimeError, ValueError) as error:
@@ -167,19 +179,6 @@ _STATE = ("weight", "weight_scale", "bias", "input_scale", "input_zero_point")
 
 def _join(module: str, name: str) -> str:
     return f"{module}.{name}" if module else name
-
-
-def _geometry(root: nn.Module, layer: LayerRecord, path: Path) -> Geometry:
-    try:
-        module = root.get_submodule(layer.module)
-    except AttributeError:
-        module = None
-    if module is None or operator_of(module) != layer.operator:
-        raise ArtifactError(
-            f"'{path}': the system has no {layer.operator} '{layer.module}'; "
-            "it was compressed with another version of the system's package"
-        )
-    return Geometry.of(module)
 
 
 def _fill(root: nn.Module, file: TensorFile, used: set[str], path: Path) -> None:

@@ -12,7 +12,7 @@ from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from tts_compress.torch.layers.attention import open_attention
-from tts_compress.torch.layers.snake import replace_snakes
+from tts_compress.torch.layers.snake import replace_snake
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -48,8 +48,10 @@ def normalize(root: nn.Module) -> nn.Module:
     """
     holder = nn.ModuleList([root])  # the module may itself be one of those
     fold_weight_norm(holder)
-    open_attention(holder)
-    replace_snakes(holder)
+    for parent in list(holder.modules()):
+        for name, child in list(parent.named_children()):
+            if (ours := open_attention(child) or replace_snake(child)) is not None:
+                setattr(parent, name, ours.train(child.training))
     return holder[0]
 
 

@@ -39,36 +39,26 @@ class Snake(nn.Module):
         last = plain is not signal  # channels lie last
         plain = plain.contiguous()
         outputs = torch.empty_like(plain)
-        alpha = self.alpha.view(1, -1) if last else self.alpha.view(-1, 1)
-        alpha = alpha.to(signal.dtype)
-        factor = (alpha + 1e-9).reciprocal()
+        alpha = self.alpha.view((1, -1) if last else (-1, 1)).to(signal.dtype)
+        factor = (alpha + 1e-9).reciprocal().expand(plain.shape[1:])
+        alpha = alpha.expand(plain.shape[1:])
+        rows = max(_BLOCK // plain.shape[2], 1)
+        scratch = torch.empty_like(plain[0, :rows])
         for source, target in zip(plain, outputs, strict=True):
-            self._fill(source, target, alpha, factor)
+            for start in range(0, len(source), rows):
+                block = slice(start, start + rows)
+                values = source[block]
+                sines = scratch[: len(values)]
+                torch.mul(values, alpha[block], out=sines)
+                sines.sin_().square_()
+                torch.addcmul(values, sines, factor[block], out=target[block])
         return outputs.transpose(-1, -2) if last else outputs
 
-    def _fill(self, source: Tensor, target: Tensor, alpha: Tensor, factor: Tensor) -> None:
-        """Write the activation of `[time, channels]` or `[channels, time]` in blocks of rows."""
-        rows = max(_BLOCK // source.shape[1], 1)
-        scratch = torch.empty_like(source[:rows])
-        per_row = alpha.shape[0] > 1
-        for start in range(0, source.shape[0], rows):
-            block = slice(start, start + rows)
-            values = source[block]
-            sines = scratch[: values.shape[0]]
-            torch.mul(values, alpha[block] if per_row else alpha, out=sines)
-            sines.sin_().square_()
-            scale = factor[block] if per_row else factor
-            torch.addcmul(values, sines, scale, out=target[block])
 
-
-def replace_snakes(root: nn.Module) -> int:
-    """Replace every Snake activation of a known package, in place; return their number."""
-    count = 0
-    for parent in list(root.modules()):
-        for name, child in list(parent.named_children()):
-            kind = type(child)
-            if (kind.__module__, kind.__name__) in _UPSTREAM:
-                assert isinstance(child.alpha, nn.Parameter)
-                setattr(parent, name, Snake(child.alpha).train(child.training))
-                count += 1
-    return count
+def replace_snake(module: nn.Module) -> Snake | None:
+    """Return the equal of a Snake activation of a known package; None for any other module."""
+    kind = type(module)
+    if (kind.__module__, kind.__name__) not in _UPSTREAM:
+        return None
+    assert isinstance(module.alpha, nn.Parameter)
+    return Snake(module.alpha)
