@@ -7,11 +7,11 @@ holds → the model again, with its manifest. `onnx/`, `torch/` and `qat/` do th
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tts_compress.compression.calibration import is_feeds, open_calibration
-from tts_compress.compression.manifest import Job, describe, refuse_compressed
-from tts_compress.errors import SchemeError
+from tts_compress.compression.manifest import Job, describe
+from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.onnx.quantize.convert import convert, prepare_conversion
@@ -24,37 +24,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import nn
-    from typing_extensions import TypeIs
 
-    from tts_compress.artifact import TrainingRecord
     from tts_compress.qat.options import TrainingRun
     from tts_compress.recipes.recipe import Recipe
+
+    LoadedT = TypeVar("LoadedT", TTSModel, nn.Module)
 
 __all__ = ["compress", "compress_trained", "is_feeds"]
 
 
 @overload
 def compress(
-    model: TTSModel,
+    model: LoadedT,
     scheme: str = "int8",
     *,
     recipe: Recipe | str | Path | None = None,
-    calibration: str | Path | None = None,
+    calibration: str | Path | Iterable[Any] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
-) -> TTSModel: ...
-
-
-@overload
-def compress(
-    model: nn.Module,
-    scheme: str = "int8",
-    *,
-    recipe: Recipe | str | Path | None = None,
-    calibration: Iterable[Any] | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> nn.Module: ...
+) -> LoadedT: ...
 
 
 @overload
@@ -155,16 +143,23 @@ def _compress(
     calibration: Any,
     job: Job,
 ) -> Model | nn.Module:
-    if _is_module(model):
+    torch = sys.modules.get("torch")  # whoever has a module has imported it
+    is_module = torch is not None and isinstance(model, torch.nn.Module)
+    opened: Any = model
+    if not is_module and not isinstance(model, Model):
+        opened = open_model(opened, bare=is_feeds(calibration))
+    found = find_recipe("module" if is_module else opened.family, scheme, recipe)
+    if found.calibration is None and calibration is not None and job.training is None:
+        raise SchemeError(f"scheme {scheme!r} needs no calibration set; leave it out")
+    if is_module:
         from tts_compress.compression.modules import compress_module
 
-        found = find_recipe("module", scheme, recipe)
-        _refuse_needless(found, calibration, job)
-        return compress_module(model, found, calibration, job)
-    opened = model if isinstance(model, Model) else open_model(model, bare=is_feeds(calibration))
-    found = find_recipe(opened.family, scheme, recipe)
-    _refuse_needless(found, calibration, job)
-    refuse_compressed(opened)
+        return compress_module(opened, found, calibration, job)
+    if opened.manifest is not None:
+        raise QuantizationError(
+            f"'{opened.spec}' is already compressed ({opened.manifest.scheme}); compress the "
+            "original"
+        )
     if isinstance(opened, TorchModel):
         from tts_compress.compression.modules import compress_system
 
@@ -172,11 +167,6 @@ def _compress(
     if isinstance(opened, OnnxGraph):
         return _compress_graph(opened, found, calibration, job)
     raise SchemeError(f"family {opened.family!r} has neither a graph nor modules to compress")
-
-
-def _refuse_needless(recipe: Recipe, calibration: Any, job: Job) -> None:
-    if recipe.calibration is None and calibration is not None and job.training is None:
-        raise SchemeError(f"scheme {recipe.scheme!r} needs no calibration set; leave it out")
 
 
 def _compress_graph(
@@ -188,7 +178,7 @@ def _compress_graph(
     conversion = prepare_conversion(
         model.graph, recipe, calls, batch_one=isinstance(model, TTSModel), progress=job.progress
     )
-    trained: TrainingRecord | None = None
+    trained = None
     if job.training is not None:
         from tts_compress.qat.training import train_graph
 
@@ -204,9 +194,3 @@ def _compress_graph(
         model, recipe, conversion, calibration=record, training=trained, seed=job.seed
     )
     return model.with_graph(finished, manifest)
-
-
-def _is_module(model: Any) -> TypeIs[nn.Module]:
-    """Return True if a model is a torch module; whoever has one has imported torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(model, torch.nn.Module)

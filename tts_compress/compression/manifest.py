@@ -14,7 +14,7 @@ from tts_compress.artifact import (
     sha256_of,
 )
 from tts_compress.environment import describe_environment
-from tts_compress.errors import ModelError, QuantizationError
+from tts_compress.errors import ModelError
 from tts_compress.models.base import Model, OnnxGraph
 from tts_compress.progress import Progress
 from tts_compress.qat.options import TrainingRun
@@ -43,18 +43,6 @@ class Outcome(Protocol):
     @property
     def counts(self) -> Mapping[str, int]:
         """Operators by decision, as counted in the finished model."""
-
-
-def refuse_compressed(model: Model) -> None:
-    """Refuse a model that is compressed already.
-
-    Raises:
-        QuantizationError: It is.
-    """
-    if model.manifest is not None:
-        raise QuantizationError(
-            f"'{model.spec}' is already compressed ({model.manifest.scheme}); compress the original"
-        )
 
 
 def describe(

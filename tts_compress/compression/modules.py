@@ -1,14 +1,13 @@
 """Compression of what runs in torch: a system's model, or any module."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from tts_compress.artifact import TrainingRecord
 from tts_compress.compression.calibration import read_texts
 from tts_compress.compression.manifest import Job, describe
 from tts_compress.environment import describe_processor
@@ -25,6 +24,8 @@ _FAST_IF: dict[str, frozenset[str]] = {
     "float16": frozenset({"amx_fp16", "avx512_fp16", "fphp"}),
 }
 """Processor features one of which a type's arithmetic needs to be fast."""
+
+_Item = TypeVar("_Item")
 
 
 def compress_system(
@@ -50,7 +51,7 @@ def compress_system(
         texts, record = read_texts(settings, calibration, job.seed)
         seeded = [(text, job.seed + number) for number, text in enumerate(texts)]
         run = speaking(model, seeded, job.progress)
-    trained: TrainingRecord | None = None
+    trained = None
     if job.training is None:
         done = _convert(model.root(), recipe, run, job.progress)
     elif isinstance(model, Distillable):
@@ -111,10 +112,8 @@ def speaking(
 
     def run(root: nn.Module) -> None:
         observed = model.with_root(root, None)
-        for done, (text, seed) in enumerate(texts):
-            progress.advance("calibrate", done, len(texts))
+        for text, seed in _reported(texts, progress):
             observed.synthesize(text, seed=seed)
-        progress.advance("calibrate", len(texts), len(texts))
 
     return run
 
@@ -123,17 +122,23 @@ def _calling(batches: list[Any], progress: Progress) -> Callable[[nn.Module], No
     """Return a function that calls a module with batches."""
 
     def run(root: nn.Module) -> None:
-        for done, batch in enumerate(batches):
-            progress.advance("calibrate", done, len(batches))
+        for batch in _reported(batches, progress):
             if isinstance(batch, Mapping):
                 root(**batch)
             elif isinstance(batch, tuple | list):
                 root(*batch)
             else:
                 root(batch)
-        progress.advance("calibrate", len(batches), len(batches))
 
     return run
+
+
+def _reported(items: Sequence[_Item], progress: Progress) -> Iterator[_Item]:
+    """Yield items of calibration data and report each."""
+    for done, item in enumerate(items):
+        progress.advance("calibrate", done, len(items))
+        yield item
+    progress.advance("calibrate", len(items), len(items))
 
 
 def _batches(calibration: object) -> list[Any]:

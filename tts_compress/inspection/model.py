@@ -1,22 +1,17 @@
 """Components of a model, and how it was made if it is compressed."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
 
 from tts_compress.environment import describe_processor
 from tts_compress.inspection.times import OTHER
-from tts_compress.models.base import OnnxGraph, TorchModel
+from tts_compress.models.base import Model, OnnxGraph, TorchModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.terminal import human_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rich.console import RenderableType
-
-    from tts_compress.models.base import Model
 
 
 def inspect_model(model: Model, shares: Mapping[str, float] | None = None) -> dict[str, Any]:
@@ -50,17 +45,12 @@ def inspect_model(model: Model, shares: Mapping[str, float] | None = None) -> di
 
 def inspection_tables(found: Mapping[str, Any]) -> list[RenderableType]:
     """Return an inspection as text and tables for a terminal."""
-    from rich.table import Table
-
     head = f"{found['spec']}: family {found['family']}, scheme {found['scheme']}"
     properties = ", ".join(f"{name} {value}" for name, value in found["properties"].items())
     timed = found["other_time_share"] is not None
-    table = Table(box=None, pad_edge=False)
-    for column, justify in (("component", "left"), ("role", "left"), ("parameters", "right")):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    table.add_column("bytes", justify="right")
-    if timed:
-        table.add_column("time", justify="right")
+    table = Table("component", "role", box=None, pad_edge=False)
+    for column in ("parameters", "bytes", *(["time"] if timed else [])):
+        table.add_column(column, justify="right")
     table.add_column("operators")
     for part in found["components"]:
         operators = ", ".join(f"{count} {name}" for name, count in part["operators"].items())

@@ -1,25 +1,21 @@
 """Each component's share of the time that a model takes to speak."""
 
-from __future__ import annotations
-
 import json
-from collections import defaultdict
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
-from tts_compress.models.base import GraphModel, TorchModel
+from tts_compress.models.base import GraphModel, Model, TorchModel
 from tts_compress.models.interception import NamedCalls, intercepted
+from tts_compress.onnx.noise import NOISE_PREFIX, feed_noise
+from tts_compress.onnx.session import open_session, run_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
     from torch import nn
-
-    from tts_compress.models.base import Model
 
 OTHER = "other"
 """Name of the time outside all components: text to phonemes, sampling, operators between them."""
@@ -86,9 +82,6 @@ def component_of(operator: str, components: Collection[str]) -> str | None:
 
 def _graph_seconds(model: GraphModel, text: str, seed: int) -> Seconds:
     """Return the seconds that operators take, by onnxruntime's own profile."""
-    from tts_compress.onnx.noise import feed_noise
-    from tts_compress.onnx.session import open_session, run_session
-
     calls = list(model.calibration_calls([text], seed=seed))
     with TemporaryDirectory() as folder:
         session = open_session(
@@ -105,8 +98,6 @@ def _graph_seconds(model: GraphModel, text: str, seed: int) -> Seconds:
 
 def _by_component(events: list[dict[str, Any]], calls: int, components: Collection[str]) -> Seconds:
     """Return the seconds of the kernels of a profile, without those of the first calls."""
-    from tts_compress.onnx.noise import NOISE_PREFIX
-
     start = sorted(event["ts"] for event in events if event["name"] == "model_run")[calls]
     seconds: Seconds = dict.fromkeys([*components, None], 0.0)
     for event in events:
@@ -126,12 +117,12 @@ def _torch_seconds(model: TorchModel, text: str, seed: int) -> Seconds:
     with ExitStack() as stack:
         for component, module, method in _timed_calls(model, root):
             stack.enter_context(intercepted(module, method, clock.timing(component)))
-        with clock:
+        with clock.inside(None):
             model.synthesize(text, seed=seed)
-    return dict(clock.seconds)
+    return clock.seconds
 
 
-def _timed_calls(model: TorchModel, root: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
+def _timed_calls(model: TorchModel, root: "nn.Module") -> Iterator[tuple[str, "nn.Module", str]]:
     """Yield component, module and method of each timed call."""
     owners: dict[nn.Module, str] = {}
     for name in sorted(model.components(), key=len):  # a component inside another comes after it
@@ -145,7 +136,7 @@ def _timed_calls(model: TorchModel, root: nn.Module) -> Iterator[tuple[str, nn.M
                 yield name, root.get_submodule(place), own
 
 
-def _timed_modules(module: nn.Module, levels: int) -> Iterator[nn.Module]:
+def _timed_modules(module: "nn.Module", levels: int) -> Iterator["nn.Module"]:
     from torch import nn
 
     # Lists of modules are never called, their items are.
@@ -158,43 +149,37 @@ def _timed_modules(module: nn.Module, levels: int) -> Iterator[nn.Module]:
 
 
 class _Clock:
-    """Attributes each moment to the component that was entered last; a context manager."""
+    """Attributes each moment to the component that was entered last."""
 
     def __init__(self) -> None:
-        self.seconds: defaultdict[str | None, float] = defaultdict(float)
+        self.seconds: Seconds = {}
         self._inside: list[str | None] = []
         self._since = 0.0
 
-    def __enter__(self) -> _Clock:
-        self._enter(None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._leave()
+    @contextmanager
+    def inside(self, component: str | None) -> Iterator[None]:
+        """Attribute the block to a component, or to none."""
+        self._count()
+        self._inside.append(component)
+        try:
+            yield
+        finally:
+            self._count()
+            self._inside.pop()
 
     def timing(self, component: str) -> Callable[..., Any]:
         """Return a replacement of methods whose calls count for a component."""
 
         def call(method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-            self._enter(component)
-            try:
+            with self.inside(component):
                 return method(*arguments, **keywords)
-            finally:
-                self._leave()
 
         return call
-
-    def _enter(self, component: str | None) -> None:
-        self._count()
-        self._inside.append(component)
-
-    def _leave(self) -> None:
-        self._count()
-        self._inside.pop()
 
     def _count(self) -> None:
         """Add the time since the last count to the component that is running."""
         now = perf_counter()
         if self._inside:
-            self.seconds[self._inside[-1]] += now - self._since
+            component = self._inside[-1]
+            self.seconds[component] = self.seconds.get(component, 0.0) + now - self._since
         self._since = now

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tts_compress.errors import SchemeError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Scheme:
     """One way to compress a model; how it applies to a family stands in that family's recipe."""
 
@@ -18,43 +18,19 @@ class Scheme:
 
 
 SCHEMES = (
+    Scheme("int8", "the family's best INT8 recipe"),
+    Scheme("int8-static", "INT8 weights and activations, ranges from calibration"),
+    Scheme("int8-dynamic", "INT8 weights, activations rounded with ranges found at run time"),
     Scheme(
-        name="int8",
-        summary="the family's best INT8 recipe",
-    ),
-    Scheme(
-        name="int8-static",
-        summary="INT8 weights and activations, ranges from calibration",
-    ),
-    Scheme(
-        name="int8-dynamic",
-        summary="INT8 weights, activations rounded with ranges found at run time",
-    ),
-    Scheme(
-        name="int8-qat",
-        summary="as int8, trained to answer as the original does; no recordings are needed",
+        "int8-qat",
+        "as int8, trained to answer as the original does; no recordings are needed",
         trained=True,
     ),
-    Scheme(
-        name="int8-weight-only",
-        summary="INT8 weights in the file, FP32 arithmetic",
-    ),
-    Scheme(
-        name="int4-weight-only",
-        summary="weights in 4 bits by groups, in INT8 where that cannot be",
-    ),
-    Scheme(
-        name="fp16",
-        summary="half-precision floats where they are safe",
-    ),
-    Scheme(
-        name="bf16",
-        summary="bfloat16 where they are safe",
-    ),
-    Scheme(
-        name="fp8",
-        summary="linear layers in 8-bit floats, on NVIDIA GPUs from compute capability 8.9",
-    ),
+    Scheme("int8-weight-only", "INT8 weights in the file, FP32 arithmetic"),
+    Scheme("int4-weight-only", "weights in 4 bits by groups, in INT8 where that cannot be"),
+    Scheme("fp16", "half-precision floats where they are safe"),
+    Scheme("bf16", "bfloat16 where they are safe"),
+    Scheme("fp8", "linear layers in 8-bit floats, on NVIDIA GPUs from compute capability 8.9"),
 )
 
 
