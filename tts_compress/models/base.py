@@ -188,9 +188,6 @@ class OnnxGraph(Model, Protocol):
 class GraphModel(OnnxGraph, TTSModel, Protocol):
     """A text-to-speech model that is one ONNX graph."""
 
-    def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> GraphModel:
-        """Return this model with another graph; nothing is written."""
-
     def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
         """Yield the inputs of the graph with fed noise for each text."""
 

@@ -25,24 +25,6 @@ def mel_to_hz(mels: Tensor, mel_scale: str = "htk") -> Tensor:
     return 700 * (10 ** (mels / 2595) - 1)
 
 
-class _Window(nn.Module):
-    """Holds the analysis window under the name that checkpoints use."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__()
-        self.window: Tensor
-        self.register_buffer("window", torch.hann_window(length))
-
-
-class _Filters(nn.Module):
-    """Holds the filters, `[frequencies, mels]`, under the name that checkpoints use."""
-
-    def __init__(self, filters: Tensor) -> None:
-        super().__init__()
-        self.fb: Tensor
-        self.register_buffer("fb", filters)
-
-
 class MelSpectrogram(nn.Module):
     """Mel spectrogram `[…, mels, frames]` of a signal `[…, samples]`.
 
@@ -91,8 +73,10 @@ class MelSpectrogram(nn.Module):
         self.center = center
         top = sample_rate // 2  # torchaudio drops the half of an odd rate
         filters = mel_filters(2 * top, n_fft, n_mels, (f_min, top if f_max is None else f_max))
-        self.spectrogram = _Window(self.win_length)
-        self.mel_scale = _Filters(torch.from_numpy(filters.T.astype("float32", order="C")))
+        self.spectrogram, self.mel_scale = nn.Module(), nn.Module()
+        self.spectrogram.register_buffer("window", torch.hann_window(self.win_length))
+        banks = torch.from_numpy(filters.T.astype("float32", order="C"))  # [frequencies, mels]
+        self.mel_scale.register_buffer("fb", banks)
 
     def forward(self, waveform: Tensor) -> Tensor:
         """Return the mel spectrogram of a signal."""
@@ -101,11 +85,11 @@ class MelSpectrogram(nn.Module):
             self.n_fft,
             self.hop_length,
             self.win_length,
-            window=self.spectrogram.window,
+            window=self.spectrogram.get_buffer("window"),
             center=self.center,
             return_complex=True,
         )  # [signals, frequencies, frames]
-        mels = self.mel_scale.fb.T @ spectrum.abs() ** self.power
+        mels = self.mel_scale.get_buffer("fb").T @ spectrum.abs() ** self.power
         return mels.reshape(*waveform.shape[:-1], *mels.shape[-2:])
 
 
