@@ -15,7 +15,7 @@ import onnx
 from onnx import helper
 
 from tts_compress.artifact import atomic_file
-from tts_compress.errors import ModelError, RecipeError
+from tts_compress.errors import ModelError, RecipeError, reason
 from tts_compress.onnx.modules import initializer_names
 from tts_compress.onnx.session import Feeds
 
@@ -93,15 +93,12 @@ def graph_inputs(model: onnx.ModelProto) -> dict[str, GraphInput]:
             raise ModelError(
                 f"input '{value.name}' of the graph is no tensor; only tensors are fed"
             )
-        dims = tensor.shape.dim if tensor.HasField("shape") else None
+        dims = tensor.shape.dim
+        sizes = (d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in dims)
         found[value.name] = GraphInput(
             name=value.name,
             dtype=np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)),
-            shape=None
-            if dims is None
-            else tuple(
-                d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in dims
-            ),
+            shape=tuple(sizes) if tensor.HasField("shape") else None,
         )
     return found
 
@@ -126,10 +123,10 @@ def open_feeds(path: Path, expected: Mapping[str, GraphInput]) -> FeedsFile:
     except FileNotFoundError as error:
         raise RecipeError(f"no file '{path}'; give an existing .npz of calls") from error
     except _UNREADABLE as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        if "allow_pickle" in reason:
-            reason = "it is no .npz of plain arrays (pickled objects are never loaded)"
-        raise RecipeError(f"cannot read '{path}': {reason}; {form}") from error
+        problem = reason(error)
+        if "allow_pickle" in problem:
+            problem = "it is no .npz of plain arrays (pickled objects are never loaded)"
+        raise RecipeError(f"cannot read '{path}': {problem}; {form}") from error
     if not calls and not problems:
         problems = ["holds no calls"]
     if problems:

@@ -5,9 +5,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.models.base import Component
+from tts_compress.torch.layers.base import CompressedLayer, walk_layers
+from tts_compress.torch.layers.geometry import operator_of
 
 
 def find_components(
@@ -31,17 +34,10 @@ def find_components(
 
 
 def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -> Component:
-    from tts_compress.torch.layers.base import CompressedLayer
-    from tts_compress.torch.layers.geometry import operator_of
-
     operators: Counter[str] = Counter()
     parameters = size = 0
-    inside: tuple[str, ...] = ()  # prefixes of the modules inside a counted layer
-    for full, part in module.named_modules(prefix=name):
-        if full.startswith(inside):
-            continue
+    for inner, part in walk_layers(module):
         if isinstance(part, CompressedLayer):
-            inside = (*inside, f"{full}.")
             operator = part.geometry.operator
             parameters += math.prod(part.geometry.shape)
             stored = [value for key, value in part.state().items() if key != "bias"]
@@ -52,7 +48,7 @@ def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -
         else:
             continue
         operators[operator] += 1
-        width = widths.get(full)
+        width = widths.get(f"{name}.{inner}" if inner else name)
         size += sum(tensor.numel() * (width or tensor.element_size()) for tensor in stored)
     return Component(
         name=name, role=role, parameters=parameters, size_bytes=size, operators=operators
@@ -61,8 +57,6 @@ def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -
 
 def _weights(module: nn.Module) -> list[Tensor]:
     """Return the tensors that a file stores for an operator's weight; two with weight norm."""
-    from torch.nn.utils import parametrize
-
     if parametrize.is_parametrized(module, "weight"):
         return list(module.get_submodule("parametrizations.weight").parameters())
     return [module.get_parameter("weight")]
