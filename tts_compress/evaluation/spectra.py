@@ -146,23 +146,18 @@ def _next_row(
 def _trace_back(
     totals: Sequence[npt.NDArray[np.float64]], starts: Sequence[int]
 ) -> list[tuple[int, int]]:
+    def total(cell: tuple[int, int]) -> float:
+        row, place = cell[0], cell[1] - starts[cell[0]]
+        is_cell = row >= 0 and 0 <= place < len(totals[row])
+        return float(totals[row][place]) if is_cell else np.inf
+
     row, column = len(totals) - 1, starts[-1] + len(totals[-1]) - 1
     path = [(row, column)]
     while row or column:
         # The diagonal comes first, so that of equal paths the shortest is taken.
-        steps = [(row - 1, column - 1), (row - 1, column), (row, column - 1)]
-        row, column = min(steps, key=lambda cell: _total(totals, starts, cell))
+        row, column = min((row - 1, column - 1), (row - 1, column), (row, column - 1), key=total)
         path.append((row, column))
     return path[::-1]
-
-
-def _total(
-    totals: Sequence[npt.NDArray[np.float64]], starts: Sequence[int], cell: tuple[int, int]
-) -> float:
-    row, column = cell
-    if row < 0 or not starts[row] <= column < starts[row] + len(totals[row]):
-        return np.inf
-    return float(totals[row][column - starts[row]])
 
 
 def _band_starts(rows: int, columns: int) -> list[tuple[int, int]]:
