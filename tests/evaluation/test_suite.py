@@ -81,6 +81,16 @@ def test_the_hash_is_of_what_decides_a_result(tmp_path: Path) -> None:
     assert reseeded.sha256 == suite.with_seeds((0, 8)).sha256
 
 
+@pytest.mark.parametrize(
+    ("seeds", "message"), [((), "seeds"), ((2, 2), "seeds repeat"), ((-1,), "seed -1 is negative")]
+)
+def test_other_seeds_are_checked_like_a_file(
+    tmp_path: Path, seeds: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(RecipeError, match=f"'mine' with other seeds .*{message}"):
+        _read(tmp_path, _SUITE).with_seeds(seeds)
+
+
 @pytest.mark.parametrize("name", ["en-quick", "en-full"])
 def test_shipped_suites_read(name: str) -> None:
     """The shipped files keep to the rules."""

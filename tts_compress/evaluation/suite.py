@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from tts_compress.artifact import sha256_of
-from tts_compress.config import Card, Config, ConfigFile, data_file, read_config
+from tts_compress.config import Card, Config, ConfigFile, data_file, parse_config, read_config
 from tts_compress.errors import RecipeError, reason
 from tts_compress.evaluation.recognizers import recognizer_names
 from tts_compress.models.base import Prompt
@@ -122,10 +122,10 @@ class Suite(ConfigFile):
         """Return the suite with other seeds, checked like a file.
 
         Raises:
-            ValueError: The seeds are empty, repeat, or are negative.
+            RecipeError: The seeds are empty, repeat, or are negative.
         """
-        others = self.model_dump(exclude={"prompt"})
-        return Suite.model_validate({**others, "prompt": self.prompt, "seeds": seeds})
+        changed = self.model_copy(update={"seeds": seeds}).model_dump_json()
+        return parse_config(changed, Suite, f"{self.name!r} with other seeds")
 
 
 def read_suite(name: str | Path) -> Suite:
