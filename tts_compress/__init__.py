@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tts_compress.recipes.recipe import Recipe as Recipe
     from tts_compress.recipes.schemes import SCHEMES as SCHEMES
     from tts_compress.report import write_report as write_report
-    from tts_compress.torch.layers.module_file import load_module as load_module
-    from tts_compress.torch.layers.module_file import save_module as save_module
+    from tts_compress.torch.layers.checkpoint import load_module as load_module
+    from tts_compress.torch.layers.checkpoint import save_module as save_module
 
 # Resolved on first use, so that the import costs neither torch nor onnxruntime.
 _HOMES = {
@@ -39,10 +39,10 @@ _HOMES = {
     "evaluate": "evaluation",
     "find_recipe": "recipes.family",
     "load": "models",
-    "load_module": "torch.layers.module_file",
+    "load_module": "torch.layers.checkpoint",
     "read_gates": "evaluation",
     "read_report": "evaluation",
-    "save_module": "torch.layers.module_file",
+    "save_module": "torch.layers.checkpoint",
     "write_report": "report",
 }
 

@@ -16,7 +16,7 @@ from tts_compress.qat.fake_quantize import (
 )
 from tts_compress.qat.prepare import FakeQuantizedLayer, PreparedModule, convert_qat, prepare_qat
 from tts_compress.torch.layers.base import CompressedLayer, layer_state
-from tts_compress.torch.layers.module_file import load_module, save_module
+from tts_compress.torch.layers.checkpoint import load_module, save_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -110,12 +110,11 @@ def _zero_point(node: onnx.NodeProto, weights: WeightFinder) -> str | None:
 
 
 def _layers_of_module(root: "nn.Module") -> Iterator[bool]:
+    from tts_compress.torch.layers.base import walk_layers
     from tts_compress.torch.layers.integer import IntegerLayer
 
-    inner: set[int] = set()
-    for module in root.modules():
-        if isinstance(module, IntegerLayer) and id(module) not in inner:
-            inner.update(map(id, module.modules()))  # some are made of others
+    for _, module in walk_layers(root):
+        if isinstance(module, IntegerLayer):
             yield _can_overflow(module.state()["weight"].numpy())
 
 

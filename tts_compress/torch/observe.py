@@ -91,13 +91,12 @@ def observe_moments(
         with _hooked(root, left, step.observe):
             run(root)
         _refuse_idle(name for name in left if not step.calls[name])
-        strays = step.strays()
         done: set[str] = set()
         for members, moments in step.finish():
             yield members, moments
             done.update(members)
-        alone |= strays
         left = [name for name in left if name not in done]
+        alone |= {name for name in left if step.leaders[name]}
 
 
 @contextmanager
@@ -137,11 +136,6 @@ class _Moments:
         self._rows = torch.empty(_WAITING, inputs, device=device)
         self._waiting = 0
 
-    @staticmethod
-    def size_bytes(inputs: int) -> int:
-        """Return the memory it takes."""
-        return 4 * inputs * (inputs + _WAITING)
-
     def add(self, rows: Tensor) -> None:
         """Add rows `[rows, inputs]`, FP32."""
         if self._waiting + len(rows) > _WAITING:
@@ -171,8 +165,8 @@ class _Pass:
         self.calls: Counter[str] = Counter()
         self._alone, self._left_bytes = alone, budget_bytes
         self._moments: dict[str, _Moments] = {}  # by the first layer that saw the input
-        self._leaders: dict[str, str | None] = {}  # None where memory was short
-        self._strays: set[str] = set()
+        self.leaders: dict[str, str | None] = {}  # None where memory was short
+        self._strays: set[str] = set()  # layers that began like another, but had other inputs later
         self._last: tuple[str, Tensor] | None = None
 
     @torch.inference_mode(mode=False)  # a sum that began in it could not go on outside
@@ -181,9 +175,9 @@ class _Pass:
         """Add the input of a layer that is about to run."""
         rows = values.reshape(-1, values.shape[-1]).float()
         self.calls[name] += 1
-        if name not in self._leaders:
-            self._leaders[name] = self._admit(name, rows)
-        leader = self._leaders[name]
+        if name not in self.leaders:
+            self.leaders[name] = self._admit(name, rows)
+        leader = self.leaders[name]
         if leader == name:
             self._moments[name].add(rows)
             # A copy: operations in place would change it with the original.
@@ -191,17 +185,15 @@ class _Pass:
         elif leader and not (self._same(rows) == leader and self._in_step(name, leader)):
             self._strays.add(name)
 
-    def strays(self) -> set[str]:
-        """Return the layers that began like another, but then had other inputs."""
-        pairs = [(name, leader) for name, leader in self._leaders.items() if leader]
-        return self._strays | {name for name, leader in pairs if not self._in_step(name, leader)}
-
     def finish(self) -> Iterator[tuple[tuple[str, ...], Tensor]]:
         """Yield the moments and free their memory, one after another."""
-        strays, self._last = self.strays(), None
+        self._last = None
         for leader in list(self._moments):
-            pairs = self._leaders.items()
-            members = tuple(name for name, first in pairs if first == leader and name not in strays)
+            members = tuple(
+                name
+                for name, first in self.leaders.items()
+                if first == leader and name not in self._strays and self._in_step(name, leader)
+            )
             total = self._moments.pop(leader).total()
             if not torch.isfinite(total).all():
                 raise QuantizationError(
@@ -214,11 +206,12 @@ class _Pass:
         """Return the layer whose moments a new one shares, itself, or None without memory."""
         if name not in self._alone and (leader := self._same(rows)):
             return leader
-        needed = _Moments.size_bytes(rows.shape[1])
+        inputs = rows.shape[1]
+        needed = 4 * inputs * (inputs + _WAITING)
         if self._moments and needed > self._left_bytes:
             return None
         self._left_bytes -= needed
-        self._moments[name] = _Moments(rows.shape[1], rows.device)
+        self._moments[name] = _Moments(inputs, rows.device)
         return name
 
     def _same(self, rows: Tensor) -> str | None:

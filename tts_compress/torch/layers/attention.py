@@ -99,18 +99,13 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 
 def _join(padding: Tensor | None, mask: Tensor | None, query: Tensor, heads: int) -> Tensor | None:
     """Return one mask that is added to scores `[batch, heads, queries, keys]`."""
-    joined = None
+    given = [] if padding is None else [padding[:, None, None, :]]
     if mask is not None:
-        joined = _additive(mask, query)
-        if joined.dim() == 3:
-            joined = joined.view(-1, heads, *joined.shape[1:])
-    if padding is not None:
-        padded = _additive(padding, query)[:, None, None, :]
-        joined = padded if joined is None else joined + padded
+        given.append(mask if mask.dim() == 2 else mask.view(-1, heads, *mask.shape[1:]))
+    joined: Tensor | None = None
+    for part in given:
+        added = part.to(query.dtype)
+        if part.dtype == torch.bool:
+            added = torch.zeros_like(added).masked_fill(part, float("-inf"))
+        joined = added if joined is None else joined + added
     return joined
-
-
-def _additive(mask: Tensor, query: Tensor) -> Tensor:
-    if mask.dtype != torch.bool:
-        return mask.to(query.dtype)
-    return torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask, float("-inf"))
