@@ -28,11 +28,9 @@ from tts_compress.torch.layers.codes import (
 )
 from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.integer_convolution import transposed_phases
+from tts_compress.torch.observe import add_sample
 
 _LEVELS = 255
-
-_SAMPLE = 16_384
-"""About as many values of a tensor are counted per call; its extremes are always exact."""
 
 
 def pass_through(values: Tensor, rounded: Tensor) -> Tensor:
@@ -149,9 +147,7 @@ class ActivationFakeQuantize(FakeQuantize):
         Raises:
             QuantizationError: A value is not finite.
         """
-        low, high = (float(limit) for limit in torch.aminmax(values))
-        step = max(values.numel() // _SAMPLE, 1)
-        self.seen.add(values.flatten()[::step].float().cpu().numpy(), low, high)
+        add_sample(self.seen, values)
 
     def adopt(self) -> bool:
         """Take over the observed range; return False if nothing was observed."""

@@ -10,6 +10,9 @@ from torch import Tensor
 _BLOCK = 128
 """Inputs after which the rest of the weight is updated at once."""
 
+_DAMPING = 0.01
+"""Share of the mean of the moments' diagonal that is added to it."""
+
 
 def gptq(
     weight: Tensor,
@@ -18,7 +21,6 @@ def gptq(
     limits: tuple[int, int],
     *,
     pair_limit: int | None = None,
-    damping: float = 0.01,
 ) -> Tensor:
     """Return the codes of a weight that keep the layer's output on calibration data.
 
@@ -30,13 +32,12 @@ def gptq(
         limits: The lowest and the highest code.
         pair_limit: The largest magnitude of the sum of two neighbouring inputs' codes; None where
             nothing multiplies the codes two by two.
-        damping: Share of the mean of the moments' diagonal that is added to it.
 
     Returns:
         int8, `[outputs, inputs]`.
     """
     inputs = weight.shape[1]
-    factor = _error_factor(moments.to(torch.float64, copy=True), damping)
+    factor = _error_factor(moments.to(torch.float64, copy=True))
     # Rows are inputs from here on: they are contiguous.
     rest = weight.t().to(torch.float64, copy=True, memory_format=torch.contiguous_format)
     steps = scales.double().t().repeat_interleave(inputs // scales.shape[1], dim=0)
@@ -55,14 +56,14 @@ def gptq(
     return codes.t().to(torch.int8).contiguous()
 
 
-def _error_factor(moments: Tensor, damping: float) -> Tensor:
+def _error_factor(moments: Tensor) -> Tensor:
     """Return the upper triangle U with Uᵀ U the inverse of the moments, which it damps in place.
 
     Its rows hold the shares by which later inputs take over the error of one.
     """
     mean = moments.diagonal().mean()
     # Without any input there is nothing to keep: the identity rounds to nearest.
-    moments.diagonal().add_(damping * mean if mean > 0 else 1.0)
+    moments.diagonal().add_(_DAMPING * mean if mean > 0 else 1.0)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(moments))
     factor: Tensor = torch.linalg.cholesky(inverse, upper=True)
     return factor

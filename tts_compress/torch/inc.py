@@ -41,7 +41,7 @@ def inc_codes(weight: Tensor, moments: Tensor | None, group: int) -> tuple[Tenso
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     # A copy: it works in place.
     layer.weight = nn.Parameter(torch.ldexp(weight, -exponents), requires_grad=False)
-    shell: Any = _Shell(layer)
+    shell: Any = _Shell({"stack": nn.ModuleList([_Block({"layer": layer})])})
     settings = {"dtype": "int", "bits": 4, "use_sym": True, "group_size": group}
     with _package() as quantization:
         if moments is None:
@@ -61,25 +61,17 @@ def inc_codes(weight: Tensor, moments: Tensor | None, group: int) -> tuple[Tenso
     return codes, torch.ldexp(scales, exponents).to(torch.bfloat16)
 
 
-class _Block(nn.Module):
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        self.layer = layer
-
+class _Block(nn.ModuleDict):
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.layer(inputs)
+        outputs: Tensor = self["layer"](inputs)
         return outputs
 
 
-class _Shell(nn.Module):
+class _Shell(nn.ModuleDict):
     """A layer as the only block of a stack, the structure that its GPTQ looks for."""
 
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        self.stack = nn.ModuleList([_Block(layer)])
-
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.stack[0](inputs)
+        outputs: Tensor = self.get_submodule("stack.0")(inputs)
         return outputs
 
 

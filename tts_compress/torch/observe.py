@@ -48,10 +48,8 @@ def observe_ranges(
     histograms = {name: Histogram() for name in names}
 
     def observe(name: str, values: Tensor) -> None:
-        low, high = (float(limit) for limit in torch.aminmax(values))
-        step = max(values.numel() // _SAMPLE, 1)
         try:
-            histograms[name].add(values.flatten()[::step].float().cpu().numpy(), low, high)
+            add_sample(histograms[name], values)
         except QuantizationError as error:
             raise QuantizationError(f"the input of '{name}': {error}") from error
 
@@ -59,6 +57,17 @@ def observe_ranges(
         run(root)
     _refuse_idle(name for name, seen in histograms.items() if seen.low > seen.high)
     return {name: choose_range(seen, settings) for name, seen in histograms.items()}
+
+
+def add_sample(histogram: Histogram, values: Tensor) -> None:
+    """Count a sample of a tensor's values, any shape but empty.
+
+    Raises:
+        QuantizationError: A value is not finite.
+    """
+    low, high = (float(limit) for limit in torch.aminmax(values))
+    step = max(values.numel() // _SAMPLE, 1)
+    histogram.add(values.flatten()[::step].float().cpu().numpy(), low, high)
 
 
 def observe_moments(

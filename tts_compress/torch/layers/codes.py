@@ -9,13 +9,8 @@ GROUP_LIMIT = 7
 """The largest magnitude of a four-bit code."""
 
 
-def as_rows(weight: Tensor, axis: int) -> Tensor:
-    """Return a weight as `[channels, all else]`; `axis` is that of the channels."""
-    return weight.movedim(axis, 0).flatten(1)
-
-
 def from_rows(rows: Tensor, shape: Sequence[int], axis: int) -> Tensor:
-    """Return the weight of a shape that `as_rows` made rows of."""
+    """Return the weight of a shape whose channels on `axis` are rows `[channels, all else]`."""
     others = [extent for d, extent in enumerate(shape) if d != axis]
     return rows.view(-1, *others).movedim(0, axis)
 

@@ -1,6 +1,5 @@
 """The shape of a layer, and the operator it computes as a function of any weight."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -87,11 +86,6 @@ class Geometry:
     def channel_axis(self) -> int:
         """The axis of the weight's output channels, or of an embedding's rows."""
         return 1 if self.operator == "ConvTranspose1d" else 0
-
-    @property
-    def channel_size(self) -> int:
-        """The number of weights of one output channel."""
-        return math.prod(self.shape) // self.shape[self.channel_axis]
 
 
 def apply_operator(

@@ -1,5 +1,6 @@
 """Layers with four-bit weights that share scales in groups."""
 
+import math
 import platform
 from collections.abc import Callable, Mapping
 from typing import Self
@@ -10,7 +11,6 @@ from torch import Tensor, nn
 from tts_compress.recipes.formats import Weights
 from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer
 from tts_compress.torch.layers.codes import (
-    as_rows,
     from_rows,
     group_scales,
     pack_nibbles,
@@ -39,14 +39,15 @@ class Int4Layer(CompressedLayer):
     @classmethod
     def objection(cls, geometry: Geometry, group_size: int) -> str:
         """Return an objection to groups that do not divide an output channel."""
-        if geometry.channel_size % group_size == 0:
+        inputs = math.prod(geometry.shape) // geometry.shape[geometry.channel_axis]
+        if inputs % group_size == 0:
             return ""
-        return f"its {geometry.channel_size} inputs are no multiple of the group of {group_size}"
+        return f"its {inputs} inputs are no multiple of the group of {group_size}"
 
     @classmethod
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
         """Return packed codes and scales."""
-        rows = as_rows(layer.weight, layer.geometry.channel_axis)
+        rows = layer.weight.movedim(layer.geometry.channel_axis, 0).flatten(1)
         scales = group_scales(rows, layer.group_size)
         return {"weight": pack_nibbles(round_groups(rows, scales)), "weight_scale": scales}
 

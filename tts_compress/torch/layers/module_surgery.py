@@ -55,13 +55,8 @@ def normalize(root: nn.Module) -> nn.Module:
     return holder[0]
 
 
-def fold_weight_norm(root: nn.Module) -> int:
-    """Replace weight norm, in both of torch's forms, by the weights it computes, in place.
-
-    Returns:
-        The number of modules that had it.
-    """
-    count = 0
+def fold_weight_norm(root: nn.Module) -> None:
+    """Replace weight norm, in both of torch's forms, by the weights it computes, in place."""
     for module in root.modules():
         hooks = module._forward_pre_hooks.items()  # noqa: SLF001  where the old form lives
         for key, hook in list(hooks):
@@ -69,11 +64,8 @@ def fold_weight_norm(root: nn.Module) -> int:
                 with torch.no_grad():
                     hook.remove(module)
                 del module._forward_pre_hooks[key]  # noqa: SLF001
-                count += 1
-        if _has_weight_norm(module):
+        if parametrize.is_parametrized(module):
             _fold_parametrizations(module)
-            count += 1
-    return count
 
 
 def replace_module(root: nn.Module, name: str, module: nn.Module) -> nn.Module:
@@ -92,22 +84,17 @@ def replace_module(root: nn.Module, name: str, module: nn.Module) -> nn.Module:
     return root
 
 
-def _has_weight_norm(module: nn.Module) -> bool:
-    """Return True if a module has weight norm in the new form, and no other parametrization."""
-    if not parametrize.is_parametrized(module):
-        return False
-    found = module.parametrizations.values()  # type: ignore[operator]
-    return all([type(step) for step in steps] == [_WeightNorm] for steps in found)
-
-
 def _fold_parametrizations(module: nn.Module) -> None:
-    """Give a parametrized module its computed weights, and its class back.
+    """Give a module with weight norm alone its computed weights, and its class back.
 
     `parametrize.remove_parametrizations` takes the property that computes a weight from the class,
     which copies share with their original: removing it from one breaks the other.
     """
     parametrizations = module.parametrizations
     assert isinstance(parametrizations, nn.ModuleDict)
+    kinds = [[type(step) for step in steps.children()] for steps in parametrizations.children()]
+    if any(kind != [_WeightNorm] for kind in kinds):
+        return
     weights = {name: getattr(module, name).detach() for name in parametrizations}
     del module._modules["parametrizations"]  # noqa: SLF001  its own attribute access is overridden
     module.__class__ = type(module).__bases__[0]
