@@ -1,24 +1,20 @@
 """The record of how a model was compressed."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from tts_compress.artifact import (
-    CalibrationRecord,
-    LayerRecord,
-    Manifest,
-    Source,
-    TrainingRecord,
-    sha256_of,
-)
+from tts_compress.artifact import CalibrationRecord, Manifest, Source, TrainingRecord, sha256_of
 from tts_compress.environment import describe_environment
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Model, OnnxGraph
+from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import Progress
 from tts_compress.qat.options import TrainingRun
 from tts_compress.recipes.recipe import Recipe
+
+if TYPE_CHECKING:
+    from tts_compress.torch.convert import Converted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,22 +29,10 @@ class Job:
     """None where the model is not trained."""
 
 
-class Outcome(Protocol):
-    """The record of a converted graph or module."""
-
-    @property
-    def layers(self) -> tuple[LayerRecord, ...]:
-        """One record per decision."""
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Operators by decision, as counted in the finished model."""
-
-
 def describe(
     model: Model,
     recipe: Recipe,
-    outcome: Outcome,
+    outcome: "Conversion | Converted",
     *,
     calibration: CalibrationRecord | None,
     training: TrainingRecord | None,

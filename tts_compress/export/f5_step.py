@@ -80,10 +80,7 @@ class Step(nn.Module):
         super().__init__()
         shell: Any = copy_shell(transformer)
         times = schedule(options)
-        self.steps = options.nfe_step
-        self.strength = options.cfg_strength
-        self.guided = options.guided
-        self.tabulated = options.tabulate_time
+        self.options = options
         self.times = nn.Buffer(times[:-1], persistent=False)
         self.widths = nn.Buffer(times.diff(), persistent=False)
         self.input_embed = _Input(shell.input_embed)
@@ -94,7 +91,7 @@ class Step(nn.Module):
         self.time_embed = shell.time_embed
         for block in self.transformer_blocks:
             block.attn.processor = _Attention(block.attn.processor.pe_attn_head)
-        if self.tabulated:
+        if options.tabulate_time:
             self._tabulate()
 
     def forward(
@@ -115,12 +112,15 @@ class Step(nn.Module):
         """
         *conditions, time_step = conditions_and_step
         index = time_step.long()
-        embedding = self._time(index)
+        if self.options.tabulate_time:  # chooses a row of each table
+            embedding = (torch.arange(self.options.nfe_step) == index)[None].float()
+        else:
+            embedding = self.time_embed(self.times[index])
         flow = self._flow(noise, (rope_cos, rope_sin), conditions, embedding)
         made = noise + flow * self.widths[index]
         # The recording is kept as it is; no frame of sound is 0 in every band.
         recorded = conditions[0][:, :, : noise.shape[2]]
-        kept = (recorded.abs().amax(dim=2, keepdim=True) > 0) & (index == self.steps - 1)
+        kept = (recorded.abs().amax(dim=2, keepdim=True) > 0) & (index == self.options.nfe_step - 1)
         return torch.where(kept, recorded, made), time_step + 1
 
     def _flow(
@@ -139,17 +139,10 @@ class Step(nn.Module):
         if self.long_skip_connection is not None:
             x = self.long_skip_connection(torch.cat([x, first], dim=2))
         flow: torch.Tensor = self.proj_out(self.norm_out(x, embedding))
-        if not self.guided:
+        if not self.options.guided:
             return flow
         with_text, without = flow.chunk(2, dim=0)
-        return with_text + (with_text - without) * self.strength
-
-    def _time(self, index: torch.Tensor) -> torch.Tensor:
-        """Return the embedding of a step, or the choice of its row in the tables."""
-        if self.tabulated:
-            return (torch.arange(self.steps) == index)[None].float()  # (1, steps)
-        embedding: torch.Tensor = self.time_embed(self.times[index])
-        return embedding
+        return with_text + (with_text - without) * self.options.cfg_strength
 
     @torch.no_grad()
     def _tabulate(self) -> None:

@@ -162,7 +162,10 @@ def _products(size: int, *, edge: float, inner: float) -> tuple[torch.Tensor, to
     Returns:
         Matrices (B, 2A, 4A) that sum over k1, and (1, 2B, B) that sum over k2.
     """
-    low, high = _factors(size // 2)
+    half = size // 2
+    divisors = [a for a in range(1, half + 1) if half % a == 0]
+    low = min(divisors, key=lambda a: 2 * a + half // a)  # A for which the products are smallest
+    high = half // low
     k1 = torch.arange(low)[None, :, None]
     k2 = torch.arange(high)
     n1 = torch.arange(2 * low)
@@ -177,10 +180,3 @@ def _products(size: int, *, edge: float, inner: float) -> tuple[torch.Tensor, to
     turn = 2 * torch.pi * (k2[:, None] * k2 % high).double() / high
     second = torch.cat([turn.cos(), -turn.sin()])
     return torch.cat([real, imaginary], dim=1).float(), second.float()[None]
-
-
-def _factors(half: int) -> tuple[int, int]:
-    """Return the A and B for which the products take the least work."""
-    divisors = [a for a in range(1, half + 1) if half % a == 0]
-    low = min(divisors, key=lambda a: 2 * a + half // a)
-    return low, half // low

@@ -15,6 +15,7 @@ from tts_compress.config import (
     data_names,
     describe_problems,
     parse_config,
+    read_config,
     read_table,
 )
 from tts_compress.errors import RecipeError, SchemeError
@@ -38,8 +39,10 @@ class _Component(Config):
 
         Args:
             given: "int8 dynamic": weights and, if not FP32, activations; or a table of such a
-                `format` and further keys of a rule.
+                `format` and further keys of a rule; or "skip" for none.
         """
+        if given == "skip":
+            return
         extra = {"format": given} if isinstance(given, str) else dict(given)
         weights, _, activations = str(extra.pop("format", "float32")).partition(" ")
         named = {"weights": weights, "activations": activations or "none"}
@@ -89,11 +92,14 @@ class _FamilyFile(ConfigFile):
             raise SchemeError(f"no scheme {name!r} for family {self.family!r}; available: {known}")
         table = self._inherited(name, path)
         formats, calibration = table.pop("formats", {}), table.pop("calibration", {})
-        rules = [
-            rule for key, part in self.component.items() for rule in _rules(key, part, formats)
-        ]
-        trained = find_scheme(name).trained
-        if trained or any(_is_observed(rule) for rule in rules):
+        rules: list[dict[str, Any]] = []
+        for key, part in self.component.items():
+            fitting = (form for pattern, form in formats.items() if fnmatchcase(key, pattern))
+            rules += part.rules(next(fitting, "skip"))
+        if find_scheme(name).trained or any(
+            rule["activations"] == "static" or str(rule.get("algorithm")).endswith("gptq")
+            for rule in rules
+        ):
             table["calibration"] = self.calibration | calibration
         table |= {"version": 1, "family": self.family, "scheme": name, "component": rules}
         return parse_config(json.dumps(table), Recipe, f"'{path}', scheme {name!r},")
@@ -118,15 +124,6 @@ class _FamilyFile(ConfigFile):
             table |= own
             table["calibration"] |= self.scheme[each].calibration
         return table
-
-
-def _rules(name: str, component: _Component, formats: Mapping[str, Any]) -> list[dict[str, Any]]:
-    given = next((given for key, given in formats.items() if fnmatchcase(name, key)), "skip")
-    return [] if given == "skip" else list(component.rules(given))
-
-
-def _is_observed(rule: Mapping[str, Any]) -> bool:
-    return rule["activations"] == "static" or str(rule.get("algorithm", "")).endswith("gptq")
 
 
 def find_recipe(family: str, scheme: str, recipe: Recipe | str | Path | None = None) -> Recipe:
@@ -168,15 +165,13 @@ def _checked(recipe: Recipe) -> Recipe:
     """Return a recipe that was made in a program; `model_copy` takes any value unseen."""
     try:
         return Recipe.model_validate_json(recipe.model_dump_json(warnings=False))
-    except ValidationError as error:
-        raise RecipeError(f"not a valid recipe: {describe_problems(error)}") from error
-    except ValueError as error:  # a value that JSON does not know
-        raise RecipeError(f"not a valid recipe: {error}") from error
+    except ValueError as error:  # also of a value that JSON does not know
+        problem = describe_problems(error) if isinstance(error, ValidationError) else error
+        raise RecipeError(f"not a valid recipe: {problem}") from error
 
 
 def schemes_of(family: str) -> list[str]:
     """Return the names of the schemes a family has a shipped recipe for, sorted."""
     if family not in data_names("calib/recipes"):
         return []
-    path = data_file("calib/recipes", family)
-    return sorted(parse_config(read_table(path), _FamilyFile, f"'{path}'").scheme)
+    return sorted(read_config(data_file("calib/recipes", family), _FamilyFile).scheme)
