@@ -13,7 +13,6 @@ import pytest
 
 from tts_compress.qat.log import read_log
 from tts_compress.qat.options import TrainingOptions, TrainingRun
-from tts_compress.qat.trainer import train
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +53,7 @@ def test_two_processes_train_like_one_with_twice_the_batch(
     alone = TrainingOptions(
         **toy.OPTIONS | {"batch_size": 12, "learning_rate": 2 * toy.OPTIONS["learning_rate"]}
     )
-    expected = train(toy.make_task(), TrainingRun(options=alone, folder=tmp_path / "one"))
+    expected = toy.train(toy.make_task(), TrainingRun(options=alone, folder=tmp_path / "one"))
     found = json.loads(printed[0].splitlines()[-1])
     assert found["steps"] == expected.record.steps > 0
     curves = [

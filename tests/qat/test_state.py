@@ -14,7 +14,6 @@ from tts_compress.errors import ArtifactError
 from tts_compress.qat.log import read_log
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.state import CHECKPOINT_NAME
-from tts_compress.qat.trainer import Trained, train
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +25,10 @@ class _Stopped(Exception):  # noqa: N818  no error, a test's way out
 
 
 @pytest.fixture
-def run(toy: Any) -> Callable[..., Trained]:
+def run(toy: Any) -> Callable[..., Any]:
     """Return a function that trains the toy; `stop_at` ends it in the middle of that update."""
 
-    def start(folder: Path | None, stop_at: int = 0, **changes: Any) -> Trained:
+    def start(folder: Path | None, stop_at: int = 0, **changes: Any) -> Any:
         class Stopping(toy.Recorder):  # type: ignore[misc]
             def advance(self, stage: str, done: int, total: int) -> None:
                 if stage == "train" and done == stop_at:
@@ -39,13 +38,13 @@ def run(toy: Any) -> Callable[..., Trained]:
         restart = changes.pop("restart", False)
         options = TrainingOptions(**toy.OPTIONS | changes)
         run = TrainingRun(options=options, folder=folder, restart=restart, progress=Stopping())
-        return train(toy.make_task(), run)
+        return toy.train(toy.make_task(), run)
 
     return start
 
 
 def test_killed_processes_end_with_the_same_bytes(
-    toy_program: Path, toy: Any, run: Callable[..., Trained], tmp_path: Path
+    toy_program: Path, toy: Any, run: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Killed three times, in the first updates, between checkpoints, and near the end."""
     folder = str(tmp_path / "killed")
@@ -62,7 +61,7 @@ def test_killed_processes_end_with_the_same_bytes(
 
 @pytest.mark.parametrize("stop_at", [1, 5, 6, 11, 19])
 def test_stopped_at_any_update_it_ends_the_same(
-    toy: Any, run: Callable[..., Trained], tmp_path: Path, stop_at: int
+    toy: Any, run: Callable[..., Any], tmp_path: Path, stop_at: int
 ) -> None:
     with pytest.raises(_Stopped):
         run(tmp_path, stop_at)
@@ -70,7 +69,7 @@ def test_stopped_at_any_update_it_ends_the_same(
 
 
 def test_best_is_kept_although_it_was_found_before_the_stop(
-    toy: Any, run: Callable[..., Trained], tmp_path: Path
+    toy: Any, run: Callable[..., Any], tmp_path: Path
 ) -> None:
     """A learning rate that rises until nothing gets better any more."""
     rising = {"steps": 48, "warm_up": 46, "learning_rate": 0.004, "averaging": 0.0}
@@ -81,7 +80,7 @@ def test_best_is_kept_although_it_was_found_before_the_stop(
     assert 0 < found["steps"] < 30
 
 
-def test_log_is_one_curve(run: Callable[..., Trained], tmp_path: Path) -> None:
+def test_log_is_one_curve(run: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(_Stopped):
         run(tmp_path / "a", 14)
     run(tmp_path / "a")
@@ -96,7 +95,7 @@ def test_log_is_one_curve(run: Callable[..., Trained], tmp_path: Path) -> None:
 
 
 def test_checkpoint_of_another_training_is_refused(
-    toy: Any, run: Callable[..., Trained], tmp_path: Path
+    toy: Any, run: Callable[..., Any], tmp_path: Path
 ) -> None:
     run(tmp_path)
     message = r"learning_rate 0\.001 there, 0\.002 here; repeat its options, or start anew"
@@ -104,14 +103,14 @@ def test_checkpoint_of_another_training_is_refused(
         run(tmp_path, learning_rate=0.002)
     task = toy.make_task("int8-qat")
     with pytest.raises(ArtifactError, match="of another training: other model"):
-        train(task, TrainingRun(options=TrainingOptions(**toy.OPTIONS), folder=tmp_path))
+        toy.train(task, TrainingRun(options=TrainingOptions(**toy.OPTIONS), folder=tmp_path))
     changed = run(tmp_path, learning_rate=0.002, restart=True)
     assert toy.digest(changed) == toy.digest(run(None, learning_rate=0.002))
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08\0\0\0\0\0\0\0{}      ", b"no tensors at all"])
 def test_damaged_checkpoint_is_refused(
-    run: Callable[..., Trained], tmp_path: Path, content: bytes
+    run: Callable[..., Any], tmp_path: Path, content: bytes
 ) -> None:
     (tmp_path / CHECKPOINT_NAME).write_bytes(content)
     with pytest.raises(ArtifactError, match=CHECKPOINT_NAME):

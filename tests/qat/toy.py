@@ -8,20 +8,18 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from tts_compress import find_recipe
+from tts_compress.artifact import TrainingRecord
+from tts_compress.qat import trainer
 from tts_compress.qat.call_task import module_task
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.prepare import prepare_qat
 from tts_compress.qat.task import Task
-from tts_compress.qat.trainer import train
-
-if TYPE_CHECKING:
-    from tts_compress.qat.trainer import Trained
 
 OPTIONS: dict[str, Any] = {
     "steps": 24,
@@ -80,6 +78,18 @@ class Recorder:
     def message(self, line: str) -> None:
         """Note a line."""
         self.lines.append(line)
+
+
+class Trained(NamedTuple):
+    """A trained student, and how it was trained."""
+
+    student: nn.Module
+    record: TrainingRecord
+
+
+def train(task: Task, run: TrainingRun) -> Trained:
+    """Train a task's student."""
+    return Trained(task.student, trainer.train(task, run))
 
 
 def digest(trained: Trained) -> dict[str, Any]:

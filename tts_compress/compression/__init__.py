@@ -93,9 +93,8 @@ def compress(
     training = None
     progress = progress or Silent()
     if find_scheme(scheme).trained:
-        from tts_compress.qat.options import TrainingOptions, TrainingRun, require_packages
+        from tts_compress.qat.options import TrainingOptions, TrainingRun
 
-        require_packages()
         training = TrainingRun(options=TrainingOptions(seed=seed), progress=progress)
     job = Job(seed=seed, progress=progress, training=training)
     return _compress(model, scheme, recipe, calibration, job)
@@ -143,6 +142,10 @@ def _compress(
     calibration: Any,
     job: Job,
 ) -> Model | nn.Module:
+    if job.training is not None:
+        from tts_compress.qat.options import require_packages
+
+        require_packages()
     torch = sys.modules.get("torch")  # whoever has a module has imported it
     is_module = torch is not None and isinstance(model, torch.nn.Module)
     opened: Any = model

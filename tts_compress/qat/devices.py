@@ -1,22 +1,21 @@
 """Devices, processes and number formats of a training."""
 
-from __future__ import annotations
-
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Literal
 
 import torch
+from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate.state import AcceleratorState
 
-from tts_compress.errors import MissingExtraError, QuantizationError
+from tts_compress.errors import QuantizationError
+from tts_compress.qat.options import TrainingOptions
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from accelerate import Accelerator
-
-    from tts_compress.qat.options import TrainingOptions
-
-_FORMATS = {"high": "TF32 or three bfloat16 products", "medium": "bfloat16 products"}
+_FORMATS = {
+    "highest": "FP32",
+    "high": "TF32 or three bfloat16 products",
+    "medium": "bfloat16 products",
+}
 
 
 @contextmanager
@@ -24,14 +23,8 @@ def accelerated(options: TrainingOptions) -> Iterator[Accelerator]:
     """Yield an accelerator; threads and random numbers are as before afterwards.
 
     Raises:
-        MissingExtraError: accelerate is not installed.
         QuantizationError: fp16 was asked for without a GPU.
     """
-    try:
-        from accelerate import Accelerator, DistributedDataParallelKwargs
-        from accelerate.state import AcceleratorState
-    except ImportError as error:
-        raise MissingExtraError("accelerate", "qat") from error
     on_gpu = options.device == "auto" and torch.cuda.is_available()
     if options.mixed_precision == "fp16" and not on_gpu:
         raise QuantizationError(
@@ -78,13 +71,9 @@ def matmul_precision(
     torch.set_float32_matmul_precision(wanted)
     if convolutions:
         torch.backends.cudnn.allow_tf32 = wanted != "highest"
+    works = differs or wanted == "highest"
     try:
-        if wanted == "highest":
-            yield "highest: FP32"
-        elif differs:
-            yield f"{wanted}: {_FORMATS[wanted]}"
-        else:
-            yield f"{wanted}: no effect on this hardware, FP32"
+        yield f"{wanted}: {_FORMATS[wanted] if works else 'no effect on this hardware, FP32'}"
     finally:
         torch.set_float32_matmul_precision(before)
         if convolutions:
@@ -111,8 +100,6 @@ def device_load(device: torch.device) -> dict[str, float]:
         "gpu_allocated_bytes": float(torch.cuda.memory_allocated(device)),
         "gpu_peak_bytes": float(torch.cuda.max_memory_allocated(device)),
     }
-    try:
+    with suppress(ImportError, RuntimeError):  # no pynvml, or a driver without the counter
         found["gpu_utilisation_percent"] = float(torch.cuda.utilization(device))
-    except (ImportError, RuntimeError):  # no pynvml, or a driver without the counter
-        return found
     return found

@@ -1,37 +1,39 @@
-"""One update of a student, and everything that the next one depends on."""
+"""Updates of a student: their examples, loss and gradients, and everything the next one needs."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from math import cos, pi
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from math import cos, inf, isfinite, pi
+from typing import Any, TypeVar
 
 import torch
+from accelerate import Accelerator
+from accelerate.utils.memory import release_memory, should_reduce_batch_size
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from tts_compress.errors import QuantizationError
-from tts_compress.qat.batches import TrainingLoss, batch_places
 from tts_compress.qat.fake_quantize import WeightFakeQuantize
-from tts_compress.qat.state import Snapshot
+from tts_compress.qat.options import TrainingOptions
+from tts_compress.qat.state import TrainingState
+from tts_compress.qat.task import Example, Outputs, Task
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from accelerate import Accelerator
-
-    from tts_compress.qat.options import TrainingOptions
-    from tts_compress.qat.state import TrainingState
-    from tts_compress.qat.task import Example, Task
+T = TypeVar("T")
 
 _RANGE = "log_stretch"
 """The name of the parameters of trained ranges."""
+
+_MOMENTS = "optimizer/"
+"""Prefix of the names of the optimizer's tensors."""
 
 _LAST_SHARE = 0.01
 _FOUR_BITS, _EIGHT_BITS = 5e-5, 3e-6
 """Learning rates by the bits of weights: errors of eight bits are so small that steps which make up
 for those of four make them worse."""
+
+
+class NotFiniteError(Exception):
+    """A loss or a gradient is not finite; the message lists them."""
 
 
 def rate_share(options: TrainingOptions, step: int) -> float:
@@ -47,19 +49,89 @@ def rate_share(options: TrainingOptions, step: int) -> float:
     return _LAST_SHARE + (1 - _LAST_SHARE) * (1 + cos(pi * done)) / 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """The figures of one update."""
+def batch_places(count: int, size: int, step: int, seed: int) -> list[int]:
+    """Return the places of the examples of one update.
 
-    terms: dict[str, float]
-    norm: float
-    """Norm of all gradients, before they were clipped."""
+    Every example is met once before any is met again, in an order that differs each time.
 
-    rate: float
-    """The learning rate of weights."""
+    Args:
+        count: Examples there are.
+        size: Examples of an update.
+        step: Number of the update, from 0.
+        seed: Seed of the order.
+    """
+    orders: dict[int, list[int]] = {}
+    places = []
+    for position in range(step * size, (step + 1) * size):
+        turn, place = divmod(position, count)
+        if turn not in orders:
+            source = torch.Generator().manual_seed(seed * 1_000_003 + turn)
+            orders[turn] = torch.randperm(count, generator=source).tolist()
+        places.append(orders[turn][place])
+    return places
 
-    is_finite: bool
-    """True if the update was made; in fp16 the scaler skips a few."""
+
+def spread(examples: Sequence[T], wanted: int) -> list[T]:
+    """Return at most `wanted` of the examples, evenly spread."""
+    count, taken = len(examples), min(len(examples), wanted)
+    return [examples[(2 * i + 1) * count // (2 * taken)] for i in range(taken)]
+
+
+def joined(examples: Sequence[Example]) -> Iterator[tuple[Example, int]]:
+    """Yield batches of the examples whose shapes are equal, each with how many it holds."""
+    groups: dict[object, list[Example]] = {}
+    for number, example in enumerate(examples):
+        tensors = (*example.inputs, *example.targets)
+        key: object = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
+        if any(tensor.dim() == 0 for tensor in tensors):
+            key = number  # it has no batch axis to be joined along
+        groups.setdefault(key, []).append(example)
+    for group in groups.values():
+        if len(group) == 1:
+            yield group[0], 1
+            continue
+        inputs, targets = (
+            tuple(map(torch.cat, zip(*tensors, strict=True)))
+            for tensors in ([e.inputs for e in group], [e.targets for e in group])
+        )
+        yield Example(inputs=inputs, targets=targets), len(group)
+
+
+class TrainingLoss(nn.Module):
+    """The loss of a task; one call of it is one call for DDP, however many batches it takes.
+
+    Args:
+        task: Defines the loss.
+        student: The task's, a copy of it, or what it is converted to.
+        device: Device that examples are moved to.
+    """
+
+    def __init__(self, task: Task, student: Callable[..., Outputs], device: torch.device) -> None:
+        super().__init__()
+        self.student = student
+        self._task = task
+        self._device = device
+
+    def forward(self, examples: Sequence[Example], count: int) -> dict[str, Tensor]:
+        """Return the terms of the loss, FP32, each the sum over examples divided by `count`.
+
+        Args:
+            examples: Those of equal shapes are computed at once.
+            count: Number of all examples, where these are a part of them.
+        """
+        totals: dict[str, Tensor] = {}
+        for batch, size in joined(examples):
+            moved = Example(
+                inputs=tuple(tensor.to(self._device) for tensor in batch.inputs),
+                targets=tuple(tensor.to(self._device) for tensor in batch.targets),
+            )
+            outputs = self.student(*moved.inputs)
+            # Whatever the student computes in, differences are taken in FP32.
+            with torch.autocast(self._device.type, enabled=False):
+                exact = tuple(o.float() if o.is_floating_point() else o for o in outputs)
+                terms = self._task.loss(exact, moved)
+            _add(totals, {name: term * (size / count) for name, term in terms.items()})
+        return totals
 
 
 class Optimization:
@@ -75,46 +147,42 @@ class Optimization:
         self.options = options
         self.accelerator = accelerator
         self.student = task.student.to(accelerator.device)
-        self.best = _copied(self.student)
         self.batch_part = options.batch_size
         """Examples that are computed at once; halved where they do not fit into memory."""
 
         self.learning_rate = options.learning_rate or _default_rate(self.student)
         """Peak rate of weights."""
 
-        self._average = _moving_average(self.student, options.averaging)
         self._task = task
-        self._examples = task.train
-        self._loss = TrainingLoss(task, self.student, accelerator.device)
-        self._average_loss = TrainingLoss(task, self._average.module, accelerator.device)
+        self._best = _copied(self.student)
+        self._average = _moving_average(self.student, options.averaging)
         self._optimizer = _optimizer(self.student, options, self.learning_rate)
-        self._model: nn.Module = accelerator.prepare(self._loss)
+        loss = TrainingLoss(task, self.student, accelerator.device)
+        self._model: nn.Module = accelerator.prepare(loss)
         self._stepper = accelerator.prepare(self._optimizer)
 
-    def update(self, state: TrainingState) -> Update:
-        """Make the update that comes next, unless a gradient is not finite.
+    def update(self, state: TrainingState) -> dict[str, float]:
+        """Make the update that comes next, and return its loss, rate, gradients' norm and terms.
 
         Raises:
+            NotFiniteError: A loss or gradient is not finite, so that nothing was updated.
             QuantizationError: Not even one example fits into memory.
         """
         terms = self._gradients(self._next(state.step))
         trained = [p for p in self.student.parameters() if p.requires_grad]
-        norm = float(self.accelerator.clip_grad_norm_(trained, self.options.clip or float("inf")))
+        norm = float(self.accelerator.clip_grad_norm_(trained, self.options.clip or inf))
         share = rate_share(self.options, state.step) * state.rate_factor
         share *= self.accelerator.num_processes
         for group in self._optimizer.param_groups:
             group["lr"] = group["highest"] * share
-        finite = all(map(_is_finite, terms.values())) and (
-            _is_finite(norm) or self.accelerator.scaler is not None
-        )
-        if finite:
-            self._stepper.step()
-            self._average.update_parameters(self.student)
-        return Update(terms=terms, norm=norm, rate=self.learning_rate * share, is_finite=finite)
-
-    def terms(self, examples: Sequence[Example]) -> dict[str, float]:
-        """Return the terms of the student's loss on examples."""
-        return self._terms(self._loss, examples, self.batch_part)  # not DDP: it expects gradients
+        # In fp16 the scaler skips a few updates.
+        judged = terms if self.accelerator.scaler is not None else terms | {"norm": norm}
+        if not is_finite(judged):
+            raise NotFiniteError(f"loss {listed(terms)}, gradients {norm}")
+        self._stepper.step()
+        self._average.update_parameters(self.student)
+        rate = self.learning_rate * share
+        return {"loss": sum(terms.values()), "rate": rate, "norm": norm, **terms}
 
     def judge(self, examples: Sequence[Example], *, averaged: bool = False) -> dict[str, float]:
         """Return the terms of the loss on held-out examples, of the artifact if there will be one.
@@ -123,20 +191,18 @@ class Optimization:
             examples: To compute it on.
             averaged: True to use the moving average in place of the student.
         """
-        loss = self._average_loss if averaged else self._loss
+        student = self._average.module if averaged else self.student
         if self._task.converted is None:
-            return self._terms(loss, examples, self.batch_part)
-        converted = self._task.converted(self._average.module if averaged else self.student)
+            return self.terms(student, examples, self.batch_part)
         # One at a time: the graph of a voice may be made for one text.
-        return self._terms(
-            TrainingLoss(self._task, converted, self.accelerator.device), examples, 1
-        )
+        return self.terms(self._task.converted(student), examples, 1)
 
     @torch.no_grad()
-    def _terms(
-        self, loss: TrainingLoss, examples: Sequence[Example], at_once: int
+    def terms(
+        self, student: Callable[..., Outputs], examples: Sequence[Example], at_once: int
     ) -> dict[str, float]:
         """Return the terms of a loss on examples, which several processes share among them."""
+        loss = TrainingLoss(self._task, student, self.accelerator.device)
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         own = examples[rank::world]
         totals: dict[str, Tensor] = {}
@@ -150,91 +216,85 @@ class Optimization:
 
     def adopt_average(self) -> None:
         """Take the moving average for the best weights so far."""
-        self.best = _copied(self._average.module)
+        self._best = _copied(self._average.module)
 
-    def finish(self) -> nn.Module:
-        """Return the student with the best weights it had, on the processor."""
-        self.student.load_state_dict(self.best, strict=False)
-        return self.student.cpu()
+    def finish(self) -> None:
+        """Give the student the best weights it had, on the processor."""
+        self.student.load_state_dict(self._best, strict=False)
+        self.student.cpu()
 
-    def snapshot(self, state: TrainingState) -> Snapshot:
+    def snapshot(self, state: TrainingState) -> tuple[TrainingState, dict[str, Tensor]]:
         """Return everything that training is resumed from; its tensors are those in use."""
-        tensors = {f"model/{n}": t for n, t in self.student.state_dict().items()}
-        tensors |= {f"average/{n}": t for n, t in self._average.module.named_parameters()}
-        tensors |= {f"best/{n}": t for n, t in self.best.items()}
+        tensors = self._weights()
         for number, moments in self._optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer/{number}/{name}": t for name, t in moments.items()}
+            tensors |= {f"{_MOMENTS}{number}/{name}": t for name, t in moments.items()}
         tensors["random/cpu"] = torch.get_rng_state()
-        device = self.accelerator.device
+        device, scaler = self.accelerator.device, self.accelerator.scaler
         if device.type == "cuda":
             tensors["random/cuda"] = torch.cuda.get_rng_state(device)
-        scaler = self.accelerator.scaler
         known = replace(state, scaler=scaler.state_dict() if scaler else {})
-        return Snapshot(state=known, tensors={n: t.detach().cpu() for n, t in tensors.items()})
+        return known, {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, state: TrainingState, tensors: dict[str, Tensor]) -> None:
         """Go back to a snapshot."""
-        tensors, device = snapshot.tensors, self.accelerator.device
-        self.student.load_state_dict(_below("model/", tensors))
-        self._average.module.load_state_dict(_below("average/", tensors), strict=False)
-        self._average.n_averaged.fill_(snapshot.state.step + 1)
-        for name, value in _below("best/", tensors).items():
-            self.best[name].copy_(value)
-        state = self._optimizer.state_dict()
-        state["state"] = {}
-        for name, value in _below("optimizer/", tensors).items():
-            number, moment = name.split("/")
-            state["state"].setdefault(int(number), {})[moment] = value.clone()
-        self._optimizer.load_state_dict(state)
+        with torch.no_grad():
+            for name, tensor in self._weights().items():
+                tensor.copy_(tensors[name])
+        self._average.n_averaged.fill_(state.step + 1)
+        optimizer = self._optimizer.state_dict()
+        optimizer["state"] = {}
+        for key in (key for key in tensors if key.startswith(_MOMENTS)):
+            number, moment = key.removeprefix(_MOMENTS).split("/")
+            optimizer["state"].setdefault(int(number), {})[moment] = tensors[key].clone()
+        self._optimizer.load_state_dict(optimizer)
         torch.set_rng_state(tensors["random/cpu"])
+        device, scaler = self.accelerator.device, self.accelerator.scaler
         if device.type == "cuda" and "random/cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random/cuda"], device)
-        if self.accelerator.scaler is not None and snapshot.state.scaler:
-            self.accelerator.scaler.load_state_dict(snapshot.state.scaler)
+        if scaler is not None and state.scaler:
+            scaler.load_state_dict(state.scaler)
+
+    def _weights(self) -> dict[str, Tensor]:
+        """Return the tensors of the student, its average and the best one, by names in files."""
+        held = {
+            "model": self.student.state_dict(),
+            "average": dict(self._average.module.named_parameters()),
+            "best": self._best,
+        }
+        return {f"{part}/{name}": t for part, own in held.items() for name, t in own.items()}
 
     def _next(self, step: int) -> list[Example]:
         """Return this process's examples of an update."""
         own = self.options.batch_size * self.options.accumulation
         whole = own * self.accelerator.num_processes
-        places = batch_places(len(self._examples), whole, step, self.options.seed)
+        examples = self._task.train
+        places = batch_places(len(examples), whole, step, self.options.seed)
         start = own * self.accelerator.process_index
-        return [self._examples[place] for place in places[start : start + own]]
+        return [examples[place] for place in places[start : start + own]]
 
     def _gradients(self, examples: Sequence[Example]) -> dict[str, float]:
         """Compute gradients, in smaller parts if memory does not suffice; return the loss."""
-        from accelerate.utils import find_executable_batch_size
-        from accelerate.utils.memory import should_reduce_batch_size
-
-        def halve() -> int:
-            self.batch_part //= 2
-            return self.batch_part
-
-        try:
-            found = self._attempt(self.batch_part, examples)
-        except RuntimeError as error:
-            # Processes that wait for each other cannot choose for themselves.
-            if self.accelerator.num_processes > 1 or not should_reduce_batch_size(error):
-                raise
-            attempt = find_executable_batch_size(
-                self._attempt, starting_batch_size=halve(), reduce_batch_size_fn=halve
-            )
+        while True:
             try:
-                found = attempt(examples)
-            except RuntimeError as again:
-                if self.batch_part > 0:
+                return self._reduced(self._attempt(examples), "mean")
+            except RuntimeError as error:
+                # Processes that wait for each other cannot choose for themselves.
+                if self.accelerator.num_processes > 1 or not should_reduce_batch_size(error):
                     raise
-                raise QuantizationError(
-                    "not even one example fits into memory; train on shorter ones"
-                ) from again
-        return self._reduced(found, "mean")
+                if self.batch_part == 1:
+                    raise QuantizationError(
+                        "not even one example fits into memory; train on shorter ones"
+                    ) from error
+            self.batch_part //= 2
+            release_memory()
 
-    def _attempt(self, size: int, examples: Sequence[Example]) -> dict[str, Tensor]:
+    def _attempt(self, examples: Sequence[Example]) -> dict[str, Tensor]:
         self._optimizer.zero_grad()
         totals: dict[str, Tensor] = {}
-        for start in range(0, len(examples), size):
-            is_last = start + size >= len(examples)
+        for start in range(0, len(examples), self.batch_part):
+            is_last = start + self.batch_part >= len(examples)
             with nullcontext() if is_last else self.accelerator.no_sync(self._model):
-                terms = self._model(examples[start : start + size], len(examples))
+                terms = self._model(examples[start : start + self.batch_part], len(examples))
                 self.accelerator.backward(torch.stack(list(terms.values())).sum())
             _add(totals, {name: term.detach() for name, term in terms.items()})
         return totals
@@ -246,6 +306,16 @@ class Optimization:
         names = sorted(terms)
         reduced = self.accelerator.reduce(torch.stack([terms[name] for name in names]), how)
         return dict(zip(names, reduced.tolist(), strict=True))
+
+
+def is_finite(terms: dict[str, float]) -> bool:
+    """Return True if every term is a number."""
+    return all(map(isfinite, terms.values()))
+
+
+def listed(terms: dict[str, float]) -> str:
+    """Return terms as a message shows them."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in terms.items())
 
 
 def _default_rate(student: nn.Module) -> float:
@@ -291,11 +361,3 @@ def _copied(module: nn.Module) -> dict[str, Tensor]:
 def _add(totals: dict[str, Tensor], terms: dict[str, Tensor]) -> None:
     for name, term in terms.items():
         totals[name] = totals[name] + term if name in totals else term
-
-
-def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-
-
-def _is_finite(value: float) -> bool:
-    return abs(value) < float("inf")

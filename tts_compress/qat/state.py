@@ -5,11 +5,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from safetensors.torch import save_file
 from torch import Tensor
 
-from tts_compress.errors import ArtifactError, MissingExtraError
+from tts_compress.errors import ArtifactError
 from tts_compress.qat.task import Task, digest_tensors
 from tts_compress.torch.layers.checkpoint import TensorFile
 
@@ -44,13 +45,9 @@ class TrainingState:
     """State of the gradient scaler in fp16; empty otherwise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Snapshot:
-    """Everything that a training is resumed from."""
-
-    state: TrainingState
-    tensors: dict[str, Tensor]
-    """Weights, averages, the best ones, the optimizer's moments, states of random generators."""
+Snapshot: TypeAlias = tuple[TrainingState, dict[str, Tensor]]
+"""Everything that a training is resumed from: counts, and weights, averages, the best ones, the
+optimizer's moments, states of random generators."""
 
 
 class Checkpoints:
@@ -75,21 +72,17 @@ class Checkpoints:
 
         Raises:
             ArtifactError: The file cannot be written.
-            MissingExtraError: safetensors is not installed.
         """
         # Tensors that share memory are no error of ours: each is written as it is.
-        tensors = {name: tensor.contiguous().clone() for name, tensor in snapshot.tensors.items()}
+        state, tensors = snapshot
+        tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
         if self._path is None:
-            self._last = Snapshot(state=snapshot.state, tensors=tensors)
+            self._last = state, tensors
             return
         if not self._writes:
             return
-        try:
-            from safetensors.torch import save_file
-        except ImportError as error:
-            raise MissingExtraError("safetensors", "torch") from error
         partial = self._path.with_suffix(".partial")
-        stated = {"state": asdict(snapshot.state), "training": self._identity}
+        stated = {"state": asdict(state), "training": self._identity}
         metadata = {name: json.dumps(value) for name, value in stated.items()}
         try:
             save_file(tensors, partial, metadata)
@@ -126,7 +119,7 @@ class Checkpoints:
                 f"'{self._path}' is of another training: {_differences(found, self._identity)}; "
                 "repeat its options, or start anew with --restart"
             )
-        return Snapshot(state=state, tensors={name: file.read(name) for name in file.names})
+        return state, {name: file.read(name) for name in file.names}
 
 
 def identity_of(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,11 +141,10 @@ def identity_of(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
 def _differences(found: Any, wanted: dict[str, Any]) -> str:
     if not isinstance(found, dict):
         return "it does not state which"
-    names = [name for name in (found | wanted) if found.get(name) != wanted.get(name)]
-    hashes = {"model", "examples"}
     return ", ".join(
         f"other {name}"
-        if name in hashes
+        if name in {"model", "examples"}
         else f"{name} {found.get(name)} there, {wanted.get(name)} here"
-        for name in names
+        for name in found | wanted
+        if found.get(name) != wanted.get(name)
     )

@@ -1,40 +1,30 @@
 """Training: observe, freeze, fine-tune; go back where something broke; keep what was best."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from math import inf
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import QuantizationError
 from tts_compress.progress import Progress, report_message, report_status
-from tts_compress.qat.batches import spread
 from tts_compress.qat.devices import accelerated, device_load, matmul_precision
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, FakeQuantize, observing
 from tts_compress.qat.log import RunLog
-from tts_compress.qat.optimization import Optimization
+from tts_compress.qat.optimization import NotFiniteError, Optimization, is_finite, listed, spread
 from tts_compress.qat.options import TrainingRun
 from tts_compress.qat.state import Checkpoints, TrainingState, identity_of
-from tts_compress.qat.task import Example, Task
+from tts_compress.qat.task import Task
 
 _STAGE = "train"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Trained:
-    """A trained student."""
+def train(task: Task, run: TrainingRun) -> TrainingRecord:
+    """Train a task's student in place; return how it went.
 
-    student: nn.Module
-    """The task's own, with the best average that was seen, on the processor, ranges frozen."""
-
-    record: TrainingRecord
-    gained: bool
-    """True if it is better than post-training quantization; if not, it is that."""
-
-
-def train(task: Task, run: TrainingRun) -> Trained:
-    """Train a task's student in place.
+    The student is left with the best average that was seen, on the processor, ranges frozen. The
+    record's steps are 0 where nothing was better than post-training quantization.
 
     A training with a folder that holds a checkpoint of the same training is resumed, with the same
     result as if it had never stopped.
@@ -48,7 +38,6 @@ def train(task: Task, run: TrainingRun) -> Trained:
         QuantizationError: Nothing is rounded or trainable, losses stay not finite, or training
             brings nothing better and the options make that an error.
         ArtifactError: The folder holds a checkpoint of another training.
-        MissingExtraError: accelerate is not installed.
     """
     _refuse_idle(task)
     options = run.options
@@ -64,26 +53,24 @@ def train(task: Task, run: TrainingRun) -> Trained:
         with matmul_precision(options.matmul_precision, accelerator.device) as effect:
             optimization = Optimization(task, options, accelerator)
             trainer = _Trainer(task, optimization, checkpoints, run.progress)
-            trained = trainer.run(run.folder if is_main else None, effect)
+            record = trainer.run(run.folder if is_main else None, effect)
         accelerator.wait_for_everyone()
-    return trained
+    return record
 
 
 class _Trainer:
     def __init__(
         self, task: Task, optimization: Optimization, checkpoints: Checkpoints, progress: Progress
     ) -> None:
-        held_out = task.held_out
-        places = spread(len(held_out), optimization.options.held_out)
         self._task = task
         self._optimization = optimization
         self._options = optimization.options
-        self._held_out: list[Example] = [held_out[place] for place in places]
+        self._held_out = spread(task.held_out, optimization.options.held_out)
         self._checkpoints = checkpoints
         self._progress = progress
         self._log = RunLog(None)
 
-    def run(self, folder: Path | None, effect: str) -> Trained:
+    def run(self, folder: Path | None, effect: str) -> TrainingRecord:
         snapshot = self._checkpoints.load()
         if snapshot is None:
             state = self._start()
@@ -91,36 +78,37 @@ class _Trainer:
             self._log.add("start", **self._circumstances(effect))
             self._log.add("held-out", step=0, **_with_sum(state.before))
         else:
-            self._optimization.restore(snapshot)
-            state = snapshot.state
+            self._optimization.restore(*snapshot)
+            state = snapshot[0]
             self._log = RunLog(folder, state.step)
             self._log.add("resume", step=state.step, **self._circumstances(effect))
             report_message(self._progress, f"resuming after {state.step} updates")
         try:
-            while state.step < self._options.steps and not self._is_stale(state):
-                state = self._advance(state)
+            patience = self._options.patience or inf
+            while state.step < self._options.steps and state.stale < patience:
+                try:
+                    state = self._advance(state)
+                except NotFiniteError as problem:
+                    state = self._recover(state, str(problem))
             return self._finish(state)
         finally:
             self._log.close()
 
     def _start(self) -> TrainingState:
         """Observe, freeze, and judge the result of post-training quantization."""
-        student, accelerator = self._optimization.student, self._optimization.accelerator
-        if any(
-            bool(module.observer_enabled[0])
-            for module in student.modules()
-            if isinstance(module, ActivationFakeQuantize)
-        ):
-            examples = self._task.train
-            places = spread(len(examples), self._options.observe)
+        optimization = self._optimization
+        student, processes = optimization.student, optimization.accelerator.num_processes
+        quantizers = [m for m in student.modules() if isinstance(m, ActivationFakeQuantize)]
+        if any(module.observer_enabled[0] for module in quantizers):
+            examples = spread(self._task.train, self._options.observe)
             with observing(student):
-                for done, place in enumerate(places, start=1):
-                    self._optimization.terms([examples[place]] * accelerator.num_processes)
-                    self._progress.advance("observe", done, len(places))
-        before = self._optimization.judge(self._held_out)
-        if not _is_finite(before):
+                for done, example in enumerate(examples, start=1):
+                    optimization.terms(student, [example] * processes, processes)
+                    self._progress.advance("observe", done, len(examples))
+        before = optimization.judge(self._held_out)
+        if not is_finite(before):
             raise QuantizationError(
-                f"the loss is {_listed(before)} before training; are the inputs and the "
+                f"the loss is {listed(before)} before training; are the inputs and the "
                 "original's weights finite?"
             )
         state = TrainingState(before=before, best=before)
@@ -131,30 +119,32 @@ class _Trainer:
         """Make an update, and the evaluation and checkpoint that are due after it."""
         optimization = self._optimization
         part = optimization.batch_part
-        update = optimization.update(state)
+        figures = optimization.update(state)
         if optimization.batch_part < part:
             self._log.add("memory", step=state.step, examples_at_once=optimization.batch_part)
             report_message(
                 self._progress,
                 f"out of memory: continuing with {optimization.batch_part} examples at a time",
             )
-        if not update.is_finite:
-            return self._recover(state, f"loss {_listed(update.terms)}, gradients {update.norm}")
         state = replace(state, step=state.step + 1)
-        loss = sum(update.terms.values())
-        figures = {"loss": loss, "rate": update.rate, "norm": update.norm}
         load = device_load(optimization.accelerator.device)
-        self._log.add("update", step=state.step, **figures, **update.terms, **load)
+        self._log.add("update", step=state.step, **figures, **load)
         self._progress.advance(_STAGE, state.step, self._options.steps)
         best = sum(state.best.values())
-        report_status(self._progress, _STAGE, f"loss {loss:.4g}, best {best:.4g}")
+        report_status(self._progress, _STAGE, f"loss {figures['loss']:.4g}, best {best:.4g}")
         is_last = state.step == self._options.steps
         if is_last or state.step % self._options.held_out_every == 0:
-            terms = optimization.judge(self._held_out, averaged=True)
-            self._report(state, terms)
-            if not _is_finite(terms):
-                return self._recover(state, f"held-out loss {_listed(terms)}")
-            if sum(terms.values()) < best:
+            terms = _with_sum(optimization.judge(self._held_out, averaged=True))
+            self._log.add("held-out", step=state.step, **terms)
+            loss, first = terms.pop("loss"), sum(state.before.values())
+            report_message(
+                self._progress,
+                f"update {state.step} of {self._options.steps}: loss on held-out examples "
+                f"{loss:.4g}, {first:.4g} before the first",
+            )
+            if not is_finite(terms):
+                raise NotFiniteError(f"held-out loss {listed(terms)}")
+            if loss < best:
                 optimization.adopt_average()
                 state = replace(state, best=terms, best_step=state.step, stale=0)
             else:
@@ -163,29 +153,19 @@ class _Trainer:
             self._keep(state)
         return state
 
-    def _report(self, state: TrainingState, terms: dict[str, float]) -> None:
-        self._log.add("held-out", step=state.step, **_with_sum(terms))
-        report_message(
-            self._progress,
-            f"update {state.step} of {self._options.steps}: loss on held-out examples "
-            f"{sum(terms.values()):.4g}, {sum(state.before.values()):.4g} before the first",
-        )
-
     def _recover(self, state: TrainingState, problem: str) -> TrainingState:
         """Go back to the last checkpoint with half the learning rate."""
         snapshot = self._checkpoints.load()
         assert snapshot is not None, "one is kept before the first update"
-        used = snapshot.state.recoveries
-        if used >= self._options.recoveries:
+        kept, _ = snapshot
+        if kept.recoveries >= self._options.recoveries:
             raise QuantizationError(
                 f"training broke down at update {state.step + 1} ({problem}), also after "
-                f"{used} times half the learning rate; give a lower one than "
+                f"{kept.recoveries} times half the learning rate; give a lower one than "
                 f"{self._optimization.learning_rate:g}, or smaller gradients by --clip"
             )
-        self._optimization.restore(snapshot)
-        changed = replace(
-            snapshot.state, recoveries=used + 1, rate_factor=snapshot.state.rate_factor / 2
-        )
+        self._optimization.restore(*snapshot)
+        changed = replace(kept, recoveries=kept.recoveries + 1, rate_factor=kept.rate_factor / 2)
         self._log.add("recovery", at=state.step + 1, back_to=changed.step, problem=problem)
         report_message(
             self._progress, f"{problem}: back to update {changed.step} with half the learning rate"
@@ -193,10 +173,7 @@ class _Trainer:
         self._keep(changed)
         return changed
 
-    def _is_stale(self, state: TrainingState) -> bool:
-        return 0 < self._options.patience <= state.stale
-
-    def _finish(self, state: TrainingState) -> Trained:
+    def _finish(self, state: TrainingState) -> TrainingRecord:
         gained = state.best_step > 0
         self._keep(state)
         figures = {"best_step": state.best_step, "gained": gained}
@@ -209,10 +186,10 @@ class _Trainer:
             if self._options.without_gain == "fail":
                 raise QuantizationError(f"{problem}; give more steps or a lower learning rate")
             report_message(self._progress, f"{problem}, which is kept")
-        record = TrainingRecord(
+        self._optimization.finish()
+        return TrainingRecord(
             steps=state.best_step, seed=self._options.seed, before=state.before, after=state.best
         )
-        return Trained(student=self._optimization.finish(), record=record, gained=gained)
 
     def _keep(self, state: TrainingState) -> None:
         # Others may still be reading the last one, or about to read this one.
@@ -245,13 +222,5 @@ def _refuse_idle(task: Task) -> None:
         raise QuantizationError("there are no examples to train on, or none to judge by")
 
 
-def _is_finite(terms: dict[str, float]) -> bool:
-    return all(abs(value) < float("inf") for value in terms.values())
-
-
 def _with_sum(terms: dict[str, float]) -> dict[str, float]:
     return {"loss": sum(terms.values()), **terms}
-
-
-def _listed(terms: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in terms.items())

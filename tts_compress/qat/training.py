@@ -53,9 +53,9 @@ def train_graph(
         )
     learned = run.options.learned_ranges
     task = graph_task(conversion, recipe, calls, sample_rate=sample_rate, learned_ranges=learned)
-    trained = train(task, run)
-    assert isinstance(trained.student, GraphNetwork)
-    return learned_conversion(conversion, trained.student), trained.record
+    record = train(task, run)
+    assert isinstance(task.student, GraphNetwork)
+    return learned_conversion(conversion, task.student), record
 
 
 def train_module(
@@ -123,7 +123,7 @@ def train_system(
             progress=ComponentProgress(name, run.progress),
         )
         task = call_task(calls, model.root(), component, sample_rate=model.sample_rate)
-        records[name] = train(task, own).record
+        records[name] = train(task, own)
     return convert_qat(prepared), TrainingRecord(
         steps=sum(record.steps for record in records.values()),
         seed=run.options.seed,

@@ -216,12 +216,6 @@ _NAMED_ALIKE = (
     *("Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Tanh"),
 )
 
-_UNARY: dict[str, Callable[[Tensor], Tensor]] = {
-    **{name: getattr(torch, name.lower()) for name in _NAMED_ALIKE},
-    "Not": torch.logical_not,
-    "Softplus": functional.softplus,
-}
-
 _SEVERAL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Add": torch.add,
     "And": torch.logical_and,
@@ -251,7 +245,7 @@ _REDUCTIONS: dict[str, Callable[[Tensor, list[int], bool], Tensor]] = {
 }
 
 ARITHMETIC: dict[str, Operator] = {
-    **{name: _unary(function) for name, function in _UNARY.items()},
+    **{name: _unary(getattr(torch, name.lower())) for name in _NAMED_ALIKE},
     **{name: _several(function) for name, function in _SEVERAL.items()},
     **{name: _reduction(function) for name, function in _REDUCTIONS.items()},
     "Cast": lambda attributes, x: x.to(_torch_type(attributes.get("to"), attributes.label)),
@@ -265,7 +259,9 @@ ARITHMETIC: dict[str, Operator] = {
     "LayerNormalization": _normalize_layer,
     "LeakyRelu": lambda attributes, x: functional.leaky_relu(x, attributes.get("alpha", 0.01)),
     "MatMul": lambda _, a, b: a @ b,
+    "Not": _unary(torch.logical_not),
     "Softmax": _softmax,
+    "Softplus": _unary(functional.softplus),
     "Where": _where,
 }
 """Operators by name."""

@@ -28,12 +28,11 @@ from tts_compress.qat.fake_quantize import (
 from tts_compress.qat.graph.network import GraphNetwork, Grid, Rounding
 from tts_compress.qat.graph.subgraph import Subgraph
 from tts_compress.recipes.recipe import Calibration
+from tts_compress.torch.layers.checkpoint import STORED_TYPES
 from tts_compress.torch.layers.geometry import Geometry
 
 _FIXED: dict[str, Range] = {"Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 128 / 127)}
 """Quantizers with the range of a function, whatever was observed."""
-
-_STORED = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 class Share(NamedTuple):
@@ -208,8 +207,8 @@ def _weight_quantizer(
             f"module '{decision.module}' computes in float16, which is not trained; "
             "give it integers in the recipe, or leave it outside of the part that is"
         )
-    if decision.weights in _STORED:
-        return StoredFakeQuantize(_STORED[decision.weights])
+    if decision.weights in STORED_TYPES:
+        return StoredFakeQuantize(STORED_TYPES[decision.weights])
     is_static, phases = decision.activations == "static", None
     if is_static and node.op_type == "ConvTranspose":
         (stride,) = attribute(node, "strides", (1,))

@@ -135,7 +135,7 @@ def graph_task(
     ]
     if len(examples) < 2:
         raise QuantizationError(
-            "one call is not enough to train on, because one is held out; give two or more"
+            f"{len(examples)} calls to train on; give 2 or more: one is held out"
         )
     longest = max((example.inputs for example in examples), key=lambda given: given[0].shape[-1])
     cut = Cut(frames=longest[0].shape[-1], context=0)

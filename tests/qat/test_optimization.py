@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from tts_compress.qat.batches import batch_places, joined, spread
-from tts_compress.qat.optimization import rate_share
+from tts_compress.qat.optimization import batch_places, joined, rate_share, spread
 from tts_compress.qat.options import TrainingOptions
 from tts_compress.qat.task import Example
 
@@ -56,8 +55,8 @@ def test_what_has_no_axis_to_be_joined_along_stays_alone() -> None:
 
 
 def test_examples_to_judge_by_are_spread() -> None:
-    assert spread(3, 16) == [0, 1, 2]
-    assert spread(100, 4) == [12, 37, 62, 87]
+    assert spread(range(3), 16) == [0, 1, 2]
+    assert spread(range(100), 4) == [12, 37, 62, 87]
 
 
 def test_learning_rate_rises_and_falls() -> None:
