@@ -48,8 +48,8 @@ def t2s_decoder() -> Network:
         ModelError: No clone is named.
         MissingExtraError: A package is not installed.
     """
+    from tts_compress.models.gpt_sovits.loading import Official
     from tts_compress.models.gpt_sovits.modules import open_decoder
-    from tts_compress.models.gpt_sovits.upstream import Official
 
     official = Official()
     prompt, step = torch.randn(1, _CACHED, 512), torch.randn(1, 1, 512)
@@ -109,8 +109,8 @@ def sovits_decoder() -> Network:
         ModelError: No clone is named.
         MissingExtraError: A package is not installed.
     """
+    from tts_compress.models.gpt_sovits.loading import Official
     from tts_compress.models.gpt_sovits.modules import open_residuals
-    from tts_compress.models.gpt_sovits.upstream import Official
 
     official = Official()
     settings = official.checkout.root / "GPT_SoVITS/configs/s2.json"
@@ -125,7 +125,7 @@ def sovits_decoder() -> Network:
 
     def make() -> nn.Module:
         root = build()
-        open_residuals(official, root)
+        open_residuals(official.checkout, root)
         return root
 
     def as_upstream(root: nn.Module) -> Callable[[], torch.Tensor]:

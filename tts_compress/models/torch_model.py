@@ -258,9 +258,9 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         """
         if self.prompt.audio is None:
             raise ModelError(
-                f"{self.spec!r} has no recording to speak by; put {REFERENCE} and "
-                f"{REFERENCE_TEXT} (what is said in it) beside the model's files, or give a prompt "
-                "with audio and text"
+                f"{self.spec!r} has no recording to speak by; put {REFERENCE} and, where the "
+                f"system needs it, {REFERENCE_TEXT} (what is said in it) beside the model's "
+                "files, or give a prompt with audio and text"
             )
         type(self).check_recording(self.prompt.audio)
         return self.prompt.audio

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from tts_compress.models.base import Prompt
+from tts_compress.models.gpt_sovits import GPT_SOVITS
+from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
-from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.models.gpt_sovits.upstream import Official
+    from tts_compress.models.gpt_sovits.loading import Official
 
 TEXTS = ("please call again at ten", "the door was open")
 PROMPT = "a quiet day in spring"
@@ -59,7 +60,7 @@ def official() -> Official:
         pytest.skip(f"{', '.join(lacking)} is not installed")
     import torch
 
-    from tts_compress.models.gpt_sovits.upstream import Official
+    from tts_compress.models.gpt_sovits.loading import Official
 
     torch.set_num_threads(1)  # networks this small only wait for a second one
     found = Official()

@@ -18,7 +18,7 @@ from tts_compress.models.gpt_sovits.source import GptSovitsOptions
 from tts_compress.models.language_model import LanguageModel
 
 if TYPE_CHECKING:
-    from tts_compress.models.gpt_sovits.upstream import Official
+    from tts_compress.models.gpt_sovits.loading import Official
 
 TEXT = "please call again at ten"
 CHINESE = "一丁七万丈三上下"

@@ -10,14 +10,14 @@ import pytest
 from tts_compress import load
 from tts_compress.cli import main
 from tts_compress.inspection.times import _torch_seconds
+from tts_compress.models.gpt_sovits import GPT_SOVITS
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
-from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
 from tts_compress.models.interception import NamedCalls
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tts_compress.models.gpt_sovits.upstream import Official
+    from tts_compress.models.gpt_sovits.loading import Official
 
 
 def test_a_model_is_compressed_and_speaks(

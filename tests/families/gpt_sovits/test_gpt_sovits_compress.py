@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.models.gpt_sovits.upstream import Official
+    from tts_compress.models.gpt_sovits.loading import Official
 
 TEXTS = ("please call again at ten", "the door was open")
 

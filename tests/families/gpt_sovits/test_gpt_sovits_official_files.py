@@ -17,7 +17,7 @@ from tts_compress.models.gpt_sovits.model import GptSovitsModel
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tts_compress.models.gpt_sovits.upstream import Official
+    from tts_compress.models.gpt_sovits.loading import Official
 
 TEXT = "please call again at ten"
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.models.gpt_sovits.upstream import Official
+    from tts_compress.models.gpt_sovits.loading import Official
 
 TEXT = "please call again"
 
@@ -47,19 +47,20 @@ def make_model(
 
     Upstream's sizes of v3's and v4's transformer are no settings; a smaller one is built here.
     """
-    from tts_compress.models.gpt_sovits.source import OfficialSource
+    from tts_compress.models.gpt_sovits import source
+    from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
 
     def make(version: str) -> GptSovitsModel:
         models = official.checkout.load("module.models")
         kind = models.DiT
         small = {"dim": 64, "depth": 2, "heads": 2, "dim_head": 32}
         monkeypatch.setattr(models, "DiT", lambda **stated: kind(**stated | small))
-        monkeypatch.setattr(
-            OfficialSource, "vocoder", lambda self: _vocoder(official, self.version, tmp_path)
-        )
-        monkeypatch.setattr(
-            OfficialSource, "speaker", lambda self: _speaker(official, self.version, tmp_path)
-        )
+        facts = VERSIONS[version]
+        published = {
+            facts.vocoder: _vocoder(official, version, tmp_path),
+            facts.speaker: _speaker(official, version, tmp_path),
+        }
+        monkeypatch.setattr(source, "_published", published.__getitem__)
         changes: dict[str, Any] = {}
         if version.startswith("v2Pro"):
             changes = {"gin_channels": 1024}

@@ -13,8 +13,8 @@ from tts_compress.models.gpt_sovits.modules import ResidualBlock, open_residuals
 from tts_compress.torch.layers.module_surgery import fold_weight_norm  # noqa: E402
 
 if TYPE_CHECKING:
+    from tts_compress.models.gpt_sovits.loading import Official
     from tts_compress.models.gpt_sovits.model import GptSovitsModel
-    from tts_compress.models.gpt_sovits.upstream import Official
 
 
 def _holder(official: Official) -> Any:
@@ -28,7 +28,7 @@ def _holder(official: Official) -> Any:
 def test_a_block_is_upstreams_bit_by_bit(official: Official) -> None:
     plain = _holder(official)
     opened = copy.deepcopy(plain)
-    open_residuals(official, opened)
+    open_residuals(official.checkout, opened)
     assert isinstance(opened["block"], ResidualBlock)
     assert opened.state_dict().keys() == plain.state_dict().keys()
     x = torch.randn(2, 8, 40)
@@ -42,7 +42,7 @@ def test_gradients_are_upstreams(official: Official) -> None:
     """Some steps write over what they read; none of it is what gradients are computed from."""
     plain = _holder(official)
     opened = copy.deepcopy(plain)
-    open_residuals(official, opened)
+    open_residuals(official.checkout, opened)
     found = []
     for holder in (plain, opened):
         x = torch.randn(1, 8, 20, generator=torch.Generator().manual_seed(1), requires_grad=True)

@@ -12,7 +12,7 @@ from tts_compress.models.torch_noise import paired_noise
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tts_compress.models.gpt_sovits.upstream import Official
+    from tts_compress.models.gpt_sovits.loading import Official
 
 torch = pytest.importorskip("torch")
 

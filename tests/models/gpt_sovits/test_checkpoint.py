@@ -32,13 +32,12 @@ _EVERY_EXAMPLE = settings(
 
 
 @pytest.mark.parametrize("header", [b"PK", b"02", b"06"])
-@pytest.mark.parametrize("mapped", [False, True])
 def test_first_two_bytes_do_not_matter(
-    tmp_path: Path, save_official: Callable[..., Path], header: bytes, *, mapped: bool
+    tmp_path: Path, save_official: Callable[..., Path], header: bytes
 ) -> None:
     wanted = torch.arange(5_000.0)
     path = save_official(tmp_path / "a.pth", {"weight": {"w": wanted}}, header)
-    found = read_torch_file(path, mapped=mapped)
+    found = read_torch_file(path)
     assert torch.equal(found["weight"]["w"], wanted)
 
 
@@ -147,9 +146,9 @@ def test_missing_empty_and_folder_are_refused(tmp_path: Path) -> None:
 
 
 @_EVERY_EXAMPLE
-@given(st.binary(max_size=200), st.booleans())
-def test_random_bytes_are_refused(tmp_path: Path, content: bytes, mapped: bool) -> None:
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.pth"
     path.write_bytes(content)
     with pytest.raises(ModelError, match=r"a\.pth"):
-        read_torch_file(path, mapped=mapped)
+        read_torch_file(path)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tts_compress.errors import ModelError
 from tts_compress.models.gpt_sovits.checkpoint import (
     T2S_SYMBOLS,
+    VERSIONS,
     is_t2s,
     read_sovits,
     read_t2s,
     write_checkpoint,
 )
-from tts_compress.models.gpt_sovits.upstream import VERSIONS
 
 torch = pytest.importorskip("torch")
 
@@ -36,23 +36,20 @@ def _as_upstream(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("mapped", [False, True])
 def test_every_version_is_read(
     write_model: Callable[..., tuple[Path, Path]],
     sovits_tensors: Callable[..., dict[str, Any]],
     version: str,
-    *,
-    mapped: bool,
 ) -> None:
     t2s, sovits = write_model(version)
-    found = read_sovits(sovits, mapped=mapped)
+    found = read_sovits(sovits)
     wanted = sovits_tensors(version)
     assert (found.version, found.lora_rank) == (version, None)
     assert found.tensors.keys() == wanted.keys()
     assert all(torch.equal(found.tensors[name], wanted[name]) for name in wanted)
     assert {tensor.dtype for tensor in found.tensors.values()} == {torch.float16}
     assert found.config["data"]["hop_length"] == 640
-    symbols = read_t2s(t2s, mapped=mapped).tensors[T2S_SYMBOLS].shape[0]
+    symbols = read_t2s(t2s).tensors[T2S_SYMBOLS].shape[0]
     assert symbols == (512 if version == "v1" else 732)
     assert (is_t2s(t2s), is_t2s(sovits)) == (True, False)
 
@@ -161,8 +158,6 @@ def test_changes_by_lora_are_read(
         ({"weight": {}}, "no section 'weight' with tensors"),
         ({"weight": {"a": 3}}, "weight 'a' is no tensor"),
         ({"weight": {"a": torch.eye(3).to_sparse()}}, "weight 'a' is no tensor"),
-        ({"weight": {"dec.a": torch.tensor([1.0, float("nan")])}}, r"'dec\.a' has values that are"),
-        ({"weight": {"dec.a": torch.tensor([float("inf")]).half()}}, "not finite"),
         ({"config": None}, "no section 'config'"),
         ({"config": {"model": {}, "data": {}, "train": 3}}, "have no section 'train'"),
         (
@@ -202,9 +197,8 @@ def test_truncated_file_is_refused(
     for path, read in zip(write_model(version), (read_t2s, read_sovits), strict=True):
         content = path.read_bytes()
         path.write_bytes(content[: int(len(content) * share)])
-        for mapped in (False, True):
-            with pytest.raises(ModelError, match=path.name):
-                read(path, mapped=mapped)
+        with pytest.raises(ModelError, match=path.name):
+            read(path)
 
 
 @_EVERY_EXAMPLE
@@ -221,10 +215,9 @@ def test_damage_is_refused_or_leaves_a_model(
     for at in data.draw(st.lists(edge, min_size=1, max_size=4)):
         content[at] = data.draw(st.integers(0, 255))
     path.write_bytes(content)
-    for mapped in (False, True):
-        try:
-            found = read(path, mapped=mapped)
-        except ModelError as error:
-            assert path.name in str(error)  # noqa: PT017  either is right
-        else:
-            assert all(isinstance(t, torch.Tensor) for t in found.tensors.values())
+    try:
+        found = read(path)
+    except ModelError as error:
+        assert path.name in str(error)  # noqa: PT017  either is right
+    else:
+        assert all(isinstance(t, torch.Tensor) for t in found.tensors.values())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tts_compress.models.checkout import Checkout
-from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
+from tts_compress.models.gpt_sovits import GPT_SOVITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tts_compress.models.gpt_sovits.checkpoint import read_sovits, write_checkpoint
-from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS, VERSIONS
+from tts_compress.models.gpt_sovits import GPT_SOVITS
+from tts_compress.models.gpt_sovits.checkpoint import VERSIONS, read_sovits, write_checkpoint
 
 pytest.importorskip("torch")
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PROGRAM = """
 import json, sys
 from tts_compress.models.checkout import find_checkout
-from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS
+from tts_compress.models.gpt_sovits import GPT_SOVITS
 loaders = find_checkout(GPT_SOVITS).load("process_ckpt")
 def settings(path):
     return loaders.load_sovits_new(path)["config"]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.gpt_sovits.checkpoint import read_mark
-from tts_compress.models.gpt_sovits.upstream import VERSIONS, sovits_version
+from tts_compress.models.gpt_sovits.checkpoint import VERSIONS, read_mark, sovits_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable

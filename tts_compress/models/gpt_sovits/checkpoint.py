@@ -16,11 +16,70 @@ from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tts_compress.errors import ModelError, first_line
-from tts_compress.models.files import check_finite
-from tts_compress.models.gpt_sovits.upstream import VERSIONS, sovits_version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """Facts of one of upstream's systems; files are named below its folder of pretrained ones."""
+
+    vits: str  # the published synthesizer
+    t2s: str = "s1v3.ckpt"  # the published T2S model
+    digest: str  # MD5 of the first 8192 bytes of the published synthesizer
+    header: bytes | None = b"PK"  # a trained synthesizer's; None where upstream reads no such file
+    symbols: int = 732  # phonemes and punctuation that texts are made of
+    speaker: str | None = None  # speaker verification model, where the synthesizer uses one
+    vocoder: str | None = None  # its folder or file, where the synthesizer outputs spectrograms
+    vocoder_configs: Mapping[str, int] | None = None  # in `TTS.vocoder_configs`; `sr` is in Hz
+
+
+_SYMBOLS = "enc_p.text_embedding.weight"
+_DECODER = "dec.conv_pre.weight"
+_SPEAKER = "sv/pretrained_eres2netv2w24s4ep4.ckpt"
+
+VERSIONS: dict[str, Version] = {
+    "v1": Version(
+        t2s="s1bert25hz-2kh-longer-epoch=68e-step=50232.ckpt",
+        vits="s2G488k.pth",
+        digest="dc3c97e17592963677a4a1681f30c653",
+        symbols=322,
+    ),
+    "v2": Version(
+        t2s="gsv-v2final-pretrained/s1bert25hz-5kh-longer-epoch=12-step=369668.ckpt",
+        vits="gsv-v2final-pretrained/s2G2333k.pth",
+        digest="6642b37f3dbb1f76882b69937c95a5f3",
+    ),
+    "v2Pro": Version(
+        vits="v2Pro/s2Gv2Pro.pth",
+        digest="c7e9fce2223f3db685cdfa1e6368728a",
+        header=b"05",
+        speaker=_SPEAKER,
+    ),
+    "v2ProPlus": Version(
+        vits="v2Pro/s2Gv2ProPlus.pth",
+        digest="66b313e39455b57ab1b0bc0b239c9d0a",
+        header=b"06",
+        speaker=_SPEAKER,
+    ),
+    "v3": Version(
+        vits="s2Gv3.pth",
+        digest="43797be674a37c1c83ee81081941ed0f",
+        header=b"02",
+        vocoder="models--nvidia--bigvgan_v2_24khz_100band_256x",
+        vocoder_configs={"sr": 24_000, "T_ref": 468, "T_chunk": 934, "upsample_rate": 256},
+    ),
+    "v4": Version(
+        vits="gsv-v4-pretrained/s2Gv4.pth",
+        digest="4f26b9476d0c5033e04162c486074374",
+        header=None,
+        vocoder="gsv-v4-pretrained/vocoder.pth",
+        vocoder_configs={"sr": 48_000, "T_ref": 500, "T_chunk": 1000, "upsample_rate": 480},
+    ),
+}
+
 
 _ZIP = b"PK"
 
@@ -46,10 +105,6 @@ T2S_SYMBOLS = "model.ar_text_embedding.word_embeddings.weight"
 
 _POSTERIOR = "enc_q."  # prefix of what only training needs; upstream does not save it
 
-_WRAPPED = "cfm.base_model.model."
-_DOWN, _UP = ".lora_A.default.weight", ".lora_B.default.weight"
-"""Parts of the names that peft, which training wraps the estimator in, gives to weights."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
@@ -61,42 +116,38 @@ class Checkpoint:
     lora_rank: int | None = None  # for a file that holds changes to a pretrained v3 or v4 alone
 
 
-def read_t2s(path: Path, *, mapped: bool = False) -> Checkpoint:
-    """Read a T2S model; `mapped` leaves its tensors on the disk, their values unchecked."""
-    content = read_torch_file(path, mapped=mapped)
-    tensors = _tensors(path, content, check=not mapped)
-    config = _config(path, content, ("model", "data"))
-    if T2S_SYMBOLS not in tensors or tensors[T2S_SYMBOLS].ndim != 2:
+def read_t2s(path: Path) -> Checkpoint:
+    """Read a T2S model."""
+    found = _read(path, ("model", "data"))
+    if T2S_SYMBOLS not in found.tensors or found.tensors[T2S_SYMBOLS].ndim != 2:
         raise ModelError(
             f"'{path}' holds no weights of a T2S model, such as '{T2S_SYMBOLS}'; "
             "give the file that training saved to GPT_weights"
         )
-    return Checkpoint(tensors=tensors, config=config)
+    return found
 
 
-def read_sovits(path: Path, *, mapped: bool = False) -> Checkpoint:
-    """Read a synthesizer, or its LoRA weights; `mapped` is as for `read_t2s`."""
+def read_sovits(path: Path) -> Checkpoint:
+    """Read a synthesizer, or its LoRA weights."""
     marked, is_lora = read_mark(path)
-    content = read_torch_file(path, mapped=mapped)
-    tensors = _tensors(path, content, check=not mapped)
-    config = _config(path, content, ("model", "data", "train"))
-    rank = content.get("lora_rank")
+    found = _read(path, ("model", "data", "train"))
+    rank: Any = found.lora_rank
     is_rank = isinstance(rank, int) and not isinstance(rank, bool) and rank > 0
     if is_lora != (rank is not None) or (is_lora and not is_rank):
         raise ModelError(
             f"'{path}' begins with {_first_bytes(path)[:2]!r} and states the LoRA rank {rank!r}; "
             "those of v3 begin with b'03', those of v4 with b'04', and state a number"
         )
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    version = sovits_version(path, marked, config["model"].get("version"), shapes)
-    return Checkpoint(tensors=tensors, config=config, version=version, lora_rank=rank)
+    shapes = {name: tuple(tensor.shape) for name, tensor in found.tensors.items()}
+    version = sovits_version(path, marked, found.config["model"].get("version"), shapes)
+    return replace(found, version=version)
 
 
 def is_t2s(path: Path) -> bool:
     """Return True if a file is a T2S model, rather than a synthesizer."""
     if _first_bytes(path)[:2] != _ZIP:
         return False
-    weights = read_torch_file(path, mapped=True).get("weight")
+    weights = read_torch_file(path).get("weight")
     return isinstance(weights, dict) and T2S_SYMBOLS in weights
 
 
@@ -111,47 +162,44 @@ def read_mark(path: Path) -> tuple[str | None, bool]:
     return (published, False) if published else _MARKS[header]
 
 
-def merge_lora(changes: Checkpoint, base: Checkpoint) -> Checkpoint:
-    """Return a whole synthesizer: W + B A where there are changes A and B to a weight W, in FP32.
+def sovits_version(
+    where: Path, marked: str | None, stated: object, shapes: Mapping[str, tuple[int, ...]]
+) -> str:
+    """Return the version that a synthesizer's tensors are of, by their names and shapes.
 
-    Upstream trains with `lora_alpha` equal to the rank, so nothing is scaled. Weights that
-    training did not freeze replace the base's. peft, which upstream merges with, skips
-    tensors that do not fit.
+    Where several have such tensors, the version that its first bytes mark it as counts, then the
+    one that its settings state. A mark of another version is refused.
     """
-    import torch
-
-    tensors, rank = dict(base.tensors), changes.lora_rank
-    for name, tensor in changes.tensors.items():
-        layer = name.removesuffix(_DOWN).removesuffix(_UP)
-        new, target = tensor, name if layer == name else f"{layer}.weight"
-        if layer != name:
-            down, up = (changes.tensors.get(layer + e, torch.empty(0)) for e in (_DOWN, _UP))
-            other = _UP if name.endswith(_DOWN) else _DOWN
-            if (down.ndim, *down.shape[:1], *up.shape[1:]) != (2, rank, rank):
-                raise ModelError(
-                    f"the LoRA weight '{name}' has no counterpart '{other}' of rank {rank}; fetch "
-                    "the file again"
-                )
-            if name.endswith(_UP):
-                continue  # added with its counterpart
-            new = up.float() @ down.float()
-        if target.startswith(_WRAPPED):
-            target = f"cfm.{target.removeprefix(_WRAPPED).replace('.base_layer.', '.')}"
-        old = tensors.get(target)
-        if old is None or old.shape != new.shape:
-            has = "none" if old is None else f"one of shape {tuple(old.shape)}"
-            raise ModelError(
-                f"the LoRA weights change '{target}' of shape {tuple(new.shape)}, and the "
-                f"pretrained SoVITS model has {has}; they were trained on another one"
-            )
-        tensors[target] = new if layer == name else old.float() + new
-    return replace(changes, tensors=tensors, lora_rank=None)
+    symbols, channels = shapes.get(_SYMBOLS, ())[:1], shapes.get(_DECODER, ())[:1]
+    if any(name.startswith("cfm.") for name in shapes):
+        possible = ["v3", "v4"]  # the same networks at other rates; v3 if nothing decides
+    elif not symbols or not channels:
+        raise ModelError(
+            f"'{where}' holds no weights of a SoVITS model, such as '{_SYMBOLS}' and "
+            f"'{_DECODER}'; give the file that training saved to SoVITS_weights"
+        )
+    elif "sv_emb.weight" in shapes:  # v2Pro's decoder begins with 512 channels, v2ProPlus' with 768
+        possible = ["v2ProPlus", "v2Pro"] if channels[0] >= 768 else ["v2Pro", "v2ProPlus"]
+    else:
+        possible = [name for name in ("v1", "v2") if VERSIONS[name].symbols == symbols[0]]
+    if not possible:
+        raise ModelError(
+            f"'{where}' is a SoVITS model of {symbols[0]} symbols; those of v1 have "
+            f"{VERSIONS['v1'].symbols} and all newer ones {VERSIONS['v2'].symbols}"
+        )
+    version = next((str(name) for name in (marked, stated) if name in possible), possible[0])
+    # Upstream itself corrects v1 and v2 by the number of symbols.
+    if marked not in {None, version} and {marked, version} != {"v1", "v2"}:
+        raise ModelError(
+            f"'{where}' is marked as {marked}, and its tensors are of {version}; fetch it again"
+        )
+    return version
 
 
-def read_torch_file(path: Path, *, mapped: bool = False) -> dict[str, Any]:
+def read_torch_file(path: Path) -> dict[str, Any]:
     """Read the sections of a file, as tensors and plain data; nothing in it is executed.
 
-    `mapped` leaves tensors on the disk where the file allows it; it must not change meanwhile.
+    Tensors stay on the disk where the file allows it; it must not change meanwhile.
     """
     import torch
 
@@ -163,7 +211,7 @@ def read_torch_file(path: Path, *, mapped: bool = False) -> dict[str, Any]:
                     copy[: len(_ZIP)] = _ZIP
                     content = torch.load(copy, map_location="cpu", weights_only=True)  # type: ignore[arg-type]
             else:
-                mapped = mapped and header == _ZIP
+                mapped = header == _ZIP
                 content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
         if not isinstance(content, dict):
             raise TypeError(f"it holds a {type(content).__name__}, not sections by name")
@@ -187,8 +235,6 @@ def write_checkpoint(
     info: str = "converted by tts-compress",
 ) -> None:
     """Write a T2S model or a synthesizer as upstream's training does, in FP16."""
-    import torch
-
     kept = {name: t for name, t in tensors.items() if not name.startswith(_POSTERIOR)}
     # `torch.save` writes all of what a view is of; the copy is of its own size.
     weight = {name: tensor.half().clone() for name, tensor in kept.items()}
@@ -231,8 +277,6 @@ def _harmless() -> list[Any]:
 
 def _plain(value: Any, name: str, counter: Iterator[int], depth: int = 0) -> Any:
     """Return settings and tensors as dictionaries, lists, strings and numbers."""
-    import torch
-
     if depth > _DEPTH or next(counter) > _ITEMS:
         raise ValueError(f"section {name!r} holds more than any settings or weights do")
     if isinstance(value, _Attributes):
@@ -248,34 +292,27 @@ def _plain(value: Any, name: str, counter: Iterator[int], depth: int = 0) -> Any
     raise TypeError(f"section {name!r} holds a {type(value).__name__}")
 
 
-def _tensors(where: Path, content: Mapping[str, Any], *, check: bool) -> dict[str, Tensor]:
-    """Return the section of the weights, their values checked or not."""
-    import torch
-
-    found = content.get("weight")
-    if not isinstance(found, dict) or not found:
+def _read(path: Path, sections: tuple[str, ...]) -> Checkpoint:
+    """Return tensors and settings, which have these sections; values are not checked."""
+    content = read_torch_file(path)
+    weights, config = content.get("weight"), content.get("config")
+    if not isinstance(weights, dict) or not weights:
         raise ModelError(
-            f"'{where}' has no section 'weight' with tensors; it has "
+            f"'{path}' has no section 'weight' with tensors; it has "
             f"{', '.join(content) or 'none'}; give the file that training saved to GPT_weights or "
             "SoVITS_weights, not one it goes on from"
         )
-    for name, tensor in found.items():
-        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
-            raise ModelError(f"'{where}': weight '{name}' is no tensor; fetch the file again")
-    if check:
-        check_finite(((n, t) for n, t in found.items() if not n.startswith(_POSTERIOR)), where)
-    return {name: tensor.detach() for name, tensor in found.items()}
-
-
-def _config(where: Path, content: Mapping[str, Any], sections: tuple[str, ...]) -> dict[str, Any]:
-    config = content.get("config")
+    for name, tensor in weights.items():
+        if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
+            raise ModelError(f"'{path}': weight '{name}' is no tensor; fetch the file again")
     if not isinstance(config, dict):
-        raise ModelError(f"'{where}' has no section 'config' with settings; fetch it again")
+        raise ModelError(f"'{path}' has no section 'config' with settings; fetch it again")
     for section in sections:
         if not isinstance(config.get(section), dict):
-            raise ModelError(f"'{where}': its settings have no section '{section}'")
+            raise ModelError(f"'{path}': its settings have no section '{section}'")
     try:
         json.dumps(config)
     except (TypeError, ValueError) as error:  # tensors, which are accepted among the weights
-        raise ModelError(f"'{where}': its settings are no plain data: {error}") from error
-    return config
+        raise ModelError(f"'{path}': its settings are no plain data: {error}") from error
+    tensors = {name: tensor.detach() for name, tensor in weights.items()}
+    return Checkpoint(tensors=tensors, config=config, lora_rank=content.get("lora_rank"))

@@ -5,28 +5,43 @@ pickles they read, write into the clone, take small files for other versions, al
 in FP32 before an artifact's could replace them, and pass over what is missing.
 """
 
+import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord, atomic_directory
 from tts_compress.errors import ArtifactError, ModelError, first_line, reason
 from tts_compress.models.base import Prompt
+from tts_compress.models.checkout import find_checkout
 from tts_compress.models.files import check_finite, read_json
-from tts_compress.models.gpt_sovits.checkpoint import read_t2s, read_torch_file, write_checkpoint
+from tts_compress.models.gpt_sovits import GPT_SOVITS
+from tts_compress.models.gpt_sovits.checkpoint import (
+    VERSIONS,
+    Checkpoint,
+    read_sovits,
+    read_t2s,
+    read_torch_file,
+    write_checkpoint,
+)
+from tts_compress.models.gpt_sovits.modules import official_name, replace_modules
 from tts_compress.models.gpt_sovits.source import (
-    ArtifactSource,
     GptSovitsSettings,
     GptSovitsSource,
-    OfficialSource,
+    write_prompt,
 )
-from tts_compress.models.gpt_sovits.speech import write_prompt
-from tts_compress.models.gpt_sovits.upstream import VERSIONS, Official
+from tts_compress.models.shims.stand_ins import offer_torchaudio
 from tts_compress.models.torch_model import WEIGHTS, restore_weights
+
+_SUMS = ("cluster_size", "embed_avg")
+"""Statistics of training in a codebook."""
 
 V4_VOCODER: dict[str, Any] = {
     "initial_channel": 100,
@@ -40,6 +55,26 @@ V4_VOCODER: dict[str, Any] = {
     "is_bias": True,
 }
 """v4's vocoder has no settings file: upstream states them where it loads it."""
+
+
+class Official:
+    """Upstream's modules, imported from the clone; an error names what to clone or to install."""
+
+    def __init__(self) -> None:
+        self.checkout = find_checkout(GPT_SOVITS)
+        offer_torchaudio()
+        with self.running():
+            self.inference = self.checkout.load("TTS_infer_pack.TTS")
+            self.t2s = self.checkout.load("AR.models.t2s_model")
+            self.speaker = self.checkout.load("sv")
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run upstream's code from its root, without the progress that it prints."""
+        silent = redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO())
+        with self.checkout.running(), warnings.catch_warnings(), silent[0], silent[1]:
+            warnings.simplefilter("ignore")
+            yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,22 +93,21 @@ class Loaded:
 
 def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> Loaded:
     """Read an original, or an artifact whose weights never become larger than they are stored."""
-    from tts_compress.models.gpt_sovits.modules import replace_modules
     from tts_compress.torch.layers.module_surgery import fold_weight_norm
 
-    official = Official()
-    if isinstance(source, ArtifactSource):
-        settings = source.settings
+    official, settings = Official(), source.settings
+    if settings is not None:
         root = build_networks(official, settings)
-        replace_modules(official, root)
+        replace_modules(official.checkout, root)
         root = restore_weights(root, layers, source.directory / WEIGHTS)
         folder = source.directory
     else:
-        settings, root = _load_files(official, source)
-        replace_modules(official, root)
+        paths = source.networks()
+        settings, root = _load_files(official, source.version, paths)
+        replace_modules(official.checkout, root)
         # Upstream's synthesizer computes it anew in every call.
         fold_weight_norm(root)
-        folder = source.bert()
+        folder = paths["bert"]
     tokenizer = _pretrained("AutoTokenizer", folder)
     return Loaded(official=official, settings=settings, root=root.eval(), tokenizer=tokenizer)
 
@@ -114,8 +148,6 @@ def write_official(
     The two encoders are not written: upstream's programs read the published ones, and the
     configuration names those that the model was read from.
     """
-    from tts_compress.models.gpt_sovits.modules import official_name
-
     settings, root = loaded.settings, loaded.root
     header = VERSIONS[settings.version].header
     if header is None:
@@ -128,9 +160,10 @@ def write_official(
     t2s = {f"model.{official_name(name)}": tensor for name, tensor in plain.items()}
     names = build_networks(loaded.official, settings).vits.state_dict()
     vits = _with_weight_norm(_plain_tensors(root, "vits"), names)
+    encoders = {n: str(source.named[n]) if n in source.named else None for n in ("bert", "hubert")}
     stated = {
-        "bert_base_path": source.bert_folder and str(source.bert_folder),
-        "cnhuhbert_base_path": source.hubert_folder and str(source.hubert_folder),
+        "bert_base_path": encoders["bert"],
+        "cnhuhbert_base_path": encoders["hubert"],
         "device": "cpu",
         "is_half": False,
         "t2s_weights_path": "t2s.ckpt",
@@ -151,41 +184,42 @@ def write_official(
         raise ArtifactError(f"cannot write '{directory}': {first_line(error)}") from error
 
 
-def _load_files(official: Official, source: OfficialSource) -> tuple[GptSovitsSettings, Any]:
+def _load_files(
+    official: Official, version: str, paths: Mapping[str, Path]
+) -> tuple[GptSovitsSettings, Any]:
     """Return settings and upstream's networks with the weights of its files, in FP32."""
     from tts_compress.torch.layers.module_surgery import fold_weight_norm
 
-    t2s, sovits = read_t2s(source.t2s), source.read_sovits()
-    vocoder = source.vocoder()
+    t2s, vits = read_t2s(paths["t2s"]), read_sovits(paths["vits"])
+    vocoder = paths.get("vocoder")
     stated = None
     if vocoder is not None:
         stated = _read_config(vocoder) if vocoder.is_dir() else dict(V4_VOCODER)
     settings = GptSovitsSettings(
-        version=source.version,
+        version=version,
         t2s=t2s.config,
-        sovits=sovits.config,
-        bert=_read_config(source.bert()),
-        hubert=_read_config(source.hubert()),
+        sovits=vits.config,
+        bert=_read_config(paths["bert"]),
+        hubert=_read_config(paths["hubert"]),
         vocoder=stated,
     )
     root = build_networks(official, settings)
     named = {name.removeprefix("model."): tensor for name, tensor in t2s.tensors.items()}
-    if unknown := sorted(named.keys() - root.t2s.state_dict().keys()):
-        raise ModelError(
-            f"'{source.t2s}' has {len(unknown)} weights that its settings do not speak of, such "
-            f"as {unknown[0]!r}; fetch it again"
-        )
-    _fill(root.t2s, named, source.t2s)
-    _fill(root.vits, sovits.tensors, source.sovits)
+    fill(root.t2s, named, paths["t2s"], strict=True)
+    if (base := paths.get("base")) is not None:
+        fill(root.vits, read_sovits(base).tensors, base)
+        merge_lora(root.vits, vits, paths["vits"])
+    else:
+        fill(root.vits, vits.tensors, paths["vits"])
     if vocoder is not None:
         tensors = _read_tensors(vocoder)
         if not any(name.endswith("weight_g") for name in tensors):
             fold_weight_norm(root.vocoder)  # v4's is stored without it
-        _fill(root.vocoder, tensors, vocoder)
-    if (speaker := source.speaker()) is not None:
-        _fill(root.sv, _read_tensors(speaker), speaker)
-    root.bert = _load_encoder("AutoModelForMaskedLM", source.bert())
-    root.hubert = _load_encoder("HubertModel", source.hubert())
+        fill(root.vocoder, tensors, vocoder)
+    if (speaker := paths.get("sv")) is not None:
+        fill(root.sv, _read_tensors(speaker), speaker)
+    root.bert = _load_encoder("AutoModelForMaskedLM", paths["bert"])
+    root.hubert = _load_encoder("HubertModel", paths["hubert"])
     return settings, root
 
 
@@ -203,7 +237,7 @@ def _synthesizer(official: Official, settings: GptSovitsSettings) -> Any:
     if hasattr(vits, "enc_q"):
         del vits.enc_q  # encodes the recordings of training
     for codebook in vits.quantizer.modules():
-        for name in ("cluster_size", "embed_avg"):  # statistics of training
+        for name in _SUMS:
             codebook._buffers.pop(name, None)  # noqa: SLF001
     return vits
 
@@ -215,40 +249,57 @@ def _vocoder(official: Official, settings: GptSovitsSettings) -> Any:
     return official.inference.Generator(**stated)
 
 
-def _fill(module: nn.Module, tensors: Mapping[str, Tensor], where: Path) -> None:
-    """Give a part of the tree its weights, in FP32; those of parts it lacks are passed over."""
+def fill(
+    module: nn.Module, tensors: Mapping[str, Tensor], where: Path, *, strict: bool = False
+) -> None:
+    """Give a network its weights, in FP32; those of parts it lacks are passed over, or refused."""
     wanted = module.state_dict(keep_vars=True)
-    missing = [name for name, old in wanted.items() if old.is_meta and name not in tensors]
-    wrong = [n for n, old in wanted.items() if n in tensors and tensors[n].shape != old.shape]
-    if missing or wrong:
-        problem = f"lacks {missing[0]!r}" if missing else f"has another shape of {wrong[0]!r}"
-        raise ModelError(
-            f"'{where}' {problem} ({len(missing)} missing, {len(wrong)} of other shapes) for the "
-            "network that its settings describe; fetch it again"
-        )
     found = {name: tensors[name] for name in wanted if name in tensors}
-    given = {n: t.float() if t.is_floating_point() else t for n, t in found.items()}
+    unknown = sorted(n for n in tensors.keys() - found.keys() if strict and not n.endswith(_SUMS))
+    missing = [name for name, old in wanted.items() if old.is_meta and name not in found]
+    wrong = [name for name, tensor in found.items() if tensor.shape != wanted[name].shape]
+    if unknown or missing or wrong:
+        problem = "lacks" if missing else "has another shape of" if wrong else "has the unknown"
+        raise ModelError(
+            f"'{where}' {problem} {[*missing, *wrong, *unknown][0]!r} ({len(missing)} missing, "
+            f"{len(wrong)} of other shapes, {len(unknown)} unknown) for the network that its "
+            "settings describe; fetch it again"
+        )
+    check_finite(found.items(), where)
+    dtypes = {n: torch.float32 if t.is_floating_point() else t.dtype for n, t in found.items()}
+    given = {name: tensor.to(dtypes[name], copy=True) for name, tensor in found.items()}
     module.load_state_dict(given, strict=False, assign=True)
+
+
+def merge_lora(vits: Any, changes: Checkpoint, where: Path) -> None:
+    """Add LoRA weights to the synthesizer that they were trained on, by peft as upstream does."""
+    import peft
+
+    lora = peft.LoraConfig(
+        target_modules=["to_k", "to_q", "to_v", "to_out.0"],
+        r=changes.lora_rank,
+        lora_alpha=changes.lora_rank,
+    )
+    with torch.device("meta"):  # without memory until it is filled, whatever the rank is
+        vits.cfm = peft.get_peft_model(vits.cfm, lora)
+    fill(vits, changes.tensors, where, strict=True)
+    vits.cfm = vits.cfm.merge_and_unload()
+    vits.requires_grad_()
 
 
 def _read_tensors(path: Path) -> Mapping[str, Tensor]:
     """Return the tensors of a published network's file or folder."""
-    from torch import Tensor
-
     if path.is_dir():
         found = read_torch_file(path / "bigvgan_generator.pt").get("generator")
     else:
         found = read_torch_file(path)
     if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
         raise ModelError(f"'{path}' holds no network's weights; fetch it again")
-    check_finite(found.items(), path)
     return found
 
 
 def _load_encoder(kind: str, folder: Path) -> Any:
     """Return the text or the speech encoder, as upstream loads it, refusing missing weights."""
-    import torch
-
     module, found = _pretrained(kind, folder, torch_dtype=torch.float32, output_loading_info=True)
     if missing := sorted(set(found["missing_keys"]) - {"masked_spec_embed"}):
         raise ModelError(
@@ -299,8 +350,6 @@ def _plain_tensors(root: nn.Module, component: str) -> dict[str, Tensor]:
 
 def _with_weight_norm(tensors: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
     """Return tensors by upstream's names, folded weights as direction and length again."""
-    import torch
-
     found = {}
     for name in names:
         if name in tensors:

@@ -9,28 +9,23 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.errors import ModelError
-from tts_compress.models.base import Prompt
 from tts_compress.models.distillation import Objective
-from tts_compress.models.files import exchange_recording
 from tts_compress.models.gpt_sovits import FAMILY
+from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
 from tts_compress.models.gpt_sovits.loading import Loaded, load_networks, write_official
 from tts_compress.models.gpt_sovits.source import (
     SETTINGS,
     GptSovitsOptions,
     GptSovitsSettings,
     GptSovitsSource,
-    find_source,
-)
-from tts_compress.models.gpt_sovits.speech import (
-    GptSovitsSpeech,
-    assemble,
     check_recording,
+    find_source,
     write_prompt,
 )
-from tts_compress.models.gpt_sovits.upstream import VERSIONS
+from tts_compress.models.gpt_sovits.speech import GptSovitsSpeech
 from tts_compress.models.language_model import Tokens
 from tts_compress.models.torch_model import TorchFamilyModel
+from tts_compress.models.torch_noise import paired_noise
 
 ROLES = {
     "bert": "text encoder (Chinese)",
@@ -71,6 +66,7 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
     example = "text_lang=en&top_k=5"
     find = find_source
     read = load_networks
+    check_recording = check_recording
     roles = ROLES
 
     @property
@@ -140,20 +136,8 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         there = self.components()
         return {name: methods for name, methods in _NAMED_CALLS.items() if name in there}
 
-    def with_prompt(self, prompt: Prompt) -> "GptSovitsModel":
-        """Return this model with another recording, without the former text, or another text.
-
-        Raises:
-            ModelError: The recording cannot be read, or is too short or too long.
-        """
-        if prompt.audio is not None:
-            check_recording(prompt.audio)
-        return replace(self, prompt=exchange_recording(self.prompt, prompt))
-
     def generate_tokens(self, text: str, *, seed: int | None) -> Tokens:
         """Speak as `synthesize` does and return the semantic tokens."""
-        from tts_compress.models.torch_noise import paired_noise
-
         speech = self._speech()
         with paired_noise(seed):
             return speech.tokens(text)
@@ -195,16 +179,8 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
     @cached_property
     def _cached_speech(self) -> GptSovitsSpeech:
         """The runtime, which processes the recording once."""
-        if self.prompt.audio is None:
-            raise ModelError(
-                f"{self.spec!r} has no recording to speak by; put reference.wav and "
-                "reference.txt (what is said in it) beside its configuration, or give a "
-                "prompt with audio and text"
-            )
-        check_recording(self.prompt.audio)
-        loaded = self.loaded
-        tts = assemble(loaded.official, loaded.settings, loaded.root, loaded.tokenizer)
-        return GptSovitsSpeech(loaded.official, tts, self.options, self.prompt)
+        recording = self._recording()
+        return GptSovitsSpeech(self.loaded, self.options, recording, self.prompt.text)
 
 
 def _objective(module: str, loss: Literal["kl", "mse", "waveform"], **details: Any) -> Objective:

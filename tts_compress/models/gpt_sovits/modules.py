@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
 from tts_compress.errors import ModelError
-from tts_compress.models.gpt_sovits.upstream import Official
+from tts_compress.models.checkout import Checkout
 
 _CAPACITY = 256  # steps that a cache has room for before it grows; ten seconds of speech
 
@@ -59,12 +59,13 @@ class T2SBlock(nn.Module):
     def __init__(self, layer: Any, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.qkv = _linear(layer, "qkv")
-        self.out = _linear(layer, "out")
-        self.norm1 = _norm(layer, "norm1")
-        self.up = _linear(layer, "up")
-        self.down = _linear(layer, "down")
-        self.norm2 = _norm(layer, "norm2")
+        attention = layer.self_attn
+        high, wide = attention.in_proj_weight.shape
+        self.qkv = nn.Linear(wide, high, device="meta")
+        self.qkv.weight, self.qkv.bias = attention.in_proj_weight, attention.in_proj_bias
+        self.out = attention.out_proj
+        self.norm1, self.norm2 = layer.norm1, layer.norm2
+        self.up, self.down = layer.linear1, layer.linear2
 
     def forward(
         self,
@@ -167,10 +168,10 @@ class _PassOn(nn.Module):
         return (states,)
 
 
-def replace_modules(official: Official, root: Any) -> None:
+def replace_modules(checkout: Checkout, root: Any) -> None:
     """Replace below a root what cannot be compressed, and remove what is not used, in place."""
     open_decoder(root.t2s)
-    open_residuals(official, root)
+    open_residuals(checkout, root)
     # Upstream takes the states before the last two layers.
     layers = root.bert.bert.encoder.layer
     for index in range(max(len(layers) - 2, 0), len(layers)):
@@ -201,9 +202,9 @@ def official_name(name: str) -> str:
     return f"h.layers.{number}.{_NAMES[child]}{part}"
 
 
-def open_residuals(official: Official, root: nn.Module) -> None:
+def open_residuals(checkout: Checkout, root: nn.Module) -> None:
     """Replace upstream's residual blocks below a module by `ResidualBlock`, in place."""
-    modules = official.checkout.load("module.modules")
+    modules = checkout.load("module.modules")
     for holder in list(root.modules()):
         for name, child in list(holder.named_children()):
             if type(child) is modules.ResBlock1:
@@ -234,18 +235,4 @@ def _with_room(held: Tensor, end: int) -> Tensor:
     batch, steps, heads, width = held.shape
     made = held.new_empty(batch, end + max(_CAPACITY, end // 2), heads, width)
     made[:, :steps] = held
-    return made
-
-
-def _linear(layer: Any, name: str) -> nn.Linear:
-    weight = layer.get_parameter(f"{_NAMES[name]}weight")
-    made = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-    made.weight, made.bias = weight, layer.get_parameter(f"{_NAMES[name]}bias")
-    return made
-
-
-def _norm(layer: Any, name: str) -> nn.LayerNorm:
-    theirs = getattr(layer, name)
-    made = nn.LayerNorm(theirs.weight.shape, eps=theirs.eps, device="meta")
-    made.weight, made.bias = theirs.weight, theirs.bias
     return made

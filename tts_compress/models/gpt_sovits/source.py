@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -12,30 +13,36 @@ from tts_compress.artifact import MANIFEST_NAME
 from tts_compress.errors import ModelError
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.checkout import find_checkout
-from tts_compress.models.files import find_prompt, read_json, read_yaml
+from tts_compress.models.files import (
+    REFERENCE,
+    REFERENCE_TEXT,
+    check_duration,
+    find_prompt,
+    read_json,
+    read_yaml,
+)
+from tts_compress.models.gpt_sovits import GPT_SOVITS
 from tts_compress.models.gpt_sovits.checkpoint import (
     T2S_SYMBOLS,
-    Checkpoint,
+    VERSIONS,
     is_t2s,
-    merge_lora,
     read_sovits,
     read_t2s,
 )
-from tts_compress.models.gpt_sovits.upstream import GPT_SOVITS, VERSIONS
 from tts_compress.models.options import Options
 from tts_compress.models.torch_model import WEIGHTS
 
 SETTINGS = "settings.json"  # the file of an artifact that holds them
 
-_KEYS = {  # keys of `tts_infer.yaml`, by the attributes of `OfficialSource`
+_KEYS = {  # keys of `tts_infer.yaml`, by the network
     "t2s": "t2s_weights_path",
-    "sovits": "vits_weights_path",
-    "bert_folder": "bert_base_path",
-    "hubert_folder": "cnhuhbert_base_path",
+    "vits": "vits_weights_path",
+    "bert": "bert_base_path",
+    "hubert": "cnhuhbert_base_path",
 }
 
 _FOLDER = "GPT_SoVITS/pretrained_models"
-
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "bigvgan_generator.pt")
 
 _LANGUAGES = (
     "auto", "auto_yue", "en", "zh", "ja", "yue", "ko", "all_zh", "all_ja", "all_yue", "all_ko",
@@ -115,98 +122,60 @@ def read_settings(path: Path) -> GptSovitsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactSource:
-    """A saved model's folder."""
+class GptSovitsSource:
+    """A model's files: an artifact's folder, or upstream's own."""
 
-    directory: Path
-    settings: GptSovitsSettings
+    directory: Path  # an artifact's, or that of the configuration, or else of the T2S model
     version: str
     sample_rate: int
-    bert_folder: None = None
-    hubert_folder: None = None
+    settings: GptSovitsSettings | None = None  # an artifact's
+    named: Mapping[str, Path] = field(default_factory=dict)  # upstream's files, by the network
+    is_lora: bool = False  # True if the synthesizer is changes to a published one
 
     @property
     def options(self) -> GptSovitsOptions:
-        """Inference options that it was saved with."""
-        return GptSovitsOptions().changed(self.settings.options, f"'{self.directory / SETTINGS}'")
+        """Inference options that it was saved with, or else upstream's."""
+        stated = self.settings.options if self.settings else {}
+        return GptSovitsOptions().changed(stated, f"'{self.directory / SETTINGS}'")
 
     @property
     def prompt(self) -> Prompt:
-        """The recording that it was saved with, and its text."""
+        """The recording in the folder, and its text."""
         return find_prompt(self.directory)
+
+    def networks(self) -> dict[str, Path]:
+        """Return upstream's files and folders by the network, published ones if not named.
+
+        The text encoder `bert` reads Chinese only, the speech encoder `hubert` the recording; some
+        versions have a speaker verification model `sv` or a `vocoder`; LoRA weights change `base`.
+        """
+        version = VERSIONS[self.version]
+        published = {
+            "bert": "chinese-roberta-wwm-ext-large",
+            "hubert": "chinese-hubert-base",
+            "sv": version.speaker,
+            "vocoder": version.vocoder,
+            "base": version.vits if self.is_lora else None,
+        }
+        needed = {name: path for name, path in published.items() if path and name not in self.named}
+        return {**self.named, **{name: _published(path) for name, path in needed.items()}}
 
     def files(self) -> ModelFiles:
         """Return the model's files, refusing a folder that lacks some of them."""
+        if self.settings is None:
+            paths = self.networks().values()
+            alone = ModelFiles(weights=tuple(path for path in paths if path.is_file()))
+            found = [alone, *(_folder_files(path) for path in paths if not path.is_file())]
+            return ModelFiles(
+                weights=tuple(path for each in found for path in each.weights),
+                settings=tuple(path for each in found for path in each.settings),
+            )
         for name in (WEIGHTS, SETTINGS):
             if not (self.directory / name).is_file():
                 raise ModelError(f"artifact '{self.directory}' holds no {name}; compress it again")
         others = sorted(self.directory.iterdir())
         settings = (path for path in others if path.name not in {WEIGHTS, MANIFEST_NAME})
         return ModelFiles(weights=(self.directory / WEIGHTS,), settings=tuple(settings))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfficialSource:
-    """Upstream's files; folders that are not named are the published ones in the clone."""
-
-    directory: Path  # that of the configuration, or else of the T2S model
-    version: str
-    sample_rate: int
-    t2s: Path
-    sovits: Path
-    is_lora: bool  # True if the synthesizer is changes to a published one
-    bert_folder: Path | None = None
-    hubert_folder: Path | None = None
-    options: GptSovitsOptions = field(default=GptSovitsOptions(), init=False)  # upstream's
-
-    @property
-    def prompt(self) -> Prompt:
-        """The recording beside the configuration or the T2S model, and its text."""
-        return find_prompt(self.directory)
-
-    def read_sovits(self) -> Checkpoint:
-        """Return the synthesizer, LoRA weights merged into those they were trained on."""
-        weights, base = read_sovits(self.sovits), self.lora_base()
-        return weights if base is None else merge_lora(weights, read_sovits(base))
-
-    def lora_base(self) -> Path | None:
-        """Return the pretrained synthesizer that LoRA weights change; None without them."""
-        return _published(VERSIONS[self.version].sovits) if self.is_lora else None
-
-    def bert(self) -> Path:
-        """Return the folder of the text encoder, which reads Chinese only."""
-        return self.bert_folder or _published("chinese-roberta-wwm-ext-large")
-
-    def hubert(self) -> Path:
-        """Return the folder of the speech encoder, which encodes the reference recording."""
-        return self.hubert_folder or _published("chinese-hubert-base")
-
-    def speaker(self) -> Path | None:
-        """Return the speaker verification model's file; None for versions without one."""
-        name = VERSIONS[self.version].speaker
-        return _published(name) if name else None
-
-    def vocoder(self) -> Path | None:
-        """Return the folder (v3) or file (v4) of the vocoder; None for versions without one."""
-        name = VERSIONS[self.version].vocoder
-        return _published(name) if name else None
-
-    def files(self) -> ModelFiles:
-        """Return the model's files."""
-        alone = [self.t2s, self.sovits, self.lora_base(), self.speaker()]
-        folders = [_folder_files(self.bert()), _folder_files(self.hubert())]
-        if (vocoder := self.vocoder()) is not None and vocoder.is_dir():
-            folders.append(_folder_files(vocoder, ("bigvgan_generator.pt",)))
-        else:
-            alone.append(vocoder)
-        weights = [path for path in alone if path is not None]
-        return ModelFiles(
-            weights=(*weights, *(path for folder in folders for path in folder.weights)),
-            settings=tuple(path for folder in folders for path in folder.settings),
-        )
-
-
-GptSovitsSource = OfficialSource | ArtifactSource
 
 
 def find_source(place: str) -> GptSovitsSource:
@@ -219,7 +188,7 @@ def find_source(place: str) -> GptSovitsSource:
     path = Path(place)
     if (path / MANIFEST_NAME).is_file():
         settings = read_settings(path / SETTINGS)
-        return ArtifactSource(
+        return GptSovitsSource(
             directory=path,
             settings=settings,
             version=settings.version,
@@ -233,9 +202,9 @@ def find_source(place: str) -> GptSovitsSource:
         problem = f"holds no {MANIFEST_NAME}" if path.is_dir() else "is no GPT-SoVITS model"
         accepted = "'CONFIG.yaml', 'T2S.ckpt,SOVITS.pth' or an artifact's folder"
         raise ModelError(f"'{place}' {problem}; give {accepted}")
-    sovits = read_sovits(named["sovits"], mapped=True)
+    sovits = read_sovits(named["vits"])
     version, needed = sovits.version, VERSIONS[sovits.version].symbols
-    symbols = len(read_t2s(named["t2s"], mapped=True).tensors[T2S_SYMBOLS])
+    symbols = len(read_t2s(named["t2s"]).tensors[T2S_SYMBOLS])
     # Upstream runs two that do not match, which speak gibberish or fail in the middle of a text.
     is_first = symbols < VERSIONS["v2"].symbols  # v1's has 512
     if is_first != (version == "v1") or symbols < needed:
@@ -245,12 +214,12 @@ def find_source(place: str) -> GptSovitsSource:
             f"the SoVITS model is {version}, whose texts are made of {needed}; "
             "give two of the same version"
         )
-    return OfficialSource(
+    return GptSovitsSource(
         directory=(path if path.is_file() else named["t2s"]).parent,
         version=version,
         sample_rate=sample_rate_of(version, sovits.config),
         is_lora=sovits.lora_rank is not None,
-        **named,
+        named=named,
     )
 
 
@@ -278,7 +247,7 @@ def _two_files(location: str) -> dict[str, Path]:
             "model (.pth)"
         )
     t2s, sovits = (first, second) if are_t2s[0] else (second, first)
-    return {"t2s": t2s, "sovits": sovits}
+    return {"t2s": t2s, "vits": sovits}
 
 
 def _read_config(path: Path) -> dict[str, Path]:
@@ -305,7 +274,7 @@ def _read_config(path: Path) -> dict[str, Path]:
         if name is not None and (not isinstance(name, str) or "\0" in name):
             raise ModelError(f"'{path}': {key} is {name!r}; give a path")
     found = {ours: _find(path, section[key]) for ours, key in _KEYS.items() if section.get(key)}
-    for ours in {"t2s", "sovits"} - found.keys():
+    for ours in {"t2s", "vits"} - found.keys():
         found[ours] = _published(getattr(VERSIONS[version], ours))
     return found
 
@@ -326,16 +295,28 @@ def _find(path: Path, name: str) -> Path:
     )
 
 
-def _folder_files(
-    folder: Path, accepted: tuple[str, ...] = ("model.safetensors", "pytorch_model.bin")
-) -> ModelFiles:
-    """Return a network's weights, the first there are of the accepted names, and its settings."""
-    weights = next((folder / name for name in accepted if (folder / name).is_file()), None)
+def _folder_files(folder: Path) -> ModelFiles:
+    """Return a published network's weights and settings."""
+    weights = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
     if weights is None or not (folder / "config.json").is_file():
-        lacking = "config.json" if weights is not None else " or ".join(accepted)
+        lacking = "config.json" if weights is not None else " or ".join(_WEIGHTS)
         raise ModelError(
             f"'{folder}' holds no {lacking}; fetch the folder '{folder.name}' again from "
             "https://huggingface.co/lj1995/GPT-SoVITS"
         )
     settings = [p for p in sorted(folder.iterdir()) if p.suffix in {".json", ".txt"}]
     return ModelFiles(weights=(weights,), settings=tuple(settings))
+
+
+def check_recording(path: Path) -> None:
+    """Refuse a recording of a length that upstream does not take."""
+    check_duration(path, (3.0, 10.0))
+
+
+def write_prompt(prompt: Prompt, directory: Path) -> None:
+    """Write the files that `find_prompt` finds; what the prompt lacks is left out."""
+    if prompt.audio is not None:
+        check_recording(prompt.audio)
+        shutil.copyfile(prompt.audio, directory / REFERENCE)
+    if prompt.text is not None:
+        (directory / REFERENCE_TEXT).write_text(f"{prompt.text}\n", encoding="utf-8")

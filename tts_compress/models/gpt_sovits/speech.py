@@ -1,6 +1,5 @@
 """Speaking by the official `TTS` object's own `run`, and the tokens of its language model."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -9,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor, nn
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, reason
-from tts_compress.models.base import Prompt, check_text
-from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, check_duration
-from tts_compress.models.gpt_sovits.source import GptSovitsOptions, GptSovitsSettings
-from tts_compress.models.gpt_sovits.upstream import VERSIONS, Official
+from tts_compress.models.base import check_text
+from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
+from tts_compress.models.gpt_sovits.loading import Loaded
+from tts_compress.models.gpt_sovits.source import GptSovitsOptions
 from tts_compress.models.interception import intercepted
 from tts_compress.models.language_model import Tokens
 
@@ -30,33 +30,23 @@ class GptSovitsSpeech:
     """
 
     def __init__(
-        self, official: Official, tts: Any, options: GptSovitsOptions, prompt: Prompt
+        self, loaded: Loaded, options: GptSovitsOptions, recording: Path, spoken: str | None
     ) -> None:
-        assert prompt.audio is not None, "there is a recording"
-        self._official = official
-        self.tts = tts
-        self._options = options
-        given = str(prompt.audio.resolve())
-        self._prompt = {"ref_audio_path": given, "prompt_text": prompt.text or ""}
+        self._official = loaded.official
+        self.tts = assemble(loaded)
+        given = str(recording.resolve())
+        stated = {"ref_audio_path": given, "prompt_text": spoken or "", "batch_size": 1}
+        self._inputs = asdict(options) | stated
         try:
-            with official.running():
-                tts.set_ref_audio(given)
-                if prompt.text:
-                    self._process_prompt_text(prompt.text)
+            with self._official.running():
+                self.tts.set_ref_audio(given)
         # Upstream's code and its text frontends fail in ways of their own.
         except Exception as error:
-            raise ModelError(f"cannot speak by '{prompt.audio}': {reason(error)}") from error
+            raise ModelError(f"cannot speak by '{recording}': {reason(error)}") from error
 
     def speak(self, text: str) -> Audio:
         """Return the audio of the official `run`, with the noise that torch draws."""
-        check_text(text)
-        inputs = self._prompt | asdict(self._options) | {"text": text, "batch_size": 1}
-        try:
-            with self._official.running():
-                # All of it: after an error `run` yields silence first, and raises it then.
-                pieces = list(self.tts.run(inputs))
-        except Exception as error:
-            raise ModelError(f"GPT-SoVITS cannot speak {text[:40]!r}: {reason(error)}") from error
+        pieces = self._run(text)
         samples = np.concatenate([wave for _, wave in pieces]).astype(np.float32)
         if not samples.any():
             raise ModelError(f"GPT-SoVITS speaks only silence for {text[:40]!r}")
@@ -79,59 +69,51 @@ class GptSovitsSpeech:
 
     def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
         """Return the scores from which each of `tokens.ids[1:]` would be drawn, `[S, 1, V]`."""
-        prompt = self.tts.prompt_cache["prompt_semantic"] if self._prompt["prompt_text"] else None
-        return score_tokens(self.tts.t2s_model.model, self.segments(text), prompt, tokens)
+        segments = self.segments(text)
+        given = self._inputs["prompt_text"]
+        prompt = self.tts.prompt_cache["prompt_semantic"] if given else None
+        return score_tokens(self.tts.t2s_model.model, segments, prompt, tokens)
 
     def segments(self, text: str) -> list[tuple[Tensor, Tensor]]:
         """Return phonemes `[N]` and text features `[1024, N]` of each segment, as spoken."""
+        found: list[Any] = []
+
+        def take(to_batch: Any, *arguments: Any, **keywords: Any) -> Any:
+            found.extend(to_batch(*arguments, **keywords)[0])
+            return [], []  # nothing is spoken
+
+        with intercepted(self.tts, "to_batch", take):
+            self._run(text)
+        return [(batch["all_phones"][0], batch["all_bert_features"][0]) for batch in found]
+
+    def _run(self, text: str) -> list[tuple[int, Any]]:
+        """Return the sample rate and the waves of the official `run`, which seeds nothing here."""
         check_text(text)
-        tts, options = self.tts, self._options
+        unseeded = intercepted(self._official.inference, "set_seed", lambda *_: None)
         try:
-            with self._official.running():
-                found = tts.text_preprocessor.preprocess(
-                    text, options.text_lang, options.text_split_method, tts.configs.version
-                )
-                prompt = tts.prompt_cache if self._prompt["prompt_text"] else None
-                # `run` begins with the shortest, except where it prints that it does not.
-                by_length = options.speed_factor == 1 and not tts.configs.use_vocoder
-                batches, _ = tts.to_batch(
-                    found, prompt_data=prompt, batch_size=1, split_bucket=by_length
-                )
+            with self._official.running(), unseeded:
+                # All of it: after an error `run` yields silence first, and raises it then.
+                return list(self.tts.run(self._inputs | {"text": text}))
         except Exception as error:
-            raise ModelError(f"GPT-SoVITS cannot read {text[:40]!r}: {reason(error)}") from error
-        return [(batch["all_phones"][0], batch["all_bert_features"][0]) for batch in batches]
-
-    def _process_prompt_text(self, text: str) -> None:
-        language = self._options.prompt_lang
-        stripped = text.strip("\n")
-        if stripped[-1] not in self._official.inference.splits:
-            stripped += "." if language == "en" else "。"
-        phones, bert, norm_text = self.tts.text_preprocessor.segment_and_extract_feature_for_text(
-            stripped, language, self.tts.configs.version
-        )
-        self.tts.prompt_cache |= {
-            "prompt_text": stripped,
-            "prompt_lang": language,
-            "phones": phones,
-            "bert_features": bert,
-            "norm_text": norm_text,
-        }
+            raise ModelError(f"GPT-SoVITS cannot speak {text[:40]!r}: {reason(error)}") from error
 
 
-def assemble(official: Official, settings: GptSovitsSettings, root: Any, tokenizer: Any) -> Any:
-    """Return an official `TTS` object that speaks with the networks of a root, on the processor.
+def assemble(loaded: Loaded) -> Any:
+    """Return an official `TTS` object that speaks with loaded networks, on the processor.
 
     Upstream's constructor reads pickles and writes into the clone; and where speaking fails, its
     `run` yields a second of silence, throws the networks away and reads the files again. The object
     made here is of a subclass whose loaders read no files: they put back the networks it holds.
     Everything else of it is upstream's, and runs unchanged.
     """
+    official, settings = loaded.official, loaded.settings
+    root: Any = loaded.root
     inference, version = official.inference, VERSIONS[settings.version]
     lightning = inference.Text2SemanticLightningModule
     held: dict[str, Any] = {
         "t2s_model": _wrap(lightning, model=root.t2s, config=settings.t2s),
         "vits_model": root.vits,
-        "bert_tokenizer": tokenizer,
+        "bert_tokenizer": loaded.tokenizer,
         "bert_model": root.bert,
         # The rest of upstream's wrapper is not used in inference.
         "cnhuhbert_model": _wrap(inference.CNHubert, model=root.hubert),
@@ -147,7 +129,7 @@ def assemble(official: Official, settings: GptSovitsSettings, root: Any, tokeniz
     def put_back(tts: Any, *_: object) -> None:
         for name, part in held.items():
             setattr(tts, name, part)
-        _configure(tts.configs, settings, root)
+        _configure(tts.configs, loaded)
 
     parts = ("t2s_weights", "vits_weights", "bert_weights", "cnhuhbert_weights")
     loaders = ["_init_models", "init_vocoder", "init_sv_model", *(f"init_{name}" for name in parts)]
@@ -157,20 +139,6 @@ def assemble(official: Official, settings: GptSovitsSettings, root: Any, tokeniz
     stated = {"device": "cpu", "is_half": False, "version": settings.version}
     with official.running():
         return kind({"custom": dict.fromkeys(paths, str(official.checkout.root)) | stated})
-
-
-def check_recording(path: Path) -> None:
-    """Refuse a recording of a length that upstream does not take."""
-    check_duration(path, (3.0, 10.0))
-
-
-def write_prompt(prompt: Prompt, directory: Path) -> None:
-    """Write the files that `find_prompt` finds; what the prompt lacks is left out."""
-    if prompt.audio is not None:
-        check_recording(prompt.audio)
-        shutil.copyfile(prompt.audio, directory / REFERENCE)
-    if prompt.text is not None:
-        (directory / REFERENCE_TEXT).write_text(f"{prompt.text}\n", encoding="utf-8")
 
 
 def join_segments(drawn: Sequence[Tensor], end: int) -> Tokens:
@@ -193,8 +161,6 @@ def score_tokens(
 
     Each segment follows the prompt's tokens `[T]`, where there are any.
     """
-    import torch
-
     ids, end, limit = tokens.ids, decoder.EOS, int(decoder.vocab_size)
     drawn: list[Tensor] = []
     if ids.ndim == 2 and ids.shape[1] == 1 and len(ids) > 1 and set(ids[[0, -1], 0]) == {end}:
@@ -225,10 +191,10 @@ def _wrap(kind: Any, **contents: Any) -> nn.Module:
     return made.eval()
 
 
-def _configure(configs: Any, settings: GptSovitsSettings, root: Any) -> None:
+def _configure(configs: Any, loaded: Loaded) -> None:
     """Set what upstream's loaders read from a model's files into its configuration."""
-    import torch
-
+    settings = loaded.settings
+    decoder: Any = loaded.root.get_submodule("t2s")
     data = settings.sovits["data"]
     for name in ("filter_length", "sampling_rate", "hop_length", "win_length", "n_speakers"):
         setattr(configs, name, data[name])
@@ -237,6 +203,6 @@ def _configure(configs: Any, settings: GptSovitsSettings, root: Any) -> None:
     configs.use_vocoder = VERSIONS[settings.version].vocoder is not None
     configs.update_version(settings.version)
     with torch.no_grad():  # streams are cut where tokens are like that of silence
-        table = root.t2s.ar_audio_embedding(torch.arange(root.t2s.vocab_size))
+        table = decoder.ar_audio_embedding(torch.arange(decoder.vocab_size))
         mute = table[configs.mute_tokens[settings.version]].unsqueeze(0)
         configs.mute_emb_sim_matrix = torch.nn.functional.cosine_similarity(mute, table, dim=-1)

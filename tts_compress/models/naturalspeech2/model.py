@@ -8,10 +8,8 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from tts_compress.errors import ModelError
-from tts_compress.models.base import UNLIKE_UPSTREAM, Component, Prompt
+from tts_compress.models.base import UNLIKE_UPSTREAM, Component
 from tts_compress.models.distillation import Objective
-from tts_compress.models.files import check_duration
 from tts_compress.models.naturalspeech2 import FAMILY
 from tts_compress.models.naturalspeech2.files import (
     REFERENCE,
@@ -21,7 +19,7 @@ from tts_compress.models.naturalspeech2.files import (
     find_source,
 )
 from tts_compress.models.naturalspeech2.network import NS2Networks, find_tables, load_networks
-from tts_compress.models.naturalspeech2.speech import ACCEPTED_S, SAMPLE_RATE, NS2Speech
+from tts_compress.models.naturalspeech2.speech import SAMPLE_RATE, NS2Speech, check_recording
 from tts_compress.models.torch_components import find_components
 from tts_compress.models.torch_model import Table, TorchFamilyModel
 
@@ -37,6 +35,7 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
     example = "inference_step=20"
     find = find_source
     read = load_networks
+    check_recording = check_recording
     sample_rate = SAMPLE_RATE
     # The codec's tables are no operators' weights.
     roles: ClassVar = {
@@ -63,17 +62,6 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
             MissingExtraError: A package is not installed.
         """
         return self.loaded.inference
-
-    def with_prompt(self, prompt: Prompt) -> "NaturalSpeech2Model":
-        """Return this model with another recording; the system needs no transcript of it.
-
-        Raises:
-            ModelError: The recording cannot be read, or is too short or too long.
-        """
-        if prompt.audio is None:
-            return self
-        check_duration(prompt.audio, ACCEPTED_S)
-        return replace(self, prompt=Prompt(audio=prompt.audio))
 
     def objectives(self) -> tuple[Objective, ...]:
         """Return the distillation objectives, in the order data flows.
@@ -111,17 +99,10 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
         }
 
     def _speech(self) -> NS2Speech:
-        if self.prompt.audio is None:
-            raise ModelError(
-                f"{self.spec!r} has no recording to speak by; put reference.wav beside its "
-                "checkpoint, or give a prompt with audio"
-            )
-        check_duration(self.prompt.audio, ACCEPTED_S)
-        loaded = self.loaded
         return NS2Speech(
-            amphion=loaded.amphion,
-            inference=loaded.inference,
-            recording=self.prompt.audio,
+            amphion=self.loaded.amphion,
+            inference=self.loaded.inference,
+            recording=self._recording(),
             options=self.options,
         )
 

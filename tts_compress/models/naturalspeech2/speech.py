@@ -14,6 +14,7 @@ import numpy as np
 from tts_compress.audio import Audio, Samples
 from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.models.base import check_text
+from tts_compress.models.files import check_duration
 from tts_compress.models.interception import intercepted
 from tts_compress.models.naturalspeech2.files import NS2Options
 from tts_compress.models.naturalspeech2.network import Amphion
@@ -27,10 +28,12 @@ MAX_S = 60
 MAX_PHONES = 1_000
 """The longest text; each phone attends to all others."""
 
-ACCEPTED_S = (0.5, 60.0)
-"""Shortest and longest reference recording, in seconds."""
-
 _FRAMES_PER_S = 75
+
+
+def check_recording(path: Path) -> None:
+    """Refuse a recording that is too short or too long."""
+    check_duration(path, (0.5, 60.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
