@@ -5,11 +5,13 @@ Such a clone is written to be run from its root and brings top-level modules wit
 `sys.path` are given back at once, and a second clone with the same names is refused.
 """
 
+import io
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import chdir, contextmanager, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -58,7 +60,7 @@ class Checkout:
         """Run the system's code as it expects: from its root, with its folders on `sys.path`.
 
         Both are given back as they were, and so is the root logger, which some modules set up for
-        a program of their own. Prints go to standard error.
+        a program of their own. What the code prints, its progress and its warnings are dropped.
         """
         path, arguments = list(sys.path), list(sys.argv)
         log = logging.getLogger()
@@ -66,7 +68,9 @@ class Checkout:
         sys.path[:0] = [str(self.root / part) for part in self.upstream.paths]
         sys.argv[1:] = []  # some modules read it while they are imported
         try:
-            with chdir(self.root), redirect_stdout(sys.stderr):
+            quiet = redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO())
+            with chdir(self.root), quiet[0], quiet[1], warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 yield
         finally:
             sys.path[:] = path

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tts_compress.errors import ModelError, first_line
+from tts_compress.errors import ModelError, model_errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,26 +204,19 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     import torch
 
     header = _first_bytes(path)[:2]
-    try:
-        with torch.serialization.safe_globals(_harmless()):
-            if header in _MARKS and header != _ZIP:
-                with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_COPY) as copy:
-                    copy[: len(_ZIP)] = _ZIP
-                    content = torch.load(copy, map_location="cpu", weights_only=True)  # type: ignore[arg-type]
-            else:
-                mapped = header == _ZIP
-                content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    unsafe = model_errors(f"'{path}' is no checkpoint that is safe to read")
+    with unsafe, torch.serialization.safe_globals(_harmless()):
+        if header in _MARKS and header != _ZIP:
+            with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_COPY) as copy:
+                copy[: len(_ZIP)] = _ZIP
+                content = torch.load(copy, map_location="cpu", weights_only=True)  # type: ignore[arg-type]
+        else:
+            mapped = header == _ZIP
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
         if not isinstance(content, dict):
             raise TypeError(f"it holds a {type(content).__name__}, not sections by name")
         counter = count()
         return {str(name): _plain(value, str(name), counter) for name, value in content.items()}
-    except MemoryError:
-        raise
-    # Arbitrary bytes make the reader fail in arbitrary ways (IndexError, struct.error, …).
-    except Exception as error:
-        raise ModelError(
-            f"'{path}' is no checkpoint that is safe to read: {first_line(error)}"
-        ) from error
 
 
 def write_checkpoint(
@@ -232,7 +225,6 @@ def write_checkpoint(
     config: dict[str, Any],
     *,
     header: bytes = _ZIP,
-    info: str = "converted by tts-compress",
 ) -> None:
     """Write a T2S model or a synthesizer as upstream's training does, in FP16."""
     kept = {name: t for name, t in tensors.items() if not name.startswith(_POSTERIOR)}
@@ -241,7 +233,7 @@ def write_checkpoint(
     if large := [name for name, tensor in weight.items() if not tensor.isfinite().all()]:
         raise ModelError(f"weight '{large[0]}' is too large for FP16, which upstream's files are")
     with path.open("wb") as file:  # by its handle, for a path's name becomes part of the content
-        torch.save({"weight": weight, "config": config, "info": info}, file)
+        torch.save({"weight": weight, "config": config, "info": "converted by tts-compress"}, file)
         file.seek(0)
         file.write(header)
 

@@ -5,11 +5,8 @@ pickles they read, write into the clone, take small files for other versions, al
 in FP32 before an artifact's could replace them, and pass over what is missing.
 """
 
-import io
 import json
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord, atomic_directory
-from tts_compress.errors import ArtifactError, ModelError, first_line, reason
+from tts_compress.errors import ArtifactError, ModelError, first_line, model_errors
 from tts_compress.models.base import Prompt
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.files import check_finite, read_json
@@ -63,18 +60,10 @@ class Official:
     def __init__(self) -> None:
         self.checkout = find_checkout(GPT_SOVITS)
         offer_torchaudio()
-        with self.running():
-            self.inference = self.checkout.load("TTS_infer_pack.TTS")
-            self.t2s = self.checkout.load("AR.models.t2s_model")
-            self.speaker = self.checkout.load("sv")
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Run upstream's code from its root, without the progress that it prints."""
-        silent = redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO())
-        with self.checkout.running(), warnings.catch_warnings(), silent[0], silent[1]:
-            warnings.simplefilter("ignore")
-            yield
+        self.running = self.checkout.running
+        self.inference = self.checkout.load("TTS_infer_pack.TTS")
+        self.t2s = self.checkout.load("AR.models.t2s_model")
+        self.speaker = self.checkout.load("sv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,21 +111,21 @@ def build_networks(official: Official, settings: GptSovitsSettings) -> Any:
     from accelerate import init_empty_weights
 
     root: Any = nn.Module()
-    try:
-        with official.running(), init_empty_weights(include_buffers=False):
-            with transformers.modeling_utils.no_init_weights():
-                bert = transformers.AutoConfig.for_model(**settings.bert)
-                root.bert = transformers.AutoModelForMaskedLM.from_config(bert)
-                root.hubert = transformers.HubertModel(transformers.HubertConfig(**settings.hubert))
-            root.t2s = official.t2s.Text2SemanticDecoder(config=settings.t2s)
-            root.vits = _synthesizer(official, settings)
-            if VERSIONS[settings.version].vocoder:
-                root.vocoder = _vocoder(official, settings)
-            if VERSIONS[settings.version].speaker:
-                root.sv = official.speaker.ERes2NetV2(baseWidth=24, scale=4, expansion=4)
-    # Settings that are no model's make constructors fail in arbitrary ways.
-    except Exception as error:
-        raise ModelError(f"the settings describe no GPT-SoVITS model: {reason(error)}") from error
+    errors = model_errors("the settings describe no GPT-SoVITS model")
+    with errors, official.running(), init_empty_weights(include_buffers=False):
+        with transformers.modeling_utils.no_init_weights():
+            bert = transformers.AutoConfig.for_model(**settings.bert)
+            root.bert = transformers.AutoModelForMaskedLM.from_config(bert)
+            root.hubert = transformers.HubertModel(transformers.HubertConfig(**settings.hubert))
+        root.t2s = official.t2s.Text2SemanticDecoder(config=settings.t2s)
+        root.vits = _synthesizer(official, settings)
+        if settings.version == "v3":
+            attributes = official.checkout.load("BigVGAN.env").AttrDict(settings.vocoder)
+            root.vocoder = official.inference.BigVGAN(attributes)
+        elif settings.vocoder is not None:
+            root.vocoder = official.inference.Generator(**settings.vocoder)
+        if VERSIONS[settings.version].speaker:
+            root.sv = official.speaker.ERes2NetV2(baseWidth=24, scale=4, expansion=4)
     return root
 
 
@@ -160,10 +149,10 @@ def write_official(
     t2s = {f"model.{official_name(name)}": tensor for name, tensor in plain.items()}
     names = build_networks(loaded.official, settings).vits.state_dict()
     vits = _with_weight_norm(_plain_tensors(root, "vits"), names)
-    encoders = {n: str(source.named[n]) if n in source.named else None for n in ("bert", "hubert")}
+    encoders = {name: str(path) for name, path in source.named.items()}
     stated = {
-        "bert_base_path": encoders["bert"],
-        "cnhuhbert_base_path": encoders["hubert"],
+        "bert_base_path": encoders.get("bert"),
+        "cnhuhbert_base_path": encoders.get("hubert"),
         "device": "cpu",
         "is_half": False,
         "t2s_weights_path": "t2s.ckpt",
@@ -242,13 +231,6 @@ def _synthesizer(official: Official, settings: GptSovitsSettings) -> Any:
     return vits
 
 
-def _vocoder(official: Official, settings: GptSovitsSettings) -> Any:
-    stated = settings.vocoder or {}
-    if settings.version == "v3":
-        return official.inference.BigVGAN(official.checkout.load("BigVGAN.env").AttrDict(stated))
-    return official.inference.Generator(**stated)
-
-
 def fill(
     module: nn.Module, tensors: Mapping[str, Tensor], where: Path, *, strict: bool = False
 ) -> None:
@@ -314,12 +296,10 @@ def _pretrained(kind: str, folder: Path, **keywords: Any) -> Any:
     """Return an object that a class of transformers loads from a folder."""
     import transformers
 
-    try:
-        read = getattr(transformers, kind).from_pretrained
-        return read(folder, local_files_only=True, **keywords)
-    # Read and built by code that was written for its authors' own files.
-    except Exception as error:
-        raise ModelError(f"no {kind} can be loaded from '{folder}': {reason(error)}") from error
+    with model_errors(f"no {kind} can be loaded from '{folder}'"):
+        return getattr(transformers, kind).from_pretrained(
+            folder, local_files_only=True, **keywords
+        )
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ from tts_compress.models.gpt_sovits.loading import Loaded, load_networks, write_
 from tts_compress.models.gpt_sovits.source import (
     SETTINGS,
     GptSovitsOptions,
-    GptSovitsSettings,
     GptSovitsSource,
     check_recording,
     find_source,
@@ -75,11 +74,6 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         return self.source.version
 
     @property
-    def settings(self) -> GptSovitsSettings:
-        """Settings that its networks are built from."""
-        return self.loaded.settings
-
-    @property
     def sample_rate(self) -> int:
         """Samples per second, Hz."""
         return self.source.sample_rate
@@ -91,7 +85,7 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""
-        network, audio = self.settings.t2s["model"], self.prompt.audio
+        network, audio = self.loaded.settings.t2s["model"], self.prompt.audio
         return {
             "version": self.version,
             "sample rate": f"{self.sample_rate} Hz",
@@ -108,26 +102,26 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         """
         # It returns scores, then the states before, between and behind its layers; upstream takes
         # the third from the end.
-        used = max(int(self.settings.bert.get("num_hidden_layers", 0)) - 1, 0)
+        used = max(int(self.loaded.settings.bert.get("num_hidden_layers", 0)) - 1, 0)
         first = (0,)  # the rest is the state of a next call
         vits = (
             # It returns its input, mean and log deviation of the prior, and masks.
-            _objective("vits.enc_p", "mse", outputs=(1, 2), log_deviation=1),
-            _objective("vits.flow", "mse"),
-            _objective("vits.dec", "waveform"),
+            Objective(module="vits.enc_p", loss="mse", outputs=(1, 2), log_deviation=1),
+            Objective(module="vits.flow", loss="mse"),
+            Objective(module="vits.dec", loss="waveform"),
         )
         flow_matching = (
-            _objective("vits.enc_p", "mse", outputs=first),
-            _objective("vits.wns1", "mse", outputs=first),
-            _objective("vits.cfm.estimator", "mse", outputs=first),
-            _objective("vocoder", "waveform"),
+            Objective(module="vits.enc_p", loss="mse", outputs=first),
+            Objective(module="vits.wns1", loss="mse", outputs=first),
+            Objective(module="vits.cfm.estimator", loss="mse", outputs=first),
+            Objective(module="vocoder", loss="waveform"),
         )
         return (
-            _objective("bert", "mse", outputs=(used,)),
-            _objective("hubert", "mse", outputs=first),
-            _objective("vits.ref_enc", "mse"),
+            Objective(module="bert", loss="mse", outputs=(used,)),
+            Objective(module="hubert", loss="mse", outputs=first),
+            Objective(module="vits.ref_enc", loss="mse"),
             # It scores whole utterances when it is called; step by step its methods are.
-            _objective("t2s", "kl"),
+            Objective(module="t2s", loss="kl"),
             *(flow_matching if VERSIONS[self.version].vocoder else vits),
         )
 
@@ -181,7 +175,3 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         """The runtime, which processes the recording once."""
         recording = self._recording()
         return GptSovitsSpeech(self.loaded, self.options, recording, self.prompt.text)
-
-
-def _objective(module: str, loss: Literal["kl", "mse", "waveform"], **details: Any) -> Objective:
-    return Objective(module=module, loss=loss, **details)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, reason
@@ -109,14 +110,13 @@ def assemble(loaded: Loaded) -> Any:
     official, settings = loaded.official, loaded.settings
     root: Any = loaded.root
     inference, version = official.inference, VERSIONS[settings.version]
-    lightning = inference.Text2SemanticLightningModule
+    # Of the wrappers that upstream loads the first two in, inference uses no more than `model`.
     held: dict[str, Any] = {
-        "t2s_model": _wrap(lightning, model=root.t2s, config=settings.t2s),
+        "t2s_model": nn.ModuleDict({"model": root.t2s}),
+        "cnhuhbert_model": nn.ModuleDict({"model": root.hubert}),
         "vits_model": root.vits,
         "bert_tokenizer": loaded.tokenizer,
         "bert_model": root.bert,
-        # The rest of upstream's wrapper is not used in inference.
-        "cnhuhbert_model": _wrap(inference.CNHubert, model=root.hubert),
         "is_v2pro": version.speaker is not None,
     }
     if version.vocoder_configs:
@@ -129,7 +129,17 @@ def assemble(loaded: Loaded) -> Any:
     def put_back(tts: Any, *_: object) -> None:
         for name, part in held.items():
             setattr(tts, name, part)
-        _configure(tts.configs, loaded)
+        configs, data = tts.configs, settings.sovits["data"]
+        for name in ("filter_length", "sampling_rate", "hop_length", "win_length", "n_speakers"):
+            setattr(configs, name, data[name])
+        configs.segment_size = settings.sovits["train"]["segment_size"]
+        configs.max_sec = settings.t2s["data"]["max_sec"]
+        configs.use_vocoder = version.vocoder is not None
+        configs.update_version(settings.version)
+        with torch.no_grad():  # streams are cut where tokens are like that of silence
+            table = root.t2s.ar_audio_embedding(torch.arange(root.t2s.vocab_size))
+            mute = table[configs.mute_tokens[settings.version]].unsqueeze(0)
+            configs.mute_emb_sim_matrix = functional.cosine_similarity(mute, table, dim=-1)
 
     parts = ("t2s_weights", "vits_weights", "bert_weights", "cnhuhbert_weights")
     loaders = ["_init_models", "init_vocoder", "init_sv_model", *(f"init_{name}" for name in parts)]
@@ -180,29 +190,3 @@ def score_tokens(
             found = decoder(phones.unsqueeze(0), bert.unsqueeze(0), given)
             scores.append(found[0, len(before) :].float())
     return np.asarray(torch.cat(scores).unsqueeze(1), np.float32)
-
-
-def _wrap(kind: Any, **contents: Any) -> nn.Module:
-    """Return one of upstream's modules with these contents; its constructor would read files."""
-    made: nn.Module = kind.__new__(kind)
-    super(kind, made).__init__()
-    for name, part in contents.items():
-        setattr(made, name, part)
-    return made.eval()
-
-
-def _configure(configs: Any, loaded: Loaded) -> None:
-    """Set what upstream's loaders read from a model's files into its configuration."""
-    settings = loaded.settings
-    decoder: Any = loaded.root.get_submodule("t2s")
-    data = settings.sovits["data"]
-    for name in ("filter_length", "sampling_rate", "hop_length", "win_length", "n_speakers"):
-        setattr(configs, name, data[name])
-    configs.segment_size = settings.sovits["train"]["segment_size"]
-    configs.max_sec = settings.t2s["data"]["max_sec"]
-    configs.use_vocoder = VERSIONS[settings.version].vocoder is not None
-    configs.update_version(settings.version)
-    with torch.no_grad():  # streams are cut where tokens are like that of silence
-        table = decoder.ar_audio_embedding(torch.arange(decoder.vocab_size))
-        mute = table[configs.mute_tokens[settings.version]].unsqueeze(0)
-        configs.mute_emb_sim_matrix = torch.nn.functional.cosine_similarity(mute, table, dim=-1)

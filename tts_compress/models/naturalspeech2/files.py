@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from tts_compress.errors import ModelError
@@ -229,7 +230,7 @@ class NS2Source:
             if not path.is_file():
                 raise ModelError(f"{CODEC_VARIABLE} is {named!r}, which is no file; name {CODEC}")
             return path
-        places = [self.directory / CODEC, _hub() / CODEC]
+        places = [self.directory / CODEC, Path(torch.hub.get_dir()) / "checkpoints" / CODEC]
         for path in places:
             if path.is_file():
                 return path
@@ -251,13 +252,6 @@ def find_source(place: str) -> NS2Source:
     source = NS2Source(directory=Path(place))
     source.checkpoint()
     return source
-
-
-def _hub() -> Path:
-    """Return the folder of `torch.hub`'s downloads, such as encodec's."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    home = os.environ.get("TORCH_HOME") or f"{cache}/torch"
-    return Path(home).expanduser() / "hub" / "checkpoints"
 
 
 def read_config(path: Path, clone: Path, depth: int = 0) -> dict[str, Any]:
@@ -292,36 +286,23 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def check_settings(config: dict[str, Any], where: str) -> NS2Settings:
+def check_settings(
+    config: dict[str, Any], where: str, options: NS2Options = NS2Options()
+) -> NS2Settings:
     """Return the settings that a configuration of Amphion's states.
 
     Args:
         config: With what it is built on.
         where: Its place, for errors.
+        options: Options of the solver, which it does not state.
 
     Raises:
         ModelError: A value is missing or wrong; all that are, are named.
     """
-    model = config.get("model")
+    model, preprocess = config.get("model"), config.get("preprocess")
     if not isinstance(model, dict):
         raise ModelError(f"{where} has no section 'model'; give a configuration of NaturalSpeech2")
-    preprocess = config.get("preprocess")
     lexicon = preprocess.get("lexicon_path", _LEXICON) if isinstance(preprocess, dict) else _LEXICON
-    return _checked(model, lexicon, NS2Options(), where)
-
-
-def read_settings(path: Path) -> NS2Settings:
-    """Return the settings of a saved model."""
-    stated = read_json(path)
-    try:
-        model, lexicon = stated["model"], stated["lexicon"]
-        options = NS2Options(inference_step=stated["inference_step"])
-    except (KeyError, TypeError) as error:
-        raise ModelError(f"cannot read '{path}': {error!r}; compress the model again") from error
-    return _checked(model, lexicon, options, f"'{path}'")
-
-
-def _checked(model: Any, lexicon: Any, options: NS2Options, where: str) -> NS2Settings:
     problems = []
     try:
         _Model.model_validate(model)
@@ -336,3 +317,14 @@ def _checked(model: Any, lexicon: Any, options: NS2Options, where: str) -> NS2Se
     if problems:
         raise ModelError(f"{where} describes no NaturalSpeech2: {'; '.join(problems)}")
     return NS2Settings(model=model, lexicon=lexicon, options=options)
+
+
+def read_settings(path: Path) -> NS2Settings:
+    """Return the settings of a saved model."""
+    stated = read_json(path)
+    try:
+        config = {"model": stated["model"], "preprocess": {"lexicon_path": stated["lexicon"]}}
+        options = NS2Options(inference_step=stated["inference_step"])
+    except (KeyError, TypeError) as error:
+        raise ModelError(f"cannot read '{path}': {error!r}; compress the model again") from error
+    return check_settings(config, f"'{path}'", options)

@@ -2,10 +2,7 @@
 
 import argparse
 import copy
-import io
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord
-from tts_compress.errors import ModelError, reason
+from tts_compress.errors import ModelError, model_errors, reason
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.files import check_finite, read_tensors
 from tts_compress.models.interception import intercepted
@@ -36,26 +33,15 @@ class Amphion:
     """
 
     def __init__(self) -> None:
-        self._checkout = find_checkout(AMPHION)
-        self.clone = self._checkout.root
+        checkout = find_checkout(AMPHION)
         offer_torchaudio()
-        with _silence():  # g2p_en looks for its data when it is imported, and reports it
-            from encodec import EncodecModel
+        from encodec import EncodecModel
 
-            self.encodec: Any = EncodecModel
-            self.inference: Any = self._checkout.load("models.tts.naturalspeech2.ns2_inference")
-            self.network: Any = self._checkout.load("models.tts.naturalspeech2.ns2")
-            self._util: Any = self._checkout.load("utils.util")
-
-    def config(self, model: dict[str, Any], lexicon: str) -> Any:
-        """Return settings as upstream's code takes them."""
-        return self._util.JsonHParams(model=model, preprocess={"lexicon_path": lexicon})
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Run upstream's code from its root, and keep what it prints to itself."""
-        with self._checkout.running(), _silence():
-            yield
+        self.clone, self.running = checkout.root, checkout.running
+        self.encodec: Any = EncodecModel
+        self.inference: Any = checkout.load("models.tts.naturalspeech2.ns2_inference")
+        self.network: Any = checkout.load("models.tts.naturalspeech2.ns2")
+        self.util: Any = checkout.load("utils.util")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +103,8 @@ def fill(module: nn.Module, path: Path) -> None:
         for name, tensor in given.items():
             if name in wanted and tensor.is_floating_point() != wanted[name].is_floating_point():
                 raise TypeError(f"{name!r} is of type {tensor.dtype}")
-        module.load_state_dict({name: _full(tensor) for name, tensor in given.items()}, assign=True)
+        full = {n: t.float() if t.is_floating_point() else t for n, t in given.items()}
+        module.load_state_dict(full, assign=True)
     except (RuntimeError, TypeError) as error:
         raise ModelError(f"'{path}' does not fit its settings: {reason(error)}") from error
 
@@ -157,30 +144,18 @@ def _build(amphion: Amphion, settings: NS2Settings, source: NS2Source) -> NS2Net
     """Return networks made by upstream's constructor, with tensors that take no memory."""
     import torch
 
-    config = amphion.config(settings.model, settings.lexicon)
+    config = amphion.util.JsonHParams(
+        model=settings.model, preprocess={"lexicon_path": settings.lexicon}
+    )
     encodec = amphion.encodec
-    try:
-        # The codec's weights come with the checkpoint; upstream would download them.
-        untrained = intercepted(encodec, "encodec_model_24khz", lambda make: make(pretrained=False))
-        with amphion.running(), untrained, torch.device("meta"):
-            model = amphion.network.NaturalSpeech2(config.model)
-            codec = encodec.encodec_model_24khz()
-    # Built by code that was written for its authors' own settings.
-    except Exception as error:
-        raise ModelError(f"'{source.directory}' cannot be built: {reason(error)}") from error
+    # The codec's weights come with the checkpoint; upstream would download them.
+    untrained = intercepted(encodec, "encodec_model_24khz", lambda make: make(pretrained=False))
+    errors = model_errors(f"'{source.directory}' cannot be built")
+    with errors, amphion.running(), untrained, torch.device("meta"):
+        model = amphion.network.NaturalSpeech2(config.model)
+        codec = encodec.encodec_model_24khz()
     codec.set_target_bandwidth(12.0)  # kbit/s, as upstream's own
     loaders = {"build_model": lambda _: model.eval(), "build_codec": lambda _: codec.eval()}
     kind = type("NS2Inference", (amphion.inference.NS2Inference,), loaders)
     inference = kind(argparse.Namespace(device="cpu"), config)
     return NS2Networks(amphion=amphion, settings=settings, inference=inference)
-
-
-def _full(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.is_floating_point() else tensor
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
