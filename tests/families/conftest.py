@@ -145,6 +145,10 @@ class Agreement:
     loss_ratio: float
     """Its loss on that call over the student's."""
 
+    layers_db: float
+    """The least ratio of its layers, each given what the student's is given: no difference that
+    one layer makes of another's."""
+
 
 @pytest.fixture
 def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agreement]]:
@@ -183,9 +187,30 @@ def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agr
 def _agreement(task: Any, module: Any, snr_db: Callable[[Any, Any], float]) -> Agreement:
     import torch
 
+    from tts_compress.qat.prepare import FakeQuantizedLayer
+
+    calls: dict[str, tuple[Any, Any]] = {}
+
+    def record(name: str) -> Callable[[Any, Any, Any], None]:
+        # Copies: some blocks change a layer's output in place.
+        return lambda _, inputs, output: calls.update(
+            {name: ([tensor.clone() for tensor in inputs], output.clone())}
+        )
+
+    hooks = [
+        layer.register_forward_hook(record(name))
+        for name, layer in task.student.module.named_modules()
+        if isinstance(layer, FakeQuantizedLayer)
+    ]
     example = task.held_out[0]
     with torch.no_grad():
         student = task.student(*example.inputs)
+        for hook in hooks:
+            hook.remove()
+        layers_db = min(
+            snr_db(output.numpy(), module.get_submodule(name)(*inputs).numpy())
+            for name, (inputs, output) in calls.items()
+        )
         task.student.module = module
         found = task.student(*example.inputs)
         losses = [sum(task.loss(answers, example).values()) for answers in (found, student)]
@@ -193,4 +218,5 @@ def _agreement(task: Any, module: Any, snr_db: Callable[[Any, Any], float]) -> A
     return Agreement(
         snr_db=min(snr_db(one.numpy(), other.numpy()) for one, other in pairs),
         loss_ratio=float(losses[0] / losses[1]),
+        layers_db=layers_db,
     )

@@ -120,9 +120,9 @@ from tts_compress.errors import ModelError
 from tts_compress.models.checkout import find_checkout, known_upstreams
 
 first, second = known_upstreams()
-find_checkout(first).load("utils")
+find_checkout(first).load("text")  # which imports no packages
 try:
-    find_checkout(second).load("utils.util")
+    find_checkout(second).load("text")
 except ModelError as error:
     print(json.dumps(str(error)))
 """

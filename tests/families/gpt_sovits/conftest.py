@@ -155,7 +155,7 @@ def _write_t2s(official: Official, folder: Path, version: str) -> None:
         head = module.model.ar_predict_layer.weight
         # As a trained one, it mostly is sure of itself.
         head.normal_(0, 0.3).mul_(torch.randn(len(head), 1).mul(0.7).exp())
-    write_checkpoint(folder / "t2s.ckpt", module.state_dict(), config)
+    write_checkpoint(folder / "t2s.ckpt", module.state_dict(), config, info="")
 
 
 def _write_sovits(official: Official, folder: Path, version: str, changes: dict[str, Any]) -> None:
@@ -188,7 +188,7 @@ def _write_sovits(official: Official, folder: Path, version: str, changes: dict[
         content = {"weight": tensors, "config": config, "info": ""}
         torch.save(content, folder / "sovits.pth")
         return
-    write_checkpoint(folder / "sovits.pth", tensors, config, header=header)
+    write_checkpoint(folder / "sovits.pth", tensors, config, header=header, info="")
 
 
 def _write_encoders(folder: Path) -> None:

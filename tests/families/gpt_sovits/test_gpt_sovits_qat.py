@@ -55,8 +55,9 @@ def test_deployed_components_answer_as_their_students_do(
     found = deployed(tiny, scheme, _TEXTS[:2])
     assert tuple(found) == _OBJECTIVES
     for agreement in found.values():
+        assert agreement.layers_db > 60 or scheme != "int8-qat", found
         assert agreement.snr_db > 30, found
-        assert agreement.loss_ratio == pytest.approx(1, abs=0.05), found
+        assert agreement.loss_ratio == pytest.approx(1, abs=0.1), found
 
 
 @pytest.mark.slow

@@ -59,8 +59,13 @@ def test_deployed_components_answer_as_their_students_do(
     del few_updates  # what it needs is what training needs
     found = deployed(tiny_ns2, scheme, _TEXTS[:2])
     assert tuple(found) == _OBJECTIVES
-    # The kernel of four bits multiplies in bfloat16.
-    assert all(agreement.snr_db > 60 for agreement in found.values()), found
+    if scheme == "int4-weight-only":  # its kernel multiplies in bfloat16
+        assert all(agreement.snr_db > 60 for agreement in found.values()), found
+        return
+    # A value in the middle of two codes may fall to either, one of some hundred thousand; random
+    # weights make more of it from layer to layer.
+    assert all(agreement.layers_db > 60 for agreement in found.values()), found
+    assert all(agreement.snr_db > 40 for agreement in found.values()), found
 
 
 @pytest.mark.slow

@@ -147,4 +147,4 @@ def test_a_recording_is_checked_before_anything_is_loaded(
         model.with_prompt(Prompt(audio=recording))
     soundfile.write(recording, np.zeros(24_000), 24_000)
     assert model.with_prompt(Prompt(audio=recording)).prompt.audio == recording
-    assert model.with_prompt(Prompt(text="not asked for")) is model
+    assert model.with_prompt(Prompt(text="not asked for")).prompt.audio == model.prompt.audio

@@ -225,6 +225,7 @@ def write_checkpoint(
     config: dict[str, Any],
     *,
     header: bytes = _ZIP,
+    info: str = "converted by tts-compress",
 ) -> None:
     """Write a T2S model or a synthesizer as upstream's training does, in FP16."""
     kept = {name: t for name, t in tensors.items() if not name.startswith(_POSTERIOR)}
@@ -233,7 +234,7 @@ def write_checkpoint(
     if large := [name for name, tensor in weight.items() if not tensor.isfinite().all()]:
         raise ModelError(f"weight '{large[0]}' is too large for FP16, which upstream's files are")
     with path.open("wb") as file:  # by its handle, for a path's name becomes part of the content
-        torch.save({"weight": weight, "config": config, "info": "converted by tts-compress"}, file)
+        torch.save({"weight": weight, "config": config, "info": info}, file)
         file.seek(0)
         file.write(header)
 

@@ -64,8 +64,9 @@ class T2SBlock(nn.Module):
         self.qkv = nn.Linear(wide, high, device="meta")
         self.qkv.weight, self.qkv.bias = attention.in_proj_weight, attention.in_proj_bias
         self.out = attention.out_proj
-        self.norm1, self.norm2 = layer.norm1, layer.norm2
+        self.norm1 = layer.norm1
         self.up, self.down = layer.linear1, layer.linear2
+        self.norm2 = layer.norm2
 
     def forward(
         self,

@@ -99,10 +99,11 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
         }
 
     def _speech(self) -> NS2Speech:
+        recording = self._recording()  # refused before anything is loaded
         return NS2Speech(
             amphion=self.loaded.amphion,
             inference=self.loaded.inference,
-            recording=self._recording(),
+            recording=recording,
             options=self.options,
         )
 
