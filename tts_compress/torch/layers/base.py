@@ -49,6 +49,8 @@ class CompressedLayer(nn.Module):
 
     weights: Weights
     activations: Activations
+    """Formats of weights and arithmetic, as `register_layer` names them."""
+
     kept: ClassVar[Mapping[str, str]] = _BUFFERS
     """Names of buffers by the names of their tensors in a file."""
 
@@ -191,7 +193,7 @@ def layer_state(
     weight: Tensor = module.weight.detach().float()  # type: ignore[operator]
     state = layer.quantize(FloatLayer(geometry, weight, group_size))
     if isinstance(bias := getattr(module, "bias", None), Tensor):
-        state["bias"] = bias.detach().float()
+        state["bias"] = bias.detach().to(torch.float32, copy=True)
     if activations == Activations.STATIC:
         assert limits is not None, "calibration chose a range for every static layer"
         scale, zero_point = activation_codes(*limits)
