@@ -211,8 +211,7 @@ def read_torch_file(path: Path) -> dict[str, Any]:
                 copy[: len(_ZIP)] = _ZIP
                 content = torch.load(copy, map_location="cpu", weights_only=True)  # type: ignore[arg-type]
         else:
-            mapped = header == _ZIP
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=header == _ZIP)
         if not isinstance(content, dict):
             raise TypeError(f"it holds a {type(content).__name__}, not sections by name")
         counter = count()

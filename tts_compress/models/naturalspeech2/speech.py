@@ -60,8 +60,6 @@ class NS2Speech:
         check_text(text)
         try:
             samples = self._infer(text)
-        except (TextError, ModelError):
-            raise
         except TypeError as error:
             if "object" in str(error):  # phones that have no number
                 raise TextError(
@@ -70,7 +68,10 @@ class NS2Speech:
                 ) from error
             raise ModelError(f"the model cannot speak {text[:40]!r}: {reason(error)}") from error
         except OSError as error:
-            raise ModelError(f"upstream cannot read a file: {error}{self._hint(error)}") from error
+            is_lexicon = error.filename == self.inference.cfg.preprocess.lexicon_path
+            hint = f"; Amphion brings it: check the clone at '{self.amphion.clone}' out again"
+            problem = f"upstream cannot read a file: {error}{hint if is_lexicon else ''}"
+            raise ModelError(problem) from error
         # Raised because of nltk's data, exchanged modules, audio formats, …
         except (LookupError, RuntimeError, ValueError, ImportError) as error:
             if type(error) is LookupError:  # which nltk raises, and nothing more special
@@ -104,12 +105,6 @@ class NS2Speech:
             with _limited(speaking.model, text), files:
                 speaking.inference()
         return np.asarray(written[0], np.float32)
-
-    def _hint(self, error: OSError) -> str:
-        lexicon = self.inference.cfg.preprocess.lexicon_path
-        if error.filename != lexicon:
-            return ""
-        return f"; Amphion brings it: check the clone at '{self.amphion.clone}' out again"
 
 
 @contextmanager
