@@ -19,11 +19,8 @@ from tts_compress.models.interception import intercepted
 from tts_compress.models.language_model import LanguageModel
 from tts_compress.progress import Progress, report_message
 from tts_compress.qat.fake_quantize import FakeQuantize
-from tts_compress.qat.task import digest_tensors
+from tts_compress.qat.task import digest_tensors, held_out_places
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
-
-_HELD_OUT = 8
-"""Number of texts of which one is held out; at least one is."""
 
 _MOST_TRAINED, _MOST_HELD_OUT = 128, 32
 """Calls of one component that are kept: the estimator of a diffusion is called for every step of
@@ -72,7 +69,7 @@ def record_calls(
             rounded.append(objective)
         else:
             report_message(progress, f"{objective.name} is not rounded: it is not trained")
-    judged = set(range(_HELD_OUT - 1, len(texts), _HELD_OUT)) or {len(texts) - 1}
+    judged = held_out_places(len(texts))
     found: list[RecordedCalls] = []
     if rounded:
         root = copy_sharing_tensors(model.root())
@@ -87,7 +84,7 @@ def record_calls(
             return [recorder.calls for recorder in recorders]
 
         train = record([i for i in range(len(texts)) if i not in judged], _MOST_TRAINED)
-        held_out = record(sorted(judged), _MOST_HELD_OUT)
+        held_out = record(judged, _MOST_HELD_OUT)
         for objective, calls, others in zip(rounded, train, held_out, strict=True):
             known = set(map(_digest, others))
             new = [call for call in calls if _digest(call) not in known]

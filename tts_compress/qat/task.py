@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 Outputs: TypeAlias = tuple[Tensor, ...]
 
+_HELD_OUT = 8
+"""Number of texts or calls of which one is held out; at least one is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Example:
@@ -47,6 +50,11 @@ class Task:
     converted: Callable[[Any], Callable[..., Outputs]] | None = None
     """Returns, for the student with any values, a function that computes the artifact's outputs
     from a student's inputs. None where the student itself is judged."""
+
+
+def held_out_places(count: int) -> list[int]:
+    """Return the positions of the texts or calls that a student is judged on, rising."""
+    return list(range(_HELD_OUT - 1, count, _HELD_OUT)) or [count - 1]
 
 
 def digest_tensors(tensors: Iterable[Tensor]) -> str:

@@ -21,7 +21,7 @@ from tts_compress.qat.graph.subgraph import (
     voice_subgraph,
 )
 from tts_compress.qat.losses import log_mel_loss, mse, waveform_loss
-from tts_compress.qat.task import Example, Outputs, Task
+from tts_compress.qat.task import Example, Outputs, Task, held_out_places
 from tts_compress.recipes.recipe import Recipe
 
 _SAMPLE_RATE = 22_050
@@ -32,9 +32,6 @@ _SAMPLES_PER_FRAME = 16
 
 _LEAST_DEVIATION = 1e-3
 """Smallest deviation that errors are divided by, for a prior that is hardly more than a point."""
-
-_HELD_OUT = 8
-"""Number of calls of which one is held out; at least one is."""
 
 _NOTICEABLE = 1e-5
 """A change of an output by less than this share of its peak does not count."""
@@ -143,7 +140,7 @@ def graph_task(
     if not noise_inputs(part.inputs) and longest[0].is_floating_point():
         context = _receptive_field(GraphNetwork(part), longest)
         cut = cut if context is None else Cut(frames=frames, context=context)
-    judged = examples[_HELD_OUT - 1 :: _HELD_OUT] or examples[-1:]
+    judged = [examples[place] for place in held_out_places(len(examples))]
     names = ("flow", "decoder") if besides else tuple(part.outputs)
     return Task(
         student=build_student(
