@@ -21,8 +21,7 @@ import numpy as np
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
 from tts_compress.evaluation import worker
-from tts_compress.models.base import ModelFiles, Prompt
-from tts_compress.models.language_model import Tokens
+from tts_compress.models.base import ModelFiles, Prompt, Tokens
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -15,7 +15,6 @@ from tts_compress.models.files import (
     REFERENCE_TEXT,
     check_duration,
     check_finite,
-    exchange_recording,
     find_prompt,
     read_json,
     read_tensors,
@@ -121,18 +120,6 @@ def test_a_recording_is_found_with_what_is_said_in_it(tmp_path: Path) -> None:
         find_prompt(tmp_path)
     text.unlink()
     assert find_prompt(tmp_path) == Prompt(audio=audio)
-
-
-def test_a_text_does_not_stay_with_another_recording(tmp_path: Path) -> None:
-    first, second = tmp_path / "first.wav", tmp_path / "second.wav"
-    before = Prompt(audio=first, text="one two.")
-    assert exchange_recording(before, Prompt()) is before
-    assert exchange_recording(before, Prompt(audio=second)) == Prompt(audio=second)
-    said = exchange_recording(before, Prompt(text=" three. "))
-    assert said == Prompt(audio=first, text="three.")
-    both = Prompt(audio=second, text="three.")
-    assert exchange_recording(before, both) == both
-    assert exchange_recording(before, Prompt(text=" ")) == Prompt(audio=first)
 
 
 def test_a_recording_must_have_a_length_that_the_system_takes(tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ class _Toy(TorchFamilyModel[_Source, _Options, _Loaded]):
     example = "samples=3"
     find = _find
     read = _read
+    check_recording: ClassVar = lambda _: None
     roles: ClassVar = {"layer": "all there is", "absent": "in other versions"}
     sample_rate = 8000
 
@@ -173,6 +174,18 @@ def test_what_is_read_is_read_once_and_shared(toy: _Toy, reads: list[Path]) -> N
     assert len(reads) == 1
     assert (len(toy.synthesize("a", seed=0).samples), shorter.options.samples) == (8, 3)
     assert len(shorter.synthesize("a", seed=0).samples) == 3
+
+
+def test_a_text_does_not_stay_with_another_recording(toy: _Toy) -> None:
+    first, second = Path("first.wav"), Path("second.wav")
+    before = toy.with_prompt(Prompt(audio=first, text="one two."))
+    assert before.with_prompt(Prompt()).prompt == Prompt(audio=first, text="one two.")
+    assert before.with_prompt(Prompt(audio=second)).prompt == Prompt(audio=second)
+    said = before.with_prompt(Prompt(text=" three. ")).prompt
+    assert said == Prompt(audio=first, text="three.")
+    both = Prompt(audio=second, text="three.")
+    assert before.with_prompt(both).prompt == both
+    assert before.with_prompt(Prompt(text=" ")).prompt == Prompt(audio=first)
 
 
 def test_options_follow_the_place(folder: Path) -> None:

@@ -16,8 +16,8 @@ from tts_compress.compression.calibration import read_texts
 from tts_compress.compression.manifest import describe
 from tts_compress.compression.modules import speaking
 from tts_compress.errors import ArtifactError, ModelError, QuantizationError, RecipeError
+from tts_compress.models.base import Tokens
 from tts_compress.models.distillation import Objective
-from tts_compress.models.language_model import Tokens
 from tts_compress.progress import Silent
 from tts_compress.qat.call_task import call_task
 from tts_compress.qat.log import read_log

@@ -26,8 +26,7 @@ from tts_compress.evaluation.metrics.teacher_forcing import (
 from tts_compress.evaluation.recognizers import open_recognizer
 from tts_compress.evaluation.store import audio_sha256, write_float_wav
 from tts_compress.models import load
-from tts_compress.models.base import Prompt, Prompted, Runtime, TTSModel
-from tts_compress.models.language_model import LanguageModel
+from tts_compress.models.base import LanguageModel, Prompt, Prompted, Runtime, TTSModel
 
 Answer: TypeAlias = dict[str, Any]
 

@@ -5,7 +5,6 @@ Files may be damaged or hostile: any content gives a value or a `ModelError`, an
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,19 +97,6 @@ def find_prompt(directory: Path) -> Prompt:
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"cannot read '{text}': {error}") from error
     return Prompt(audio=audio, text=spoken or None)
-
-
-def exchange_recording(prompt: Prompt, given: Prompt) -> Prompt:
-    """Return a prompt with another recording, or another text of the same one.
-
-    A new recording without a text drops the text of the former one.
-
-    Args:
-        prompt: The one so far.
-        given: The new parts; the rest of it is None.
-    """
-    changed = prompt if given.audio is None else Prompt(audio=given.audio)
-    return changed if given.text is None else replace(changed, text=given.text.strip() or None)
 
 
 def check_duration(path: Path, limits_s: tuple[float, float]) -> None:

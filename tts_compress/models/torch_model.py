@@ -26,7 +26,7 @@ from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
 from tts_compress.families import families
 from tts_compress.models.base import Component, ModelFiles, Prompt, Runtime
-from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, exchange_recording
+from tts_compress.models.files import REFERENCE, REFERENCE_TEXT
 from tts_compress.models.options import split_location
 from tts_compress.models.torch_components import find_components
 from tts_compress.models.torch_noise import paired_noise
@@ -118,6 +118,9 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
     read: ClassVar[Callable[[Any, Sequence[LayerRecord]], Any]]
     """Reads what is in memory of a source and the decisions for its layers, for `open`."""
 
+    tables: ClassVar[Callable[[nn.Module], Iterable[Table]]] = lambda _: ()
+    """Yields the tensors that a compressed model's file does not hold unless they differ."""
+
     check_recording: ClassVar[Callable[[Path], None]]
     """Refuses a recording that the system cannot speak by; of families that speak by one."""
 
@@ -194,10 +197,6 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         The manifest is written afterwards, and names every file that is there then.
         """
 
-    def _tables(self, root: nn.Module) -> Iterable[Table]:  # noqa: ARG002  for subclasses
-        """Yield the tables that a compressed model's file does not hold unless they differ."""
-        return ()
-
     @property
     def layers(self) -> tuple[LayerRecord, ...]:
         """Records of the decisions for its layers; empty for an original."""
@@ -246,9 +245,13 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         Raises:
             ModelError: The recording cannot be read, or the system cannot speak by it.
         """
+        changed = self.prompt
         if prompt.audio is not None:
             type(self).check_recording(prompt.audio)
-        return replace(self, prompt=exchange_recording(self.prompt, prompt))
+            changed = Prompt(audio=prompt.audio)
+        if prompt.text is not None:
+            changed = replace(changed, text=prompt.text.strip() or None)
+        return replace(self, prompt=changed)
 
     def _recording(self) -> Path:
         """Return the recording to speak by.
@@ -314,7 +317,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
 
             if self.manifest is not None:
                 root = copy_sharing_tensors(root)
-                for table in self._tables(root):
+                for table in type(self).tables(root):
                     table.drop()
             write_root(root, partial / WEIGHTS, self.layers)
             self._write(partial)

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from tts_compress.errors import ModelError, QuantizationError, RecipeError
-from tts_compress.models.base import Prompt, Prompted, TorchModel
+from tts_compress.models.base import LanguageModel, Prompt, Prompted, TorchModel
 from tts_compress.models.distillation import Call, Distillable, Objective
 from tts_compress.models.interception import intercepted
-from tts_compress.models.language_model import LanguageModel
 from tts_compress.progress import Progress, report_message
 from tts_compress.qat.fake_quantize import FakeQuantize
 from tts_compress.qat.task import digest_tensors, held_out_places

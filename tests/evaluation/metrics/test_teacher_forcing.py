@@ -22,7 +22,7 @@ from tts_compress.evaluation.metrics.teacher_forcing import (
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.subject import Subject
-from tts_compress.models.language_model import Tokens
+from tts_compress.models.base import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from tts_compress.errors import ModelError, TextError
-from tts_compress.models.base import Prompt, Prompted, TorchModel
+from tts_compress.models.base import LanguageModel, Prompt, Prompted, TorchModel
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
 from tts_compress.models.gpt_sovits.source import GptSovitsOptions
-from tts_compress.models.language_model import LanguageModel
 
 if TYPE_CHECKING:
     from tts_compress.models.gpt_sovits.loading import Official

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tts_compress.errors import ModelError
+from tts_compress.models.base import Tokens
 from tts_compress.models.gpt_sovits.model import ROLES
 from tts_compress.models.gpt_sovits.source import (
     GptSovitsOptions,
@@ -21,7 +22,6 @@ from tts_compress.models.gpt_sovits.speech import (
     join_segments,
     score_tokens,
 )
-from tts_compress.models.language_model import Tokens
 from tts_compress.models.options import split_location
 from tts_compress.recipes.family import find_recipe, schemes_of
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.base import Prompt, Prompted, TorchModel
-from tts_compress.models.language_model import LanguageModel
+from tts_compress.models.base import LanguageModel, Prompt, Prompted, TorchModel
 from tts_compress.models.parler.files import ParlerOptions
 from tts_compress.models.parler.model import DEFAULT_DESCRIPTION, ParlerModel
 from tts_compress.models.parler.network import load_packages

@@ -25,7 +25,7 @@ from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.stages import choose_texts
 from tts_compress.evaluation.store import make_directory, read_piece, short_hash, write_piece
-from tts_compress.models.language_model import LanguageModel, Tokens
+from tts_compress.models.base import LanguageModel, Tokens
 
 Scores: TypeAlias = npt.NDArray[np.float32]
 

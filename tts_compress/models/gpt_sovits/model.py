@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tts_compress.models.base import Tokens
 from tts_compress.models.distillation import Objective
 from tts_compress.models.gpt_sovits import FAMILY
 from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
@@ -22,7 +23,6 @@ from tts_compress.models.gpt_sovits.source import (
     write_prompt,
 )
 from tts_compress.models.gpt_sovits.speech import GptSovitsSpeech
-from tts_compress.models.language_model import Tokens
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.torch_noise import paired_noise
 

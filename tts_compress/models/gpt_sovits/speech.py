@@ -14,12 +14,11 @@ from torch.nn import functional
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, reason
-from tts_compress.models.base import check_text
+from tts_compress.models.base import Tokens, check_text
 from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
 from tts_compress.models.gpt_sovits.loading import Loaded
 from tts_compress.models.gpt_sovits.source import GptSovitsOptions
 from tts_compress.models.interception import intercepted
-from tts_compress.models.language_model import Tokens
 
 
 class GptSovitsSpeech:

@@ -1,12 +1,10 @@
 """NaturalSpeech2 by Amphion: a WaveNet that denoises EnCodec's latents, in a recording's voice."""
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
-
-from torch import nn
 
 from tts_compress.models.base import UNLIKE_UPSTREAM, Component
 from tts_compress.models.distillation import Objective
@@ -21,7 +19,7 @@ from tts_compress.models.naturalspeech2.files import (
 from tts_compress.models.naturalspeech2.network import NS2Networks, find_tables, load_networks
 from tts_compress.models.naturalspeech2.speech import SAMPLE_RATE, NS2Speech, check_recording
 from tts_compress.models.torch_components import find_components
-from tts_compress.models.torch_model import Table, TorchFamilyModel
+from tts_compress.models.torch_model import TorchFamilyModel
 
 
 class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
@@ -36,6 +34,7 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
     find = find_source
     read = load_networks
     check_recording = check_recording
+    tables = find_tables
     sample_rate = SAMPLE_RATE
     # The codec's tables are no operators' weights.
     roles: ClassVar = {
@@ -106,9 +105,6 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
             recording=recording,
             options=self.options,
         )
-
-    def _tables(self, root: nn.Module) -> Iterable[Table]:
-        return find_tables(root)
 
     def _write(self, directory: Path) -> None:
         settings = replace(self.loaded.settings, options=self.options)

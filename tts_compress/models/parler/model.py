@@ -1,18 +1,16 @@
 """Parler-TTS: a language model over the codes of an audio codec; the voice is described by text."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
 
 from tts_compress.errors import ModelError
-from tts_compress.models.base import Prompt
+from tts_compress.models.base import Prompt, Tokens
 from tts_compress.models.distillation import Objective
-from tts_compress.models.language_model import Tokens
 from tts_compress.models.parler import FAMILY
 from tts_compress.models.parler.files import (
     DESCRIPTION,
@@ -28,7 +26,7 @@ from tts_compress.models.parler.network import (
     write_tokenizers,
 )
 from tts_compress.models.parler.speech import ParlerSpeech
-from tts_compress.models.torch_model import Table, TorchFamilyModel
+from tts_compress.models.torch_model import TorchFamilyModel
 
 DEFAULT_DESCRIPTION = (
     "A woman speaks at a moderate pace with a clear and natural voice, close to the microphone, "
@@ -48,6 +46,7 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
     family = FAMILY.name
     find = find_source
     read = load_networks
+    tables = find_tables
     roles: ClassVar = {
         "text_encoder": "description encoder",
         "enc_to_dec_proj": "projection of the description",
@@ -137,9 +136,6 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
             description=self.description,
             options=self.options,
         )
-
-    def _tables(self, root: nn.Module) -> Iterable[Table]:
-        return find_tables(root)
 
     def _write(self, directory: Path) -> None:
         """Write what the official `from_pretrained` reads, where nothing is compressed."""

@@ -9,8 +9,7 @@ import torch
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError, model_errors
-from tts_compress.models.base import check_text
-from tts_compress.models.language_model import Tokens
+from tts_compress.models.base import Tokens, check_text
 from tts_compress.models.parler.files import ParlerOptions
 from tts_compress.models.parler.network import Tokenizers, quiet
 
