@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.environment import describe_processor
-from tts_compress.numerics.neighbours import PAIR_LIMIT, neighbour_sums
+from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
 from tts_compress.onnx.session import open_session
 
 Codes = npt.NDArray[np.int8]

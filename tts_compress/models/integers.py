@@ -1,7 +1,7 @@
 """A model's integer layers, and their hazards on a processor that they were not made for.
 
 Files of this release are exact on every processor. Files of other tools and of earlier releases may
-hold weights that overflow `vpmaddubsw` (`numerics.neighbours`), or signed activations, which
+hold weights that overflow `vpmaddubsw` (`numerics.weights`), or signed activations, which
 onnxruntime multiplies on x86 more slowly than real numbers.
 """
 
@@ -16,7 +16,7 @@ from onnx import TensorProto, numpy_helper
 
 from tts_compress.environment import Processor
 from tts_compress.models.base import Model, OnnxGraph, TorchModel
-from tts_compress.numerics.neighbours import PAIR_LIMIT, neighbour_sums
+from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
 from tts_compress.onnx.modules import WeightFinder
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """A histogram of a stream of values in constant memory, and ranges made of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import numpy as np
@@ -112,14 +112,12 @@ def _search(
     used = histogram.counts > 0
     centers, counts = histogram.centers[used], histogram.counts[used]
     low, high = full
-    high = min(
-        (full[1] * fraction for fraction in _FRACTIONS),
-        key=lambda candidate: cost(centers, counts, (low, candidate)),
-    )
-    low = min(
-        (full[0] * fraction for fraction in _FRACTIONS),
-        key=lambda candidate: cost(centers, counts, (candidate, high)),
-    )
+
+    def best(tried: Iterable[Range]) -> Range:
+        return min(tried, key=lambda limits: cost(centers, counts, limits))
+
+    _, high = best((low, high * fraction) for fraction in _FRACTIONS)
+    low, _ = best((low * fraction, high) for fraction in _FRACTIONS)
     return float(low), float(high)
 
 

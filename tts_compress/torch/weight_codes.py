@@ -5,8 +5,7 @@ from itertools import chain
 
 from torch import Tensor, nn
 
-from tts_compress.numerics.neighbours import CODE_LIMIT, PAIR_LIMIT
-from tts_compress.numerics.weights import round_weight
+from tts_compress.numerics.weights import CODE_LIMIT, PAIR_LIMIT, round_weight
 from tts_compress.progress import Progress
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.torch.decisions import Decision

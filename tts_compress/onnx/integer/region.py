@@ -61,15 +61,12 @@ def find_region(graph: Graph, convolutions: frozenset[str]) -> Region:
     real: dict[str, int] = {}
     clipped = set()
     divisors = length_divisors(graph)
-    for node in nodes:
-        made = node.output[0]
-        readers = graph.readers(made)
-        coded = [reader for reader in readers if id(reader) in inside]
-        if node.op_type == "Conv" and not coded:
+    for node in (node for node in nodes if node.op_type == "Conv"):
+        made, only = node.output[0], graph.only_reader(node.output[0])
+        if not any(id(reader) in inside for reader in graph.readers(made)):
             together = samples_at_once(graph, node, divisors.get(node.input[0], 1))
             real |= {made: together} if together else {}
-        only = graph.only_reader(made)
-        if node.op_type == "Conv" and coded and only is not None and only.op_type == "Relu":
+        elif only is not None and only.op_type == "Relu":
             clipped.add(made)
     sums, skipped = _sums(graph, nodes)
     return Region(
@@ -111,7 +108,7 @@ def make_residuals_float(graph: Graph, convolutions: frozenset[str]) -> int:
         graph: In FP32; finished and typed again afterwards.
         convolutions: Outputs of those that compute on codes.
     """
-    nodes = find_region(graph, convolutions).nodes
+    nodes = _grow(graph, convolutions)
     needed = _tensors_needed(nodes, convolutions)
     last = [n for n in nodes if n.op_type == "Add" and n.output[0] not in needed]
     ends = {node.output[0] for node in last}

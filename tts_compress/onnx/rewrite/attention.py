@@ -43,16 +43,6 @@ class Attention:
 
     channels: int
 
-    @property
-    def window(self) -> int:
-        """Return the largest distance with an embedding of its own."""
-        return len(self.of_keys) // 2
-
-    @property
-    def width(self) -> int:
-        """Return the channels of one head."""
-        return int(self.of_keys.shape[1])
-
 
 def simplify_attention(graph: Graph) -> int:
     """Rewrite layers of attention with relative positions; return how many there were.
@@ -134,25 +124,26 @@ def _replace(graph: Graph, output: str, found: Attention) -> bool:
 
 def _build(found: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Build the whole layer; every tensor within is (1, H, T, ...)."""
-    queries = _heads(found, queries, (0, 2, 1, 3))  # (1, H, T, D)
-    keys = _heads(found, keys, (0, 2, 3, 1))  # (1, H, D, T)
-    values = _heads(found, values, (0, 2, 1, 3))
-    scaled = queries / sqrt(found.width)
+    distances, width = found.of_keys.shape
+    queries = _heads(queries, width, (0, 2, 1, 3))  # (1, H, T, D)
+    keys = _heads(keys, width, (0, 2, 3, 1))  # (1, H, D, T)
+    values = _heads(values, width, (0, 2, 1, 3))
+    scaled = queries / sqrt(width)
     near = scaled @ found.of_keys.T[None, None]
-    scores = scaled @ keys + _spread(near, found.window)
+    scores = scaled @ keys + _spread(near, distances // 2)
     shares = scores.apply("Softmax", axis=-1)
-    gathered = _gather(shares, found.window)
+    gathered = _gather(shares, distances // 2)
     result = shares @ values + gathered @ found.of_values[None, None]  # (1, H, T, D)
     turned = result.apply("Transpose", perm=[0, 2, 1, 3])
     joined = turned.apply("Reshape", [0, 0, found.channels])  # (1, T, H·D)
     return joined.apply("Transpose", perm=[0, 2, 1])
 
 
-def _heads(found: Attention, source: Tensor, order: tuple[int, ...]) -> Tensor:
+def _heads(source: Tensor, width: int, order: tuple[int, ...]) -> Tensor:
     """Return (1, H·D, T) by heads, in an order of the axes of (1, T, H, D)."""
     # Channels last first: behind an integer product, this cancels the way back to channels first.
     last = source.apply("Transpose", perm=[0, 2, 1])
-    return last.apply("Reshape", [0, 0, -1, found.width]).apply("Transpose", perm=list(order))
+    return last.apply("Reshape", [0, 0, -1, width]).apply("Transpose", perm=list(order))
 
 
 def _spread(near: Tensor, window: int) -> Tensor:

@@ -17,12 +17,12 @@ def fold_padding(graph: Graph) -> int:
     folded = 0
     for node in list(graph.nodes):
         amounts = _time_padding(graph, node) if node.op_type == "Pad" else None
-        readers = graph.readers(node.output[0]) if amounts is not None else []
-        if not readers or node.output[0] in graph.outputs or not all(map(_accepts, readers)):
+        readers = graph.readers(node.output[0])
+        fits = readers and node.output[0] not in graph.outputs and all(map(_takes_pads, readers))
+        if amounts is None or not fits:
             continue
         graph.remove(node)
         for reader in readers:
-            assert amounts is not None
             own = attribute(reader, "pads", (0, 0))
             total = [mine + more for mine, more in zip(own, amounts, strict=True)]
             attributes = copy_attributes(reader) | {"pads": total}
@@ -93,7 +93,7 @@ def _time_padding(graph: Graph, node: onnx.NodeProto) -> tuple[int, int] | None:
     return (begin, end) if plain and len(node.input) < 4 else None
 
 
-def _accepts(node: onnx.NodeProto) -> bool:
+def _takes_pads(node: onnx.NodeProto) -> bool:
     return node.op_type == "Conv" and attribute(node, "auto_pad", "NOTSET") == "NOTSET"
 
 

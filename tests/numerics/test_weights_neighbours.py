@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from tts_compress.numerics.neighbours import PAIR_LIMIT, neighbour_sums
-from tts_compress.numerics.weights import round_weight
+from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums, round_weight
 
 if TYPE_CHECKING:
     import numpy.typing as npt
