@@ -139,6 +139,24 @@ def tiny(tiny_path: Path) -> GraphModel:
 
 
 @pytest.fixture(scope="session")
+def choir_path(
+    tmp_path_factory: pytest.TempPathFactory,
+    make_checkpoint: Callable[..., dict[str, Any]],
+    voice_config: dict[str, Any],
+) -> Path:
+    """Return the `.onnx` file of a tiny voice of the speakers anna, ben and cleo."""
+    torch = pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("choir")
+    made = make_checkpoint(num_speakers=3, gin_channels=8)
+    made["state_dict"]["model_g.emb_g.weight"] *= 5  # far apart, as trained speakers are
+    torch.save(made, folder / "choir.ckpt")
+    names = {"anna": 0, "ben": 1, "cleo": 2}
+    config = voice_config | {"num_speakers": 3, "speaker_id_map": names}
+    (folder / "choir.ckpt.json").write_text(json.dumps(config), encoding="utf-8")
+    return load(folder / "choir.ckpt").save(folder / "voice") / "choir.onnx"
+
+
+@pytest.fixture(scope="session")
 def quick_recipe(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return a function that writes a shipped Piper recipe that calibrates on three texts only."""
     folder = tmp_path_factory.mktemp("recipes")

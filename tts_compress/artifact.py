@@ -52,6 +52,9 @@ class CalibrationRecord:
     utterances: int
     observer: str
     seed: int
+    speakers: tuple[str, ...] = ()
+    """Names of the speakers that spoke the texts in turn; empty, and not in the file, for a voice
+    of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +102,10 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the manifest as stable, readable JSON."""
-        return json.dumps(asdict(self), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        content = asdict(self)
+        if self.calibration is not None and not self.calibration.speakers:
+            del content["calibration"]["speakers"]
+        return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     @staticmethod
     def from_json(text: str) -> "Manifest":

@@ -22,6 +22,7 @@ from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
 from tts_compress.evaluation import worker
 from tts_compress.models.base import ModelFiles, Prompt, Tokens
+from tts_compress.models.speakers import find_speaker
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,6 +37,7 @@ class FakeModel:
 
     family = "fake"
     manifest = None
+    speaker: str | None = None
 
     def __init__(self, spec: str, *, saved: bool = True) -> None:
         self.spec = spec
@@ -47,6 +49,17 @@ class FakeModel:
             raise ModelError(f"no model '{spec}'") from error
         self.sample_rate = self._ways.get("rate", RATE)
         print("library chatter on standard output")
+
+    @property
+    def speakers(self) -> dict[str, int]:
+        """Return the speakers that the file names."""
+        return {name: number for number, name in enumerate(self._ways.get("speakers", ()))}
+
+    def with_speaker(self, speaker: str | int) -> FakeModel:
+        """Return the model speaking as one of them."""
+        chosen = copy.copy(self)
+        chosen.speaker = find_speaker(self.speakers, speaker, self.spec)
+        return chosen
 
     def components(self) -> dict[str, Any]:
         """Return nothing."""

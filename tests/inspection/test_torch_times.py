@@ -10,6 +10,7 @@ import pytest
 from tts_compress.errors import ModelError
 from tts_compress.inspection import time_shares, times
 from tts_compress.models.base import Component, TorchModel
+from tts_compress.models.speakers import NO_SPEAKERS
 
 torch = pytest.importorskip("torch")
 
@@ -62,6 +63,7 @@ class _Voice:
     spec = "flute:voice"
     manifest = None
     sample_rate = 16_000
+    speakers = NO_SPEAKERS
 
     def __init__(self, time: _Time, root: Any, speak: Callable[[Any], None], names: str) -> None:
         self._time, self._root, self._speak, self._names = time, root, speak, names.split()

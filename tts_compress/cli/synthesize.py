@@ -2,10 +2,14 @@
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tts_compress.cli.arguments import Output, add_checkout, add_prompt, prompted
 from tts_compress.errors import ArtifactError
 from tts_compress.families import model_specs
+
+if TYPE_CHECKING:
+    from tts_compress.models.base import TTSModel
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -17,6 +21,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     noise.add_argument("--seed", type=int, default=0, help="of the noise (%(default)s)")
     noise.add_argument("--no-noise", action="store_true", help="speak without any")
     add_prompt(parser)
+    parser.add_argument(
+        "--speaker", metavar="NAME|ID", help="of a voice with several (the voice's default)"
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing file")
     add_checkout(parser)
 
@@ -25,10 +32,13 @@ def run(options: Namespace) -> Output:
     """Run the command."""
     from tts_compress.audio import write_wav
     from tts_compress.models import load
+    from tts_compress.models.speakers import choose_speaker
 
     if options.output.exists() and not options.force:
         raise ArtifactError(f"'{options.output}' exists; use --force to replace it")
-    model = prompted(load(options.model), options)
+    model: TTSModel = prompted(load(options.model), options)
+    if options.speaker is not None:
+        model = choose_speaker(model, options.speaker)
     audio = model.synthesize(options.text, seed=None if options.no_noise else options.seed)
     write_wav(options.output, audio)
     path, seconds = options.output, audio.duration_s

@@ -2,12 +2,14 @@
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tts_compress.artifact import CalibrationRecord, sha256_of
 from tts_compress.errors import RecipeError
 from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.models.feeds import FEEDS_SUFFIX, graph_inputs, open_feeds
+from tts_compress.models.speakers import speakers_in_turn
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.session import Feeds
@@ -63,6 +65,7 @@ def open_calibration(
                 "texts; give a calibration set's name or TOML file"
             )
         texts, record = read_texts(settings, given, seed)
+        record = replace(record, speakers=speakers_in_turn(model)[: len(texts)])
         return Calls(lambda: model.calibration_calls(texts, seed=seed), len(texts)), record
     if given is None or not is_feeds(given):
         what = "nothing was" if given is None else f"'{given}' was"

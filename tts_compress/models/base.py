@@ -118,6 +118,13 @@ class TTSModel(Model, Protocol):
     def sample_rate(self) -> int:
         """Samples per second of its speech, Hz."""
 
+    @property
+    def speakers(self) -> Mapping[str, int]:
+        """Ids of the speakers to choose from, by name; empty for a model of one voice.
+
+        A system that speaks by a prompt has none: the prompt chooses the voice.
+        """
+
     def synthesize(self, text: str, *, seed: int | None) -> Audio:
         """Speak a text reproducibly.
 
@@ -147,6 +154,26 @@ class Prompted(TTSModel, Protocol):
 
         Raises:
             ModelError: The recording cannot be read.
+        """
+
+
+@runtime_checkable
+class MultiSpeaker(TTSModel, Protocol):
+    """A model that may have several speakers."""
+
+    @property
+    def speaker(self) -> str | None:
+        """Name of the speaker that was chosen; None for the model's own default."""
+
+    def with_speaker(self, speaker: str | int) -> MultiSpeaker:
+        """Return this model speaking as one of its speakers.
+
+        Args:
+            speaker: A name in `speakers`, or an id as a number or in digits. A name that is a
+                number stands for the speaker of that name.
+
+        Raises:
+            ModelError: There is no such speaker, or only one.
         """
 
 

@@ -16,6 +16,7 @@ from tts_compress.artifact import MANIFEST_NAME, Manifest, atomic_directory, wit
 from tts_compress.errors import ModelError, first_line
 from tts_compress.models.base import Component, ModelFiles
 from tts_compress.models.feeds import graph_inputs
+from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
@@ -39,6 +40,9 @@ class OnnxModel:
     family = "onnx"
     kind = "ONNX graph"
     """Noun for the file in errors."""
+
+    speakers: Mapping[str, int] = NO_SPEAKERS
+    """Ids of the speakers to choose from, by name; families that have some fill it."""
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """Piper voices: VITS as one ONNX graph plus a JSON file, spoken by the `piper` program."""
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,12 @@ from tts_compress.errors import MissingExtraError, ModelError, TextError
 from tts_compress.models.base import Component, check_encodable
 from tts_compress.models.files import read_json
 from tts_compress.models.onnx_model import OnnxModel, artifact_graph
+from tts_compress.models.speakers import (
+    MAX_SPEAKERS,
+    find_speaker,
+    read_speakers,
+    speakers_in_turn,
+)
 from tts_compress.onnx.modules import initializer_names
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
@@ -64,10 +71,18 @@ class _VoiceConfig(_Table):
     espeak: _Espeak
     inference: _Inference = _Inference()
     num_symbols: int = Field(ge=1)
-    num_speakers: int = Field(ge=0)
+    num_speakers: int = Field(ge=0, le=MAX_SPEAKERS)
     default_speaker_id: int = Field(default=0, ge=0)
     phoneme_id_map: dict[str, list[int]] = Field(min_length=1)
     phoneme_type: str = "espeak"
+
+
+@dataclass(slots=True)
+class _Opened:
+    """The parts of a voice that are opened when first needed; its speakers share them."""
+
+    phonemizer: "PiperVoice | None" = None
+    session: onnxruntime.InferenceSession | None = None
 
 
 class PiperModel(OnnxModel):
@@ -99,8 +114,9 @@ class PiperModel(OnnxModel):
         super().__init__(path, spec=spec, manifest=manifest, held=held)
         self._config_path = config or path.with_name(f"{path.name}.json")
         self._config = _read_config(self._config_path)
-        self._voice: PiperVoice | None = None
-        self._session: onnxruntime.InferenceSession | None = None
+        self._opened = _Opened()
+        self.speakers = read_speakers(self._config, self._config_path)
+        self.speaker: str | None = None
 
     @property
     def sample_rate(self) -> int:
@@ -120,9 +136,25 @@ class PiperModel(OnnxModel):
 
     def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> "PiperModel":
         """Return this voice with another graph; nothing is written."""
-        return PiperModel(
+        made = PiperModel(
             self._path, spec=self.spec, manifest=manifest, held=graph, config=self._config_path
         )
+        made.speaker = self.speaker
+        return made
+
+    def with_speaker(self, speaker: str | int) -> "PiperModel":
+        """Return this voice speaking as one of its speakers.
+
+        Args:
+            speaker: A name in `speakers`, or an id as a number or in digits. A name that is a
+                number stands for the speaker of that name.
+
+        Raises:
+            ModelError: There is no such speaker, or only one.
+        """
+        chosen = copy.copy(self)
+        chosen.speaker = find_speaker(self.speakers, speaker, self.spec)
+        return chosen
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, in the order data flows."""
@@ -147,12 +179,13 @@ class PiperModel(OnnxModel):
             TextError: The text is empty, has nothing to speak, or a sentence of it is too long.
             ModelError: The graph cannot be run.
         """
-        if self._session is None:
-            self._session = open_session(_with_durations(feed_noise(self.graph())), self.spec)
-        session = self._session
+        if self._opened.session is None:
+            graph = _with_durations(feed_noise(self.graph()))
+            self._opened.session = open_session(graph, self.spec)
+        session = self._opened.session
         runs = [
             run_session(session, feeds, self.spec)
-            for feeds in self._feeds(input_names(session), text, seed)
+            for feeds in self._feeds(input_names(session), text, seed, self.speaker)
         ]
         return Audio(
             samples=np.concatenate([run[0].reshape(-1) for run in runs]).astype(np.float32),
@@ -161,21 +194,30 @@ class PiperModel(OnnxModel):
         )
 
     def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
-        """Yield the inputs of the graph with fed noise, one call per sentence."""
+        """Yield the inputs of the graph with fed noise, one call per sentence.
+
+        Texts go round the speakers, the first text with the first one; a speaker that was chosen
+        speaks all.
+        """
         # The names alone: a session opened for them would hold every weight once more.
         names = [value.name for value in feed_noise(self.graph()).graph.input]
+        speakers = speakers_in_turn(self)
         for index, text in enumerate(texts):
-            yield from self._feeds(names, text, seed + index)
+            speaker = speakers[index % len(speakers)] if speakers else None
+            yield from self._feeds(names, text, seed + index, speaker)
 
     def open_runtime(self, *, threads: int) -> "PiperRuntime":
         """Open the file in piper's own runtime; nothing else is read."""
         session = open_session(self.files().weights[0], self.spec, threads)
-        return PiperRuntime(self._piper(session))
+        speaker_id = None if self.speaker is None else self.speakers[self.speaker]
+        return PiperRuntime(self._piper(session), speaker_id)
 
     def _settings(self) -> Mapping[str, Path]:
         return {f"{self._path.name}.json": self._config_path}
 
-    def _feeds(self, names: list[str], text: str, seed: int | None) -> Iterator[Feeds]:
+    def _feeds(
+        self, names: list[str], text: str, seed: int | None, speaker: str | None
+    ) -> Iterator[Feeds]:
         """Yield the values of a graph's inputs for each sentence of a text."""
         inference = self._config.get("inference", {})
         quiet = seed is None
@@ -191,17 +233,18 @@ class PiperModel(OnnxModel):
                 "scales": np.array(scales, np.float32),
             }
             if "sid" in names:
-                feeds["sid"] = np.array([self._config.get("default_speaker_id", 0)], np.int64)
+                default = self._config.get("default_speaker_id", 0)
+                sid = default if speaker is None else self.speakers[speaker]
+                feeds["sid"] = np.array([sid], np.int64)
             yield feeds | draw_noise(names, seed=None if seed is None else (seed, index))
 
     def _sentences(self, text: str) -> list[list[int]]:
         """Return phoneme ids of each sentence, as piper itself feeds them."""
         check_encodable(text)
-        if self._voice is None:
-            self._voice = self._piper(None)
+        phonemizer = self._opened.phonemizer = self._opened.phonemizer or self._piper(None)
         try:
-            sentences = [p for p in self._voice.phonemize(text) if p] if text.strip() else []
-            ids = [self._voice.phonemes_to_ids(sentence) for sentence in sentences]
+            sentences = [p for p in phonemizer.phonemize(text) if p] if text.strip() else []
+            ids = [phonemizer.phonemes_to_ids(sentence) for sentence in sentences]
         # A language espeak-ng does not know, a map without the symbols every sentence has.
         except (RuntimeError, ValueError, KeyError) as error:
             raise ModelError(
@@ -230,10 +273,16 @@ class PiperModel(OnnxModel):
 
 
 class PiperRuntime:
-    """Piper's own inference code; with loudness as the voice gives it."""
+    """Piper's own inference code; with loudness as the voice gives it.
 
-    def __init__(self, voice: "PiperVoice") -> None:
+    Args:
+        voice: Piper's own object.
+        speaker_id: The speaker; None for the voice's default.
+    """
+
+    def __init__(self, voice: "PiperVoice", speaker_id: int | None = None) -> None:
         self._voice = voice
+        self._speaker_id = speaker_id
 
     def speak(self, text: str) -> Audio:
         """Speak with the voice's default settings and the runtime's own random noise.
@@ -245,7 +294,7 @@ class PiperRuntime:
 
         check_encodable(text)
         # Normalised loudness would hide clipping and level changes.
-        settings = SynthesisConfig(normalize_audio=False)
+        settings = SynthesisConfig(speaker_id=self._speaker_id, normalize_audio=False)
         chunks = [c.audio_float_array for c in self._voice.synthesize(text, settings)]
         if not chunks:
             raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")

@@ -28,6 +28,7 @@ from tts_compress.families import families
 from tts_compress.models.base import Component, ModelFiles, Prompt, Runtime
 from tts_compress.models.files import REFERENCE, REFERENCE_TEXT
 from tts_compress.models.options import split_location
+from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.models.torch_components import find_components
 from tts_compress.models.torch_noise import paired_noise
 
@@ -120,6 +121,9 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
 
     tables: ClassVar[Callable[[nn.Module], Iterable[Table]]] = lambda _: ()
     """Yields the tensors that a compressed model's file does not hold unless they differ."""
+
+    speakers: ClassVar[Mapping[str, int]] = NO_SPEAKERS
+    """Ids of speakers to choose from: none, because the prompt gives the voice."""
 
     check_recording: ClassVar[Callable[[Path], None]]
     """Refuses a recording that the system cannot speak by; of families that speak by one."""

@@ -1,0 +1,205 @@
+"""A voice of several speakers speaks as the one that was chosen, here and in piper."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tts_compress.audio import read_wav
+from tts_compress.cli import main
+from tts_compress.compression import compress
+from tts_compress.errors import ModelError
+from tts_compress.models import load
+from tts_compress.models.base import GraphModel
+from tts_compress.models.piper import PiperModel
+from tts_compress.models.speakers import choose_speaker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_TEXT = "Hello there."
+_NAMES = ("anna", "ben", "cleo")
+
+
+@pytest.fixture(scope="module")
+def choir(choir_path: Path) -> PiperModel:
+    found = load(choir_path)
+    assert isinstance(found, PiperModel)
+    return found
+
+
+@pytest.fixture
+def write(choir_path: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Write the voice with other entries in its configuration."""
+
+    def write_voice(**changes: Any) -> Path:
+        path = tmp_path / "choir.onnx"
+        shutil.copy(choir_path, path)
+        config = json.loads(choir_path.with_name("choir.onnx.json").read_text("utf-8"))
+        path.with_name("choir.onnx.json").write_text(json.dumps(config | changes), "utf-8")
+        return path
+
+    return write_voice
+
+
+def _spoken_by_piper(path: Path, speaker: int | None) -> Any:
+    """Return a text as the unmodified package speaks it, without noise."""
+    piper = pytest.importorskip("piper")
+    settings = piper.SynthesisConfig(
+        speaker_id=speaker, noise_scale=0.0, noise_w_scale=0.0, normalize_audio=False
+    )
+    (chunk,) = piper.PiperVoice.load(path).synthesize(_TEXT, settings)
+    return chunk.audio_float_array
+
+
+def _same(audio: Any, other: Any) -> bool:
+    return len(audio) == len(other) and bool(np.allclose(audio, other, atol=1e-4))
+
+
+def test_each_speaker_is_the_one_that_piper_speaks(choir: PiperModel, choir_path: Path) -> None:
+    """Against the package itself, as each of its ids: equal to one, unlike the two others."""
+    expected = [_spoken_by_piper(choir_path, number) for number in range(3)]
+    for name, number in choir.speakers.items():
+        found = choir.with_speaker(name).synthesize(_TEXT, seed=None).samples
+        assert [_same(found, one) for one in expected] == [other == number for other in range(3)]
+
+
+def test_names_and_ids_are_speakers_and_the_voice_itself_stays(choir: PiperModel) -> None:
+    assert dict(choir.speakers) == {"anna": 0, "ben": 1, "cleo": 2}
+    before = choir.synthesize(_TEXT, seed=0).samples
+    for wanted in ("cleo", "2", 2):
+        assert choir.with_speaker(wanted).speaker == "cleo"
+    chosen = choir.with_speaker("cleo")
+    assert choir.speaker is None
+    assert not _same(chosen.synthesize(_TEXT, seed=0).samples, before)
+    np.testing.assert_array_equal(choir.synthesize(_TEXT, seed=0).samples, before)
+    again = chosen.with_speaker("anna").synthesize(_TEXT, seed=0).samples
+    np.testing.assert_array_equal(again, before)
+
+
+def test_pipers_own_runtime_speaks_as_the_chosen_one(
+    choir: PiperModel, write: Callable[..., Path]
+) -> None:
+    """Without noise it speaks the same every time."""
+    inference = {"noise_scale": 0.0, "length_scale": 1.0, "noise_w": 0.0}
+    path = write(inference=inference, default_speaker_id=1)
+    voice = load(path)
+    for speaker, number in (("cleo", 2), ("anna", 0)):
+        runtime = choose_speaker(voice, speaker).open_runtime(threads=1)
+        assert _same(runtime.speak(_TEXT).samples, _spoken_by_piper(path, number))
+    for found in (voice.open_runtime(threads=1).speak(_TEXT), voice.synthesize(_TEXT, seed=None)):
+        assert _same(found.samples, _spoken_by_piper(path, 1))
+    assert _same(choir.synthesize(_TEXT, seed=None).samples, _spoken_by_piper(path, 0))
+
+
+def test_a_name_that_is_a_number_comes_before_an_id(write: Callable[..., Path]) -> None:
+    voice = load(write(speaker_id_map={"2": 0, "7": 1, "0": 2}))
+    assert dict(voice.speakers) == {"2": 0, "7": 1, "0": 2}
+    assert choose_speaker(voice, "2").speakers["2"] == 0
+    assert choose_speaker(voice, "1").speaker == "7"
+
+
+@pytest.mark.parametrize("stated", [None, {}])
+def test_speakers_without_names_are_called_by_their_ids(
+    write: Callable[..., Path], stated: Any
+) -> None:
+    assert dict(load(write(speaker_id_map=stated)).speakers) == {"0": 0, "1": 1, "2": 2}
+
+
+def test_some_speakers_may_have_names(write: Callable[..., Path]) -> None:
+    assert dict(load(write(speaker_id_map={"ben": 1})).speakers) == {"0": 0, "ben": 1, "2": 2}
+
+
+@pytest.mark.parametrize(
+    "stated", [{"anna": 3}, {"anna": -1}, {"anna": "0"}, {"anna": True}, {"anna": None}, [1], "x"]
+)
+def test_a_map_that_names_no_speaker_is_refused(write: Callable[..., Path], stated: Any) -> None:
+    with pytest.raises(ModelError, match=r"speaker_id_map: give each name an id from 0 to 2"):
+        load(write(speaker_id_map=stated))
+
+
+@pytest.mark.parametrize("count", [10**12, -1])
+def test_a_number_of_speakers_has_bounds(write: Callable[..., Path], count: int) -> None:
+    with pytest.raises(ModelError, match="num_speakers"):
+        load(write(num_speakers=count))
+
+
+@pytest.mark.parametrize("wanted", ["dora", "3", "-1", "Anna", "", 3, -1])
+def test_an_unknown_speaker_is_one_error_that_names_some(
+    choir: PiperModel, wanted: str | int
+) -> None:
+    with pytest.raises(ModelError, match=r"no speaker .*known: anna, ben, cleo") as raised:
+        choir.with_speaker(wanted)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_error_does_not_list_a_thousand_names(write: Callable[..., Path]) -> None:
+    names = {f"p{number}": number for number in range(900)}
+    with pytest.raises(ModelError, match=r"p7 \(900 in all\)") as raised:
+        choose_speaker(load(write(num_speakers=900, speaker_id_map=names)), "p900")
+    assert len(str(raised.value)) < 400
+
+
+def test_a_voice_of_one_has_none(tiny: GraphModel, tiny_path: Path) -> None:
+    assert not tiny.speakers
+    with pytest.raises(ModelError, match="has one speaker; leave the speaker 'anna' out"):
+        choose_speaker(load(tiny_path), "anna")
+
+
+def test_calibration_goes_round_the_speakers(choir: PiperModel) -> None:
+    """Text by text, not sentence by sentence; a speaker that was chosen speaks all."""
+    texts = ["Yes. No.", "Good day.", "Hello.", "Well."]
+    calls = list(choir.calibration_calls(texts, seed=0))
+    assert [call["sid"].tolist() for call in calls] == [[0], [0], [1], [2], [0]]
+    chosen = choir.with_speaker("ben").calibration_calls(texts, seed=0)
+    assert [call["sid"].tolist() for call in chosen] == 5 * [[1]]
+
+
+def test_the_manifest_names_the_speakers_of_the_calibration(
+    choir: PiperModel, tiny: GraphModel, quick_recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Of a voice of one it is as it was before there were speakers."""
+    recipe = quick_recipe("int8-static")
+    for voice, names in ((choir, _NAMES), (choir.with_speaker(1), ("ben",)), (tiny, ())):
+        folder = tmp_path / f"{len(names)}"
+        small = compress(voice, "int8-static", recipe=recipe)
+        assert small.speakers == voice.speakers
+        small.save(folder)
+        found = load(folder)
+        assert found.manifest is not None
+        assert found.manifest.calibration is not None
+        assert found.manifest.calibration.speakers == names
+        assert ("speakers" in (folder / "manifest.json").read_text("utf-8")) is bool(names)
+
+
+def test_ranges_are_those_of_all_speakers(
+    choir: PiperModel, quick_recipe: Callable[[str], Path]
+) -> None:
+    """A voice that is calibrated on one speaker has other ranges than one on three."""
+    recipe = quick_recipe("int8-static")
+    graphs = []
+    for voice in (choir, choir.with_speaker("anna"), choir.with_speaker("anna")):
+        small: Any = compress(voice, "int8-static", recipe=recipe)
+        graphs.append(small.graph().SerializeToString(deterministic=True))
+    assert graphs[0] != graphs[1] == graphs[2]
+
+
+def test_the_command_speaks_as_a_speaker(
+    choir: PiperModel, choir_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for speaker in ("ben", "1"):
+        path = tmp_path / f"{speaker}.wav"
+        arguments = ["synthesize", str(choir_path), _TEXT, "--output", str(path)]
+        assert main([*arguments, "--speaker", speaker]) == 0
+        wanted = choir.with_speaker("ben").synthesize(_TEXT, seed=0).samples
+        np.testing.assert_allclose(read_wav(path).samples, wanted, atol=1e-4)
+    capsys.readouterr()
+    assert main([*arguments[:-1], str(tmp_path / "x.wav"), "--speaker", "dora"]) == 2
+    error = capsys.readouterr().err
+    assert "no speaker 'dora'; known: anna, ben, cleo" in error
+    assert len(error.strip().splitlines()) == 1
