@@ -3,23 +3,58 @@
 from __future__ import annotations
 
 import re
-from itertools import product
+import unicodedata
+from itertools import combinations, product
 
 import pytest
 
-from tts_compress.config import data_names
+from tts_compress.config import Card, ConfigFile, data_file, data_names, read_config
 from tts_compress.evaluation.gates import read_gates
-from tts_compress.evaluation.suite import read_suite
+from tts_compress.evaluation.suite import Suite, SuiteText, read_suite
 from tts_compress.families import family_names
 from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.recipe import read_calibration_set
+from tts_compress.recipes.recipe import CalibrationSet, read_calibration_set
 from tts_compress.recipes.schemes import SCHEMES
 
 _SHARED_WORDS = 5
+_WORD = re.compile(r"[\u4e00-\u9fff]|[^\W_\u4e00-\u9fff]+(?:'[^\W_\u4e00-\u9fff]+)*")
+
+_LETTERS = {
+    "en-us": "a-z",
+    "de": "a-zäöüß",
+    "es": "a-záéíóúüñ",
+    "fr": "a-zàâçéèêëîïôœùûü",
+    "cmn": "\u4e00-\u9fff",
+}
+_MARKS = {
+    "en-us": " .,?':",
+    "de": " .,?!%",
+    "es": " .,?!%:¿¡",
+    "fr": " .,?!%'-",
+    "cmn": "。，？！、.%",
+}
+"""Characters besides letters and digits; decimal point and percent sign are ASCII in Chinese."""
+
+
+class _Waiting(ConfigFile):
+    """A suite in `eval/suites/languages`, which has no recognizer and no normaliser yet."""
+
+    name: str
+    language: str
+    seeds: tuple[int, ...]
+    utterances: tuple[SuiteText, ...]
+    card: Card
+
+
+_FOLDER = data_file("eval/suites", "en-quick").parent / "languages"
+_WAITING = [read_config(path, _Waiting) for path in sorted(_FOLDER.glob("*.toml"))]
+_SUITES: list[Suite | _Waiting] = [*map(read_suite, data_names("eval/suites")), *_WAITING]
+_SETS = [*map(read_calibration_set, data_names("calib/sets"))]
 
 
 def _words(text: str) -> list[str]:
-    return re.findall(r"[a-z0-9']+", text.lower())
+    """Return the words in lower case; a Chinese character is a word."""
+    return _WORD.findall(text.lower())
 
 
 def _sequences(text: str) -> set[tuple[str, ...]]:
@@ -79,20 +114,67 @@ def test_gates_parse(name: str) -> None:
 
 
 def test_promised_sizes_of_sets_and_suites() -> None:
-    assert len(read_calibration_set("en").texts) == 128
-    assert len(read_suite("en-quick").utterances) == 24
-    assert len(read_suite("en-full").utterances) == 200
+    sizes = {found.name: len(found.texts) for found in _SETS}
+    assert sizes == {"en": 128, "de": 64, "es": 64, "fr": 64, "zh": 64}
+    sizes = {suite.name: len(suite.utterances) for suite in _SUITES}
+    assert sizes == {
+        **{f"{language}-quick": 24 for language in ("en", "de", "es", "fr", "zh")},
+        **{f"{language}-full": 100 for language in ("de", "es", "fr", "zh")},
+        "en-full": 200,
+    }
 
 
-@pytest.mark.parametrize(
-    ("calibration", "suite"), list(product(data_names("calib/sets"), data_names("eval/suites")))
-)
-def test_calibration_and_evaluation_texts_are_disjoint(calibration: str, suite: str) -> None:
+@pytest.mark.parametrize("suite", _WAITING, ids=lambda suite: suite.name)
+def test_suite_without_a_recognizer_follows_the_rules(suite: _Waiting) -> None:
+    """Digits and symbols have a spoken form: words in lower case, without punctuation."""
+    for utterance in suite.utterances:
+        assert utterance.spoken is not None or not re.search(r"[\d%]", utterance.text)
+        if utterance.spoken is not None:
+            marks = set("-' ") & set(_MARKS[suite.language])
+            pattern = rf"[{_LETTERS[suite.language]}{''.join(sorted(marks))}]+"
+            assert re.fullmatch(pattern, utterance.spoken)
+
+
+_ALL = [(found.name, found.language, [*found.texts]) for found in _SETS]
+_ALL += [(suite.name, suite.language, [u.text for u in suite.utterances]) for suite in _SUITES]
+
+
+@pytest.mark.parametrize(("name", "language", "texts"), _ALL, ids=[each[0] for each in _ALL])
+def test_texts_have_the_characters_of_their_language(
+    name: str, language: str, texts: list[str]
+) -> None:
+    """A letter of another alphabet, or one of two code points, looks right and is not."""
+    accepted = re.compile(
+        rf"[{_LETTERS[language]}0-9{re.escape(_MARKS[language])}]+", re.IGNORECASE
+    )
+    assert not [text for text in texts if not accepted.fullmatch(text)], name
+    assert all(text == unicodedata.normalize("NFC", text) for text in texts)
+
+
+def _judged(suite: Suite | _Waiting) -> list[str]:
+    spoken = [u.spoken for u in suite.utterances if u.spoken]
+    return [*(u.text for u in suite.utterances), *spoken]
+
+
+def _assert_disjoint(one: list[str], other: list[str]) -> None:
+    assert not {tuple(_words(t)) for t in one} & {tuple(_words(t)) for t in other}
+    seen = set().union(*map(_sequences, one))
+    assert not [(text, seen & _sequences(text)) for text in other if seen & _sequences(text)]
+
+
+@pytest.mark.parametrize("found", _SETS, ids=lambda found: found.name)
+@pytest.mark.parametrize("suite", _SUITES, ids=lambda suite: suite.name)
+def test_calibration_and_evaluation_texts_are_disjoint(
+    found: CalibrationSet, suite: Suite | _Waiting
+) -> None:
     """Neither a text, nor one that differs in case or punctuation, nor five words in a row."""
-    fitted = read_calibration_set(calibration).texts
-    judged = [u.text for u in read_suite(suite).utterances]
-    judged += [u.spoken for u in read_suite(suite).utterances if u.spoken]
-    assert not set(fitted) & set(judged)
-    assert not {tuple(_words(t)) for t in fitted} & {tuple(_words(t)) for t in judged}
-    seen = set().union(*map(_sequences, fitted))
-    assert not [(text, seen & _sequences(text)) for text in judged if seen & _sequences(text)]
+    _assert_disjoint([*found.texts], _judged(suite))
+
+
+def test_no_text_is_in_two_suites() -> None:
+    """The same holds between suites, and no text occurs twice in one."""
+    for one, other in combinations(_SUITES, 2):
+        _assert_disjoint(_judged(one), _judged(other))
+    for suite in _SUITES:
+        texts = [tuple(_words(u.text)) for u in suite.utterances]
+        assert len({*texts}) == len(texts)
