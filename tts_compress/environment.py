@@ -17,6 +17,7 @@ _FEATURES = (
 _PACKAGES = (
     *("tts-compress", "numpy", "onnx", "onnxruntime", "piper-tts", "torch", "torchao"),
     *("f5-tts", "parler-tts", "transformers", "jiwer", "pocketsphinx"),
+    *("faster-whisper", "ctranslate2", "onnx-asr"),
 )
 
 

@@ -17,7 +17,7 @@ from tts_compress.audio import Audio, read_wav
 from tts_compress.cli import main
 from tts_compress.evaluation.metrics.error_rates import compare_rates, count_edits
 from tts_compress.evaluation.recognizers import open_recognizer
-from tts_compress.evaluation.recognizers.pocketsphinx import resample
+from tts_compress.evaluation.resampling import resample
 from tts_compress.evaluation.suite import english_v1
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def hear(assets: Path, clips: list[tuple[str, Any]]) -> Callable[[Path], Heard]:
     """Return a function that scores a vocoder on the held-out clips."""
     pytest.importorskip("pocketsphinx")
     judge = _session(assets / "dnsmos" / "sig_bak_ovr.onnx")
-    recognizer = open_recognizer("pocketsphinx")
+    recognizer = open_recognizer("pocketsphinx", "en-us")
 
     def overall(samples: Any) -> float:
         short = resample(samples, _RATE, 16_000)

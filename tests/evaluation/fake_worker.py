@@ -175,6 +175,7 @@ class FakeRecognizer:
     """Reads the tones back."""
 
     description = "tone reader 1"
+    device = "cpu"
 
     def transcribe(self, audio: Audio) -> str:
         """Return a letter per tone."""
@@ -201,5 +202,5 @@ def load(spec: str | Path) -> FakeModel:
 
 if __name__ == "__main__":
     vars(worker)["load"] = load
-    vars(worker)["open_recognizer"] = lambda _: FakeRecognizer()
+    vars(worker)["open_recognizer"] = lambda *_: FakeRecognizer()
     worker.main(sys.argv[1:])

@@ -236,6 +236,33 @@ def test_a_gate_relative_to_words_needs_one_too() -> None:
     assert not verdict.passed
 
 
+@pytest.mark.parametrize(
+    ("asked", "made", "passed"),
+    [
+        ("whisper", "whisper:small", True),
+        ("whisper:small", "whisper:small", True),
+        ("whisper:large-v3", "whisper:small", False),
+        ("whisper", "pocketsphinx", False),
+        ("whisper", None, False),
+        (None, "pocketsphinx", True),
+        (None, None, True),
+    ],
+)
+def test_limits_on_words_may_be_for_one_recognizer(
+    asked: str | None, made: str | None, passed: bool
+) -> None:
+    """Each makes errors of its own; what depends on none is judged all the same."""
+    rates = {"interval": [0.0, 0.0], "reference": 0.1}
+    document = _DOCUMENT | {"wer": rates, "suite": {"recognizer_name": made}}
+    limits = (_gate("wer.interval.1", 0.1), _gate("size.ratio", 3.0, "at-least"))
+    gates = Gates(version=1, name="own", summary="s", recognizer=asked, gate=limits)
+    words, size = check(document, gates).rows
+    assert (words.passed, size.passed) == (passed, True)
+    if not passed:
+        assert words.reason is not None
+        assert f"the limit for '{asked}'" in words.reason
+
+
 def test_gates_on_other_things_do_not_need_words() -> None:
     """Neither size nor agreement on tokens depends on the recognizer."""
     document = _DOCUMENT | {"wer": {"reference": 0.9}, "teacher_forced": {"agreement": 0.99}}

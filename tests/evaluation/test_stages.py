@@ -11,7 +11,8 @@ from tests.evaluation.subjects import make_subject
 from tts_compress.audio import Audio, read_wav
 from tts_compress.errors import EvaluationError, TextError
 from tts_compress.evaluation.pairs import disturb
-from tts_compress.evaluation.stages import recognize, synthesize
+from tts_compress.evaluation.process import Worker
+from tts_compress.evaluation.stages import open_listener, recognize, synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob, audio_sha256, write_float_wav
 from tts_compress.evaluation.subject import Subject
 
@@ -108,15 +109,40 @@ def test_each_audio_is_heard_once(
     """With any number of processes; the audio of a truncated piece is recognized again."""
     monkeypatch.setenv("FAKE_RECOGNIZER_LOG", str(log))
     options = replace(fast_options, jobs=jobs)
-    name, hypotheses = recognize(store, "pocketsphinx", audios, options)
-    assert (name, {*hypotheses}) == ("tone reader 1", {*audios})
+    ears = open_listener("pocketsphinx", "en-us", options)
+    assert (ears.description, ears.device) == ("tone reader 1", "cpu")
+    assert {*recognize(store, ears, audios, options)} == {*audios}
     assert sorted(f"{4000 + 400 * index}" for index in range(5)) == sorted(_spoken(log))
-    recognize(store, "pocketsphinx", audios, options)
+    recognize(store, ears, audios, options)
     assert len(_spoken(log)) == 5
     piece = next((store.root / "recognition").rglob("*.json"))
     piece.write_text(piece.read_text()[:-9])
-    recognize(store, "pocketsphinx", audios, options)
+    recognize(store, ears, audios, options)
     assert len(_spoken(log)) == 6
+
+
+def test_one_process_is_enough_for_a_gpu(
+    store: Store,
+    audios: dict[str, Path],
+    fast_options: EvaluationOptions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Several would hold the same weights in the memory of one device."""
+    started = []
+
+    class Counted(Worker):
+        def __init__(self, *given: Any, **more: Any) -> None:
+            started.append(given)
+            super().__init__(*given, **more)
+
+    ears = open_listener("pocketsphinx", "en-us", fast_options)
+    monkeypatch.setattr("tts_compress.evaluation.stages.Worker", Counted)
+    recognize(store, replace(ears, device="cuda"), audios, replace(fast_options, jobs=3))
+    assert len(started) == 1
+    recognize(store, ears, audios, replace(fast_options, jobs=3))
+    assert len(started) == 1, "nothing is left to do"
+    recognize(store, replace(ears, description="2"), audios, replace(fast_options, jobs=3))
+    assert len(started) == 4
 
 
 def test_a_lost_audio_is_one_error(
@@ -124,8 +150,9 @@ def test_a_lost_audio_is_one_error(
 ) -> None:
     """Transcripts made before the error are kept."""
     list(audios.values())[2].unlink()
+    ears = open_listener("pocketsphinx", "en-us", fast_options)
     with pytest.raises(EvaluationError, match=r"recognizer 'pocketsphinx': cannot read audio"):
-        recognize(store, "pocketsphinx", audios, replace(fast_options, jobs=2))
+        recognize(store, ears, audios, replace(fast_options, jobs=2))
 
 
 def test_the_disturbed_copy_is_softer_close_and_reproducible(chirp: Audio, tmp_path: Path) -> None:

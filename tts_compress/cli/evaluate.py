@@ -14,6 +14,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("reference", help=f"the FP32 model: {model_specs()}")
     parser.add_argument("candidate", help="the compressed one, likewise")
     parser.add_argument("--suite", default="en-quick", help="a suite's name or TOML (%(default)s)")
+    parser.add_argument(
+        "--recognizer",
+        metavar="NAME[:MODEL]",
+        help="pocketsphinx, whisper, onnx-asr, transformers, or another package's; the model is a "
+        "hub's name or a folder (the suite's)",
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="for the report")
     parser.add_argument("--threads", type=int, default=1, help="of each model (%(default)s)")
     parser.add_argument("--jobs", type=int, help="recognizers at a time (all processors)")
@@ -39,6 +45,7 @@ def run(options: Namespace) -> Output:
             threads=options.threads,
             jobs=options.jobs if options.jobs is not None else os.cpu_count() or 1,
             seeds=tuple(options.seeds) if options.seeds else None,
+            recognizer=options.recognizer,
             progress=progress,
         )
         result = evaluate(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tts_compress.config import Config, ConfigFile, data_file, read_config
-from tts_compress.evaluation.metric import find_metrics
+from tts_compress.evaluation.metric import Metric, find_metrics
 from tts_compress.evaluation.result import Evaluation
 
 
@@ -45,9 +45,17 @@ class Gate(Config):
 
     def doubt(self, document: Mapping[str, Any]) -> str | None:
         """Return why its metrics judge nothing in a report; None where they do."""
-        names = {path.split(".")[0] for path in (self.metric, self.baseline or "")}
-        doubts = [metric.doubt for metric in find_metrics() if metric.name in names]
+        doubts = [metric.doubt for metric in self._metrics()]
         return next((why for doubt in doubts if doubt and (why := doubt(document))), None)
+
+    @property
+    def is_on_words(self) -> bool:
+        """True if its value depends on the recognizer."""
+        return any(metric.group == "words" for metric in self._metrics())
+
+    def _metrics(self) -> list[Metric]:
+        names = {path.split(".")[0] for path in (self.metric, self.baseline or "")}
+        return [metric for metric in find_metrics() if metric.name in names]
 
     def passes(self, value: float | None) -> bool:
         """Return True if a value is within the limit; None never is."""
@@ -63,7 +71,22 @@ class Gates(ConfigFile):
     summary: str
     """The suite the limits are for, and the reasons for their values."""
 
+    recognizer: str | None = None
+    """The recognizer that limits on words are for, `NAME` or `NAME:MODEL`; reports with another
+    fail them. None judges reports with any."""
+
     gate: tuple[Gate, ...] = Field(min_length=1)
+
+    def doubt(self, gate: Gate, document: Mapping[str, Any]) -> str | None:
+        """Return why one of the gates judges nothing in a report; None where it does."""
+        if self.recognizer is None or not gate.is_on_words:
+            return gate.doubt(document)
+        suite = document.get("suite")
+        heard_by = str(suite.get("recognizer_name")) if isinstance(suite, Mapping) else "None"
+        if self.recognizer in (heard_by, heard_by.partition(":")[0]):
+            return gate.doubt(document)
+        made = "an unnamed recognizer" if heard_by == "None" else f"recognizer {heard_by!r}"
+        return f"nothing was judged: the report is of {made}, the limit for {self.recognizer!r}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +126,7 @@ def check(document: Evaluation | Mapping[str, Any], gates: Gates) -> Verdict:
     found = document.model_dump(mode="json") if isinstance(document, Evaluation) else document
     rows = []
     for gate in gates.gate:
-        value, reason = gate.value(found), gate.doubt(found)
+        value, reason = gate.value(found), gates.doubt(gate, found)
         passed = reason is None and gate.passes(value)
         rows.append(GateResult(gate=gate, value=value, passed=passed, reason=reason))
     return Verdict(name=gates.name, rows=tuple(rows))

@@ -38,6 +38,9 @@ class EvaluationOptions:
     seeds: tuple[int, ...] | None = None
     """Seeds in place of the suite's."""
 
+    recognizer: str | None = None
+    """Recognizer in place of the one that the suite recommends: `NAME` or `NAME:MODEL`."""
+
     timeout_s: float = 600.0
     """Longest time to speak or recognize one text, and to load a model."""
 

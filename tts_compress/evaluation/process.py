@@ -42,9 +42,10 @@ class Worker:
 
     Args:
         kind: Kind of its content.
-        name: A model spec or a recognizer's name.
+        name: A model spec, or a recognizer's name and model.
         options: Settings of the process.
         shown: Name in messages; by default `name`.
+        language: Language of the texts, for a recognizer.
 
     Raises:
         EvaluationError: It did not start, died, or did not respond in time.
@@ -57,6 +58,7 @@ class Worker:
         options: EvaluationOptions,
         *,
         shown: str | None = None,
+        language: str | None = None,
     ) -> None:
         self._title = f"{kind} '{shown or name}'"
         self._timeout_s = options.timeout_s
@@ -64,7 +66,7 @@ class Worker:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed with the worker
         try:
             self._process = subprocess.Popen(
-                [*options.worker, kind, name],
+                [*options.worker, kind, name, *([] if language is None else [language])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,

@@ -53,12 +53,16 @@ class SuiteIdentity(Record):
 
     name: str
     sha256: str
-    """Hash of texts, seeds, recognizer and normaliser: two results compare when it is equal."""
+    """Hash of texts, seeds, recognizer's name and normaliser: two results compare when it and
+    `recognizer` are equal."""
 
     texts: int
     seeds: tuple[int, ...]
     recognizer: str
     """Recognizer, acoustic model and language model, with versions."""
+
+    recognizer_name: str | None = None
+    """The recognizer as it was chosen: `NAME` or `NAME:MODEL`; None in older reports."""
 
     normalizer: str
 

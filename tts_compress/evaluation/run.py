@@ -12,7 +12,7 @@ from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, UtterancePair, observe_pairs
 from tts_compress.evaluation.result import Evaluation, Speech, SuiteIdentity, Utterance
-from tts_compress.evaluation.stages import recognize, synthesize
+from tts_compress.evaluation.stages import Listener, open_listener, recognize, synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob, make_directory
 from tts_compress.evaluation.subject import Subject, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
@@ -52,6 +52,8 @@ def evaluate(
     chosen = suite if isinstance(suite, Suite) else read_suite(suite)
     if options.seeds is not None:
         chosen = chosen.with_seeds(options.seeds)
+    if options.recognizer is not None:
+        chosen = chosen.with_recognizer(options.recognizer)
     with ExitStack() as stack:
         before, after = (
             open_subject(model, Path(stack.enter_context(TemporaryDirectory())), chosen.prompt)
@@ -66,10 +68,11 @@ def evaluate(
         hazards = _hazards(after.model)
         for hazard in hazards:
             warnings.warn(hazard, TTSCompressWarning, stacklevel=2)
+        recognizer = open_listener(chosen.recognizer, chosen.language, options)
         place = Path(output or stack.enter_context(TemporaryDirectory()))
         make_directory(place / "work")
         keep_in = place if output is not None and options.keep_audio else None
-        found = _run((before, after), chosen, Store(place / "work"), options, keep_in)
+        found = _run((before, after), chosen, recognizer, Store(place / "work"), options, keep_in)
         return found.model_copy(update={"warnings": hazards})
 
 
@@ -88,6 +91,7 @@ def _hazards(model: TTSModel) -> tuple[str, ...]:
 def _run(
     models: tuple[Subject, Subject],
     suite: Suite,
+    recognizer: Listener,
     store: Store,
     options: EvaluationOptions,
     keep_in: Path | None,
@@ -113,7 +117,7 @@ def _run(
         )
     ]
     pairs, audios = observe_pairs(store, suite, spoken, keep_in)
-    recognizer, hypotheses = recognize(store, suite.recognizer, audios, options)
+    hypotheses = recognize(store, recognizer, audios, options)
     run = Run(
         suite=suite,
         models=models,
@@ -130,7 +134,8 @@ def _run(
             sha256=suite.sha256,
             texts=len(suite.utterances),
             seeds=suite.seeds,
-            recognizer=recognizer,
+            recognizer=recognizer.description,
+            recognizer_name=recognizer.given,
             normalizer=suite.normalizer,
         ),
         environment=describe_environment(),

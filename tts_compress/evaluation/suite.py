@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from tts_compress.artifact import sha256_of
 from tts_compress.config import Card, Config, ConfigFile, data_file, parse_config, read_config
 from tts_compress.errors import RecipeError, reason
-from tts_compress.evaluation.recognizers import recognizer_names
+from tts_compress.evaluation.recognizers import check_recognizer, recognizer_names
 from tts_compress.models.base import Prompt
 
 _DIGIT = re.compile(r"\d")
@@ -59,6 +59,8 @@ class Suite(ConfigFile):
     """An espeak-ng voice name, such as `en-us`."""
 
     recognizer: str
+    """The recognizer that is recommended, `NAME` or `NAME:MODEL`; a run may choose another."""
+
     normalizer: str
     seeds: tuple[int, ...] = Field(min_length=1)
     """Every text is spoken once with each, by both models with the same noise."""
@@ -74,7 +76,7 @@ class Suite(ConfigFile):
         problems = [
             f"no {kind} named {name!r} (known: {', '.join(sorted(known))})"
             for kind, name, known in (
-                ("recognizer", self.recognizer, recognizer_names()),
+                ("recognizer", self.recognizer.partition(":")[0], recognizer_names()),
                 ("normalizer", self.normalizer, NORMALIZERS),
             )
             if name not in known
@@ -111,9 +113,11 @@ class Suite(ConfigFile):
     def sha256(self) -> str:
         """Hash of everything that decides a result: texts, seeds, recognizer, normaliser, language.
 
-        A prompt's recording counts by its content, not its place.
+        A prompt's recording counts by its content, not its place, and of a recognizer its name: the
+        place of its model says little, and its description in a report all.
         """
         decisive = self.model_dump(mode="json", exclude={"version", "name", "card", "prompt"})
+        decisive["recognizer"] = self.recognizer.partition(":")[0]
         if self.prompt is not None:  # a suite without one has the hash it always had
             decisive["prompt"] = prompt_content(self.prompt)
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
@@ -126,6 +130,15 @@ class Suite(ConfigFile):
         """
         changed = self.model_copy(update={"seeds": seeds}).model_dump_json()
         return parse_config(changed, Suite, f"{self.name!r} with other seeds")
+
+    def with_recognizer(self, given: str) -> "Suite":
+        """Return the suite with another recognizer, `NAME` or `NAME:MODEL`.
+
+        Raises:
+            EvaluationError: There is no recognizer of that name.
+        """
+        check_recognizer(given)
+        return self.model_copy(update={"recognizer": given})
 
 
 def read_suite(name: str | Path) -> Suite:

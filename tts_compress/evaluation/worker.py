@@ -1,9 +1,9 @@
 """The program that runs one model or one recognizer in a process of its own.
 
-It is started as `python -m tts_compress.evaluation.worker model SPEC` or `… recognizer NAME`, reads
-one JSON request a line from standard input and responds to each with one JSON line: `{"ok": …}` or
-`{"error": {"kind": …, "message": …}}`. The first line it writes states that it is ready. It ends
-when its input does.
+It is started as `python -m tts_compress.evaluation.worker`, followed by `model SPEC` or by
+`recognizer NAME[:MODEL] LANGUAGE`. It reads one JSON request a line from standard input and
+responds to each with one JSON line: `{"ok": …}` or `{"error": {"kind": …, "message": …}}`. The
+first line it writes states that it is ready. It ends when its input does.
 """
 
 import importlib
@@ -94,26 +94,26 @@ class _ModelHost:
 class _RecognizerHost:
     """Serves the requests to a recognizer."""
 
-    def __init__(self, name: str) -> None:
-        self._recognizer = open_recognizer(name)
+    def __init__(self, given: str, language: str) -> None:
+        self._recognizer = open_recognizer(given, language)
 
     def describe(self) -> Answer:
-        """Return the description of the recognizer for the report."""
-        return {"description": self._recognizer.description}
+        """Return the description of the recognizer for the report, and its device."""
+        return {"description": self._recognizer.description, "device": self._recognizer.device}
 
     def transcribe(self, path: str) -> Answer:
         """Return the transcript of a WAV file."""
         return {"hypothesis": self._recognizer.transcribe(read_wav(Path(path)))}
 
 
-_HOSTS: Mapping[str, Callable[[str], object]] = {"model": _ModelHost, "recognizer": _RecognizerHost}
+_HOSTS: Mapping[str, Callable[..., object]] = {"model": _ModelHost, "recognizer": _RecognizerHost}
 
 
 def main(arguments: list[str]) -> None:
     """Serve requests until standard input ends.
 
     Args:
-        arguments: `model SPEC` or `recognizer NAME`.
+        arguments: `model SPEC`, or `recognizer NAME[:MODEL] LANGUAGE`.
     """
     # Standard output is for responses alone; what libraries print goes to standard error.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -122,9 +122,9 @@ def main(arguments: list[str]) -> None:
     def reply(answer: Answer) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
-    kind, name = arguments
+    kind, *content = arguments
     try:
-        host = _HOSTS[kind](name)
+        host = _HOSTS[kind](*content)
     except Exception as error:
         reply(_describe(error))
         return

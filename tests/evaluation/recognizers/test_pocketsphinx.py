@@ -13,7 +13,7 @@ from tts_compress.audio import Audio
 from tts_compress.errors import EvaluationError, MissingExtraError
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.recognizers import Recognizer, open_recognizer
-from tts_compress.evaluation.recognizers.pocketsphinx import resample
+from tts_compress.evaluation.resampling import resample
 from tts_compress.evaluation.suite import english_v1
 from tts_compress.models import load
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def recognizer() -> Recognizer:
     pytest.importorskip("pocketsphinx")
-    return open_recognizer("pocketsphinx")
+    return open_recognizer("pocketsphinx", "en-us")
 
 
 def test_understands_most_of_a_clear_voice(
@@ -43,7 +43,7 @@ def test_a_hypothesis_does_not_depend_on_what_was_heard_before(
 
     With its default the decoder carries a running cepstral mean from utterance to utterance.
     """
-    alone = [open_recognizer("pocketsphinx").transcribe(audio) for audio in recordings]
+    alone = [open_recognizer("pocketsphinx", "en-us").transcribe(audio) for audio in recordings]
     noise = np.random.default_rng(0).normal(0, 0.3, 16_000).astype(np.float32)
     rumble = replace(recordings[1], samples=np.cumsum(recordings[1].samples) * np.float32(0.05))
     for other in (Audio(samples=noise, sample_rate=16_000), rumble):
@@ -57,7 +57,7 @@ def test_the_front_end_keeps_nothing_of_the_last_utterance() -> None:
     voice = load("demo")
     texts = ("Keep your voice down.", "Several bees buzzed above the purple clover.")
     first, second = (voice.synthesize(text, seed=0) for text in texts)
-    fresh, used = open_recognizer("pocketsphinx"), open_recognizer("pocketsphinx")
+    fresh, used = open_recognizer("pocketsphinx", "en-us"), open_recognizer("pocketsphinx", "en-us")
     used.transcribe(first)
     assert used.transcribe(second) == fresh.transcribe(second)
 
@@ -94,8 +94,8 @@ def test_resampling_keeps_tone_and_length() -> None:
 
 def test_an_unknown_name_lists_the_known() -> None:
     """The message lists the accepted names."""
-    with pytest.raises(EvaluationError, match="'ears'; known: pocketsphinx"):
-        open_recognizer("ears")
+    with pytest.raises(EvaluationError, match=r"'ears'; known: .*pocketsphinx"):
+        open_recognizer("ears", "en-us")
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,4 +103,17 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delitem(sys.modules, "tts_compress.evaluation.recognizers.pocketsphinx")
     monkeypatch.setitem(sys.modules, "pocketsphinx", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'tts-compress\[evaluate\]'"):
-        open_recognizer("pocketsphinx")
+        open_recognizer("pocketsphinx", "en-us")
+
+
+@pytest.mark.parametrize(
+    ("given", "language", "message"),
+    [
+        ("pocketsphinx", "de", "'pocketsphinx' knows English, and the suite is in 'de'"),
+        ("pocketsphinx:large", "en-us", "has its stock model alone; leave ':large' out"),
+    ],
+)
+def test_what_it_does_not_have_is_refused(given: str, language: str, message: str) -> None:
+    pytest.importorskip("pocketsphinx")
+    with pytest.raises(EvaluationError, match=message):
+        open_recognizer(given, language)

@@ -1,13 +1,14 @@
 """PocketSphinx: the recognizer whose wheel has its models inside, so it needs no network."""
 
 from importlib.metadata import version
-from math import gcd
 
 import numpy as np
 from pocketsphinx import Decoder
-from scipy.signal import resample_poly
 
-from tts_compress.audio import Audio, Samples
+from tts_compress.audio import Audio
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.resampling import finite_samples
+from tts_compress.models.languages import primary_language
 
 _SAMPLE_RATE = 16_000
 """Rate of the stock acoustic model's training data, Hz."""
@@ -18,6 +19,8 @@ _SILENCE_S = 0.2
 
 class PocketSphinx:
     """The stock US English acoustic model, trigram language model and dictionary."""
+
+    device = "cpu"
 
     def __init__(self) -> None:
         # The decoder adapts its cepstral mean from one utterance to the next ("live"), so that a
@@ -43,20 +46,26 @@ class PocketSphinx:
         return "" if hypothesis is None else str(hypothesis.hypstr)
 
 
-open_recognizer = PocketSphinx
+def open_recognizer(model: str, language: str) -> PocketSphinx:
+    """Open the stock model.
 
-
-def resample(samples: Samples, source: int, target: int) -> Samples:
-    """Return `samples` at another rate (Hz), band-limited."""
-    if source == target or not len(samples):
-        return samples
-    common = gcd(source, target)
-    return np.asarray(resample_poly(samples, target // common, source // common), np.float32)
+    Raises:
+        EvaluationError: Another model or language is asked for.
+    """
+    if model:
+        raise EvaluationError(
+            f"'pocketsphinx' has its stock model alone; leave ':{model}' out, or choose another "
+            "recognizer"
+        )
+    if primary_language(language) != "en":
+        raise EvaluationError(
+            f"'pocketsphinx' knows English, and the suite is in {language!r}; choose a recognizer "
+            "that knows it, such as --recognizer whisper"
+        )
+    return PocketSphinx()
 
 
 def _to_pcm(audio: Audio) -> bytes:
     """Return 16-bit little-endian samples at the decoder's rate, in silence on both sides."""
-    finite = np.nan_to_num(audio.samples, nan=0.0, posinf=1.0, neginf=-1.0)
-    samples = resample(finite, audio.sample_rate, _SAMPLE_RATE)
-    padded = np.pad(samples, round(_SILENCE_S * _SAMPLE_RATE))
+    padded = np.pad(finite_samples(audio, _SAMPLE_RATE), round(_SILENCE_S * _SAMPLE_RATE))
     return np.clip(np.round(padded * 32767.0), -32768, 32767).astype("<i2").tobytes()

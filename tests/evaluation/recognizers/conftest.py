@@ -1,0 +1,58 @@
+"""Tiny models of the libraries' own classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.evaluation import tiny_whisper
+from tts_compress.audio import Audio
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def whisper_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return two Whispers as transformers writes them: `all` languages, and English `only`."""
+    pytest.importorskip("transformers.models.whisper")
+    root = tmp_path_factory.mktemp("whisper")
+    return {
+        name: tiny_whisper.build(root / name, multilingual=name == "all")
+        for name in ("all", "only")
+    }
+
+
+@pytest.fixture(scope="session")
+def converted(
+    whisper_folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """Return the same two in CTranslate2's format."""
+    pytest.importorskip("faster_whisper")
+    root = tmp_path_factory.mktemp("ctranslate2")
+    return {
+        name: tiny_whisper.convert(folder, root / name) for name, folder in whisper_folders.items()
+    }
+
+
+@pytest.fixture(scope="session")
+def sounds() -> list[Audio]:
+    """Return two different sounds at a rate that no recognizer has."""
+    noise = np.random.default_rng(0).normal(0, 0.1, 88_200).astype(np.float32)
+    tone = np.sin(np.arange(88_200) * 0.1).astype(np.float32)
+    return [Audio(samples=samples, sample_rate=22_050) for samples in (noise, tone)]
+
+
+@pytest.fixture(scope="session", params=["empty", "one sample", "NaN", "infinite", "silence"])
+def broken(request: pytest.FixtureRequest) -> Audio:
+    """Return audio that a broken candidate gives."""
+    samples = {
+        "empty": [],
+        "one sample": [0.0],
+        "NaN": [np.nan] * 8000,
+        "infinite": [np.inf, -np.inf] * 4000,
+        "silence": [0.0] * 8000,
+    }
+    return Audio(samples=np.array(samples[request.param], np.float32), sample_rate=22_050)
