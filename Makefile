@@ -119,7 +119,7 @@ $(VENV)/.user: pyproject.toml constraints.txt
 
 $(VENV)/.developer: $(VENV)/.user
 	$(PIP) torch
-	$(PIP) -e '.[piper,evaluate,torch,inc,qat,qat-logs]' --group dev
+	$(PIP) -e '.[piper,evaluate,torch,inc,qat,qat-logs,whisper,onnx-asr,transformers]' --group dev
 	touch $@
 
 $(F5)/.user: pyproject.toml constraints-f5.txt

@@ -113,7 +113,7 @@ def _no_report(tmp_path: Path, _: Path) -> list[str]:
         (_truncated, "not a readable ONNX file"),
         (_without_json, ".onnx.json"),
         (_no_scheme, "known schemes: int8"),
-        (_no_suite, "shipped: en-full, en-quick"),
+        (_no_suite, "en-full, en-quick"),
         (_empty_text, "nothing to speak"),
         (_unwritable, "cannot write"),
         (_unwritable_audio, "cannot write"),

@@ -16,9 +16,9 @@ from onnx import numpy_helper
 from tts_compress.audio import Audio, read_wav
 from tts_compress.cli import main
 from tts_compress.evaluation.metrics.error_rates import compare_rates, count_edits
+from tts_compress.evaluation.normalizers import english_v1
 from tts_compress.evaluation.recognizers import open_recognizer
 from tts_compress.evaluation.resampling import resample
-from tts_compress.evaluation.suite import english_v1
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

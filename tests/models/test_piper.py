@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -15,7 +15,7 @@ import pytest
 from onnx import helper
 
 from tts_compress.audio import read_wav
-from tts_compress.errors import ArtifactError, ModelError, TTSCompressError
+from tts_compress.errors import ArtifactError, MissingExtraError, ModelError, TTSCompressError
 from tts_compress.models import load
 
 if TYPE_CHECKING:
@@ -118,3 +118,32 @@ def test_unmodified_program_speaks(tiny_path: Path, tmp_path: Path) -> None:
     command += ["--output-file", str(wav), "--", "Hello there."]
     subprocess.run(command, check=True, capture_output=True)
     assert read_wav(wav).samples.std() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("phonemes", "locale", "module", "extra"),
+    [
+        ("pinyin", "zh_CN", "unicode_rbnf", "zh"),
+        ("japanese", "ja_JP", "pyopenjtalk", "ja"),
+        ("thai", "th_TH", "tltk", "th"),
+    ],
+)
+def test_a_phonemizer_of_its_own_that_is_missing_names_the_extra(
+    tiny_path: Path,
+    voice_config: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    phonemes: str,
+    locale: str,
+    module: str,
+    extra: str,
+) -> None:
+    """Piper needs more packages for some languages."""
+    path = tmp_path / "voice.onnx"
+    path.write_bytes(tiny_path.read_bytes())
+    config = voice_config | {"phoneme_type": phonemes, "language": {"code": locale}}
+    path.with_name("voice.onnx.json").write_text(json.dumps(config), encoding="utf-8")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'tts-compress\[{extra}\]'"):
+        load(path).synthesize("text", seed=0)

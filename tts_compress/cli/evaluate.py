@@ -20,6 +20,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="pocketsphinx, whisper, onnx-asr, transformers, or another package's; the model is a "
         "hub's name or a folder (the suite's)",
     )
+    parser.add_argument(
+        "--any-language",
+        action="store_true",
+        help="also where a model states another language than the suite's",
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="for the report")
     parser.add_argument("--threads", type=int, default=1, help="of each model (%(default)s)")
     parser.add_argument("--jobs", type=int, help="recognizers at a time (all processors)")
@@ -46,6 +51,7 @@ def run(options: Namespace) -> Output:
             jobs=options.jobs if options.jobs is not None else os.cpu_count() or 1,
             seeds=tuple(options.seeds) if options.seeds else None,
             recognizer=options.recognizer,
+            any_language=options.any_language,
             progress=progress,
         )
         result = evaluate(

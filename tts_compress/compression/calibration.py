@@ -1,19 +1,22 @@
 """Calibration data: texts for a voice, arrays for a bare graph."""
 
 import hashlib
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from tts_compress.artifact import CalibrationRecord, sha256_of
-from tts_compress.errors import RecipeError
+from tts_compress.config import data_names
+from tts_compress.errors import RecipeError, TTSCompressWarning
 from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.models.feeds import FEEDS_SUFFIX, graph_inputs, open_feeds
+from tts_compress.models.languages import primary_language, stated_language
 from tts_compress.models.speakers import speakers_in_turn
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.session import Feeds
-from tts_compress.recipes.recipe import Calibration, read_calibration_set
+from tts_compress.recipes.recipe import Calibration, CalibrationSet, read_calibration_set
 
 
 def is_feeds(calibration: str | Path | None) -> bool:
@@ -22,7 +25,7 @@ def is_feeds(calibration: str | Path | None) -> bool:
 
 
 def read_texts(
-    settings: Calibration, given: str | Path | None, seed: int
+    settings: Calibration, given: str | Path | None, seed: int, language: str | None = None
 ) -> tuple[tuple[str, ...], CalibrationRecord]:
     """Return the texts that a model is observed on, and the record of them.
 
@@ -30,6 +33,8 @@ def read_texts(
         settings: The recipe's table.
         given: A calibration set in the place of the recipe's.
         seed: Seed of the noise the model speaks them with.
+        language: The language the model states: a shipped set of that language takes the place of
+            the shipped one that the recipe names, but not of a file or of what was given.
 
     Raises:
         RecipeError: There is no such calibration set.
@@ -38,6 +43,8 @@ def read_texts(
     if not name:
         raise RecipeError("the recipe names no calibration set; give a set's name or TOML file")
     found = read_calibration_set(str(name))
+    if given is None and language is not None and not str(name).endswith(".toml"):
+        found = _in_language(found, language)
     texts = found.texts[: settings.utterances]
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
     return texts, _record(settings, found.name, digest, len(texts), seed)
@@ -64,7 +71,7 @@ def open_calibration(
                 f"'{given}' holds arrays, but '{model.spec}' is a voice, which is calibrated on "
                 "texts; give a calibration set's name or TOML file"
             )
-        texts, record = read_texts(settings, given, seed)
+        texts, record = read_texts(settings, given, seed, stated_language(model))
         record = replace(record, speakers=speakers_in_turn(model)[: len(texts)])
         return Calls(lambda: model.calibration_calls(texts, seed=seed), len(texts)), record
     if given is None or not is_feeds(given):
@@ -84,6 +91,23 @@ def open_calibration(
             yield call | draw_noise(noise, seed=(seed, number))
 
     return Calls(read, count), _record(settings, path.name, sha256_of(path), count, seed)
+
+
+def _in_language(found: CalibrationSet, language: str) -> CalibrationSet:
+    """Return the shipped set of a language; without one, the given set, with a warning."""
+    own = primary_language(language)
+    if own == primary_language(found.language):
+        return found
+    known = data_names("calib/sets")
+    if own in known:
+        return read_calibration_set(own)
+    warnings.warn(
+        f"the voice speaks {language!r}, and there is no calibration set of that language (but "
+        f"{', '.join(known)}); it is calibrated on {found.name!r}: give texts with --calibration",
+        TTSCompressWarning,
+        stacklevel=2,
+    )
+    return found
 
 
 def _record(

@@ -14,6 +14,7 @@ from tts_compress.environment import describe_processor
 from tts_compress.errors import RecipeError, SchemeError, TTSCompressWarning
 from tts_compress.models.base import TorchModel
 from tts_compress.models.distillation import Distillable
+from tts_compress.models.languages import stated_language
 from tts_compress.progress import Progress
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.recipe import Recipe
@@ -48,7 +49,7 @@ def compress_system(
     seeded: list[tuple[str, int]] = []
     run, record = None, None
     if settings is not None:
-        texts, record = read_texts(settings, calibration, job.seed)
+        texts, record = read_texts(settings, calibration, job.seed, stated_language(model))
         seeded = [(text, job.seed + number) for number, text in enumerate(texts)]
         run = speaking(model, seeded, job.progress)
     trained = None

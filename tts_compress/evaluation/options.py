@@ -38,6 +38,9 @@ class EvaluationOptions:
     seeds: tuple[int, ...] | None = None
     """Seeds in place of the suite's."""
 
+    any_language: bool = False
+    """Evaluate also where a model states another language than the suite's."""
+
     recognizer: str | None = None
     """Recognizer in place of the one that the suite recommends: `NAME` or `NAME:MODEL`."""
 

@@ -44,6 +44,9 @@ class ModelIdentity(Record):
     sha256: str
     """Hash of the model file."""
 
+    language: str | None = None
+    """The language it states; None where it states none, and in older reports."""
+
     settings: dict[str, str] = Field(default_factory=dict)
     """Inference settings by name, for a system that can be run in several ways."""
 
@@ -65,6 +68,8 @@ class SuiteIdentity(Record):
     """The recognizer as it was chosen: `NAME` or `NAME:MODEL`; None in older reports."""
 
     normalizer: str
+    language: str | None = None
+    """Language of the texts, an espeak-ng voice name; None in older reports."""
 
 
 class Speech(Record):

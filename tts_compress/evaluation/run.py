@@ -9,6 +9,7 @@ from tts_compress.environment import describe_environment, describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation.metric import find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits
+from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, UtterancePair, observe_pairs
 from tts_compress.evaluation.result import Evaluation, Speech, SuiteIdentity, Utterance
@@ -18,6 +19,7 @@ from tts_compress.evaluation.subject import Subject, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
+from tts_compress.models.languages import primary_language, stated_language
 
 
 def evaluate(
@@ -65,6 +67,9 @@ def evaluate(
                 f"'{after.model.spec}' at {after.model.sample_rate} Hz; give a candidate that was "
                 "made from the reference"
             )
+        if not options.any_language:
+            for subject in (before, after):
+                _check_language(subject.model, chosen)
         hazards = _hazards(after.model)
         for hazard in hazards:
             warnings.warn(hazard, TTSCompressWarning, stacklevel=2)
@@ -74,6 +79,21 @@ def evaluate(
         keep_in = place if output is not None and options.keep_audio else None
         found = _run((before, after), chosen, recognizer, Store(place / "work"), options, keep_in)
         return found.model_copy(update={"warnings": hazards})
+
+
+def _check_language(model: TTSModel, suite: Suite) -> None:
+    """Refuse a suite of another language than a model states.
+
+    Raises:
+        EvaluationError: They differ by more than the region.
+    """
+    spoken = stated_language(model)
+    if spoken is None or primary_language(spoken) == primary_language(suite.language):
+        return
+    raise EvaluationError(
+        f"'{model.spec}' speaks {spoken!r}, and suite {suite.name!r} is in {suite.language!r}; "
+        "choose a suite of its language with --suite, or insist with --any-language"
+    )
 
 
 def _hazards(model: TTSModel) -> tuple[str, ...]:
@@ -136,6 +156,7 @@ def _run(
             seeds=suite.seeds,
             recognizer=recognizer.description,
             recognizer_name=recognizer.given,
+            language=suite.language,
             normalizer=suite.normalizer,
         ),
         environment=describe_environment(),
@@ -147,10 +168,11 @@ def _run(
 def _utterance(run: Run, pair: UtterancePair) -> Utterance:
     kept, symbols = pair.observed["duration"]
     speech = {}
+    spaced = not counts_characters(run.suite.normalizer)
     for role in ("reference", "candidate"):
         hypothesis = run.hypotheses[pair.audio[role]]
         words = count_edits(pair.transcript, hypothesis, "word")
-        characters = count_edits(pair.transcript, hypothesis, "character")
+        characters = count_edits(pair.transcript, hypothesis, "character", spaced=spaced)
         speech[role] = Speech(
             hypothesis=hypothesis,
             word_errors=words.errors,

@@ -17,6 +17,7 @@ from tts_compress.evaluation.suite import prompt_content
 from tts_compress.models import load
 from tts_compress.models.base import ModelFiles, Prompt, Prompted, TorchModel, TTSModel
 from tts_compress.models.checkout import find_checkout, known_upstreams
+from tts_compress.models.languages import stated_language
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,7 @@ class Subject:
             family=self.model.family,
             scheme=manifest.scheme if manifest else "fp32",
             sha256=digests[0] if len(digests) == 1 else _sha256("".join(digests)),
+            language=stated_language(self.model),
             settings=_settings(self.model),
         )
 

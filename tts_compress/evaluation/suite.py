@@ -1,14 +1,11 @@
 """Suites: the texts, seeds, prompt, recognizer and normaliser of an evaluation.
 
-The TOML files are in `eval/suites`. Normalisers are part of the metric, therefore pinned by name
-and version: a published one never changes, and a better one gets a new version beside it, so that
-two reports that name the same normaliser compare.
+The TOML files are in `eval/suites`.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,27 +15,13 @@ from pydantic import Field, model_validator
 from tts_compress.artifact import sha256_of
 from tts_compress.config import Card, Config, ConfigFile, data_file, parse_config, read_config
 from tts_compress.errors import RecipeError, reason
+from tts_compress.evaluation.normalizers import NORMALIZERS
 from tts_compress.evaluation.recognizers import check_recognizer, recognizer_names
 from tts_compress.models.base import Prompt
 
 _DIGIT = re.compile(r"\d")
-_APOSTROPHES = str.maketrans({"\u2019": "'", "\u2018": "'", "\u02bc": "'"})
-_NOT_ENGLISH = re.compile(r"[^a-z']+")
-
-
-def english_v1(text: str) -> str:
-    """Return the words of an English text: lower case, letters and apostrophes, single spaces.
-
-    Everything else is a word boundary: "Well-known, isn't it?" becomes "well known isn't it".
-    Apostrophes that stand alone or at the edge of a word are quotation marks and disappear.
-    Numbers are not spelled out; a suite gives the spoken form of a text that has digits.
-    """
-    words = _NOT_ENGLISH.sub(" ", text.translate(_APOSTROPHES).lower()).split()
-    return " ".join(bare for word in words if (bare := word.strip("'")))
-
-
-NORMALIZERS: Mapping[str, Callable[[str], str]] = {"en-v1": english_v1}
-"""Text normalisers by the name suites use."""
+_FOR_DIGITS = {"en-v1": "en-v2"}
+"""Normalisers that were made for a recognizer that writes words alone, and their successors."""
 
 
 class SuiteText(Config):
@@ -134,11 +117,16 @@ class Suite(ConfigFile):
     def with_recognizer(self, given: str) -> "Suite":
         """Return the suite with another recognizer, `NAME` or `NAME:MODEL`.
 
+        A recognizer may write numbers in digits, which not every normaliser knows: then the suite
+        has that one's successor, under which the suite's own recognizer scores the same.
+
         Raises:
             EvaluationError: There is no recognizer of that name.
         """
-        check_recognizer(given)
-        return self.model_copy(update={"recognizer": given})
+        if check_recognizer(given) == self.recognizer.partition(":")[0]:
+            return self.model_copy(update={"recognizer": given})
+        normalizer = _FOR_DIGITS.get(self.normalizer, self.normalizer)
+        return self.model_copy(update={"recognizer": given, "normalizer": normalizer})
 
 
 def read_suite(name: str | Path) -> Suite:

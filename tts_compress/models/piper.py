@@ -15,9 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
 from tts_compress.config import demo_voice, describe_problems
-from tts_compress.errors import MissingExtraError, ModelError, TextError
+from tts_compress.errors import MissingExtraError, ModelError, TextError, reason
 from tts_compress.models.base import Component, check_encodable
 from tts_compress.models.files import read_json
+from tts_compress.models.languages import primary_language
 from tts_compress.models.onnx_model import OnnxModel, artifact_graph
 from tts_compress.models.speakers import (
     MAX_SPEAKERS,
@@ -42,6 +43,9 @@ _ROLES = {
     "dec": "decoder",
     "emb_g": "speaker embedding",
 }
+_PHONEMIZERS = {"ja", "th", "zh"}
+"""Languages for which piper needs more packages, and our extras of these names."""
+
 _INPUTS = {"input", "input_lengths", "scales"}
 
 
@@ -123,6 +127,13 @@ class PiperModel(OnnxModel):
         """Samples per second, Hz."""
         return int(self._config["audio"]["sample_rate"])
 
+    @property
+    def language(self) -> str:
+        """The locale that the configuration states, such as `de_DE`, or its espeak-ng voice."""
+        stated = self._config.get("language")
+        code = stated.get("code") if isinstance(stated, dict) else None
+        return code if isinstance(code, str) and code else str(self._config["espeak"]["voice"])
+
     def graph(self) -> onnx.ModelProto:
         """Return a copy of the graph.
 
@@ -167,7 +178,7 @@ class PiperModel(OnnxModel):
         """Return properties that `inspect` shows beside the components."""
         return {
             "sample rate": f"{self.sample_rate} Hz",
-            "language": self._config["espeak"]["voice"],
+            "language": self.language,
             "speakers": self._config["num_speakers"],
             "quality": self._config["audio"].get("quality", "unknown"),
         }
@@ -245,6 +256,15 @@ class PiperModel(OnnxModel):
         try:
             sentences = [p for p in phonemizer.phonemize(text) if p] if text.strip() else []
             ids = [phonemizer.phonemes_to_ids(sentence) for sentence in sentences]
+        except ImportError as error:  # Chinese, Japanese and Thai have phonemizers of their own
+            extra = primary_language(self.language)
+            known = extra if extra in _PHONEMIZERS else "piper"
+            raise MissingExtraError(error.name or "piper", known) from error
+        except OSError as error:  # the Chinese one downloads its network at first
+            raise ModelError(
+                f"piper's phonemizer for {self.language!r} cannot be opened: {reason(error)}; it "
+                "needs the network once"
+            ) from error
         # A language espeak-ng does not know, a map without the symbols every sentence has.
         except (RuntimeError, ValueError, KeyError) as error:
             raise ModelError(

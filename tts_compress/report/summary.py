@@ -153,6 +153,7 @@ def provenance(evaluation: Evaluation) -> list[tuple[str, dict[str, str]]]:
         "name": suite.name,
         "texts": suite.texts,
         "seeds": suite.seeds,
+        **({} if suite.language is None else {"language": suite.language}),
         "recognizer": suite.recognizer,
         "text normaliser": suite.normalizer,
         "timing": f"{latency.texts} texts, {latency.runs} runs each, {threads}",
@@ -169,6 +170,8 @@ def provenance(evaluation: Evaluation) -> list[tuple[str, dict[str, str]]]:
 
 def _model(model: ModelIdentity) -> dict[str, str]:
     named = {"model": model.spec, "family": model.family, "scheme": model.scheme}
+    if model.language is not None:
+        named["language"] = model.language
     return named | model.settings | {"SHA-256": model.sha256}
 
 

@@ -16,6 +16,7 @@ from tts_compress.errors import EvaluationError, MissingExtraError
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.bootstrap import paired_interval
 from tts_compress.evaluation.metric import Headline, Metric, Pair, Record, Row, Trend, trend
+from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.spectra import log_mel_distance
 
@@ -96,8 +97,14 @@ class Edits(NamedTuple):
         return self.substitutions + self.insertions + self.deletions
 
 
-def count_edits(transcript: str, hypothesis: str, unit: Unit) -> Edits:
+def count_edits(transcript: str, hypothesis: str, unit: Unit, *, spaced: bool = True) -> Edits:
     """Return the edits of one utterance; both sides are normalised already.
+
+    Args:
+        transcript: The words to be understood.
+        hypothesis: The words that were.
+        unit: Words or characters.
+        spaced: Spaces are characters; not where each character was made a word of its own.
 
     Raises:
         EvaluationError: The transcript has no words; its rate would be a division by zero.
@@ -109,6 +116,8 @@ def count_edits(transcript: str, hypothesis: str, unit: Unit) -> Edits:
         raise MissingExtraError("jiwer", "evaluate") from error
     if not transcript.strip():
         raise EvaluationError(f"the transcript {transcript!r} has no words to compare with")
+    if unit == "character" and not spaced:
+        transcript, hypothesis = transcript.replace(" ", ""), hypothesis.replace(" ", "")
     process = jiwer.process_words if unit == "word" else jiwer.process_characters
     found = process(transcript, hypothesis)
     return Edits(
@@ -175,8 +184,12 @@ def compare_rates(
 
 def _compare(unit: Unit, role: str, run: Run) -> ErrorRate:
     """Compare the reference with other audio of the pairs."""
+    spaced = not counts_characters(run.suite.normalizer)
     reference, candidate = (
-        [count_edits(pair.transcript, run.hypotheses[pair.audio[name]], unit) for pair in run.pairs]
+        [
+            count_edits(pair.transcript, run.hypotheses[pair.audio[name]], unit, spaced=spaced)
+            for pair in run.pairs
+        ]
         for name in ("reference", role)
     )
     return compare_rates(reference, candidate, [pair.index for pair in run.pairs])
@@ -188,6 +201,18 @@ def _baselines(run: Run) -> Baselines:
         other_seeds_log_mel_distance_db=float(np.mean(run.observations("floors"))),
         recognizer=_compare("word", "disturbed", run),
     )
+
+
+def _word_row(rate: ErrorRate, evaluation: Any) -> Row:
+    """Return the row of the word error rate: the headline, but where characters are counted."""
+    if not counts_characters(evaluation.suite.normalizer):
+        return _row("Word error rate", rate)
+    return replace(_row("Word error rate, each character a word", rate), headline=None)
+
+
+def _character_row(rate: ErrorRate, evaluation: Any) -> Row:
+    row = _row("Character error rate", rate)
+    return row if counts_characters(evaluation.suite.normalizer) else replace(row, headline=None)
 
 
 def _row(label: str, rate: ErrorRate) -> Row:
@@ -223,7 +248,7 @@ METRICS = (
         group="words",
         result=ErrorRate,
         compute=partial(_compare, "word", "candidate"),
-        rows=lambda rate, _: [_row("Word error rate", rate)],
+        rows=lambda rate, evaluation: [_word_row(rate, evaluation)],
         doubt=_doubt,
         terms={
             "Word error rate": "share of the words that the recognizer got wrong; lower is better. "
@@ -237,7 +262,7 @@ METRICS = (
         group="words",
         result=ErrorRate,
         compute=partial(_compare, "character", "candidate"),
-        rows=lambda rate, _: [replace(_row("Character error rate", rate), headline=None)],
+        rows=lambda rate, evaluation: [_character_row(rate, evaluation)],
         doubt=_doubt,
     ),
     Metric(

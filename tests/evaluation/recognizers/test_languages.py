@@ -1,0 +1,194 @@
+"""A suite, a voice and a recognizer have one language, or the user insists."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tts_compress.cli import main
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluation import EvaluationOptions, Suite, evaluate, read_report
+from tts_compress.models import load
+from tts_compress.models.languages import primary_language, stated_language
+from tts_compress.report import write_report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import ModuleType
+
+_SUITE = """
+version = 1
+name = "kurz"
+language = "de"
+recognizer = "whisper"
+normalizer = "de-v1"
+seeds = [0]
+utterances = [{ text = "Grüße aus Köln." }]
+
+[card]
+summary = "a"
+source = "b"
+licence = "c"
+composition = "d"
+"""
+
+
+@pytest.fixture
+def german(tiny_path: Path, voice_config: dict[str, Any], tmp_path: Path) -> Path:
+    """Return a tiny voice whose configuration says that it speaks German."""
+    path = tmp_path / "de.onnx"
+    path.write_bytes(tiny_path.read_bytes())
+    config = voice_config | {"espeak": {"voice": "de"}}
+    path.with_name("de.onnx.json").write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def short_suite(tmp_path: Path) -> Path:
+    path = tmp_path / "kurz.toml"
+    path.write_text(_SUITE, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [("en-us", "en"), ("en_GB", "en"), ("cmn", "zh"), ("zh_CN", "zh"), ("DE", "de"), ("nb", "no")],
+)
+def test_regions_and_names_of_one_language_are_one(name: str, language: str) -> None:
+    assert primary_language(name) == language
+
+
+def test_a_voice_states_its_locale_or_its_espeak_voice(
+    german: Path, voice_config: dict[str, Any]
+) -> None:
+    """Not every configuration has a locale; not every model a language."""
+    assert stated_language(load(german)) == "de"
+    for stated, found in (({"code": "de_AT"}, "de_AT"), ("German", "de"), ({"code": 5}, "de")):
+        config = voice_config | {"espeak": {"voice": "de"}, "language": stated}
+        german.with_name("de.onnx.json").write_text(json.dumps(config), encoding="utf-8")
+        assert stated_language(load(german)) == found
+    assert stated_language(object()) is None
+
+
+def test_german_is_evaluated_by_a_recognizer_of_german(
+    converted: dict[str, Path], german: Path, short_suite: Path, tmp_path: Path
+) -> None:
+    """From the command line to the report, which names both languages and the recognizer."""
+    arguments = ["evaluate", str(german), str(german), "--suite", str(short_suite)]
+    arguments += ["--recognizer", f"whisper:{converted['all']}", "--jobs", "1"]
+    assert main([*arguments, "--output", str(tmp_path / "out")]) == 0
+    found = read_report(tmp_path / "out")
+    assert (found.reference.language, found.suite.language) == ("de", "de")
+    assert found.suite.recognizer_name == f"whisper:{converted['all']}"
+    assert "language de, beam 5" in found.suite.recognizer
+    assert found.suite.normalizer == "de-v1"
+    assert found.utterances[0].transcript == "grüße aus köln"
+    assert found.wer.delta == 0.0
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "faster-whisper" in text
+
+
+@pytest.mark.parametrize(
+    ("recognizer", "message"),
+    [
+        (
+            "ears",
+            "no recognizer named 'ears'; known: onnx-asr, pocketsphinx, transformers, whisper",
+        ),
+        ("pocketsphinx", "'pocketsphinx' knows English, and the suite is in 'de'"),
+        ("whisper:/no/such", "no folder '/no/such' with a model; give one, or a name on the hub"),
+    ],
+)
+def test_a_wrong_recognizer_is_one_line(
+    german: Path,
+    short_suite: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    recognizer: str,
+    message: str,
+) -> None:
+    """Before anything is spoken."""
+    if recognizer != "ears":
+        pytest.importorskip({"whisper": "faster_whisper"}.get(recognizer[:7], "pocketsphinx"))
+    arguments = ["evaluate", str(german), str(german), "--suite", str(short_suite)]
+    arguments += ["--recognizer", recognizer, "--output", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert len(printed.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_extra_is_one_line(
+    german: Path,
+    short_suite: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The recognizer is in a process of its own, so a folder stands in for the absent package."""
+    absent = tmp_path / "absent"
+    for package in ("ctranslate2", "faster_whisper"):
+        (absent / package).mkdir(parents=True)
+        (absent / package / "__init__.py").write_text("raise ModuleNotFoundError(name=__name__)")
+    monkeypatch.setenv("PYTHONPATH", f"{absent}:{':'.join(path for path in sys.path if path)}")
+    arguments = ["evaluate", str(german), str(german), "--suite", str(short_suite)]
+    assert main([*arguments, "--output", str(tmp_path / "out")]) == 2
+    printed = capsys.readouterr().err
+    assert "pip install 'tts-compress[whisper]'" in printed
+    assert len(printed.strip().splitlines()) == 1
+
+
+def test_another_language_is_refused_in_one_line(
+    german: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["evaluate", str(german), str(german), "--output", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert "de.onnx' speaks 'de', and suite 'en-quick' is in 'en-us'" in printed
+    assert "--any-language" in printed
+    assert len(printed.strip().splitlines()) == 1
+
+
+def test_one_may_insist_on_another_language(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+    tmp_path: Path,
+) -> None:
+    """A voice may be better than what it states, and regions are no other language."""
+    models = [fake.load(fake_spec(name)) for name in ("r", "c")]
+    for model in models:
+        model.language = "de"
+    with pytest.raises(EvaluationError, match="speaks 'de', and suite 'small' is in 'en-us'"):
+        evaluate(*models, suite=small_suite, options=fast_options)
+    found = evaluate(*models, suite=small_suite, options=replace(fast_options, any_language=True))
+    assert (found.reference.language, found.suite.language) == ("de", "en-us")
+    text = (write_report(found, tmp_path / "report") / "report.md").read_text(encoding="utf-8")
+    assert "tone reader 1" in text
+
+
+def test_of_chinese_the_characters_are_counted(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+) -> None:
+    """The spaces between them are none, and their error rate is the headline."""
+    from tts_compress.report.summary import summary_rows
+
+    texts = tuple(item.model_copy(update={"spoken": "好的"}) for item in small_suite.utterances)
+    changes: dict[str, Any] = {"normalizer": "characters-v1", "utterances": texts}
+    suite = small_suite.model_copy(update=changes)
+    models = [fake.load(fake_spec(name)) for name in ("r", "c")]
+    found = evaluate(*models, suite=suite, options=fast_options)
+    assert {(item.words, item.characters) for item in found.utterances} == {(2, 2)}
+    rows = {row.label: row for row in summary_rows(found)}
+    assert rows["Character error rate"].headline is not None
+    assert rows["Word error rate, each character a word"].headline is None
