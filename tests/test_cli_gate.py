@@ -60,7 +60,7 @@ def test_several_gate_files_are_all_asked(
     assert main(["gate", slow, *both[2:], *both[:2], "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["passed"]
-    assert [row["gates"] for row in found["rows"]] == ["cost"] * 2 + [first] * 9
+    assert [row["gates"] for row in found["rows"]] == ["cost"] * 2 + [first] * 15
 
 
 @pytest.mark.parametrize("name", ["default", "strict"])
@@ -86,5 +86,8 @@ def test_the_help_says_which_gates_there_are(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         main(["gate", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    for words in ("quality (words, fidelity, durations, health)", "`cost` judges size and speed"):
+    for words in (
+        "quality (words, fidelity, durations, health, damage)",
+        "`cost` judges size and speed",
+    ):
         assert words in shown

@@ -11,6 +11,7 @@ from tts_compress.config import data_names
 from tts_compress.errors import RecipeError
 from tts_compress.evaluation import Gate, Gates, check, read_gates
 from tts_compress.evaluation.metric import find_metrics
+from tts_compress.evaluation.metrics.damage import Damage
 from tts_compress.evaluation.metrics.health import Health
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def test_shipped_gates_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["default", "strict"])
-def test_quality_is_words_fidelity_durations_and_health(name: str) -> None:
+def test_quality_is_words_fidelity_durations_health_and_damage(name: str) -> None:
     """A busy machine or the size of a file cannot fail them."""
     assert {(gate.metric, gate.direction) for gate in read_gates(name).gate} == {
         ("wer.interval.1", "at-most"),
@@ -155,6 +156,7 @@ def test_quality_is_words_fidelity_durations_and_health(name: str) -> None:
         ("duration.ratio", "at-least"),
         ("duration.ratio", "at-most"),
         *((f"health.candidate.{field}", "at-most") for field in Health.model_fields),
+        *((f"damage.{kind}.utterances", "at-most") for kind in Damage.model_fields),
     }
 
 
@@ -195,6 +197,7 @@ def _good(share: float | None) -> dict[str, Any]:
         "signal": {"snr_db": 30.0, "same_timing_log_mel_distance_db": 0.1},
         "duration": {"ratio": 1.0},
         "health": {"candidate": dict.fromkeys(Health.model_fields, 0)},
+        "damage": {kind: {"utterances": 0} for kind in Damage.model_fields},
     }
 
 

@@ -126,7 +126,7 @@ def test_shipped_metrics_come_in_the_order_of_the_tables() -> None:
     assert len({*names}) == len(names)
     assert names == [
         *("size", "latency", "rtf", "memory", "load", "wer", "cer", "floors", "signal"),
-        *("duration", "teacher_forced", "health"),
+        *("duration", "teacher_forced", "damage", "health"),
     ]
 
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from tts_compress.evaluation import GateResult
 
 _DESCRIPTION = """
-Pass or fail a report. `default` and `strict` judge quality (words, fidelity, durations, health),
-which is the same on a busy machine; `cost` judges size and speed. Gates on words fail where the
-recognizer mishears more than half of the reference's own: nothing was judged then. The exit code is
-1 where a gate fails.
+Pass or fail a report. `default` and `strict` judge quality (words, fidelity, durations, health,
+damage), which is the same on a busy machine; `cost` judges size and speed. Gates on words fail
+where the recognizer mishears more than half of the reference's own: nothing was judged then. The
+exit code is 1 where a gate fails.
 """
 
 

@@ -1,0 +1,195 @@
+"""Planted damage of a stated size is found, and speech without it is left alone."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tts_compress.audio import Audio, read_wav
+from tts_compress.evaluation.metrics.damage import DETECTORS, Damage, compare
+from tts_compress.models import load
+
+Plant: TypeAlias = Callable[[Audio], Audio]
+
+_RATE = 16_000
+
+
+def _speech(seed: int = 0) -> Audio:
+    """Return syllables of a gliding voice and of noise, with short pauses; speech enough."""
+    random = np.random.default_rng(seed)
+    pieces = []
+    for place in range(12):
+        time_s = np.arange(int(0.18 * _RATE)) / _RATE
+        pitch = np.cumsum(110.0 + 30.0 * random.random() + 60.0 * time_s) / _RATE
+        voiced = sum(np.sin(2 * np.pi * k * pitch) / k for k in range(1, 25))
+        noise = np.diff(random.standard_normal(len(time_s) + 1))
+        rise = np.sin(np.pi * time_s / time_s[-1])
+        pieces += [0.1 * rise * (noise if place % 4 == 3 else voiced)]
+        pieces += [np.zeros(int(0.03 * _RATE))]
+    samples = np.concatenate(pieces) + 2e-4 * random.standard_normal(sum(map(len, pieces)))
+    return Audio(samples=samples.astype(np.float32), sample_rate=_RATE)
+
+
+def _changed(audio: Audio, samples: npt.ArrayLike) -> Audio:
+    return Audio(samples=np.asarray(samples, np.float32), sample_rate=audio.sample_rate)
+
+
+def _loud(audio: Audio) -> int:
+    """Return the middle of the loudest quarter second."""
+    size = audio.sample_rate // 4
+    return int(np.convolve(np.square(audio.samples), np.ones(size), "same").argmax())
+
+
+def _pinned(audio: Audio, ms: float = 20.0, level: float = 1.0) -> Audio:
+    samples, start = audio.samples.copy(), _loud(audio)
+    samples[start : start + round(ms * audio.sample_rate / 1000)] = level
+    return _changed(audio, samples)
+
+
+def _stuck_low(audio: Audio) -> Audio:
+    return _pinned(audio, level=-0.3)
+
+
+def _near_a_rail(audio: Audio) -> Audio:
+    """Saturate softly: almost constant, nowhere equal."""
+    return _changed(audio, 0.4 * np.tanh(200.0 * audio.samples))
+
+
+def _offset(audio: Audio) -> Audio:
+    """Move a third of a second by 3 % of full scale."""
+    samples, start = audio.samples.copy(), _loud(audio)
+    samples[start : start + audio.sample_rate // 3] += 0.03
+    return _changed(audio, samples)
+
+
+def _zeros(audio: Audio) -> Audio:
+    """Silence 8 ms within a loud sound."""
+    samples, start = audio.samples.copy(), _loud(audio)
+    samples[start : start + 8 * audio.sample_rate // 1000] = 0.0
+    return _changed(audio, samples)
+
+
+def _clicks(audio: Audio) -> Audio:
+    """Add one sample of half of full scale at ten places."""
+    samples = audio.samples.copy()
+    samples[(np.linspace(0.1, 0.9, 10) * len(samples)).astype(int)] += 0.5
+    return _changed(audio, samples)
+
+
+def _whistle(audio: Audio) -> Audio:
+    """Add 0.9 s of a tone 30 dB below full scale."""
+    samples, count = audio.samples.copy(), round(0.9 * audio.sample_rate)
+    start = (len(samples) - count) // 2
+    tone = np.sin(2 * np.pi * 3300 * np.arange(count) / audio.sample_rate)
+    samples[start : start + count] += (10 ** (-30 / 20) * tone).astype(np.float32)
+    return _changed(audio, samples)
+
+
+def _pause(audio: Audio) -> Audio:
+    """Insert 0.9 s of faint noise in the middle of the speech."""
+    noise = 1e-4 * np.random.default_rng(1).standard_normal(round(0.9 * audio.sample_rate))
+    return _changed(audio, np.insert(audio.samples, _loud(audio), noise.astype(np.float32)))
+
+
+PLANTED = [
+    ("pinned", _pinned),
+    ("pinned", _stuck_low),
+    ("pinned", _near_a_rail),
+    ("offset", _offset),
+    ("frozen", _zeros),
+    ("click", _clicks),
+    ("whistle", _whistle),
+    ("pause", _pause),
+]
+_IDS = [plant.__name__.strip("_") for _, plant in PLANTED]
+
+
+def _found(reference: Audio, candidate: Audio) -> set[str]:
+    excess = compare(reference, candidate)
+    return {name for name, detector in DETECTORS.items() if excess[name][0] > detector.margin}
+
+
+def test_each_kind_has_a_detector() -> None:
+    assert list(Damage.model_fields) == list(DETECTORS)
+
+
+@pytest.mark.parametrize(("kind", "plant"), PLANTED, ids=_IDS)
+def test_planted_damage_is_found_in_synthetic_speech(kind: str, plant: Plant) -> None:
+    for seed in range(5):
+        clean = _speech(seed)
+        assert kind in _found(clean, plant(clean)), seed
+
+
+@pytest.mark.parametrize(("kind", "plant"), PLANTED, ids=_IDS)
+def test_damage_that_the_reference_has_is_not_the_candidates(kind: str, plant: Plant) -> None:
+    clean = _speech()
+    broken = plant(clean)
+    assert not _found(broken, broken)
+    moved = _changed(broken, np.concatenate((1e-4 * _speech(3).samples, broken.samples)))
+    assert kind not in _found(broken, moved)
+    assert kind not in _found(broken, clean)
+
+
+def test_the_place_of_the_damage_is_told() -> None:
+    clean = _speech()
+    where = _loud(clean) / _RATE
+    for kind, plant in (("pinned", _pinned), ("frozen", _zeros), ("pause", _pause)):
+        assert compare(clean, plant(clean))[kind][1] == pytest.approx(where, abs=0.06)
+
+
+def test_one_more_pause_is_found_beside_one_of_the_reference() -> None:
+    """Damage is compared by rank: the reference's pause excuses a single one."""
+    once = _pause(_speech())
+    assert _found(once, _pause(once)) == {"pause"}
+
+
+def test_what_nobody_hears_is_left_alone() -> None:
+    """Other syllables, 16 bits, a hiss 50 dB below the voice, 6 dB softer."""
+    clean = _speech()
+    hiss = 3e-4 * np.random.default_rng(2).standard_normal(len(clean.samples))
+    for other in (
+        _speech(7).samples,
+        np.round(clean.samples * 32767) / 32767,
+        clean.samples + hiss,
+        clean.samples / 2,
+    ):
+        assert not _found(clean, _changed(clean, other))
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 50, 1000])
+def test_any_length_and_any_sample_is_judged(length: int) -> None:
+    clean = _speech()
+    for value in (0.0, np.nan, np.inf):
+        short = _changed(clean, np.full(length, value))
+        assert compare(clean, short).keys() == compare(short, clean).keys() == DETECTORS.keys()
+
+
+@pytest.fixture(scope="module")
+def clips(assets: Path) -> list[Audio]:
+    """Return 32 recordings of a reader, up to four seconds each."""
+    found = [read_wav(path) for path in sorted((assets / "speech-ljspeech32" / "wavs").iterdir())]
+    return [_changed(audio, audio.samples[: 4 * audio.sample_rate]) for audio in found]
+
+
+def test_no_recording_is_damaged(clips: list[Audio]) -> None:
+    """Even against a reference that has nothing; pauses are the text's."""
+    silence = _changed(clips[0], np.zeros(10))
+    assert len(clips) == 32
+    for clip in clips:
+        assert _found(silence, clip) <= {"pause"}
+
+
+@pytest.mark.parametrize(("kind", "plant"), PLANTED, ids=_IDS)
+def test_planted_damage_is_found_in_recordings(clips: list[Audio], kind: str, plant: Plant) -> None:
+    assert all(kind in _found(clip, plant(clip)) for clip in clips[::4])
+
+
+def test_the_demo_voice_is_not_damaged(demo: Path) -> None:
+    voice = load(demo)
+    silence = Audio(samples=np.zeros(10, np.float32), sample_rate=voice.sample_rate)
+    for seed, text in enumerate(("A barefoot boy chased the chickens.", "Open the door, please.")):
+        spoken = voice.synthesize(text, seed=seed)
+        assert not _found(silence, spoken)
