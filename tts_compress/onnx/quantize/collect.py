@@ -90,7 +90,10 @@ def _observe(
     runs = 0
     for feeds in calls:
         found = iter(run_session(session, feeds, "the calibration graph", wanted))
-        yield {tensor: [next(found) for _ in outputs[tensor]] for tensor in tensors}
+        values = {tensor: [next(found) for _ in outputs[tensor]] for tensor in tensors}
+        del found
+        yield values
+        values.clear()  # the next run makes its own
         runs += 1
     if not runs:
         raise QuantizationError("calibration had nothing to run; is the calibration set empty?")
