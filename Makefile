@@ -36,7 +36,8 @@ SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-processors test-f5 \
-	test-parler test-gpt-sovits test-naturalspeech2 qat bench bench-torch bench-gpu bench-qat clean
+	test-parler test-gpt-sovits test-naturalspeech2 qat bench bench-torch bench-gpu bench-qat prove \
+	clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -107,6 +108,9 @@ bench-gpu: $(F5)/.user $(PARLER)/.user  ## time FP32, 16 and 8 bits on an NVIDIA
 
 bench-qat: $(VENV)/.developer  ## train a vocoder in 8 and 4 bits into eval/reports (BENCH="--steps 100")
 	$(VENV)/bin/python -m benchmarks.qat $(BENCH)
+
+prove: $(VENV)/.developer  ## false alarms and power of the WER's interval into eval/reports (PROVE=--help)
+	$(VENV)/bin/python -m benchmarks.power $(PROVE)
 
 clean:  ## remove outputs and the virtual environment
 	rm -rf out build $(VENV) $(F5) $(PARLER) $(GPT_SOVITS) $(NATURALSPEECH2)

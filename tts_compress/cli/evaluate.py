@@ -2,17 +2,18 @@
 
 import os
 from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
 from pathlib import Path
 
 from tts_compress.cli.arguments import Output, add_checkout
-from tts_compress.errors import ArtifactError
+from tts_compress.errors import ArtifactError, EvaluationError
 from tts_compress.families import model_specs
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("reference", help=f"the FP32 model: {model_specs()}")
-    parser.add_argument("candidate", help="the compressed one, likewise")
+    parser.add_argument("reference", nargs="?", help=f"the FP32 model: {model_specs()}")
+    parser.add_argument("candidate", nargs="?", help="the compressed one, likewise")
     parser.add_argument("--suite", default="en-quick", help="a suite's name or TOML (%(default)s)")
     parser.add_argument(
         "--recognizer",
@@ -25,18 +26,29 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="also where a model states another language than the suite's",
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="for the report")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="for the report")
     parser.add_argument("--threads", type=int, default=1, help="of each model (%(default)s)")
     parser.add_argument("--jobs", type=int, help="recognizers at a time (all processors)")
     parser.add_argument(
         "--seeds", type=int, nargs="+", help="noise seeds of each text, in place of the suite's"
     )
     parser.add_argument("--force", action="store_true", help="replace an existing report")
+    parser.add_argument(
+        "--plan",
+        type=float,
+        metavar="POINTS",
+        help="only print how many texts and seeds find a difference of that many points of WER "
+        "(with --output: by the spread of the evaluation there)",
+    )
     add_checkout(parser)
 
 
 def run(options: Namespace) -> Output:
     """Run the command."""
+    if options.plan is not None:
+        return _plan(options.plan, options.output)
+    if options.candidate is None or options.output is None:
+        raise EvaluationError("give REFERENCE, CANDIDATE and --output DIR, or --plan POINTS")
     from tts_compress.evaluation import EvaluationOptions, evaluate
     from tts_compress.report import summary_table
     from tts_compress.terminal import progress_bars
@@ -66,3 +78,12 @@ def run(options: Namespace) -> Output:
         result.model_dump(mode="json", exclude={"utterances"}),
         [summary_table(result), f"report: {directory / 'report.html'}"],
     )
+
+
+def _plan(points: float, directory: Path | None) -> Output:
+    """Print what a claim needs."""
+    from tts_compress.evaluation.plan import plan_evaluation
+    from tts_compress.report.plan import plan_lines
+
+    found = plan_evaluation(points, directory)
+    return Output(asdict(found) | {"suite": found.suite}, plan_lines(found))

@@ -49,12 +49,35 @@ def paired_interval(
         differences: Candidate minus reference of each block, such as errors, shape `[B]`.
         tokens: Size of each block, such as transcript tokens, shape `[B]`, positive.
     """
-    blocks = len(tokens)
+    low, high = paired_intervals(differences[None], tokens[None])[0]
+    return float(low), float(high)
+
+
+def paired_intervals(
+    differences: npt.NDArray[np.int64] | npt.NDArray[np.float64], tokens: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Return the intervals of many comparisons with equally many blocks.
+
+    Args:
+        differences: As of `paired_interval` for each comparison, shape `[N, B]`.
+        tokens: Likewise, shape `[N, B]`.
+
+    Returns:
+        Low and high ends, shape `[N, 2]`.
+    """
+    comparisons, blocks = tokens.shape
     random = np.random.default_rng(_SEED)
-    deltas = np.empty(RESAMPLES)
+    deltas = np.empty((comparisons, RESAMPLES))
     rows = max(1, _CHUNK // blocks)
     for start in range(0, RESAMPLES, rows):
         chosen = random.integers(blocks, size=(min(rows, RESAMPLES - start), blocks))
-        deltas[start : start + rows] = differences[chosen].sum(1) / tokens[chosen].sum(1)
-    low, high = np.quantile(deltas, (0.025, 0.975))
-    return float(low), float(high)
+        counts = _count(chosen).T
+        deltas[:, start : start + rows] = (differences @ counts) / (tokens @ counts)
+    return np.quantile(deltas, (0.025, 0.975), axis=1).T
+
+
+def _count(chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return how often each row chose each block, shape `[rows, B]` as `chosen`."""
+    rows, blocks = chosen.shape
+    places = chosen + blocks * np.arange(rows)[:, None]
+    return np.bincount(places.ravel(), minlength=rows * blocks).reshape(rows, blocks).astype(float)

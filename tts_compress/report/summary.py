@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Row
 from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST
+from tts_compress.evaluation.power import POWER, spread_of
 from tts_compress.evaluation.result import Evaluation, ModelIdentity, Utterance
 from tts_compress.models.base import UNLIKE_UPSTREAM
 
@@ -30,8 +31,17 @@ def verdict(evaluation: Evaluation) -> str:
     return (
         f"The compressed model is {cost}; its word error rate changed by "
         f"{formatting.points(wer.delta)} (95 % interval {formatting.interval(wer.interval)}): "
-        f"{wer.judgement}."
+        f"{wer.judgement}.{_power(evaluation)}"
     )
+
+
+def _power(evaluation: Evaluation) -> str:
+    """Return what the run could have found, where it found no difference."""
+    spread = spread_of(evaluation)
+    if evaluation.wer.trend != "same" or spread is None:
+        return ""
+    least = spread.detectable(evaluation.suite.texts, len(evaluation.suite.seeds))
+    return f" It would find {formatting.points(least)} in {100 * POWER:g} % of such runs."
 
 
 def _cost(evaluation: Evaluation) -> str:

@@ -1,0 +1,1 @@
+"""False alarms of the word error rate's interval, and the damage that it finds."""

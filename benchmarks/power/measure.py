@@ -1,0 +1,72 @@
+"""Word errors of the demo voice and of a compressed one: what the simulations draw from."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tts_compress.evaluation.metrics.error_rates import count_edits
+from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.stages import recognize, synthesize
+from tts_compress.evaluation.store import Store, SynthesisJob
+from tts_compress.evaluation.subject import open_subject
+from tts_compress.evaluation.suite import Suite, read_suite
+from tts_compress.evaluation.word_errors import ModelErrors, WordErrors
+
+
+def measure(
+    models: tuple[str, str],
+    seeds: tuple[Sequence[int], Sequence[int]],
+    suite: str,
+    work: Path,
+    options: EvaluationOptions,
+) -> WordErrors:
+    """Have two models speak a suite, and count the recognizer's word errors.
+
+    Args:
+        models: Specs of reference and candidate.
+        seeds: Seeds of each, in place of the suite's.
+        suite: Its name or file.
+        work: Folder of finished pieces; an interrupted run goes on from there.
+        options: Settings of the run.
+    """
+    chosen = read_suite(suite)
+    store = Store(work)
+    found = [
+        _count(spec, chosen.with_seeds(tuple(numbers)), store, options)
+        for spec, numbers in zip(models, seeds, strict=True)
+    ]
+    (reference, words, recognizer), (candidate, _, _) = found
+    return WordErrors(
+        suite=chosen.name,
+        recognizer=recognizer,
+        normalizer=chosen.normalizer,
+        words=words,
+        reference=reference,
+        candidate=candidate,
+    )
+
+
+def _count(
+    spec: str, suite: Suite, store: Store, options: EvaluationOptions
+) -> tuple[ModelErrors, tuple[int, ...], str]:
+    """Return a model's errors, the words of each text, and the recognizer's description."""
+    with TemporaryDirectory() as spare:
+        subject = open_subject(spec, Path(spare), suite.prompt)
+        jobs = [
+            SynthesisJob(model=subject.fingerprint, text=item.text, seed=seed)
+            for item in suite.utterances
+            for seed in suite.seeds
+        ]
+        spoken = synthesize(store, subject, jobs, options, stage=f"synthesize {spec}")
+    audios = {piece.audio: store.wav_path(piece) for piece in spoken}
+    name, found = recognize(store, suite.recognizer, audios, options, stage=f"recognize {spec}")
+    transcripts = [suite.transcript(item) for item in suite.utterances for _ in suite.seeds]
+    edits = [
+        count_edits(transcript, suite.normalize(found[piece.audio]), "word")
+        for transcript, piece in zip(transcripts, spoken, strict=True)
+    ]
+    step = len(suite.seeds)
+    errors = [edit.errors for edit in edits]
+    rows = tuple(tuple(errors[start : start + step]) for start in range(0, len(errors), step))
+    made = ModelErrors(spec=spec, sha256=subject.identity().sha256, seeds=suite.seeds, errors=rows)
+    return made, tuple(edit.tokens for edit in edits[::step]), name

@@ -1,0 +1,157 @@
+"""The texts and seeds that a claim about words needs, before anything is evaluated."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from tts_compress.config import data_names
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.power import POWER, Spread, spread_of
+from tts_compress.evaluation.result import REPORT_NAME, read_report
+from tts_compress.evaluation.suite import Suite, read_suite
+from tts_compress.evaluation.word_errors import read_word_errors
+
+SEEDS = (1, 3)
+"""Numbers of seeds that a plan has a line for; the first alone where only one was measured."""
+
+TRANSCRIPTS = 4
+"""Transcripts of each text and seed: reference, candidate, and the two baselines."""
+
+_PAUSE = 10.0
+"""A gap between transcripts, over the median one, at which the run had stopped in between."""
+
+_FEWEST_GAPS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """The texts that a claim needs with a number of seeds."""
+
+    seeds: int
+    texts: int
+    recognition_s: float | None
+    """Time to recognize them; None where no run on this machine shows the speed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """The difference that a shipped suite finds."""
+
+    suite: str
+    texts: int
+    seeds: int
+    detectable: float
+    suffices: bool
+    seeds_needed: int | None
+    """Seeds with which it suffices; None if no number does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationPlan:
+    """Everything that finding a difference takes."""
+
+    difference: float
+    """Share of words."""
+
+    power: float
+    source: str
+    """The comparison that the spread was measured in."""
+
+    spread: Spread
+    needs: tuple[Need, ...]
+    offers: tuple[Offer, ...]
+
+    @property
+    def suite(self) -> str | None:
+        """The smallest shipped suite that suffices as it is; None if none does."""
+        return next((offer.suite for offer in self.offers if offer.suffices), None)
+
+
+def plan_evaluation(points: float, directory: Path | None = None) -> EvaluationPlan:
+    """Return the texts and seeds that find a difference with 80 % power.
+
+    Args:
+        points: The difference in percentage points of the word error rate.
+        directory: An earlier evaluation, whose spread and speed of recognition count; without one,
+            the spread is that of the demo voice and its `int8` on `en-full`.
+
+    Raises:
+        EvaluationError: The difference is out of range, or the directory's report is not usable.
+    """
+    if not 0.01 <= points <= 100:  # NaN, too
+        raise EvaluationError(f"cannot plan for {points:g} points; give 0.01 to 100, such as 0.5")
+    difference = points / 100
+    source, normalizer, spread = _measured(directory)
+    pace = None if directory is None else recognition_pace(directory)
+    needs = []
+    for seeds in SEEDS if spread.seed else SEEDS[:1]:
+        texts = spread.texts_for(difference, seeds)
+        time = None if pace is None else pace * texts * seeds * TRANSCRIPTS
+        needs.append(Need(seeds=seeds, texts=texts, recognition_s=time))
+    return EvaluationPlan(
+        difference=difference,
+        power=POWER,
+        source=source,
+        spread=spread,
+        needs=tuple(needs),
+        offers=tuple(_offer(suite, difference, spread) for suite in _shipped(normalizer)),
+    )
+
+
+def recognition_pace(directory: Path) -> float | None:
+    """Return the seconds from one transcript to the next in the work of an evaluation.
+
+    They are the times at which the files were written; the evaluation's number of recognizers at a
+    time is in them. Gaps in which the run had stopped are left out. None for fewer than three.
+    """
+    files = (directory / "work" / "recognition").glob("*/*.json")
+    times = sorted(file.stat().st_mtime for file in files)
+    gaps = sorted(after - before for before, after in pairwise(times))
+    if len(gaps) < _FEWEST_GAPS:
+        return None
+    longest = _PAUSE * gaps[len(gaps) // 2]
+    kept = [gap for gap in gaps if gap <= longest]
+    return sum(kept) / len(kept) or None
+
+
+def _measured(directory: Path | None) -> tuple[str, str, Spread]:
+    """Return the comparison that is known, its normaliser, and its spread."""
+    if directory is None:
+        shipped = read_word_errors()
+        names = (shipped.reference.spec, shipped.candidate.spec, shipped.suite)
+        spread = shipped.spread()
+        seeds, normalizer = len(shipped.candidate.seeds), shipped.normalizer
+    else:
+        report = read_report(directory)
+        names = (report.reference.spec, report.candidate.spec, report.suite.name)
+        found = spread_of(report)
+        if found is None:
+            raise EvaluationError(
+                f"'{directory / REPORT_NAME}' shows no spread: its texts are too few, or both "
+                "models are heard alike; leave --output out to plan by the demo voice"
+            )
+        spread, seeds, normalizer = found, len(report.suite.seeds), report.suite.normalizer
+    known = f"{seeds} seed{'s' if seeds > 1 else ''}"
+    return f"{names[1]} against {names[0]} on {names[2]}, {known}", normalizer, spread
+
+
+def _shipped(normalizer: str) -> Iterator[Suite]:
+    """Yield the shipped suites of the same words, the one with the fewest utterances first."""
+    suites = [read_suite(name) for name in data_names("eval/suites")]
+    same = [suite for suite in suites if suite.normalizer == normalizer]
+    yield from sorted(same, key=lambda suite: len(suite.utterances) * len(suite.seeds))
+
+
+def _offer(suite: Suite, difference: float, spread: Spread) -> Offer:
+    texts, seeds = len(suite.utterances), len(suite.seeds)
+    detectable = spread.detectable(texts, seeds)
+    return Offer(
+        suite=suite.name,
+        texts=texts,
+        seeds=seeds,
+        detectable=detectable,
+        suffices=detectable <= difference or math.isclose(detectable, difference),
+        seeds_needed=spread.seeds_for(difference, texts),
+    )
