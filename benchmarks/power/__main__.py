@@ -65,7 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--errors", type=Path, default=word_errors_file(), metavar="JSON", help="measured errors")
     add("--texts", type=int, nargs="+", default=[24, 50, 100, 200], help="(24 50 100 200)")
-    add("--seeds", type=int, nargs="+", default=[1, 3], help="of each text (1 3)")
+    add(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[1, 2, 3],
+        help="of each text, as far as measured (1 2 3)",
+    )
     add("--comparisons", type=int, default=1000, help="drawn for each share (%(default)s)")
     add(
         "--report",

@@ -161,7 +161,8 @@ def _markdown(found: Sequence[Found], data: WordErrors, command: str) -> str:
     lines += ["", "## The smallest difference that is found", ""]
     lines += [
         "In points of the word error rate, between the planted rates. The last column is what "
-        "`tts-compress evaluate --plan` computes from the spread of the differences.",
+        "`tts-compress evaluate --plan` computes from the spread of the differences, for clustered "
+        "errors; of few texts it asks too much.",
         "",
         "| seeds | texts | damage | 50 % power | 80 % power | 90 % power | approximated, 80 % |",
         "| --: | --: | :-- | --: | --: | --: | --: |",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tts_compress.evaluation.bootstrap import compare_times, paired_interval
+from tts_compress.evaluation.bootstrap import compare_times, paired_interval, paired_intervals
 from tts_compress.evaluation.metrics.error_rates import Edits, compare_rates
 
 _Times: TypeAlias = npt.NDArray[np.float64]
@@ -63,6 +63,32 @@ def test_agrees_with_a_plain_implementation() -> None:
     differences, tokens = random.integers(-2, 4, 30), random.integers(4, 14, 30)
     slow = _slow_interval(differences.tolist(), tokens.tolist())
     assert paired_interval(differences, tokens) == pytest.approx(slow, abs=0.006)
+
+
+def test_agrees_with_scipy() -> None:
+    """An independent implementation of the paired percentile bootstrap."""
+    from scipy.stats import bootstrap
+
+    random = np.random.default_rng(4)
+    differences, tokens = random.integers(-2, 4, 40), random.integers(4, 14, 40)
+    oracle = bootstrap(
+        (differences, tokens),
+        lambda d, t, axis: d.sum(axis) / t.sum(axis),
+        paired=True,
+        n_resamples=20_000,
+        method="percentile",
+        rng=np.random.default_rng(1),
+    ).confidence_interval
+    found = paired_interval(differences, tokens)
+    assert found == pytest.approx((oracle.low, oracle.high), abs=0.004)
+
+
+def test_many_comparisons_are_each_as_if_alone() -> None:
+    random = np.random.default_rng(6)
+    differences, tokens = random.integers(-2, 3, (5, 30)), random.integers(4, 14, (5, 30))
+    together = paired_intervals(differences, tokens)
+    for row, ends in enumerate(together):
+        assert tuple(ends) == paired_interval(differences[row], tokens[row])
 
 
 def test_covers_the_true_difference_about_as_often_as_it_says() -> None:

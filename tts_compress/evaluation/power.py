@@ -7,6 +7,8 @@ the same with the intervals of the reports.
 """
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -18,7 +20,8 @@ from tts_compress.evaluation.result import Evaluation
 POWER = 0.8
 """Share of evaluations that find a difference, where nothing else is stated."""
 
-_CONFIDENCE = 0.95
+_CONFIDENT = NormalDist().inv_cdf(0.975)
+"""Standard errors from the middle to an end of a 95 % interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,28 +38,27 @@ class Spread:
     cluster: float
     """Variance that damage adds, over the damage: errors come several at a time."""
 
-    def detectable(self, texts: int, seeds: int, power: float = POWER) -> float:
-        """Return the difference that is found with a power, a share of words."""
-        # It solves difference = errors away * sqrt(still + moving * difference).
-        squared = _errors_away(power) ** 2 / texts
-        still = squared * (self.text**2 + self.seed**2 / seeds)
-        moving = squared * self.cluster / seeds
-        return moving / 2 + math.sqrt(moving**2 / 4 + still)
+    def detectable(self, texts: int, seeds: float, power: float = POWER) -> float:
+        """Return the difference that is found with a power, a share of words.
+
+        The least measured difference `m` whose interval lies above zero is 1.96 standard errors at
+        `m`; the one sought is so many standard errors of its own above `m` as the power takes.
+        """
+        still = (self.text**2 + self.seed**2 / seeds) / texts
+        moving = self.cluster / (seeds * texts)
+        least = _root(_CONFIDENT**2 * moving, _CONFIDENT**2 * still)
+        further = NormalDist().inv_cdf(power)
+        return least + _root(further**2 * moving, further**2 * (still + moving * least))
 
     def texts_for(self, difference: float, seeds: int, power: float = POWER) -> int:
         """Return the smallest number of texts, at least two, that finds a difference."""
-        variance = self.text**2 + self._among_seeds(difference) / seeds
-        return max(2, math.ceil(variance * (_errors_away(power) / difference) ** 2 - 1e-9))
+        return _smallest(2, lambda texts: self.detectable(texts, seeds, power) <= difference)
 
     def seeds_for(self, difference: float, texts: int, power: float = POWER) -> int | None:
         """Return the smallest number of seeds that finds a difference; None if none does."""
-        left = texts * (difference / _errors_away(power)) ** 2 - self.text**2
-        if left <= 0:
+        if self.detectable(texts, math.inf, power) >= difference:
             return None
-        return max(1, math.ceil(self._among_seeds(difference) / left - 1e-9))
-
-    def _among_seeds(self, difference: float) -> float:
-        return self.seed**2 + self.cluster * difference
+        return _smallest(1, lambda seeds: self.detectable(texts, seeds, power) <= difference)
 
 
 def measure_spread(
@@ -101,7 +103,15 @@ def spread_of(evaluation: Evaluation) -> Spread | None:
     return measure_spread(differences, words, np.array([r.reference.word_errors for r in rows]))
 
 
-def _errors_away(power: float) -> float:
-    """Return how many standard errors a difference is from zero that is found with a power."""
-    normal = NormalDist()
-    return normal.inv_cdf(0.5 + _CONFIDENCE / 2) + normal.inv_cdf(power)
+def _root(b: float, c: float) -> float:
+    """Return the positive root of `x**2 = b * x + c`."""
+    return b / 2 + math.sqrt(b**2 / 4 + c)
+
+
+def _smallest(first: int, suffices: Callable[[int], bool]) -> int:
+    """Return the smallest number from `first` on that suffices, as all above it do."""
+    enough = first
+    while not suffices(enough):
+        enough *= 2
+    low = max(first, enough // 2)
+    return low + bisect_left(range(low, enough), True, key=suffices)

@@ -41,7 +41,7 @@ def _power(evaluation: Evaluation) -> str:
     if evaluation.wer.trend != "same" or spread is None:
         return ""
     least = spread.detectable(evaluation.suite.texts, len(evaluation.suite.seeds))
-    return f" It would find {formatting.points(least)} in {100 * POWER:g} % of such runs."
+    return f" A loss of {100 * least:.1f} points would be found by {100 * POWER:g} % of such runs."
 
 
 def _cost(evaluation: Evaluation) -> str:
