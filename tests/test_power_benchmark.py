@@ -31,7 +31,8 @@ def _scaled(factor: float) -> Intervals:
     ) -> npt.NDArray[np.float64]:
         ends = paired_intervals(differences, words)
         middle = (differences.sum(1) / words.sum(1))[:, None]
-        return middle + factor * (ends - middle)
+        scaled: npt.NDArray[np.float64] = middle + factor * (ends - middle)
+        return scaled
 
     return intervals
 

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.stages import recognize, synthesize
+from tts_compress.evaluation.stages import open_listener, recognize, synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob
 from tts_compress.evaluation.subject import open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
@@ -59,7 +59,8 @@ def _count(
         ]
         spoken = synthesize(store, subject, jobs, options, stage=f"synthesize {spec}")
     audios = {piece.audio: store.wav_path(piece) for piece in spoken}
-    name, found = recognize(store, suite.recognizer, audios, options, stage=f"recognize {spec}")
+    recognizer = open_listener(suite.recognizer, suite.language, options)
+    found = recognize(store, recognizer, audios, options, stage=f"recognize {spec}")
     transcripts = [suite.transcript(item) for item in suite.utterances for _ in suite.seeds]
     edits = [
         count_edits(transcript, suite.normalize(found[piece.audio]), "word")
@@ -69,4 +70,4 @@ def _count(
     errors = [edit.errors for edit in edits]
     rows = tuple(tuple(errors[start : start + step]) for start in range(0, len(errors), step))
     made = ModelErrors(spec=spec, sha256=subject.identity().sha256, seeds=suite.seeds, errors=rows)
-    return made, tuple(edit.tokens for edit in edits[::step]), name
+    return made, tuple(edit.tokens for edit in edits[::step]), recognizer.description
