@@ -29,6 +29,8 @@ def test_plan_by_the_shipped_errors(capsys: pytest.CaptureFixture[str]) -> None:
         assert need["texts"] > 200
         assert need["recognition_s"] is None
     assert found["suite"] is None
+    # Suites of other languages are another matter.
+    assert [offer["suite"] for offer in found["offers"]] == ["en-quick", "en-full"]
     assert plan_evaluation(10.0).suite == "en-quick"
     middle = plan_evaluation(100 * found["offers"][-1]["detectable"])
     assert middle.suite == "en-full"

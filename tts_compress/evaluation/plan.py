@@ -1,12 +1,13 @@
 """The texts and seeds that a claim about words needs, before anything is evaluated."""
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tts_compress.config import data_names
+from tts_compress.config import data_file, data_names, read_table
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.power import POWER, Spread, spread_of
 from tts_compress.evaluation.result import REPORT_NAME, read_report
@@ -139,9 +140,13 @@ def _measured(directory: Path | None) -> tuple[str, str, Spread]:
 
 def _shipped(normalizer: str) -> Iterator[Suite]:
     """Yield the shipped suites of the same words, the one with the fewest utterances first."""
-    suites = [read_suite(name) for name in data_names("eval/suites")]
-    same = [suite for suite in suites if suite.normalizer == normalizer]
-    yield from sorted(same, key=lambda suite: len(suite.utterances) * len(suite.seeds))
+    # Others are not checked: that takes the packages of their languages.
+    tables = {
+        name: read_table(data_file("eval/suites", name)) for name in data_names("eval/suites")
+    }
+    same = [name for name, table in tables.items() if json.loads(table)["normalizer"] == normalizer]
+    suites = [read_suite(name) for name in same]
+    yield from sorted(suites, key=lambda suite: len(suite.utterances) * len(suite.seeds))
 
 
 def _offer(suite: Suite, difference: float, spread: Spread) -> Offer:
