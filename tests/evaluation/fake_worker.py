@@ -76,7 +76,8 @@ class FakeModel:
     def synthesize(self, text: str, *, seed: int | None) -> Audio:
         """Return a tone per letter, with a little noise."""
         self._misbehave(text)
-        letters = [c for c in text.lower() if c in LETTERS][:: self._ways.get("skip", 1)]
+        skip = 3 if self.speaker in self._ways.get("broken", ()) else self._ways.get("skip", 1)
+        letters = [c for c in text.lower() if c in LETTERS][::skip]
         time_s = np.arange(BLOCK) / RATE
         tones = [np.sin(2 * np.pi * _frequency(c) * time_s) for c in letters]
         samples = 0.3 * np.concatenate(tones) * self._ways.get("gain", 1.0)
@@ -114,7 +115,8 @@ class FakeModel:
     def _misbehave(self, text: str) -> None:
         if (log := self._ways.get("log")) is not None:
             with Path(log).open("a", encoding="utf-8") as file:
-                file.write(f"{self._ways['tag']}:{text}\n" if "tag" in self._ways else f"{text}\n")
+                tag = self.speaker or self._ways.get("tag")
+                file.write(f"{tag}:{text}\n" if tag else f"{text}\n")
         if "environment" in self._ways:
             variable, path = self._ways["environment"]
             Path(path).write_text(os.environ[variable], encoding="utf-8")

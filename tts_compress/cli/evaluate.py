@@ -32,6 +32,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--seeds", type=int, nargs="+", help="noise seeds of each text, in place of the suite's"
     )
+    parser.add_argument(
+        "--speaker", metavar="NAME|ID", help="of all texts, for a voice with several (in turn)"
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing report")
     parser.add_argument(
         "--plan",
@@ -64,6 +67,7 @@ def run(options: Namespace) -> Output:
             seeds=tuple(options.seeds) if options.seeds else None,
             recognizer=options.recognizer,
             any_language=options.any_language,
+            speaker=options.speaker,
             progress=progress,
         )
         result = evaluate(

@@ -44,6 +44,10 @@ class EvaluationOptions:
     recognizer: str | None = None
     """Recognizer in place of the one that the suite recommends: `NAME` or `NAME:MODEL`."""
 
+    speaker: str | None = None
+    """Name or id of the speaker of every text; by default texts go round a voice's speakers, and
+    its default one is timed."""
+
     timeout_s: float = 600.0
     """Longest time to speak or recognize one text, and to load a model."""
 

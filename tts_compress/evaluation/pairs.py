@@ -39,6 +39,9 @@ class UtterancePair:
     index: int
     seed: int
     text: str
+    speaker: str | None
+    """None for models of one voice."""
+
     transcript: str
     """The words to be understood, normalised."""
 
@@ -119,6 +122,7 @@ def observe_pairs(
                 index=index,
                 seed=seed,
                 text=suite.utterances[index].text,
+                speaker=pieces["reference"].speaker,
                 transcript=suite.transcript(suite.utterances[index]),
                 audio=hashes,
                 seconds={role: audio.duration_s for role, audio in audios.items()},

@@ -100,11 +100,20 @@ class Utterance(Record):
     candidate: Speech
     log_mel_distance_db: float
     durations_kept: float | None
+    speaker: str | None = None
+    """The voice's speaker that spoke it; None, and not in the document, for a voice of one."""
 
     @property
     def added_errors(self) -> int:
         """Word errors of the candidate beyond those of the reference."""
         return self.candidate.word_errors - self.reference.word_errors
+
+    @model_serializer(mode="wrap")
+    def _leave_out_no_speaker(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = write(self)
+        if self.speaker is None:
+            del document["speaker"]
+        return document
 
 
 class Evaluation(Record):

@@ -13,6 +13,7 @@ from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, UtterancePair, observe_pairs
 from tts_compress.evaluation.result import Evaluation, Speech, SuiteIdentity, Utterance
+from tts_compress.evaluation.speakers import give_speakers
 from tts_compress.evaluation.stages import Listener, open_listener, recognize, synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob, make_directory
 from tts_compress.evaluation.subject import Subject, open_subject
@@ -70,6 +71,7 @@ def evaluate(
         if not options.any_language:
             for subject in (before, after):
                 _check_language(subject.model, chosen)
+        before, after = give_speakers((before, after), options.speaker)
         hazards = _hazards(after.model)
         for hazard in hazards:
             warnings.warn(hazard, TTSCompressWarning, stacklevel=2)
@@ -120,8 +122,13 @@ def _run(
 
     def jobs(model: Subject, shift: int = 0) -> list[SynthesisJob]:
         return [
-            SynthesisJob(model=model.fingerprint, text=item.text, seed=seed + shift)
-            for item in suite.utterances
+            SynthesisJob(
+                model=model.fingerprint,
+                text=item.text,
+                seed=seed + shift,
+                speaker=model.speaker_of(index),
+            )
+            for index, item in enumerate(suite.utterances)
             for seed in suite.seeds
         ]
 
@@ -190,4 +197,5 @@ def _utterance(run: Run, pair: UtterancePair) -> Utterance:
         **speech,
         log_mel_distance_db=pair.observed["signal"].log_mel_db,
         durations_kept=kept / symbols if symbols else None,
+        speaker=pair.speaker,
     )

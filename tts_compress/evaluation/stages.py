@@ -54,7 +54,9 @@ def synthesize(
             if found is None:
                 worker = worker or stack.enter_context(model.start(options))
                 path = store.wav_path(job).absolute()
-                answer = worker.ask("synthesize", text=job.text, seed=job.seed, path=path)
+                answer = worker.ask(
+                    "synthesize", text=job.text, seed=job.seed, path=path, speaker=job.speaker
+                )
                 durations = answer["durations"]
                 found = Synthesis(
                     **dict(job),

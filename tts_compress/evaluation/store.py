@@ -1,6 +1,6 @@
 """Results of the stages on disk, piece by piece, so that a killed run goes on.
 
-    synthesis/<model>/<text>-<seed>.wav     exact float samples
+    synthesis/<model>/<text>-<seed>.wav     exact float samples; `-<speaker>` where there are some
     synthesis/<model>/<text>-<seed>.json    a `Synthesis`, written after its WAV file
     recognition/<recognizer>/<audio>.json   a `Transcript`
     teacher-forced/<pair>.json              a finished comparison of language models
@@ -34,6 +34,8 @@ class SynthesisJob(Config):
 
     text: str
     seed: int
+    speaker: str | None = None
+    """None for a model of one voice."""
 
 
 class Synthesis(SynthesisJob):
@@ -65,8 +67,10 @@ class Store:
 
     def wav_path(self, job: SynthesisJob) -> Path:
         """Return the WAV file of a job; the `Synthesis` lies beside it."""
-        name = f"{short_hash(job.text)}-{job.seed}.wav"
-        return self.root / "synthesis" / job.model[:16] / name
+        name = f"{short_hash(job.text)}-{job.seed}"
+        if job.speaker is not None:
+            name = f"{name}-{short_hash(job.speaker)}"
+        return self.root / "synthesis" / job.model[:16] / f"{name}.wav"
 
     def transcript_path(self, recognizer: str, audio: str) -> Path:
         """Return the file of a recognizer's transcript of an audio."""

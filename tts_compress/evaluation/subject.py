@@ -35,9 +35,18 @@ class Subject:
     prompt: Prompt | None = None
     """The prompt it speaks by; None leaves it as it is."""
 
+    speakers: tuple[str, ...] = ()
+    """Names of the speakers that texts go round; empty for a model of one voice."""
+
+    def speaker_of(self, text: int) -> str | None:
+        """Return the speaker of a suite's text, by its place."""
+        return self.speakers[text % len(self.speakers)] if self.speakers else None
+
     @contextmanager
     def start(self, options: EvaluationOptions) -> Iterator[Worker]:
         """Give a worker that has this model, prompted, until the block ends.
+
+        Where one speaker alone speaks the texts, that is the worker's.
 
         Raises:
             EvaluationError: It did not start, or cannot speak by the prompt.
@@ -45,6 +54,8 @@ class Subject:
         with Worker("model", self.location, options, shown=self.model.spec) as worker:
             if self.prompt is not None:
                 worker.ask("prompt", **asdict(self.prompt))
+            if len(self.speakers) == 1:
+                worker.ask("choose_speaker", name=self.speakers[0])
             yield worker
 
     def identity(self) -> ModelIdentity:
@@ -57,8 +68,14 @@ class Subject:
             scheme=manifest.scheme if manifest else "fp32",
             sha256=digests[0] if len(digests) == 1 else _sha256("".join(digests)),
             language=stated_language(self.model),
-            settings=_settings(self.model),
+            settings=_settings(self.model) | self._speaker_setting(),
         )
+
+    def _speaker_setting(self) -> dict[str, str]:
+        if not self.speakers:
+            return {}
+        turns = f"{len(self.speakers)} in turn, text by text"
+        return {"speaker": self.speakers[0] if len(self.speakers) == 1 else turns}
 
 
 def open_subject(

@@ -27,6 +27,7 @@ from tts_compress.evaluation.recognizers import open_recognizer
 from tts_compress.evaluation.store import audio_sha256, write_float_wav
 from tts_compress.models import load
 from tts_compress.models.base import LanguageModel, Prompt, Prompted, Runtime, TTSModel
+from tts_compress.models.speakers import choose_speaker
 
 Answer: TypeAlias = dict[str, Any]
 
@@ -45,9 +46,15 @@ class _ModelHost:
         self._model = self._model.with_prompt(prompt)
         return {}
 
-    def synthesize(self, text: str, seed: int, path: str) -> Answer:
-        """Speak with fed noise into a WAV file of exact samples."""
-        audio = self._model.synthesize(text, seed=seed)
+    def choose_speaker(self, name: str) -> Answer:
+        """Speak as one of the model's speakers from now on."""
+        self._model = choose_speaker(self._model, name)
+        return {}
+
+    def synthesize(self, text: str, seed: int, path: str, speaker: str | None) -> Answer:
+        """Speak with fed noise, as a speaker if one is named, into a WAV file of exact samples."""
+        model = self._model if speaker is None else choose_speaker(self._model, speaker)
+        audio = model.synthesize(text, seed=seed)
         write_float_wav(Path(path), audio)
         return {
             "audio": audio_sha256(audio),

@@ -65,9 +65,11 @@ def render_markdown(evaluation: Evaluation) -> str:
 def _worst(evaluation: Evaluation) -> str:
     if not evaluation.utterances:
         return "There are no utterances."
+    spoken_by = any(u.speaker is not None for u in evaluation.utterances)
     rows = [
         (
             u.text,
+            *([u.speaker or ""] if spoken_by else []),
             str(u.seed),
             u.reference.hypothesis,
             u.candidate.hypothesis,
@@ -79,8 +81,9 @@ def _worst(evaluation: Evaluation) -> str:
     ]
     if not rows:
         return "No utterance has more word errors than its reference."
-    header = ("Text", "Seed", "Reference heard", "Compressed heard", "Errors", "Log-mel distance")
-    return _table("lrllrr", header, rows)
+    header = ("Seed", "Reference heard", "Compressed heard", "Errors", "Log-mel distance")
+    named = ("Text", "Speaker") if spoken_by else ("Text",)
+    return _table(f"{'l' * len(named)}rllrr", (*named, *header), rows)
 
 
 def _table(align: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -12,6 +12,7 @@ from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST
 from tts_compress.evaluation.power import POWER, spread_of
 from tts_compress.evaluation.result import Evaluation, ModelIdentity, Utterance
 from tts_compress.models.base import UNLIKE_UPSTREAM
+from tts_compress.report.speakers import TERMS, speaker_cautions, speaker_rows
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -74,6 +75,7 @@ def cautions(evaluation: Evaluation) -> list[str]:
         # One recording has many names.
         if name != "recording" and after.get(name, value) != value
     ]
+    found += speaker_cautions(evaluation)
     wer, recognizer = evaluation.wer, evaluation.floors.recognizer
     if wer.reference > MISHEARD_AT_MOST:
         found.append(
@@ -93,21 +95,26 @@ def cautions(evaluation: Evaluation) -> list[str]:
 
 
 def summary_rows(evaluation: Evaluation) -> list[Row]:
-    """Return the lines of every metric: cost first, then intelligibility, then the signal."""
-    return [
+    """Return the lines of every metric: cost first, then intelligibility, then the signal.
+
+    Those of the worst speakers come last.
+    """
+    rows = [
         row
         for metric, value in evaluation.measured()
         for row in metric.table_rows(value, evaluation)
     ]
+    return rows + speaker_rows(evaluation)
 
 
 def terms(evaluation: Evaluation) -> dict[str, str]:
     """Return the meaning of the terms that this report needs."""
-    return {
+    found = {
         name: meaning
         for metric, _ in evaluation.measured()
         for name, meaning in metric.terms.items()
     }
+    return found | TERMS if speaker_rows(evaluation) else found
 
 
 def floor_rows(evaluation: Evaluation) -> list[tuple[str, Any, float | None]]:
