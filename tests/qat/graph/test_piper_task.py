@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +19,13 @@ from tts_compress.compression.manifest import describe  # noqa: E402
 from tts_compress.errors import QuantizationError  # noqa: E402
 from tts_compress.models import load  # noqa: E402
 from tts_compress.models.base import GraphModel  # noqa: E402
+from tts_compress.onnx.quantize.collect import Calls  # noqa: E402
 from tts_compress.onnx.quantize.convert import convert, prepare_conversion  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.fake_quantize import switch_fake_quant  # noqa: E402
 from tts_compress.qat.graph.student import learned_conversion  # noqa: E402
 from tts_compress.qat.graph.task import graph_task  # noqa: E402
+from tts_compress.qat.optimization import joined  # noqa: E402
 from tts_compress.qat.task import Example, Task  # noqa: E402
 from tts_compress.recipes.family import find_recipe  # noqa: E402
 
@@ -197,3 +201,30 @@ def test_checkpoint_trains_as_its_export(
     other = make_task(load(tiny_checkpoint))
     first, same = task.train[0], other.train[0]
     assert all(map(torch.equal, first.inputs + first.targets, same.inputs + same.targets))
+
+
+def test_several_speakers_are_trained_and_judged(
+    choir_path: Path, recipe: Recipe, tmp_path: Path
+) -> None:
+    """Every eighth text of two speakers is the same one's; those held out are of both."""
+    shutil.copy(choir_path, tmp_path)
+    config = json.loads(choir_path.with_name("choir.onnx.json").read_text("utf-8"))
+    changed = config | {"num_speakers": 2, "speaker_id_map": {"anna": 0, "ben": 1}}
+    (tmp_path / "choir.onnx.json").write_text(json.dumps(changed), "utf-8")
+    voice = load(tmp_path / "choir.onnx")
+    assert isinstance(voice, GraphModel)
+    calls = Calls(lambda: voice.calibration_calls(16 * ["Good day."], seed=0), 16)
+    conversion = prepare_conversion(voice.graph, recipe, calls, batch_one=True, progress=Silent())
+    task = graph_task(conversion, recipe, calls, sample_rate=voice.sample_rate, frames=16)
+    assert {int(example.inputs[1]) for example in task.held_out} == {0, 1}
+    assert {int(example.inputs[1]) for example in task.train} == {0, 1}
+    prior = task.train[0].inputs[0]
+    pair = [Example(inputs=(prior, torch.tensor([speaker])), targets=()) for speaker in (0, 1)]
+    ((both, count),) = joined(pair)
+    assert count == 2
+    with torch.no_grad():
+        together = task.student(*both.inputs)
+        for place, example in enumerate(pair):
+            for found, alone in zip(together, task.student(*example.inputs), strict=True):
+                assert torch.allclose(found[place : place + 1], alone, atol=1e-4)
+        assert not torch.allclose(together[1][0], together[1][1], atol=1e-3)

@@ -14,8 +14,9 @@ from tts_compress.onnx.modules import initializer_names, module_of
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
 
-_SPEAKER = "sid"
-"""The one input of a voice that is no text and no noise; parts that use it alone are trained."""
+SPEAKER = "sid"
+"""The one input of a voice that is no text and no noise: the id of a speaker, shape `[1]`. Parts
+that use it alone are trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +167,7 @@ def _other_inputs(graph: Graph, prior: str, audio: str) -> list[str]:
         seen.add(tensor)
         behind = sources.get(tensor, set())
         maker = graph.producer(tensor)
-        if maker is not None and (prior in behind or behind <= {_SPEAKER}):
+        if maker is not None and (prior in behind or behind <= {SPEAKER}):
             waiting += sorted(tensors_read(maker))
         elif behind:
             found[tensor] = None
