@@ -18,14 +18,19 @@ _DECISIVE = {".bin", ".json", ".model", ".onnx", ".ort", ".safetensors", ".txt",
 def find_folder(model: str) -> Path | None:
     """Return the folder that a model is in, or None for a name on a hub.
 
+    A folder has the model's `config.json`; another one that happens to be called `small` is none.
+
     Raises:
         EvaluationError: It can only be a path, and there is no such folder.
     """
     folder = Path(model).expanduser()
-    if folder.is_dir():
-        return folder
-    if model.startswith((".", "/", "~")) or model.count("/") > 1 or folder.exists():
-        raise EvaluationError(f"no folder {model!r} with a model; give one, or a name on the hub")
+    if (folder / "config.json").is_file():
+        return folder.resolve()
+    if model.startswith((".", "/", "~")) or model.count("/") > 1:
+        raise EvaluationError(
+            f"no folder {model!r} with a model; give one that has a config.json, or a name on the "
+            "hub"
+        )
     return None
 
 

@@ -101,7 +101,7 @@ def test_german_is_evaluated_by_a_recognizer_of_german(
             "no recognizer named 'ears'; known: onnx-asr, pocketsphinx, transformers, whisper",
         ),
         ("pocketsphinx", "'pocketsphinx' knows English, and the suite is in 'de'"),
-        ("whisper:/no/such", "no folder '/no/such' with a model; give one, or a name on the hub"),
+        ("whisper:/no/such", "no folder '/no/such' with a model; give one that has a config.json"),
     ],
 )
 def test_a_wrong_recognizer_is_one_line(

@@ -86,7 +86,8 @@ def open_recognizer(model: str, language: str) -> Whisper:
     name = model or _DEFAULT
     code = primary_language(language)
     with opening("whisper", name):
-        folder = find_folder(name) or Path(download_model(name))
+        local = find_folder(name)
+        folder = local or Path(download_model(name))
         gpu = ctranslate2.get_cuda_device_count() > 0
         opened = WhisperModel(
             str(folder),
@@ -96,4 +97,4 @@ def open_recognizer(model: str, language: str) -> Whisper:
         )
     # The library itself only warns, and then decodes English.
     check_language(f"whisper:{name}", opened.supported_languages, code, language)
-    return Whisper(opened, Path(name).name if Path(name).is_dir() else name, folder, code)
+    return Whisper(opened, local.name if local else name, folder, code)
