@@ -50,6 +50,19 @@ def test_texts_that_a_claim_needs_by_hand() -> None:
     assert spread.seeds_for(0.005, 200) == 6
 
 
+def test_damage_that_clusters_is_found_as_the_definition_says() -> None:
+    """An independent root of both conditions."""
+    from scipy.optimize import brentq
+
+    def error(difference: float) -> float:
+        return math.sqrt((0.02**2 + (0.06**2 + 0.3 * difference) / 3) / 150)
+
+    least = brentq(lambda m: m - 1.959964 * error(m), 1e-6, 1.0)
+    sought = brentq(lambda d: d - 0.841621 * error(d) - least, 1e-6, 1.0)
+    spread = Spread(text=0.02, seed=0.06, cluster=0.3)
+    assert spread.detectable(150, 3) == pytest.approx(sought, rel=1e-5)
+
+
 def test_seeds_do_not_average_out_what_is_the_texts() -> None:
     spread = Spread(text=0.06, seed=0.03, cluster=0.0)
     assert spread.texts_for(0.005, 1_000_000) == 1131
