@@ -72,10 +72,10 @@ def record_calls(
     found: list[RecordedCalls] = []
     if rounded:
         root = copy_sharing_tensors(model.root())
-        speaker = model.with_root(root, None)
 
         def record(places: Sequence[int], most: int) -> list[list[Call]]:
             recorders = [CallRecorder(objective, most=most) for objective in rounded]
+            speaker = model.with_root(root, None)  # a new one reads its recording again
             for done, place in enumerate(places):
                 progress.advance("record", done, len(places))
                 _record_text(speaker, root, recorders, *texts[place])
