@@ -18,6 +18,7 @@ from tts_compress.compression.modules import speaking
 from tts_compress.errors import ArtifactError, ModelError, QuantizationError, RecipeError
 from tts_compress.models.base import Tokens
 from tts_compress.models.distillation import Objective
+from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.progress import Silent
 from tts_compress.qat.call_task import call_task
 from tts_compress.qat.log import read_log
@@ -365,6 +366,7 @@ def test_scores_are_recorded_while_tokens_are_read() -> None:
 def test_what_hears_descriptions_hears_every_text_as_one() -> None:
     class Described(Chatty):
         description = "calm"
+        speakers = NO_SPEAKERS
 
         def with_prompt(self, prompt: Prompt) -> Any:
             made = self.with_root(self._root, None)
