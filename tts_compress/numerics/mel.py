@@ -1,4 +1,4 @@
-"""The mel scale of HTK, and triangular filters on it."""
+"""The mel scales of HTK and Slaney, and triangular filters on them."""
 
 from functools import lru_cache
 
@@ -25,6 +25,28 @@ def mel_filters(
     lowest, highest = (2595.0 * np.log10(1.0 + limit / 700.0) for limit in (low, high))
     mels = np.linspace(lowest, highest, bands + 2)
     edges = 700.0 * (10.0 ** (mels / 2595.0) - 1.0)
+    return _triangles(edges, sample_rate, n_fft)
+
+
+@lru_cache(maxsize=8)
+def slaney_filters(sample_rate: int, n_fft: int, bands: int) -> npt.NDArray[np.float64]:
+    """Return filters of area 1 on Slaney's scale, up to half the rate, as librosa's by default.
+
+    The scale is linear up to 1 kHz (15 mel) and logarithmic above, 27 mel for a factor of 6.4.
+    Shape and arguments are those of `mel_filters`.
+    """
+    step = np.log(6.4) / 27.0
+    highest = 15.0 + np.log(sample_rate / 2000.0) / step
+    mels = np.linspace(0.0, highest, bands + 2)
+    edges = np.where(mels < 15.0, mels * 200.0 / 3.0, 1000.0 * np.exp(step * (mels - 15.0)))
+    widths = edges[2:] - edges[:-2]
+    return np.asarray(_triangles(edges, sample_rate, n_fft) * (2.0 / widths)[:, None])
+
+
+def _triangles(
+    edges: npt.NDArray[np.float64], sample_rate: int, n_fft: int
+) -> npt.NDArray[np.float64]:
+    """Return filters of height 1 between edges in Hz, shape `[bands + 2]`."""
     bins = np.fft.rfftfreq(n_fft, 1.0 / sample_rate)
     rising = (bins - edges[:-2, None]) / np.diff(edges)[:-1, None]
     falling = (edges[2:, None] - bins) / np.diff(edges)[1:, None]

@@ -1,0 +1,103 @@
+"""Predicted opinion scores are those of Microsoft's own code."""
+
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tts_compress.audio import Audio, read_wav
+from tts_compress.evaluation.metric import Audios
+from tts_compress.evaluation.metrics import opinion
+from tts_compress.evaluation.metrics.opinion import METRICS, Listeners, open_listeners
+from tts_compress.evaluation.resampling import finite_samples
+from tts_compress.numerics.mel import slaney_filters
+
+_NAMES = ("dnsmos_signal", "dnsmos_background", "dnsmos_overall", "dnsmos_p808", "plcmos")
+
+
+@pytest.fixture(scope="module")
+def listeners() -> Listeners:
+    try:
+        distribution("speechmos")
+    except PackageNotFoundError:
+        pytest.skip("the networks are not here: pip install speechmos==0.0.1.1")
+    found = open_listeners()
+    assert found is not None
+    return found
+
+
+def _tone() -> npt.NDArray[np.float32]:
+    """Return four seconds of a gated, gliding tone in noise."""
+    time_s = np.arange(64_000) / 16_000
+    glide = np.sin(2 * np.pi * 180 * time_s * (1 + 0.05 * np.sin(2 * np.pi * 3 * time_s)))
+    noise = np.random.default_rng(7).standard_normal(len(time_s))
+    gate = np.sin(2 * np.pi * 1.5 * time_s) > 0
+    return np.asarray(0.2 * glide * gate + 0.01 * noise, np.float32)
+
+
+# By `dnsmos.run` and `PLCMOS.get_mos` of speechmos 0.0.1.1, with librosa 0.11.0 and numpy's legacy
+# seed 0.
+_TONE = (1.731671, 1.446778, 1.299814, 2.330726, 3.097240)
+_CLIP = (3.572689, 3.199890, 2.828104, 3.652445, 4.270061)
+_LONG = (3.573851, 3.172640, 2.814358, 3.668577, 4.170589)
+
+
+def test_scores_of_a_tone_are_upstreams(listeners: Listeners) -> None:
+    found = listeners.scores(_tone())
+    assert [found[name] for name in _NAMES] == pytest.approx(_TONE, abs=2e-4)
+
+
+@pytest.mark.parametrize(("times", "scores"), [(1, _CLIP), (7, _LONG)])
+def test_scores_of_a_recording_are_upstreams(
+    times: int, scores: tuple[float, ...], listeners: Listeners, assets: Path
+) -> None:
+    """Repeated up to 9.01 s, or heard in steps of a second."""
+    clip = read_wav(assets / "speech-ljspeech32" / "wavs" / "LJ001-0002.wav")
+    samples = np.tile(finite_samples(clip, 16_000), times)
+    found = listeners.scores(samples)
+    assert [found[name] for name in _NAMES] == pytest.approx(scores, abs=2e-4)
+
+
+@pytest.mark.parametrize("samples", [[], [0.0] * 100, [np.nan] * 8000, [9.0] * 8000])
+def test_any_audio_is_heard(samples: list[float], listeners: Listeners) -> None:
+    audio = Audio(samples=np.array(samples, np.float32), sample_rate=8_000)
+    assert np.isfinite([*opinion._hear(listeners, audio).values()]).all()
+
+
+def test_without_the_networks_there_is_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opinion, "open_listeners", lambda: None)
+    audio = Audio(samples=_tone(), sample_rate=16_000)
+    observe = METRICS[0].observe
+    assert observe is not None
+    assert observe(Audios(reference=audio, candidate=audio, other_seed=audio)) is None
+    run: Any = SimpleNamespace(observations=lambda _: [None], pairs=[])
+    assert [metric.compute(run) for metric in METRICS] == [None] * 5
+
+
+def test_a_difference_comes_with_its_interval_over_texts() -> None:
+    """Two texts with two seeds each: one loses 0.4, one gains 0.2."""
+    before = dict.fromkeys(_NAMES, 3.0)
+    observed = [(before, dict.fromkeys(_NAMES, score)) for score in (2.5, 2.7, 3.1, 3.3)]
+    pairs = [SimpleNamespace(index=index) for index in (0, 0, 1, 1)]
+    run: Any = SimpleNamespace(observations=lambda _: observed, pairs=pairs)
+    for metric in METRICS:
+        found = metric.compute(run)
+        assert (found.reference, found.candidate) == pytest.approx((3.0, 2.9))
+        assert found.delta == pytest.approx(-0.1)
+        assert found.interval == pytest.approx((-0.4, 0.2))
+        (row,) = metric.table_rows(found, None)
+        assert row.trend == "same"
+
+
+def test_filters_on_slaneys_scale_have_area_one() -> None:
+    """Wide ones, that many bins sample; below 1 kHz they are evenly spaced."""
+    filters = slaney_filters(16_000, 4096, 40)
+    areas = filters.sum(axis=1) * 16_000 / 4096
+    assert areas == pytest.approx(1.0, abs=0.03)
+    peaks = filters.argmax(axis=1) * 16_000 / 4096
+    low = peaks[peaks < 950]
+    assert np.diff(low) == pytest.approx(float(np.diff(low).mean()), abs=8.0)
