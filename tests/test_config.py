@@ -92,7 +92,7 @@ def test_own_file_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def test_unknown_name_lists_those_that_are_shipped() -> None:
-    with pytest.raises(RecipeError, match=r"no sets named 'xx'; shipped: en") as caught:
+    with pytest.raises(RecipeError, match=r"no sets named 'xx'; shipped: de, en, es") as caught:
         data_file("calib/sets", "xx")
     assert ".toml" in str(caught.value)
 

@@ -51,7 +51,7 @@ class _ModelHost:
         self._model = choose_speaker(self._model, name)
         return {}
 
-    def synthesize(self, text: str, seed: int, path: str, speaker: str | None) -> Answer:
+    def synthesize(self, text: str, seed: int, path: str, speaker: str | None = None) -> Answer:
         """Speak with fed noise, as a speaker if one is named, into a WAV file of exact samples."""
         model = self._model if speaker is None else choose_speaker(self._model, speaker)
         audio = model.synthesize(text, seed=seed)
