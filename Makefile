@@ -124,6 +124,8 @@ $(VENV)/.user: pyproject.toml constraints.txt
 $(VENV)/.developer: $(VENV)/.user
 	$(PIP) torch
 	$(PIP) -e '.[piper,evaluate,torch,inc,qat,qat-logs,whisper,onnx-asr,transformers]' --group dev
+	# Apart, for its own tests: where it is found, every evaluation takes longer.
+	$(PIP) --upgrade --target $(VENV)/speechmos --no-deps speechmos==0.0.1.1
 	touch $@
 
 $(F5)/.user: pyproject.toml constraints-f5.txt

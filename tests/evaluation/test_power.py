@@ -1,4 +1,4 @@
-"""What a number of texts and seeds can show."""
+"""The difference that a number of texts and seeds can show."""
 
 import math
 from pathlib import Path

@@ -82,10 +82,10 @@ class Gates(ConfigFile):
         if self.recognizer is None or not gate.is_on_words:
             return gate.doubt(document)
         suite = document.get("suite")
-        heard_by = str(suite.get("recognizer_name")) if isinstance(suite, Mapping) else "None"
-        if self.recognizer in (heard_by, heard_by.partition(":")[0]):
+        used = str(suite.get("recognizer_name")) if isinstance(suite, Mapping) else "None"
+        if self.recognizer in (used, used.partition(":")[0]):
             return gate.doubt(document)
-        made = "an unnamed recognizer" if heard_by == "None" else f"recognizer {heard_by!r}"
+        made = "an unnamed recognizer" if used == "None" else f"recognizer {used!r}"
         return f"nothing was judged: the report is of {made}, the limit for {self.recognizer!r}"
 
 

@@ -131,7 +131,7 @@ def _measured(directory: Path | None) -> tuple[str, str, Spread]:
         if found is None:
             raise EvaluationError(
                 f"'{directory / REPORT_NAME}' shows no spread: its texts are too few, or both "
-                "models are heard alike; leave --output out to plan by the demo voice"
+                "models are transcribed alike; leave --output out to plan by the demo voice"
             )
         spread, seeds, normalizer = found, len(report.suite.seeds), report.suite.normalizer
     known = f"{seeds} seed{'s' if seeds > 1 else ''}"

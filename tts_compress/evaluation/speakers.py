@@ -13,8 +13,8 @@ def give_speakers(models: tuple[Subject, Subject], wanted: str | None) -> tuple[
 
     Args:
         models: Reference and candidate.
-        wanted: Name or id of the only one; None for the one that a given model was told to speak
-            as, or for all.
+        wanted: Name or id of the only one; None for the one that was chosen for a given model,
+            or for all.
 
     Raises:
         EvaluationError: The models do not have the same speakers, or speak as different ones.

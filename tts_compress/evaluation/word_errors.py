@@ -24,7 +24,7 @@ class ModelErrors(Config):
     sha256: str
     seeds: tuple[int, ...] = Field(min_length=1)
     errors: tuple[tuple[int, ...], ...]
-    """Of each text with each seed, in the order of `seeds`."""
+    """Word errors of each text, shape `[texts, seeds]`, in the order of `seeds`."""
 
 
 class WordErrors(Config):

@@ -39,7 +39,7 @@ class SpeakerResult:
 
 
 def speaker_results(evaluation: Evaluation) -> list[SpeakerResult]:
-    """Return the result of each speaker that was heard, in the order of the suite."""
+    """Return the result of each speaker in the report, in the order of the suite."""
     grouped: dict[str, list[Utterance]] = {}
     for utterance in evaluation.utterances:
         if utterance.speaker is not None:
@@ -48,7 +48,7 @@ def speaker_results(evaluation: Evaluation) -> list[SpeakerResult]:
 
 
 def speaker_rows(evaluation: Evaluation) -> list[Row]:
-    """Return the lines of the worst speakers; none where fewer than two were heard."""
+    """Return the lines of the worst speakers; none where fewer than two spoke."""
     results = speaker_results(evaluation)
     if len(results) < 2:
         return []

@@ -124,7 +124,7 @@ def find_clicks(wave: Wave, rate: int) -> Places:
     around = np.lib.stride_tricks.sliding_window_view(np.pad(highest, 10), 21)
     # A click on the edge of a millisecond is in the next one, too.
     others = np.maximum(around[:, :9].max(axis=1), around[:, 12:].max(axis=1))
-    # What bends little against the loudness of the speech is not heard beside it.
+    # A bend that is small against the loudness of the speech is masked by it.
     floor = 0.05 * float(np.sqrt(np.mean(np.square(wave)))) + 1e-6
     sizes = 20.0 * np.log10(highest / (others + floor) + 1e-6)
     return _places(sizes, np.arange(count) * block / rate)
@@ -209,7 +209,7 @@ class Detector:
 
 
 # Behind each: the largest size in 32 recordings of a reader (LJSpeech), in 200 sentences of the
-# demo voice in FP32, and the largest excess there of its INT8 over FP32, which nobody hears. Pauses
+# demo voice in FP32, and the largest excess there of its INT8 over FP32, which is inaudible. Pauses
 # depend on the text, and a steady offset on the voice: those have no usual size.
 DETECTORS: Mapping[str, Detector] = {
     "pinned": Detector(find_pinned, usual=1.5, margin=2.0),  # 0.8, 1.1, 0

@@ -24,10 +24,10 @@ from tts_compress.numerics.mel import slaney_filters
 
 _RATE = 16_000
 _SEGMENT = 144_160
-"""Samples of the 9.01 s that DNSMOS hears at once."""
+"""Samples of the 9.01 s that DNSMOS takes at once."""
 
 _RATERS = 15
-"""Listeners of PLCMOS that are drawn and averaged, as upstream does; ours have a seed."""
+"""Raters of PLCMOS that are drawn and averaged, as upstream does; ours have a seed."""
 
 # Raw output to score, highest power first; from upstream's dnsmos.py.
 _SIGNAL = (-0.08397278, 1.22083953, 0.0052439)
@@ -48,7 +48,7 @@ class Opinion(Record):
 
 
 @dataclass(frozen=True)
-class Listeners:
+class OpinionNetworks:
     """The networks of the wheel."""
 
     overall: Any
@@ -64,7 +64,7 @@ class Listeners:
         padded = samples
         while len(padded) < _SEGMENT:
             padded = np.concatenate((padded, padded))
-        heard = []
+        found = []
         for second in range(max(1, len(padded) // _RATE - 9)):
             segment = padded[second * _RATE : int((second + 9.01) * _RATE)]
             if len(segment) < _SEGMENT:  # upstream leaves out what its rounding cuts short
@@ -72,8 +72,8 @@ class Listeners:
             raw = self.overall.run(None, {"input_1": segment[None]})[0][0]
             (mos,) = self.p808.run(None, {"input_1": log_mel(segment[:-160])[None]})[0][0]
             curves = (_SIGNAL, _BACKGROUND, _OVERALL)
-            heard.append([*map(np.polyval, curves, raw), mos])
-        signal, background, overall, p808 = np.mean(heard, axis=0)
+            found.append([*map(np.polyval, curves, raw), mos])
+        signal, background, overall, p808 = np.mean(found, axis=0)
         return {
             "dnsmos_signal": float(signal),
             "dnsmos_background": float(background),
@@ -85,18 +85,19 @@ class Listeners:
     def _plcmos(self, samples: Samples) -> float:
         raters = np.random.RandomState(0).normal(size=(_RATERS, 1, 64)).astype(np.float32)
         features = log_power(samples)[None, None]
-        answers = [
+        outputs = [
             self.plc.run(None, {"degraded_audio": features, "rater_embed": rater})[0]
             for rater in raters
         ]
-        return float(np.mean([np.ravel(answer)[0] for answer in answers]))
+        return float(np.mean([np.ravel(output)[0] for output in outputs]))
 
 
 @cache
-def open_listeners() -> Listeners | None:
-    """Return the networks; None where the wheel is not installed."""
+def open_networks() -> OpinionNetworks | None:
+    """Return the networks; None where the wheel, or SciPy to resample for it, is not installed."""
     try:
         files = distribution("speechmos")
+        distribution("scipy")
     except PackageNotFoundError:
         return None
     import onnxruntime
@@ -104,7 +105,7 @@ def open_listeners() -> Listeners | None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     folder = Path(str(files.locate_file("speechmos")))
-    return Listeners(
+    return OpinionNetworks(
         *(
             onnxruntime.InferenceSession(folder / name, options, providers=["CPUExecutionProvider"])
             for name in (
@@ -147,19 +148,19 @@ def log_power(samples: Samples) -> npt.NDArray[np.float32]:
     return np.asarray(logarithms / 20.0, np.float32)
 
 
-def _hear(listeners: Listeners, audio: Audio) -> dict[str, float]:
+def _score(networks: OpinionNetworks, audio: Audio) -> dict[str, float]:
     from tts_compress.evaluation.resampling import finite_samples
 
     samples = np.clip(finite_samples(audio, _RATE), -1.0, 1.0)
-    # PLCMOS hears nothing shorter than some windows.
-    return listeners.scores(np.pad(samples, (0, max(0, _RATE - len(samples)))))
+    # PLCMOS takes nothing shorter than some windows.
+    return networks.scores(np.pad(samples, (0, max(0, _RATE - len(samples)))))
 
 
 def _observe(audios: Audios) -> tuple[dict[str, float], dict[str, float]] | None:
-    listeners = open_listeners()
-    if listeners is None:
+    networks = open_networks()
+    if networks is None:
         return None
-    return _hear(listeners, audios.reference), _hear(listeners, audios.candidate)
+    return _score(networks, audios.reference), _score(networks, audios.candidate)
 
 
 def _compute(name: str, run: Run) -> Opinion | None:

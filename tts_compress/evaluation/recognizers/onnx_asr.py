@@ -42,7 +42,7 @@ class OnnxAsr:
         model: The library's model.
         name: The model's name on the hub, or that of its folder.
         files: Its files.
-        language: Code of the language, for a model that is told it; None for others.
+        language: Code of the language, for a model that takes one; None for others.
         device: `cpu` or `cuda`.
     """
 
@@ -57,11 +57,11 @@ class OnnxAsr:
 
     @property
     def description(self) -> str:
-        """Versions, model, files, and the language where the model is told it."""
-        told = "" if self._language is None else f", language {self._language}"
+        """Versions, model, files, and the language where the model takes one."""
+        language = "" if self._language is None else f", language {self._language}"
         return (
             f"onnx-asr {version('onnx-asr')}, model {self._name} ({identify(self._files)}), "
-            f"greedy, {self.device}{told}"
+            f"greedy, {self.device}{language}"
         )
 
     def transcribe(self, audio: Audio) -> str:
@@ -103,13 +103,13 @@ def open_recognizer(model: str, language: str) -> OnnxAsr:
         opened = Manager(sess_options=options, providers=providers).create_asr(*place)
     tokens = getattr(opened.asr, "_tokens", {})
     spoken = {token[2:-2] for token in tokens if token.startswith("<|") and len(token) < 8}
-    # Of models that are told a language, these tokens say which ones they know.
-    if told := "<|en|>" in tokens:
+    # The tokens of models that take a language show which ones they know.
+    if takes_language := "<|en|>" in tokens:
         check_language(f"onnx-asr:{model}", spoken, code, language)
     return OnnxAsr(
         opened,
         folder.name if folder else model,
         list(files.values()),
-        code if told else None,
+        code if takes_language else None,
         "cuda" if gpu else "cpu",
     )

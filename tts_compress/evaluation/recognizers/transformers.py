@@ -25,7 +25,7 @@ _SHORTEST_S = 0.1
 class Transformers:
     """A model in FP32 and its processor; its decoding is greedy.
 
-    A Whisper hears 30 seconds, and what comes after is lost; `whisper` hears all.
+    A Whisper transcribes 30 seconds, and what comes after is lost; `whisper` transcribes all.
 
     Args:
         model: The module, on its device.
@@ -47,11 +47,11 @@ class Transformers:
 
     @property
     def description(self) -> str:
-        """Versions, model, files, and the language where the model is told it."""
-        told = "" if self._language is None else f", language {self._language}"
+        """Versions, model, files, and the language where the model takes one."""
+        language = "" if self._language is None else f", language {self._language}"
         return (
             f"transformers {version('transformers')} (torch {version('torch')}), "
-            f"{type(self._model).__name__} {self._name}, greedy, {self.device}{told}"
+            f"{type(self._model).__name__} {self._name}, greedy, {self.device}{language}"
         )
 
     def transcribe(self, audio: Audio) -> str:
@@ -67,9 +67,9 @@ class Transformers:
         ).to(self._model.device)
         with torch.inference_mode():
             if self._model.can_generate():
-                told = {} if self._language is None else {"language": self._language}
-                told |= {"task": "transcribe"} if told else {}
-                found = self._model.generate(**inputs, do_sample=False, num_beams=1, **told)
+                options = {} if self._language is None else {"language": self._language}
+                options |= {"task": "transcribe"} if options else {}
+                found = self._model.generate(**inputs, do_sample=False, num_beams=1, **options)
             else:
                 found = self._model(**inputs).logits.argmax(-1)
         return str(self._processor.batch_decode(found, skip_special_tokens=True)[0]).strip()
@@ -78,7 +78,7 @@ class Transformers:
 def open_recognizer(model: str, language: str) -> Transformers:
     """Open a model: a folder with safetensors files, or a name on the Hugging Face hub.
 
-    No code of a model's authors is run and no pickle is read. Only a Whisper says which languages
+    No code of a model's authors is run and no pickle is read. Only a Whisper states which languages
     it knows; choose others yourself.
 
     Raises:
@@ -108,17 +108,17 @@ def open_recognizer(model: str, language: str) -> Transformers:
             place, config=config, trust_remote_code=False, use_safetensors=True, dtype="float32"
         )
         processor = AutoProcessor.from_pretrained(place, trust_remote_code=False)
-    told = _told_language(opened, model, language)
+    decoded = _decoded_language(opened, model, language)
     revision = getattr(config, "_commit_hash", None)
     which = f"revision {revision[:12]}" if folder is None and revision else None
     if which is None:
         which = identify(model_files(Path(place)))
     name = model if folder is None else folder.name
     opened = opened.eval().to("cuda" if torch.cuda.is_available() else "cpu")
-    return Transformers(opened, processor, f"{name} ({which})", told)
+    return Transformers(opened, processor, f"{name} ({which})", decoded)
 
 
-def _told_language(model: Any, name: str, language: str) -> str | None:
+def _decoded_language(model: Any, name: str, language: str) -> str | None:
     """Return the language's code for a Whisper of several languages; None for other models."""
     if model.config.model_type != "whisper":
         return None
