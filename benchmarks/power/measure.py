@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tts_compress.evaluation.analysis import analyze, find_recognizer
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.stages import open_listener, recognize, synthesize
+from tts_compress.evaluation.stages import synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob
 from tts_compress.evaluation.subject import open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
@@ -59,8 +60,8 @@ def _count(
         ]
         spoken = synthesize(store, subject, jobs, options, stage=f"synthesize {spec}")
     audios = {piece.audio: store.wav_path(piece) for piece in spoken}
-    recognizer = open_listener(suite.recognizer, suite.language, options)
-    found = recognize(store, recognizer, audios, options, stage=f"recognize {spec}")
+    recognizer = find_recognizer(suite.recognizer, suite.language, options)
+    found = analyze(store, recognizer, audios, options, stage=f"recognize {spec}")
     transcripts = [suite.transcript(item) for item in suite.utterances for _ in suite.seeds]
     edits = [
         count_edits(transcript, suite.normalize(found[piece.audio]), "word")

@@ -21,10 +21,13 @@ import numpy as np
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
 from tts_compress.evaluation import worker
+from tts_compress.evaluation.metric import Measure
 from tts_compress.models.base import ModelFiles, Prompt, Tokens
 from tts_compress.models.speakers import find_speaker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     import numpy.typing as npt
 
 BLOCK = 400
@@ -191,6 +194,11 @@ class FakeRecognizer:
         return "".join(LETTERS[np.abs(grid - peak).argmin()] for peak in peaks)
 
 
+def _open_length(settings: Mapping[str, str]) -> Callable[[Audio], float]:
+    scale = {"samples": 1.0, "milliseconds": 1000.0 / RATE}[settings["unit"]]
+    return lambda audio: len(audio.samples) * scale
+
+
 def _frequency(letter: str) -> float:
     return 500.0 + 150.0 * LETTERS.index(letter)
 
@@ -205,4 +213,6 @@ def load(spec: str | Path) -> FakeModel:
 if __name__ == "__main__":
     vars(worker)["load"] = load
     vars(worker)["open_recognizer"] = lambda *_: FakeRecognizer()
+    length = Measure(name="length", settings=lambda _: None, open=_open_length)
+    vars(worker)["find_measures"] = lambda: {"length": length}
     worker.main(sys.argv[1:])

@@ -12,7 +12,7 @@ from tts_compress.evaluation.power import Spread
 
 
 def _transcripts(directory: Path, times: list[float]) -> None:
-    folder = directory / "work" / "recognition" / "some"
+    folder = directory / "work" / "analyses" / "some"
     folder.mkdir(parents=True)
     for place, time in enumerate(times):
         (folder / f"{place}.json").touch()

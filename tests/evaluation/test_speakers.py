@@ -214,7 +214,7 @@ def test_a_damaged_row_of_the_embedding_is_the_worst_speaker_of_a_piper_voice(
 ) -> None:
     """In processes of its own; the recognizer is left out."""
     monkeypatch.setattr(
-        "tts_compress.evaluation.run.recognize",
+        "tts_compress.evaluation.run.analyze",
         lambda _, __, audios, *___: dict.fromkeys(audios, "cats"),
     )
     broken = _with_damaged_speaker(choir_path, tmp_path, 2)

@@ -1,4 +1,4 @@
-"""Synthesis and recognition do each piece once."""
+"""Synthesis does each piece once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import pytest
 
 from tests.evaluation.subjects import make_subject
 from tts_compress.audio import Audio, read_wav
-from tts_compress.errors import EvaluationError, TextError
+from tts_compress.errors import TextError
 from tts_compress.evaluation.pairs import disturb
-from tts_compress.evaluation.process import Worker
-from tts_compress.evaluation.stages import open_listener, recognize, synthesize
+from tts_compress.evaluation.stages import synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob, audio_sha256, write_float_wav
 from tts_compress.evaluation.subject import Subject
 
@@ -85,74 +84,6 @@ def test_progress_reaches_the_end(
     """Done counts up to the total."""
     synthesize(store, model, _jobs(model), replace(fast_options, progress=recorder), stage="s")
     assert [("s", done, 4) for done in range(5)] == recorder.steps
-
-
-@pytest.fixture
-def audios(tmp_path: Path, chirp: Audio) -> dict[str, Path]:
-    found = {}
-    for index in range(5):
-        audio = replace(chirp, samples=chirp.samples[: 4000 + 400 * index])
-        write_float_wav(tmp_path / f"{index}.wav", audio)
-        found[audio_sha256(audio)] = tmp_path / f"{index}.wav"
-    return found
-
-
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_each_audio_is_heard_once(
-    store: Store,
-    audios: dict[str, Path],
-    fast_options: EvaluationOptions,
-    log: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    jobs: int,
-) -> None:
-    """With any number of processes; the audio of a truncated piece is recognized again."""
-    monkeypatch.setenv("FAKE_RECOGNIZER_LOG", str(log))
-    options = replace(fast_options, jobs=jobs)
-    ears = open_listener("pocketsphinx", "en-us", options)
-    assert (ears.description, ears.device) == ("tone reader 1", "cpu")
-    assert {*recognize(store, ears, audios, options)} == {*audios}
-    assert sorted(f"{4000 + 400 * index}" for index in range(5)) == sorted(_spoken(log))
-    recognize(store, ears, audios, options)
-    assert len(_spoken(log)) == 5
-    piece = next((store.root / "recognition").rglob("*.json"))
-    piece.write_text(piece.read_text()[:-9])
-    recognize(store, ears, audios, options)
-    assert len(_spoken(log)) == 6
-
-
-def test_one_process_is_enough_for_a_gpu(
-    store: Store,
-    audios: dict[str, Path],
-    fast_options: EvaluationOptions,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Several would hold the same weights in the memory of one device."""
-    started = []
-
-    class Counted(Worker):
-        def __init__(self, *given: Any, **more: Any) -> None:
-            started.append(given)
-            super().__init__(*given, **more)
-
-    ears = open_listener("pocketsphinx", "en-us", fast_options)
-    monkeypatch.setattr("tts_compress.evaluation.stages.Worker", Counted)
-    recognize(store, replace(ears, device="cuda"), audios, replace(fast_options, jobs=3))
-    assert len(started) == 1
-    recognize(store, ears, audios, replace(fast_options, jobs=3))
-    assert len(started) == 1, "nothing is left to do"
-    recognize(store, replace(ears, description="2"), audios, replace(fast_options, jobs=3))
-    assert len(started) == 4
-
-
-def test_a_lost_audio_is_one_error(
-    store: Store, audios: dict[str, Path], fast_options: EvaluationOptions
-) -> None:
-    """Transcripts made before the error are kept."""
-    list(audios.values())[2].unlink()
-    ears = open_listener("pocketsphinx", "en-us", fast_options)
-    with pytest.raises(EvaluationError, match=r"recognizer 'pocketsphinx': cannot read audio"):
-        recognize(store, ears, audios, replace(fast_options, jobs=2))
 
 
 def test_the_disturbed_copy_is_softer_close_and_reproducible(chirp: Audio, tmp_path: Path) -> None:

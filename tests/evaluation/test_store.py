@@ -11,10 +11,10 @@ import pytest
 
 from tts_compress.audio import Audio, read_wav
 from tts_compress.evaluation.store import (
+    Analysis,
     Store,
     Synthesis,
     SynthesisJob,
-    Transcript,
     audio_sha256,
     read_piece,
     write_float_wav,
@@ -92,12 +92,12 @@ def test_a_damaged_piece_counts_as_missing(
 
 def test_hypotheses_belong_to_a_recognizer_and_an_audio(store: Store) -> None:
     """Another version of the recognizer has not transcribed it."""
-    heard = Transcript(recognizer="ears 1", audio="c" * 64, hypothesis="hello")
-    write_piece(store.transcript_path("ears 1", "c" * 64), heard)
+    heard = Analysis(by="ears 1", audio="c" * 64, value="hello")
+    write_piece(store.analysis_path("ears 1", "c" * 64), heard)
 
-    def find(recognizer: str, audio: str) -> Transcript | None:
-        path = store.transcript_path(recognizer, audio)
-        return read_piece(path, Transcript, recognizer=recognizer, audio=audio)
+    def find(recognizer: str, audio: str) -> Analysis | None:
+        path = store.analysis_path(recognizer, audio)
+        return read_piece(path, Analysis, by=recognizer, audio=audio)
 
     assert heard == find("ears 1", "c" * 64)
     assert find("ears 2", "c" * 64) is None

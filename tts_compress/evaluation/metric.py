@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation import formatting
+from tts_compress.evaluation.options import EvaluationOptions
 
 T = TypeVar("T")
 
@@ -46,6 +47,26 @@ class Audios:
     reference: Audio
     candidate: Audio
     other_seed: Audio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A slow analysis of single audios, by a network for example.
+
+    It is done in processes of its own, several at a time, and kept by the hash of the audio.
+    """
+
+    name: str
+
+    settings: Callable[[EvaluationOptions], Mapping[str, str] | None]
+    """Returns what decides its values, such as versions; None where it is not to be done."""
+
+    open: Callable[[Mapping[str, str]], Callable[[Audio], Any]]
+    """Returns the analysis, given the settings. Its values can be written as JSON, and no audio
+    makes it fail: a broken candidate is a finding, not an error."""
+
+    roles: tuple[str, ...] = ("reference", "candidate")
+    """Audios of a pair that are analysed; `other_seed` may be one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +119,10 @@ class Metric:
     observe: Callable[[Audios], Any] | None = None
     """Measures one text with one seed; `compute` finds the results in `Run.observations`."""
 
+    measure: Measure | None = None
+    """Analyses single audios; `compute` finds the results in `Run.measurements`. Metrics that share
+    one are given the same."""
+
     optional: bool = False
     """The value may be None or, in older reports, missing."""
 
@@ -148,6 +173,12 @@ def find_metrics() -> tuple[Metric, ...]:
     modules += [entry.load() for entry in entry_points(group="tts_compress.metrics")]
     found = [metric for module in modules for metric in module.METRICS]
     return tuple(sorted(found, key=lambda metric: get_args(_Group).index(metric.group)))
+
+
+@cache
+def find_measures() -> Mapping[str, Measure]:
+    """Return the analyses of all metrics by name."""
+    return {metric.measure.name: metric.measure for metric in find_metrics() if metric.measure}
 
 
 def trend(low: float | None, high: float | None, neutral: float) -> Trend:

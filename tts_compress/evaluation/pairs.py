@@ -11,7 +11,7 @@ import numpy as np
 
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.metric import Audios, find_metrics
+from tts_compress.evaluation.metric import Audios, Measure, find_metrics
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.stages import Timings, time_models
 from tts_compress.evaluation.store import (
@@ -71,9 +71,19 @@ class Run:
     hypotheses: Mapping[str, str]
     """Normalised transcripts by the recognizer, by the hash of the audio."""
 
+    measured: Mapping[str, Mapping[str, Any]]
+    """Values of each measure that was done, by the hash of the audio."""
+
     def observations(self, metric: str) -> list[Any]:
         """Return a metric's observations on the audio of each pair."""
         return [pair.observed[metric] for pair in self.pairs]
+
+    def measurements(self, measure: Measure) -> list[dict[str, Any]] | None:
+        """Return what a measure found in each pair, by role; None where it was not done."""
+        values = self.measured.get(measure.name)
+        if values is None:
+            return None
+        return [{role: values[pair.audio[role]] for role in measure.roles} for pair in self.pairs]
 
     @cached_property
     def timings(self) -> tuple[Timings, Timings]:

@@ -107,7 +107,7 @@ def recognition_pace(directory: Path) -> float | None:
     They are the times at which the files were written; the evaluation's number of recognizers at a
     time is in them. Gaps in which the run had stopped are left out. None for fewer than three.
     """
-    files = (directory / "work" / "recognition").glob("*/*.json")
+    files = (directory / "work" / "analyses").glob("*/*.json")
     times = sorted(file.stat().st_mtime for file in files)
     gaps = sorted(after - before for before, after in pairwise(times))
     if len(gaps) < _FEWEST_GAPS:

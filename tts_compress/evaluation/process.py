@@ -42,10 +42,10 @@ class Worker:
 
     Args:
         kind: Kind of its content.
-        name: A model spec, or a recognizer's name and model.
+        name: A model spec, a recognizer's name and model, or the name of a measure.
         options: Settings of the process.
         shown: Name in messages; by default `name`.
-        language: Language of the texts, for a recognizer.
+        setting: Language of the texts for a recognizer; settings of a measure, as JSON.
 
     Raises:
         EvaluationError: It did not start, died, or did not respond in time.
@@ -53,12 +53,12 @@ class Worker:
 
     def __init__(
         self,
-        kind: Literal["model", "recognizer"],
+        kind: Literal["model", "recognizer", "measure"],
         name: str,
         options: EvaluationOptions,
         *,
         shown: str | None = None,
-        language: str | None = None,
+        setting: str | None = None,
     ) -> None:
         self._title = f"{kind} '{shown or name}'"
         self._timeout_s = options.timeout_s
@@ -66,7 +66,7 @@ class Worker:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed with the worker
         try:
             self._process = subprocess.Popen(
-                [*options.worker, kind, name, *([] if language is None else [language])],
+                [*options.worker, kind, name, *([] if setting is None else [setting])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,

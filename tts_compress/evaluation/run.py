@@ -1,20 +1,22 @@
 """One evaluation, from two models to the finished document."""
 
 import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tts_compress.environment import describe_environment, describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
-from tts_compress.evaluation.metric import find_metrics
+from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzer, find_recognizer
+from tts_compress.evaluation.metric import find_measures, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, UtterancePair, observe_pairs
 from tts_compress.evaluation.result import Evaluation, Speech, SuiteIdentity, Utterance
 from tts_compress.evaluation.speakers import give_speakers
-from tts_compress.evaluation.stages import Listener, open_listener, recognize, synthesize
+from tts_compress.evaluation.stages import synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob, make_directory
 from tts_compress.evaluation.subject import Subject, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
@@ -75,7 +77,7 @@ def evaluate(
         hazards = _hazards(after.model)
         for hazard in hazards:
             warnings.warn(hazard, TTSCompressWarning, stacklevel=2)
-        recognizer = open_listener(chosen.recognizer, chosen.language, options)
+        recognizer = find_recognizer(chosen.recognizer, chosen.language, options)
         place = Path(output or stack.enter_context(TemporaryDirectory()))
         make_directory(place / "work")
         keep_in = place if output is not None and options.keep_audio else None
@@ -113,7 +115,7 @@ def _hazards(model: TTSModel) -> tuple[str, ...]:
 def _run(
     models: tuple[Subject, Subject],
     suite: Suite,
-    recognizer: Listener,
+    recognizer: Analyzer,
     store: Store,
     options: EvaluationOptions,
     keep_in: Path | None,
@@ -144,13 +146,19 @@ def _run(
         )
     ]
     pairs, audios = observe_pairs(store, suite, spoken, keep_in)
-    hypotheses = recognize(store, recognizer, audios, options)
+    hypotheses = analyze(store, recognizer, audios, options)
+    measured = {
+        measure.name: analyze(store, analyzer, _audios_of(measure.roles, pairs, audios), options)
+        for measure in find_measures().values()
+        if (analyzer := find_analyzer(measure, options))
+    }
     run = Run(
         suite=suite,
         models=models,
         store=store,
         options=options,
         pairs=pairs,
+        measured=measured,
         hypotheses={key: suite.normalize(text) for key, text in hypotheses.items()},
     )
     return Evaluation(
@@ -170,6 +178,13 @@ def _run(
         utterances=tuple(_utterance(run, pair) for pair in pairs),
         **{metric.name: metric.compute(run) for metric in find_metrics()},
     )
+
+
+def _audios_of(
+    roles: Sequence[str], pairs: Sequence[UtterancePair], audios: Mapping[str, Path]
+) -> dict[str, Path]:
+    hashes = [pair.audio[role] for pair in pairs for role in roles]
+    return {key: audios[key] for key in hashes}
 
 
 def _utterance(run: Run, pair: UtterancePair) -> Utterance:

@@ -1,11 +1,8 @@
-"""Work done by the models' processes: synthesis, recognition of the audio, timing."""
+"""Work done by the models' processes: synthesis and timing."""
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from queue import SimpleQueue
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +14,6 @@ from tts_compress.evaluation.store import (
     Store,
     Synthesis,
     SynthesisJob,
-    Transcript,
-    read_piece,
     write_piece,
 )
 from tts_compress.evaluation.subject import Subject
@@ -67,96 +62,6 @@ def synthesize(
             done.append(found)
         options.progress.advance(stage, len(jobs), len(jobs))
     return done
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
-    """A recognizer as the stages know it."""
-
-    given: str
-    """`NAME` or `NAME:MODEL`."""
-
-    language: str
-    """The language that it transcribes, as the suite names it."""
-
-    description: str
-    """Its own description, by which transcripts are kept."""
-
-    device: str
-    """`cuda` for one that works on a GPU."""
-
-
-def open_listener(given: str, language: str, options: EvaluationOptions) -> Listener:
-    """Start a recognizer once, so that one that cannot work fails before anything is spoken.
-
-    Raises:
-        EvaluationError: There is no such recognizer or model, or it does not know the language.
-        MissingExtraError: The recognizer is not installed.
-    """
-    with Worker("recognizer", given, options, language=language) as worker:
-        return Listener(given=given, language=language, **worker.ask("describe"))
-
-
-def recognize(
-    store: Store,
-    recognizer: Listener,
-    audios: Mapping[str, Path],
-    options: EvaluationOptions,
-    *,
-    stage: str = "recognize",
-) -> dict[str, str]:
-    """Have a recognizer transcribe the audio that has no transcript yet.
-
-    Args:
-        store: Takes the transcripts.
-        recognizer: The recognizer; it is not started if there is nothing to do.
-        audios: WAV files by the hash of their samples.
-        options: Settings of the worker processes.
-        stage: Name of this stage in the progress.
-
-    Returns:
-        The hypothesis of each audio by its hash.
-
-    Raises:
-        EvaluationError: A recognizer's process failed.
-    """
-    name = recognizer.description
-    found: dict[str, str] = {}
-    idle: SimpleQueue[Worker] = SimpleQueue()
-    with ExitStack() as stack:
-
-        def start() -> Worker:
-            worker = Worker("recognizer", recognizer.given, options, language=recognizer.language)
-            return stack.enter_context(worker)
-
-        def transcribe(key: str) -> Transcript:
-            worker = idle.get()
-            try:
-                answer = worker.ask("transcribe", path=audios[key].absolute())
-            finally:
-                idle.put(worker)
-            made = Transcript(recognizer=name, audio=key, hypothesis=answer["hypothesis"])
-            write_piece(store.transcript_path(name, key), made)
-            return made
-
-        for key in audios:
-            path = store.transcript_path(name, key)
-            if known := read_piece(path, Transcript, recognizer=name, audio=key):
-                found[key] = known.hypothesis
-        missing = [key for key in audios if key not in found]
-        # Processes on a GPU would only take memory from each other.
-        most = 1 if recognizer.device == "cuda" else options.jobs
-        jobs = min(most, len(missing))
-        for _ in range(jobs):
-            idle.put(start())
-        options.progress.advance(stage, len(found), len(audios))
-        pool = stack.enter_context(ThreadPoolExecutor(max(1, jobs)))
-        # After the first failure nothing more is begun.
-        stack.callback(pool.shutdown, cancel_futures=True)
-        for future in as_completed([pool.submit(transcribe, key) for key in missing]):
-            found[future.result().audio] = future.result().hypothesis
-            options.progress.advance(stage, len(found), len(audios))
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

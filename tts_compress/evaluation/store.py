@@ -2,7 +2,7 @@
 
     synthesis/<model>/<text>-<seed>.wav     exact float samples; `-<speaker>` where there are some
     synthesis/<model>/<text>-<seed>.json    a `Synthesis`, written after its WAV file
-    recognition/<recognizer>/<audio>.json   a `Transcript`
+    analyses/<by>/<audio>.json              an `Analysis`, such as a transcript
     teacher-forced/<pair>.json              a finished comparison of language models
     teacher-forced/<pair>/                  tokens and scores while they are compared
 
@@ -13,7 +13,7 @@ to another model, text, seed or recognizer, or was cut short, counts as missing.
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
@@ -48,15 +48,15 @@ class Synthesis(SynthesisJob):
     """Frames of each input symbol, where the system predicts them."""
 
 
-class Transcript(Config):
-    """The words a recognizer found in one audio."""
+class Analysis(Config):
+    """The transcript of one audio by a recognizer, or the value that a measure gives it."""
 
-    recognizer: str
-    """Its description, with versions."""
+    by: str
+    """Description of the recognizer or measure, with versions."""
 
     audio: str
-    hypothesis: str
-    """Not normalised."""
+    value: Any
+    """A transcript is not normalised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class Store:
             name = f"{name}-{short_hash(job.speaker)}"
         return self.root / "synthesis" / job.model[:16] / f"{name}.wav"
 
-    def transcript_path(self, recognizer: str, audio: str) -> Path:
-        """Return the file of a recognizer's transcript of an audio."""
-        return self.root / "recognition" / short_hash(recognizer) / f"{audio[:32]}.json"
+    def analysis_path(self, by: str, audio: str) -> Path:
+        """Return the file of the analysis of an audio by a recognizer or a measure."""
+        return self.root / "analyses" / short_hash(by) / f"{audio[:32]}.json"
 
     def find_synthesis(self, job: SynthesisJob) -> Synthesis | None:
         """Return a finished job whose WAV file is intact, or None."""

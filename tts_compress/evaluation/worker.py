@@ -1,9 +1,10 @@
-"""The program that runs one model or one recognizer in a process of its own.
+"""The program that runs one model, recognizer or measure in a process of its own.
 
-It is started as `python -m tts_compress.evaluation.worker`, followed by `model SPEC` or by
-`recognizer NAME[:MODEL] LANGUAGE`. It reads one JSON request a line from standard input and
-responds to each with one JSON line: `{"ok": …}` or `{"error": {"kind": …, "message": …}}`. The
-first line it writes states that it is ready. It ends when its input does.
+It is started as `python -m tts_compress.evaluation.worker`, followed by `model SPEC`, by
+`recognizer NAME[:MODEL] LANGUAGE`, or by `measure NAME SETTINGS` with settings in JSON. It reads
+one JSON request a line from standard input and responds to each with one JSON line: `{"ok": …}` or
+`{"error": {"kind": …, "message": …}}`. The first line it writes states that it is ready. It ends
+when its input does.
 """
 
 import importlib
@@ -18,6 +19,7 @@ from typing import Any, TypeAlias
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import TTSCompressError
+from tts_compress.evaluation.metric import find_measures
 from tts_compress.evaluation.metrics.teacher_forcing import (
     read_tokens,
     write_scores,
@@ -108,19 +110,34 @@ class _RecognizerHost:
         """Return the description of the recognizer for the report, and its device."""
         return {"description": self._recognizer.description, "device": self._recognizer.device}
 
-    def transcribe(self, path: str) -> Answer:
+    def analyze(self, path: str) -> Answer:
         """Return the transcript of a WAV file."""
-        return {"hypothesis": self._recognizer.transcribe(read_wav(Path(path)))}
+        return {"value": self._recognizer.transcribe(read_wav(Path(path)))}
 
 
-_HOSTS: Mapping[str, Callable[..., object]] = {"model": _ModelHost, "recognizer": _RecognizerHost}
+class _MeasureHost:
+    """Serves the requests to a metric's measure."""
+
+    def __init__(self, name: str, settings: str) -> None:
+        self._measure = find_measures()[name].open(json.loads(settings))
+
+    def analyze(self, path: str) -> Answer:
+        """Return the value of a WAV file."""
+        return {"value": self._measure(read_wav(Path(path)))}
+
+
+_HOSTS: Mapping[str, Callable[..., object]] = {
+    "model": _ModelHost,
+    "recognizer": _RecognizerHost,
+    "measure": _MeasureHost,
+}
 
 
 def main(arguments: list[str]) -> None:
     """Serve requests until standard input ends.
 
     Args:
-        arguments: `model SPEC`, or `recognizer NAME[:MODEL] LANGUAGE`.
+        arguments: `model SPEC`, `recognizer NAME[:MODEL] LANGUAGE` or `measure NAME SETTINGS`.
     """
     # Standard output is for responses alone; what libraries print goes to standard error.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")

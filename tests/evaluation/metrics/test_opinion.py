@@ -1,6 +1,7 @@
 """Predicted opinion scores are those of Microsoft's own code."""
 
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,9 @@ import numpy.typing as npt
 import pytest
 
 from tts_compress.audio import Audio, read_wav
-from tts_compress.evaluation.metric import Audios
 from tts_compress.evaluation.metrics import opinion
 from tts_compress.evaluation.metrics.opinion import METRICS, OpinionNetworks, open_networks
+from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.resampling import finite_samples
 from tts_compress.numerics.mel import slaney_filters
 
@@ -24,12 +25,9 @@ def networks() -> OpinionNetworks:
     """Open the networks of the wheel, which `make install` puts beside the other packages."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(sys.prefix) / "speechmos"))
-        open_networks.cache_clear()
-        found = open_networks()
-    open_networks.cache_clear()
-    if found is None:
-        pytest.skip("the networks are not here: pip install speechmos==0.0.1.1")
-    return found
+        if opinion._MEASURE.settings(EvaluationOptions()) is None:
+            pytest.skip("the networks are not here: pip install speechmos==0.0.1.1")
+        return open_networks()
 
 
 def _tone() -> npt.NDArray[np.float32]:
@@ -71,27 +69,30 @@ def test_any_audio_has_scores(samples: list[float], networks: OpinionNetworks) -
 
 
 def test_without_the_networks_there_is_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opinion, "open_networks", lambda: None)
-    audio = Audio(samples=_tone(), sample_rate=16_000)
-    observe = METRICS[0].observe
-    assert observe is not None
-    assert observe(Audios(reference=audio, candidate=audio, other_seed=audio)) is None
-    run: Any = SimpleNamespace(observations=lambda _: [None], pairs=[])
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(opinion, "version", missing)
+    assert opinion._MEASURE.settings(EvaluationOptions()) is None
+    run: Any = SimpleNamespace(measurements=lambda _: None, pairs=[])
     assert [metric.compute(run) for metric in METRICS] == [None] * 5
 
 
 def test_a_difference_comes_with_its_interval_over_texts() -> None:
     """Two texts with two seeds each: one loses 0.4, one gains 0.2."""
     before = dict.fromkeys(_NAMES, 3.0)
-    observed = [(before, dict.fromkeys(_NAMES, score)) for score in (2.5, 2.7, 3.1, 3.3)]
+    found = [
+        {"reference": before, "candidate": dict.fromkeys(_NAMES, score)}
+        for score in (2.5, 2.7, 3.1, 3.3)
+    ]
     pairs = [SimpleNamespace(index=index) for index in (0, 0, 1, 1)]
-    run: Any = SimpleNamespace(observations=lambda _: observed, pairs=pairs)
+    run: Any = SimpleNamespace(measurements=lambda _: found, pairs=pairs)
     for metric in METRICS:
-        found = metric.compute(run)
-        assert (found.reference, found.candidate) == pytest.approx((3.0, 2.9))
-        assert found.delta == pytest.approx(-0.1)
-        assert found.interval == pytest.approx((-0.4, 0.2))
-        (row,) = metric.table_rows(found, None)
+        score_change = metric.compute(run)
+        assert (score_change.reference, score_change.candidate) == pytest.approx((3.0, 2.9))
+        assert score_change.delta == pytest.approx(-0.1)
+        assert score_change.interval == pytest.approx((-0.4, 0.2))
+        (row,) = metric.table_rows(score_change, None)
         assert row.trend == "same"
 
 

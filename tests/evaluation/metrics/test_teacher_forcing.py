@@ -37,7 +37,15 @@ if TYPE_CHECKING:
 def _compare(
     store: Store, models: Pair, suite: Suite, options: EvaluationOptions
 ) -> TeacherForcing:
-    run = Run(suite=suite, models=models, store=store, options=options, pairs=(), hypotheses={})
+    run = Run(
+        suite=suite,
+        models=models,
+        store=store,
+        options=options,
+        pairs=(),
+        hypotheses={},
+        measured={},
+    )
     return compare_language_models(run)
 
 

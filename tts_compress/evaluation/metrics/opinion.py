@@ -6,9 +6,10 @@ evidence, the value by itself is not. The wheel's ONNX files are opened here; it
 packages that it does not declare, is never imported. Names are those of VERSA.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
+from functools import partial
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from tts_compress.audio import Audio, Samples
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.bootstrap import paired_interval
-from tts_compress.evaluation.metric import Audios, Metric, Record, Row, trend
+from tts_compress.evaluation.metric import Measure, Metric, Record, Row, trend
 from tts_compress.evaluation.pairs import Run
 from tts_compress.numerics.mel import slaney_filters
 
@@ -92,19 +93,21 @@ class OpinionNetworks:
         return float(np.mean([np.ravel(output)[0] for output in outputs]))
 
 
-@cache
-def open_networks() -> OpinionNetworks | None:
-    """Return the networks; None where the wheel, or SciPy to resample for it, is not installed."""
+def _installed(_: object) -> dict[str, str] | None:
+    """Return the version; None where the wheel, or SciPy to resample for it, is not installed."""
     try:
-        files = distribution("speechmos")
-        distribution("scipy")
+        return {"speechmos": version("speechmos"), "scipy": version("scipy")}
     except PackageNotFoundError:
         return None
+
+
+def open_networks() -> OpinionNetworks:
+    """Return the networks of the installed wheel."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    folder = Path(str(files.locate_file("speechmos")))
+    folder = Path(str(distribution("speechmos").locate_file("speechmos")))
     return OpinionNetworks(
         *(
             onnxruntime.InferenceSession(folder / name, options, providers=["CPUExecutionProvider"])
@@ -156,18 +159,18 @@ def _score(networks: OpinionNetworks, audio: Audio) -> dict[str, float]:
     return networks.scores(np.pad(samples, (0, max(0, _RATE - len(samples)))))
 
 
-def _observe(audios: Audios) -> tuple[dict[str, float], dict[str, float]] | None:
-    networks = open_networks()
-    if networks is None:
-        return None
-    return _score(networks, audios.reference), _score(networks, audios.candidate)
+def _open(_: object) -> Callable[[Audio], dict[str, float]]:
+    return partial(_score, open_networks())
+
+
+_MEASURE = Measure(name="opinion", settings=_installed, open=_open)
 
 
 def _compute(name: str, run: Run) -> Opinion | None:
-    observed = run.observations("dnsmos_overall")
-    if None in observed:
+    found = run.measurements(_MEASURE)
+    if found is None:
         return None
-    before, after = (np.array([one[side][name] for one in observed]) for side in (0, 1))
+    before, after = (np.array([one[role][name] for one in found]) for role in _MEASURE.roles)
     # Texts are resampled, each with all its seeds.
     places = np.array([pair.index for pair in run.pairs])
     sums = np.bincount(places, weights=after - before)
@@ -194,22 +197,18 @@ def _rows(label: str, opinion: Opinion) -> list[Row]:
 
 
 def _metric(name: str, label: str) -> Metric:
-    first = name == "dnsmos_overall"
     return Metric(
         name=name,
         group="sound",
         result=Opinion,
-        # One pass gives all scores.
-        observe=_observe if first else None,
+        measure=_MEASURE,
         compute=lambda run: _compute(name, run),
         optional=True,
         rows=lambda opinion, _: _rows(label, opinion),
         terms={
             "DNSMOS, PLCMOS": "opinion scores from 1 to 5 that networks predict; higher is better. "
             "They were trained on noisy and interrupted calls: a change counts, the value does not."
-        }
-        if first
-        else {},
+        },
     )
 
 
