@@ -125,7 +125,7 @@ $(VENV)/.developer: $(VENV)/.user
 	$(PIP) torch
 	$(PIP) -e '.[piper,evaluate,torch,inc,qat,qat-logs,whisper,onnx-asr,transformers]' --group dev
 	# Apart, for its own tests: where it is found, every evaluation takes longer.
-	$(PIP) --upgrade --target $(VENV)/speechmos --no-deps speechmos==0.0.1.1
+	$(PIP) --upgrade --target $(VENV)/listen --no-deps speechmos==0.0.1.1 resemblyzer==0.1.4
 	touch $@
 
 $(F5)/.user: pyproject.toml constraints-f5.txt
@@ -150,7 +150,7 @@ $(GPT_SOVITS)/.user: pyproject.toml constraints-gpt-sovits.txt
 	$(GPT_SOVITS)/bin/python $(INSTALL) --upgrade pip
 	$(GPT_SOVITS)/bin/python $(INSTALL) -c constraints-gpt-sovits.txt torch
 	$(GPT_SOVITS)/bin/python $(INSTALL) -c constraints-gpt-sovits.txt \
-		-e '.[gpt-sovits,qat,evaluate,whisper]' hypothesis pytest pytest-xdist
+		-e '.[gpt-sovits,qat,evaluate]' hypothesis pytest pytest-xdist
 	touch $@
 
 $(NATURALSPEECH2)/.user: pyproject.toml constraints-naturalspeech2.txt

@@ -76,7 +76,7 @@ def compare(reference: Sequence[Spoken], candidate: Sequence[Spoken]) -> Fidelit
     own = np.concatenate([spoken.own.reshape(-1) for spoken in candidate])
     return Fidelity(
         snr_db=snr_db(differences),
-        log_mel_db=float(np.mean([one.log_mel_db for one in differences])),
+        log_mel_db=float(np.mean([one.spectra.distance_db for one in differences])),
         kept_durations=float(np.mean(own == frames)),
         duration_change=float(own.sum() / frames.sum() - 1.0),
     )

@@ -35,6 +35,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--speaker", metavar="NAME|ID", help="of all texts, for a voice with several (in turn)"
     )
+    parser.add_argument(
+        "--mos",
+        metavar="FILE.onnx[@HZ]",
+        help="a network of yours that scores samples [1, T] at a rate, such as UTMOS",
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing report")
     parser.add_argument(
         "--plan",
@@ -68,6 +73,7 @@ def run(options: Namespace) -> Output:
             recognizer=options.recognizer,
             any_language=options.any_language,
             speaker=options.speaker,
+            mos=options.mos,
             progress=progress,
         )
         result = evaluate(

@@ -48,6 +48,9 @@ class EvaluationOptions:
     """Name or id of the speaker of every text; by default texts go round a voice's speakers, and
     its default one is timed."""
 
+    mos: str | None = None
+    """An ONNX file that scores speech, `FILE` or `FILE@HZ`; see `metrics/mos.py`."""
+
     timeout_s: float = 600.0
     """Longest time to speak or recognize one text, and to load a model."""
 

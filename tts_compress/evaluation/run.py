@@ -22,7 +22,7 @@ from tts_compress.evaluation.subject import Subject, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
-from tts_compress.models.languages import primary_language, spoken_languages
+from tts_compress.models.languages import primary_language, stated_language
 
 
 def evaluate(
@@ -61,12 +61,7 @@ def evaluate(
         chosen = chosen.with_recognizer(options.recognizer)
     with ExitStack() as stack:
         before, after = (
-            open_subject(
-                model,
-                Path(stack.enter_context(TemporaryDirectory())),
-                chosen.prompt,
-                chosen.language,
-            )
+            open_subject(model, Path(stack.enter_context(TemporaryDirectory())), chosen.prompt)
             for model in (reference, candidate)
         )
         if before.model.sample_rate != after.model.sample_rate:
@@ -96,13 +91,12 @@ def _check_language(model: TTSModel, suite: Suite) -> None:
     Raises:
         EvaluationError: They differ by more than the region.
     """
-    spoken = spoken_languages(model)
-    if not spoken or primary_language(suite.language) in map(primary_language, spoken):
+    spoken = stated_language(model)
+    if spoken is None or primary_language(spoken) == primary_language(suite.language):
         return
     raise EvaluationError(
-        f"'{model.spec}' speaks {', '.join(map(repr, spoken))}, and suite {suite.name!r} is in "
-        f"{suite.language!r}; choose a suite of its language with --suite, or insist with "
-        "--any-language"
+        f"'{model.spec}' speaks {spoken!r}, and suite {suite.name!r} is in {suite.language!r}; "
+        "choose a suite of its language with --suite, or insist with --any-language"
     )
 
 
@@ -140,6 +134,12 @@ def _run(
             for seed in suite.seeds
         ]
 
+    # First, so that a wrong setting fails before anything is spoken.
+    measures = [
+        (measure, analyzer)
+        for measure in find_measures().values()
+        if (analyzer := find_analyzer(measure, options))
+    ]
     before, after = models
     both = jobs(before) + jobs(before, OTHER_SEEDS)
     references = synthesize(store, before, both, options, stage="synthesize reference")
@@ -155,8 +155,7 @@ def _run(
     hypotheses = analyze(store, recognizer, audios, options)
     measured = {
         measure.name: analyze(store, analyzer, _audios_of(measure.roles, pairs, audios), options)
-        for measure in find_measures().values()
-        if (analyzer := find_analyzer(measure, options))
+        for measure, analyzer in measures
     }
     run = Run(
         suite=suite,
@@ -216,7 +215,7 @@ def _utterance(run: Run, pair: UtterancePair) -> Utterance:
         words=words.tokens,
         characters=characters.tokens,
         **speech,
-        log_mel_distance_db=pair.observed["signal"].log_mel_db,
+        log_mel_distance_db=pair.observed["signal"].spectra.distance_db,
         durations_kept=kept / symbols if symbols else None,
         speaker=pair.speaker,
     )

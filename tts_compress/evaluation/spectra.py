@@ -1,12 +1,13 @@
 """Log-mel spectra, and the distance of two along the best alignment in time."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import log2
 
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.audio import Audio, Samples
+from tts_compress.audio import Audio
 from tts_compress.numerics.mel import mel_filters
 
 MELS = 80
@@ -42,7 +43,10 @@ def log_mel(audio: Audio) -> npt.NDArray[np.float64]:
     that are not finite count as zero; `health` reports them.
     """
     window = window_length(audio.sample_rate)
-    frames = _frames(np.nan_to_num(audio.samples, nan=0.0, posinf=0.0, neginf=0.0), window)
+    samples = np.nan_to_num(audio.samples, nan=0.0, posinf=0.0, neginf=0.0)
+    padded = np.zeros(window + (count_frames(audio) - 1) * (window // 4))
+    padded[: len(samples)] = samples
+    frames = np.lib.stride_tricks.sliding_window_view(padded, window)[:: window // 4]
     taper = np.hanning(window + 1)[:-1]
     spectrum = np.fft.rfft(frames * taper, axis=1)  # [frames, window] -> [frames, bins]
     power = np.square(np.abs(spectrum) * 2.0 / taper.sum())  # a full-scale sine has power 1
@@ -50,17 +54,30 @@ def log_mel(audio: Audio) -> npt.NDArray[np.float64]:
     return np.asarray(10.0 * np.log10(np.maximum(mel, 10.0 ** (FLOOR_DB / 10.0))))
 
 
-def _frames(samples: Samples, window: int) -> npt.NDArray[np.float64]:
-    """Return overlapping windows, shape `[frames, window]`."""
-    hop = window // 4
-    steps = -(-max(len(samples) - window, 0) // hop)
-    padded = np.zeros(window + steps * hop)
-    padded[: len(samples)] = samples
-    return np.lib.stride_tricks.sliding_window_view(padded, window)[::hop]
+def count_frames(audio: Audio) -> int:
+    """Return the number of frames of the spectrum."""
+    window = window_length(audio.sample_rate)
+    return 1 + -(-max(len(audio.samples) - window, 0) // (window // 4))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two spectra, frame by frame."""
+
+    distance_db: float
+    """The log-mel distance; 0 for identical audio."""
+
+    frames: npt.NDArray[np.int32]
+    """Frames of the first and of the second that belong together, shape `[P, 2]`."""
 
 
 def log_mel_distance(reference: Audio, candidate: Audio) -> float:
-    """Return the log-mel distance in decibels; 0 for identical audio.
+    """Return the log-mel distance in decibels; 0 for identical audio."""
+    return compare_spectra(reference, candidate).distance_db
+
+
+def compare_spectra(reference: Audio, candidate: Audio) -> Comparison:
+    """Return the log-mel distance, and the frames that were compared.
 
     Per frame the root-mean-square difference over mels, then the mean over frames. Frames are
     compared one by one where the timing is the same, else along the best alignment in time.
@@ -73,8 +90,9 @@ def log_mel_distance(reference: Audio, candidate: Audio) -> float:
         raise ValueError(f"cannot compare audio at {rates} Hz")
     left, right = log_mel(reference), log_mel(candidate)
     if same_timing(reference, candidate):
-        return float(np.mean(frame_distances(left, right)))
-    return warped_distance(left, right)
+        frames = np.repeat(np.arange(len(left), dtype=np.int32)[:, None], 2, axis=1)
+        return Comparison(float(np.mean(frame_distances(left, right))), frames)
+    return compare_warped(left, right)
 
 
 def same_timing(reference: Audio, candidate: Audio) -> bool:
@@ -97,8 +115,8 @@ def frame_distances(
     return np.asarray(np.sqrt(np.mean(np.square(left - right), axis=-1)))
 
 
-def warped_distance(left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]) -> float:
-    """Return the mean frame distance along the best alignment.
+def compare_warped(left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]) -> Comparison:
+    """Return the mean frame distance along the best alignment, and the alignment.
 
     Args:
         left: Spectrum, shape `[L, mels]`.
@@ -110,7 +128,8 @@ def warped_distance(left: npt.NDArray[np.float64], right: npt.NDArray[np.float64
         for frame, (begin, end) in zip(left, starts, strict=True)
     ]
     path = align(costs, [begin for begin, _ in starts])
-    return float(np.mean([costs[i][j - starts[i][0]] for i, j in path]))
+    distance = float(np.mean([costs[i][j - starts[i][0]] for i, j in path]))
+    return Comparison(distance, np.array(path, np.int32))
 
 
 def align(costs: Sequence[npt.NDArray[np.float64]], starts: Sequence[int]) -> list[tuple[int, int]]:

@@ -128,7 +128,7 @@ class OnnxModel:
         target = Path(directory)
         with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
             file = partial / self._path.name
-            if self._held is None and not _is_split(self._path):
+            if self._held is None and not is_split(self._path):
                 shutil.copyfile(self._path, file)
             else:
                 # Weights that lay in files of their own are in the one file afterwards.
@@ -195,7 +195,7 @@ def read_graph(path: Path) -> onnx.ModelProto:
     return model
 
 
-def _is_split(path: Path) -> bool:
+def is_split(path: Path) -> bool:
     """Return True if an ONNX file keeps weights in other files."""
     try:
         model = onnx.load(path, load_external_data=False)

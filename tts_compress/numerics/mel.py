@@ -43,6 +43,28 @@ def slaney_filters(sample_rate: int, n_fft: int, bands: int) -> npt.NDArray[np.f
     return np.asarray(_triangles(edges, sample_rate, n_fft) * (2.0 / widths)[:, None])
 
 
+def slaney_spectrum(
+    samples: npt.NDArray[np.float32], sample_rate: int, *, window: int, hop: int, bands: int
+) -> npt.NDArray[np.float64]:
+    """Return the power in each of Slaney's filters as librosa does by default.
+
+    Args:
+        samples: Shape `[T]`.
+        sample_rate: Samples per second, Hz.
+        window: Samples of Hann's window; frames are centred, with zeros around the samples.
+        hop: Samples from one frame to the next.
+        bands: Number of filters.
+
+    Returns:
+        Shape `[frames, bands]`.
+    """
+    padded = np.pad(samples, window // 2)
+    frames = np.lib.stride_tricks.sliding_window_view(padded, window)[::hop]
+    taper = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
+    power = np.square(np.abs(np.fft.rfft(frames * taper, axis=1)))
+    return np.asarray(power @ slaney_filters(sample_rate, window, bands).T)
+
+
 def _triangles(
     edges: npt.NDArray[np.float64], sample_rate: int, n_fft: int
 ) -> npt.NDArray[np.float64]:

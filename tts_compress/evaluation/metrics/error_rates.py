@@ -18,7 +18,7 @@ from tts_compress.evaluation.bootstrap import paired_interval
 from tts_compress.evaluation.metric import Headline, Metric, Pair, Record, Row, Trend, trend
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.pairs import Run
-from tts_compress.evaluation.spectra import log_mel_distance
+from tts_compress.evaluation.spectra import compare_spectra
 
 Unit: TypeAlias = Literal["word", "character"]
 
@@ -198,7 +198,9 @@ def _compare(unit: Unit, role: str, run: Run) -> ErrorRate:
 def _baselines(run: Run) -> Baselines:
     return Baselines(
         other_seeds=_compare("word", "other_seed", run),
-        other_seeds_log_mel_distance_db=float(np.mean(run.observations("floors"))),
+        other_seeds_log_mel_distance_db=float(
+            np.mean([spectra.distance_db for spectra in run.observations("floors")])
+        ),
         recognizer=_compare("word", "disturbed", run),
     )
 
@@ -269,7 +271,7 @@ METRICS = (
         name="floors",
         group="words",
         result=Baselines,
-        observe=lambda audios: log_mel_distance(audios.reference, audios.other_seed),
+        observe=lambda audios: compare_spectra(audios.reference, audios.other_seed),
         compute=_baselines,
         rows=lambda *_: (),  # a table of its own
         terms={

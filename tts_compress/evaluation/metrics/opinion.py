@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.audio import Audio, Samples
-from tts_compress.evaluation import formatting
-from tts_compress.evaluation.bootstrap import paired_interval
-from tts_compress.evaluation.metric import Measure, Metric, Record, Row, trend
+from tts_compress.evaluation.metric import Measure, Metric
+from tts_compress.evaluation.paired import Paired, Show, compare_pairs
 from tts_compress.evaluation.pairs import Run
-from tts_compress.numerics.mel import slaney_filters
+from tts_compress.numerics.mel import slaney_spectrum
 
 _RATE = 16_000
 _SEGMENT = 144_160
@@ -34,18 +33,6 @@ _RATERS = 15
 _SIGNAL = (-0.08397278, 1.22083953, 0.0052439)
 _BACKGROUND = (-0.13166888, 1.60915514, -0.39604546)
 _OVERALL = (-0.06766283, 1.11546468, 0.04602535)
-
-
-class Opinion(Record):
-    """One score, from 1 to 5, over all utterances; higher is better."""
-
-    reference: float
-    candidate: float
-    delta: float
-    """Candidate minus reference, mean over utterances."""
-
-    interval: tuple[float, float]
-    """Its 95 % interval over resampled utterances."""
 
 
 @dataclass(frozen=True)
@@ -121,16 +108,8 @@ def open_networks() -> OpinionNetworks:
 
 
 def log_mel(samples: Samples) -> npt.NDArray[np.float32]:
-    """Return the log-mel spectrum of DNSMOS P.808, shape `[frames, 120]`.
-
-    It is librosa's, with 321 samples in a window, a hop of 160, filters on Slaney's scale.
-    """
-    window, hop = 321, 160
-    padded = np.pad(samples, window // 2)
-    frames = np.lib.stride_tricks.sliding_window_view(padded, window)[::hop]
-    taper = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
-    power = np.square(np.abs(np.fft.rfft(frames * taper, axis=1)))
-    mel = power @ slaney_filters(_RATE, window, 120).T
+    """Return the log-mel spectrum of DNSMOS P.808, shape `[frames, 120]`."""
+    mel = slaney_spectrum(samples, _RATE, window=321, hop=160, bands=120)
     level = 10.0 * np.log10(np.maximum(mel, 1e-10))
     level -= 10.0 * np.log10(max(float(mel.max()), 1e-10))
     return np.asarray((np.maximum(level, level.max() - 80.0) + 40.0) / 40.0, np.float32)
@@ -166,45 +145,23 @@ def _open(_: object) -> Callable[[Audio], dict[str, float]]:
 _MEASURE = Measure(name="opinion", settings=_installed, open=_open)
 
 
-def _compute(name: str, run: Run) -> Opinion | None:
+def _compute(name: str, run: Run) -> Paired | None:
     found = run.measurements(_MEASURE)
     if found is None:
         return None
-    before, after = (np.array([one[role][name] for one in found]) for role in _MEASURE.roles)
-    # Texts are resampled, each with all its seeds.
-    places = np.array([pair.index for pair in run.pairs])
-    sums = np.bincount(places, weights=after - before)
-    return Opinion(
-        reference=float(before.mean()),
-        candidate=float(after.mean()),
-        delta=float((after - before).mean()),
-        interval=paired_interval(sums, np.bincount(places)),
-    )
-
-
-def _rows(label: str, opinion: Opinion) -> list[Row]:
-    low, high = (formatting.signed(end, 2) for end in opinion.interval)
-    return [
-        Row(
-            label=label,
-            reference=f"{opinion.reference:.2f}",
-            candidate=f"{opinion.candidate:.2f}",
-            change=f"{formatting.signed(opinion.delta, 2)} (95 % interval {low} "
-            f"\N{HORIZONTAL ELLIPSIS} {high})",
-            trend=trend(*opinion.interval, 0.0),
-        )
-    ]
+    before, after = ([one[role][name] for one in found] for role in _MEASURE.roles)
+    return compare_pairs(run, before, after)
 
 
 def _metric(name: str, label: str) -> Metric:
     return Metric(
         name=name,
         group="sound",
-        result=Opinion,
+        result=Paired,
         measure=_MEASURE,
         compute=lambda run: _compute(name, run),
         optional=True,
-        rows=lambda opinion, _: _rows(label, opinion),
+        rows=Show(label).rows,
         terms={
             "DNSMOS, PLCMOS": "opinion scores from 1 to 5 that networks predict; higher is better. "
             "They were trained on noisy and interrupted calls: a change counts, the value does not."

@@ -10,7 +10,7 @@ from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Headline, Metric, Record, Row, Trend
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import Evaluation
-from tts_compress.evaluation.spectra import log_mel_distance, same_timing
+from tts_compress.evaluation.spectra import Comparison, compare_spectra, same_timing
 
 
 class Distances(Record):
@@ -45,7 +45,7 @@ class Signal(Record):
 class Difference:
     """One candidate against its reference."""
 
-    log_mel_db: float
+    spectra: Comparison
     equal_length: bool
     same_timing: bool
     signal: float
@@ -67,7 +67,7 @@ def observe(reference: Audio, candidate: Audio) -> Difference:
         signal = float(np.sum(np.square(exact)))
         noise = float(np.sum(np.square(exact - candidate.samples)))
     return Difference(
-        log_mel_db=log_mel_distance(reference, candidate),
+        spectra=compare_spectra(reference, candidate),
         equal_length=len(reference.samples) == len(candidate.samples),
         same_timing=same,
         signal=signal,
@@ -91,8 +91,8 @@ def snr_db(differences: Sequence[Difference]) -> float | None:
 
 def _compute(run: Run) -> Signal:
     found: list[Difference] = run.observations("signal")
-    distances = [one.log_mel_db for one in found]
-    sharp = [one.log_mel_db for one in found if one.same_timing]
+    distances = [one.spectra.distance_db for one in found]
+    sharp = [one.spectra.distance_db for one in found if one.same_timing]
     mean = float(np.mean(distances))
     return Signal(
         log_mel_distance_db=mean,

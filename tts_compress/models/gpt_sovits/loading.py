@@ -28,7 +28,6 @@ from tts_compress.models.gpt_sovits.checkpoint import (
     read_torch_file,
     write_checkpoint,
 )
-from tts_compress.models.gpt_sovits.frontends import detect_offline
 from tts_compress.models.gpt_sovits.modules import official_name, replace_modules
 from tts_compress.models.gpt_sovits.source import (
     GptSovitsSettings,
@@ -63,10 +62,8 @@ class Official:
         offer_torchaudio()
         self.running = self.checkout.running
         self.inference = self.checkout.load("TTS_infer_pack.TTS")
-        self.text = self.checkout.load("TTS_infer_pack.TextPreprocessor")
         self.t2s = self.checkout.load("AR.models.t2s_model")
         self.speaker = self.checkout.load("sv")
-        detect_offline(self.checkout.root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +97,7 @@ def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> Loa
         # Upstream's synthesizer computes it anew in every call.
         fold_weight_norm(root)
         folder = paths["bert"]
-    tokenizer = _pretrained("AutoTokenizer", folder.resolve())  # it is asked for its folder
+    tokenizer = _pretrained("AutoTokenizer", folder)
     return Loaded(official=official, settings=settings, root=root.eval(), tokenizer=tokenizer)
 
 

@@ -1,0 +1,120 @@
+"""The melody of the candidate's speech against the reference's: its fundamental frequency, F0.
+
+Frames are compared where the timing is the same, else along the alignment of the spectra. The same
+figures of the reference against itself with other seeds are the floor. Names are those of VERSA,
+which states the error in Hz.
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tts_compress.evaluation.metric import Audios, Metric
+from tts_compress.evaluation.paired import Paired, Show, compare_pairs
+from tts_compress.evaluation.pairs import Run
+from tts_compress.evaluation.pitch import track_pitch
+
+_LEAST_FRAMES = 10
+"""Frames with a voice in both, about a tenth of a second, without which there is no figure."""
+
+
+_Track: TypeAlias = npt.NDArray[np.float64]
+"""Hz, 0 where there is no voice, shape `[frames]`."""
+
+
+def _observe(audios: Audios) -> dict[str, _Track]:
+    roles = ("reference", "candidate", "other_seed")
+    return {role: track_pitch(getattr(audios, role)) for role in roles}
+
+
+def rmse_cents(before: _Track, after: _Track) -> float:
+    """Return the root-mean-square error over frames with a voice in both; a semitone is 100.
+
+    NaN where there are too few such frames.
+    """
+    left, right = _voiced(before, after)
+    return float(np.sqrt(np.mean(np.square(right - left)))) if len(left) else np.nan
+
+
+def correlation(before: _Track, after: _Track) -> float:
+    """Return Pearson's correlation of the logarithms over frames with a voice in both."""
+    left, right = _voiced(before, after)
+    if not (len(left) and left.std() > 0.0 and right.std() > 0.0):
+        return np.nan
+    return float(np.corrcoef(left, right)[0, 1])
+
+
+def voicing_error(before: _Track, after: _Track) -> float:
+    """Return the share of frames with a voice in one alone."""
+    return float(np.mean((before > 0.0) != (after > 0.0)))
+
+
+def _voiced(before: _Track, after: _Track) -> tuple[_Track, _Track]:
+    """Return both in cents where both have a voice; nothing where that is too short."""
+    both = (before > 0.0) & (after > 0.0)
+    if both.sum() < _LEAST_FRAMES:
+        return np.empty(0), np.empty(0)
+    return 1200.0 * np.log2(before[both]), 1200.0 * np.log2(after[both])
+
+
+def _mean_hz(track: _Track) -> float:
+    """Return the geometric mean over frames with a voice."""
+    voiced = track[track > 0.0]
+    return float(np.exp(np.log(voiced).mean())) if len(voiced) >= _LEAST_FRAMES else np.nan
+
+
+def _compare(figure: str, run: Run) -> Paired | None:
+    """Return a figure of reference and candidate beside that of the reference's other seeds."""
+    found = run.observations("f0_mean")
+    values: dict[str, list[float]] = {"other_seed": [], "candidate": []}
+    alignments = {
+        "other_seed": [spectra.frames for spectra in run.observations("floors")],
+        "candidate": [signal.spectra.frames for signal in run.observations("signal")],
+    }
+    for role, alignment in alignments.items():
+        for tracks, frames in zip(found, alignment, strict=True):
+            before, after = tracks["reference"][frames[:, 0]], tracks[role][frames[:, 1]]
+            values[role].append(_FIGURES[figure](before, after))
+    return compare_pairs(run, values["other_seed"], values["candidate"])
+
+
+_FIGURES = {"f0_rmse": rmse_cents, "f0_corr": correlation, "f0_voicing_error": voicing_error}
+
+
+def _mean(run: Run) -> Paired | None:
+    found = run.observations("f0_mean")
+    before, after = ([_mean_hz(one[role]) for one in found] for role in ("reference", "candidate"))
+    return compare_pairs(run, before, after)
+
+
+def _metric(name: str, show: Show) -> Metric:
+    return Metric(
+        name=name,
+        group="sound",
+        result=Paired,
+        compute=lambda run: _compare(name, run),
+        optional=True,
+        rows=show.floor_rows,
+    )
+
+
+METRICS = (
+    _metric("f0_rmse", Show("F0 error", "cents", digits=1, better="lower")),
+    _metric("f0_corr", Show("F0 correlation", digits=3)),
+    _metric("f0_voicing_error", Show("Voicing errors", "%", digits=1, scale=100, better="lower")),
+    Metric(
+        name="f0_mean",
+        group="sound",
+        result=Paired,
+        observe=_observe,
+        compute=_mean,
+        optional=True,
+        rows=Show("F0, mean", "Hz", digits=1, better=None).rows,
+        terms={
+            "F0": "fundamental frequency of the voice, its melody; a semitone is 100 cents. Error "
+            "and correlation are over frames with a voice in both; a voicing error is a frame with "
+            "a voice in one alone.",
+        },
+    ),
+)
