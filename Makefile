@@ -150,7 +150,7 @@ $(GPT_SOVITS)/.user: pyproject.toml constraints-gpt-sovits.txt
 	$(GPT_SOVITS)/bin/python $(INSTALL) --upgrade pip
 	$(GPT_SOVITS)/bin/python $(INSTALL) -c constraints-gpt-sovits.txt torch
 	$(GPT_SOVITS)/bin/python $(INSTALL) -c constraints-gpt-sovits.txt \
-		-e '.[gpt-sovits,qat,evaluate]' hypothesis pytest pytest-xdist
+		-e '.[gpt-sovits,qat,evaluate,whisper]' hypothesis pytest pytest-xdist
 	touch $@
 
 $(NATURALSPEECH2)/.user: pyproject.toml constraints-naturalspeech2.txt

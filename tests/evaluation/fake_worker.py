@@ -176,6 +176,28 @@ class FakeTorchModel(FakeModel):
         return dict(self._ways.get("settings", {}))
 
 
+class FakePolyglot(FakeModel):
+    """Speaks the languages that its file names, and at half the loudness if one was chosen."""
+
+    language: str | None = None
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Return the chosen language, or all."""
+        return (self.language,) if self.language else tuple(self._ways["languages"])
+
+    def with_language(self, language: str) -> FakePolyglot:
+        """Return the model with a language chosen."""
+        chosen = copy.copy(self)
+        chosen.language = language
+        return chosen
+
+    def synthesize(self, text: str, *, seed: int | None) -> Audio:
+        """Return a tone per letter."""
+        audio = super().synthesize(text, seed=seed)
+        return replace(audio, samples=audio.samples * np.float32(0.5 if self.language else 1.0))
+
+
 class FakeRecognizer:
     """Reads the tones back."""
 
@@ -205,7 +227,7 @@ def _frequency(letter: str) -> float:
 
 def load(spec: str | Path) -> FakeModel:
     """Return the model of a JSON file."""
-    kinds = {"language": FakeLanguageModel, "torch": FakeTorchModel}
+    kinds = {"language": FakeLanguageModel, "languages": FakePolyglot, "torch": FakeTorchModel}
     found = FakeModel(str(spec))
     return kinds.get(found._ways.get("kind", ""), FakeModel)(str(spec))
 

@@ -22,7 +22,7 @@ from tts_compress.evaluation.subject import Subject, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
-from tts_compress.models.languages import primary_language, stated_language
+from tts_compress.models.languages import primary_language, spoken_languages
 
 
 def evaluate(
@@ -61,7 +61,12 @@ def evaluate(
         chosen = chosen.with_recognizer(options.recognizer)
     with ExitStack() as stack:
         before, after = (
-            open_subject(model, Path(stack.enter_context(TemporaryDirectory())), chosen.prompt)
+            open_subject(
+                model,
+                Path(stack.enter_context(TemporaryDirectory())),
+                chosen.prompt,
+                chosen.language,
+            )
             for model in (reference, candidate)
         )
         if before.model.sample_rate != after.model.sample_rate:
@@ -91,12 +96,13 @@ def _check_language(model: TTSModel, suite: Suite) -> None:
     Raises:
         EvaluationError: They differ by more than the region.
     """
-    spoken = stated_language(model)
-    if spoken is None or primary_language(spoken) == primary_language(suite.language):
+    spoken = spoken_languages(model)
+    if not spoken or primary_language(suite.language) in map(primary_language, spoken):
         return
     raise EvaluationError(
-        f"'{model.spec}' speaks {spoken!r}, and suite {suite.name!r} is in {suite.language!r}; "
-        "choose a suite of its language with --suite, or insist with --any-language"
+        f"'{model.spec}' speaks {', '.join(map(repr, spoken))}, and suite {suite.name!r} is in "
+        f"{suite.language!r}; choose a suite of its language with --suite, or insist with "
+        "--any-language"
     )
 
 

@@ -15,9 +15,16 @@ from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.result import ModelIdentity
 from tts_compress.evaluation.suite import prompt_content
 from tts_compress.models import load
-from tts_compress.models.base import ModelFiles, Prompt, Prompted, TorchModel, TTSModel
+from tts_compress.models.base import (
+    ModelFiles,
+    Multilingual,
+    Prompt,
+    Prompted,
+    TorchModel,
+    TTSModel,
+)
 from tts_compress.models.checkout import find_checkout, known_upstreams
-from tts_compress.models.languages import stated_language
+from tts_compress.models.languages import primary_language, stated_language
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +41,9 @@ class Subject:
 
     prompt: Prompt | None = None
     """The prompt it speaks by; None leaves it as it is."""
+
+    language: str | None = None
+    """The language chosen for one that speaks several; None leaves it as it is."""
 
     speakers: tuple[str, ...] = ()
     """Names of the speakers that texts go round; empty for a model of one voice."""
@@ -54,6 +64,8 @@ class Subject:
         with Worker("model", self.location, options, shown=self.model.spec) as worker:
             if self.prompt is not None:
                 worker.ask("prompt", **asdict(self.prompt))
+            if self.language is not None:
+                worker.ask("choose_language", language=self.language)
             if len(self.speakers) == 1:
                 worker.ask("choose_speaker", name=self.speakers[0])
             yield worker
@@ -79,7 +91,10 @@ class Subject:
 
 
 def open_subject(
-    given: TTSModel | str | Path, spare: Path, prompt: Prompt | None = None
+    given: TTSModel | str | Path,
+    spare: Path,
+    prompt: Prompt | None = None,
+    language: str | None = None,
 ) -> Subject:
     """Return a model with its files, and how a worker starts it.
 
@@ -87,6 +102,7 @@ def open_subject(
         given: The model, or its spec.
         spare: A folder for one that is in memory only.
         prompt: The suite's prompt; models that speak without one ignore it.
+        language: The suite's language, for a model of several that states none.
     """
     model = load(given) if isinstance(given, str | Path) else given
     try:
@@ -99,16 +115,24 @@ def open_subject(
         prompt = None
     else:
         model = model.with_prompt(prompt)
+    chosen = None
+    if language is not None and isinstance(model, Multilingual) and stated_language(model) is None:
+        code = primary_language(language)
+        chosen = code if code in model.languages else None
+        model = model if chosen is None else model.with_language(chosen)
     return Subject(
         model=model,
         files=files,
         location=location,
-        fingerprint=_fingerprint(files, location, prompt),
+        fingerprint=_fingerprint(files, location, prompt, chosen),
         prompt=prompt,
+        language=chosen,
     )
 
 
-def _fingerprint(files: ModelFiles, location: str, prompt: Prompt | None) -> str:
+def _fingerprint(
+    files: ModelFiles, location: str, prompt: Prompt | None, language: str | None = None
+) -> str:
     """Return the hash of everything that decides how a model speaks, in its files or not.
 
     A Piper voice with the same weights speaks at another speed if its `.onnx.json` states one.
@@ -116,7 +140,7 @@ def _fingerprint(files: ModelFiles, location: str, prompt: Prompt | None) -> str
     found = _sha256("".join(f"{sha256_of(path)}\n" for path in (*files.weights, *files.settings)))
     _, _, options = location.partition("?")  # such as `?nfe_step=16`
     spoken_by = "" if prompt is None else json.dumps(prompt_content(prompt), sort_keys=True)
-    parts = [options, spoken_by and _sha256(spoken_by)]
+    parts = [options, spoken_by and _sha256(spoken_by), *([language] if language else [])]
     # A model as in its files keeps the name that its finished work has in the store.
     return _sha256("\n".join([found, *parts])) if any(parts) else found
 

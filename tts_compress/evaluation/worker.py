@@ -28,7 +28,14 @@ from tts_compress.evaluation.metrics.teacher_forcing import (
 from tts_compress.evaluation.recognizers import open_recognizer
 from tts_compress.evaluation.store import audio_sha256, write_float_wav
 from tts_compress.models import load
-from tts_compress.models.base import LanguageModel, Prompt, Prompted, Runtime, TTSModel
+from tts_compress.models.base import (
+    LanguageModel,
+    Multilingual,
+    Prompt,
+    Prompted,
+    Runtime,
+    TTSModel,
+)
 from tts_compress.models.speakers import choose_speaker
 
 Answer: TypeAlias = dict[str, Any]
@@ -46,6 +53,12 @@ class _ModelHost:
         assert isinstance(self._model, Prompted), "only such models are given one"
         prompt = Prompt(text=text, description=description, audio=Path(audio) if audio else None)
         self._model = self._model.with_prompt(prompt)
+        return {}
+
+    def choose_language(self, language: str) -> Answer:
+        """Take all texts for ones of a language from now on."""
+        assert isinstance(self._model, Multilingual), "only such models are asked"
+        self._model = self._model.with_language(language)
         return {}
 
     def choose_speaker(self, name: str) -> Answer:

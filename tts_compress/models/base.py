@@ -178,6 +178,22 @@ class MultiSpeaker(TTSModel, Protocol):
 
 
 @runtime_checkable
+class Multilingual(TTSModel, Protocol):
+    """A model that speaks several languages, one of which may be chosen for its texts."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes of the languages to choose from, such as `zh`."""
+
+    def with_language(self, language: str) -> Multilingual:
+        """Return this model taking all texts for ones of this language.
+
+        Raises:
+            ModelError: It is none of `languages`.
+        """
+
+
+@runtime_checkable
 class TorchModel(TTSModel, Protocol):
     """A text-to-speech model that the system's own code runs in torch."""
 

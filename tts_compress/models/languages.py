@@ -2,6 +2,8 @@
 
 from typing import Protocol, runtime_checkable
 
+from tts_compress.models.base import Multilingual
+
 _OTHER_NAMES = {
     "cmn": "zh",  # espeak-ng's Mandarin
     "jpn": "ja",
@@ -21,10 +23,17 @@ class StatesLanguage(Protocol):
     """A model that speaks one language and states it; models of other families may state none."""
 
     @property
-    def language(self) -> str:
-        """Name of the language, such as `de` or `en-us`."""
+    def language(self) -> str | None:
+        """Name of the language, such as `de` or `en-us`; None for one of several, none chosen."""
 
 
 def stated_language(model: object) -> str | None:
     """Return the language that a model states; None where it states none."""
     return model.language if isinstance(model, StatesLanguage) else None
+
+
+def spoken_languages(model: object) -> tuple[str, ...]:
+    """Return the languages that a model accepts texts of; none where it states none."""
+    if (stated := stated_language(model)) is not None:
+        return (stated,)
+    return model.languages if isinstance(model, Multilingual) else ()

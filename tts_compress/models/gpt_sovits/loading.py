@@ -28,6 +28,7 @@ from tts_compress.models.gpt_sovits.checkpoint import (
     read_torch_file,
     write_checkpoint,
 )
+from tts_compress.models.gpt_sovits.frontends import detect_offline
 from tts_compress.models.gpt_sovits.modules import official_name, replace_modules
 from tts_compress.models.gpt_sovits.source import (
     GptSovitsSettings,
@@ -62,8 +63,10 @@ class Official:
         offer_torchaudio()
         self.running = self.checkout.running
         self.inference = self.checkout.load("TTS_infer_pack.TTS")
+        self.text = self.checkout.load("TTS_infer_pack.TextPreprocessor")
         self.t2s = self.checkout.load("AR.models.t2s_model")
         self.speaker = self.checkout.load("sv")
+        detect_offline(self.checkout.root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +100,7 @@ def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> Loa
         # Upstream's synthesizer computes it anew in every call.
         fold_weight_norm(root)
         folder = paths["bert"]
-    tokenizer = _pretrained("AutoTokenizer", folder)
+    tokenizer = _pretrained("AutoTokenizer", folder.resolve())  # it is asked for its folder
     return Loaded(official=official, settings=settings, root=root.eval(), tokenizer=tokenizer)
 
 

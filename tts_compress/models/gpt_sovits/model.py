@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from tts_compress.errors import ModelError
 from tts_compress.models.base import Tokens
 from tts_compress.models.distillation import Objective
 from tts_compress.models.gpt_sovits import FAMILY
@@ -79,19 +80,44 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         return self.source.sample_rate
 
     @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes of the languages that texts may be in; the chosen one, where one was."""
+        return self.options.languages(self.version)
+
+    @property
+    def language(self) -> str | None:
+        """The language that was chosen for texts; None where upstream detects it."""
+        return self.languages[0] if len(self.languages) == 1 else None
+
+    def with_language(self, language: str) -> Self:
+        """Return this model taking all texts for ones of this language.
+
+        Raises:
+            ModelError: It is none of `languages`.
+        """
+        if language == self.language:
+            return self
+        if language not in self.languages:
+            known = ", ".join(map(repr, self.languages))
+            raise ModelError(f"{self.spec!r} does not speak {language!r}; accepted: {known}")
+        return self.with_options(replace(self.options, text_lang=language))
+
+    @property
     def tts(self) -> Any:
         """The official `TTS` object, whose `run` works as ever; it needs a recording."""
         return self._speech().tts
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""
-        network, audio = self.loaded.settings.t2s["model"], self.prompt.audio
+        network, audio = self.source.t2s, self.prompt.audio
+        chosen = {n: v for n, v in self.options.stated().items() if n != "text_lang"}
         return {
             "version": self.version,
             "sample rate": f"{self.sample_rate} Hz",
             "language model": f"{network.get('n_layer')} layers of width "
             f"{network.get('hidden_dim')}, {network.get('vocab_size')} tokens",
             "language": self.options.text_lang,
+            "options": ", ".join(f"{n} {v}" for n, v in chosen.items()) or "upstream's defaults",
             "recording": "none" if audio is None else audio.name,
         }
 

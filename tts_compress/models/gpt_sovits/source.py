@@ -49,6 +49,9 @@ _LANGUAGES = (
 )  # fmt: skip
 """Upstream's; `auto` detects the language, `all_zh` takes English letters for Chinese."""
 
+_DETECTED = {"auto": (), "auto_yue": ("zh",)}
+"""Choices that detect the language, and the languages that are taken for others then."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GptSovitsOptions(Options):
@@ -77,6 +80,13 @@ class GptSovitsOptions(Options):
     repetition_penalty: float = 1.35  # divides the scores of tokens drawn before; 1 does nothing
     speed_factor: float = 1.0
     sample_steps: int = 32  # steps of v3's and v4's solver; each runs the transformer once
+
+    def languages(self, version: str) -> tuple[str, ...]:
+        """Return the languages of the texts: the one that was chosen, or all that a version has."""
+        if self.text_lang not in _DETECTED:
+            return (self.text_lang.removeprefix("all_"),)
+        known = ("zh", "en", "ja") if version == "v1" else ("zh", "en", "ja", "ko", "yue")
+        return tuple(name for name in known if name not in _DETECTED[self.text_lang])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +141,7 @@ class GptSovitsSource:
     settings: GptSovitsSettings | None = None  # an artifact's
     named: Mapping[str, Path] = field(default_factory=dict)  # upstream's files, by the network
     is_lora: bool = False  # True if the synthesizer is changes to a published one
+    t2s: Mapping[str, Any]  # the language model's settings
 
     @property
     def options(self) -> GptSovitsOptions:
@@ -193,6 +204,7 @@ def find_source(place: str) -> GptSovitsSource:
             settings=settings,
             version=settings.version,
             sample_rate=sample_rate_of(settings.version, settings.sovits),
+            t2s=settings.t2s.get("model", {}),
         )
     if path.suffix in {".yaml", ".yml"}:
         named = _read_config(path)
@@ -204,7 +216,8 @@ def find_source(place: str) -> GptSovitsSource:
         raise ModelError(f"'{place}' {problem}; give {accepted}")
     sovits = read_sovits(named["vits"])
     version, needed = sovits.version, VERSIONS[sovits.version].symbols
-    symbols = len(read_t2s(named["t2s"]).tensors[T2S_SYMBOLS])
+    t2s = read_t2s(named["t2s"])
+    symbols = len(t2s.tensors[T2S_SYMBOLS])
     # Upstream runs two that do not match, which speak gibberish or fail in the middle of a text.
     is_first = symbols < VERSIONS["v2"].symbols  # v1's has 512
     if is_first != (version == "v1") or symbols < needed:
@@ -219,6 +232,7 @@ def find_source(place: str) -> GptSovitsSource:
         version=version,
         sample_rate=sample_rate_of(version, sovits.config),
         is_lora=sovits.lora_rank is not None,
+        t2s=t2s.config["model"],
         named=named,
     )
 

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tts_compress.audio import Audio
-from tts_compress.errors import ModelError, reason
+from tts_compress.errors import ModelError, TTSCompressError, reason
 from tts_compress.models.base import Tokens, check_text
 from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
+from tts_compress.models.gpt_sovits.frontends import check_frontend, words_of
 from tts_compress.models.gpt_sovits.loading import Loaded
 from tts_compress.models.gpt_sovits.source import GptSovitsOptions
 from tts_compress.models.interception import intercepted
@@ -33,6 +34,7 @@ class GptSovitsSpeech:
         self, loaded: Loaded, options: GptSovitsOptions, recording: Path, spoken: str | None
     ) -> None:
         self._official = loaded.official
+        self._words = str(loaded.tokenizer.name_or_path)
         self.tts = assemble(loaded)
         given = str(recording.resolve())
         stated = {"ref_audio_path": given, "prompt_text": spoken or "", "batch_size": 1}
@@ -89,13 +91,23 @@ class GptSovitsSpeech:
     def _run(self, text: str) -> list[tuple[int, Any]]:
         """Return the sample rate and the waves of the official `run`, which seeds nothing here."""
         check_text(text)
-        unseeded = intercepted(self._official.inference, "set_seed", lambda *_: None)
+        official = self._official
+        unseeded = intercepted(official.inference, "set_seed", lambda *_: None)
+        checked = intercepted(official.text, "clean_text", self._clean_text)
         try:
-            with self._official.running(), unseeded:
+            with official.running(), unseeded, checked:
                 # All of it: after an error `run` yields silence first, and raises it then.
                 return list(self.tts.run(self._inputs | {"text": text}))
+        except TTSCompressError:
+            raise
         except Exception as error:
             raise ModelError(f"GPT-SoVITS cannot speak {text[:40]!r}: {reason(error)}") from error
+
+    def _clean_text(self, method: Any, text: str, language: str, version: str) -> Any:
+        """Return phonemes by upstream's function, which imports the frontend of a language."""
+        check_frontend(self._official.checkout.root, language, version)
+        with words_of(self._words):
+            return method(text, language, version)
 
 
 def assemble(loaded: Loaded) -> Any:

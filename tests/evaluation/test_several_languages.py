@@ -1,0 +1,74 @@
+"""A model of several languages takes a suite's texts for ones of the suite's language."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tts_compress.audio import read_wav
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluation import EvaluationOptions, Suite, evaluate
+from tts_compress.evaluation.stages import synthesize
+from tts_compress.evaluation.store import Store, SynthesisJob
+from tts_compress.evaluation.subject import open_subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import ModuleType
+
+
+@pytest.fixture
+def polyglot(fake: ModuleType, fake_spec: Callable[..., str]) -> Any:
+    """Return a model of two languages, none of them chosen."""
+    return fake.load(fake_spec("two", kind="languages", languages=["zh", "en"]))
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"), [("en-us", "en"), ("cmn", "zh"), ("de", None), (None, None)]
+)
+def test_the_language_is_one_of_the_models(
+    polyglot: Any, tmp_path: Path, asked: str | None, chosen: str | None
+) -> None:
+    """Finished work of one language is kept apart from that of another."""
+    subject = open_subject(polyglot, tmp_path, None, asked)
+    assert subject.language == chosen
+    assert subject.identity().language == chosen
+    plain = open_subject(polyglot, tmp_path)
+    assert (subject.fingerprint == plain.fingerprint) == (chosen is None)
+
+
+def test_a_chosen_language_stays(polyglot: Any, tmp_path: Path) -> None:
+    """Such as that of `?text_lang=zh`."""
+    subject = open_subject(polyglot.with_language("zh"), tmp_path, None, "en-us")
+    assert subject.language is None
+    assert subject.identity().language == "zh"
+
+
+def test_a_worker_speaks_the_language(
+    polyglot: Any, fast_options: EvaluationOptions, tmp_path: Path
+) -> None:
+    """The made-up model speaks at half the loudness then."""
+    store, levels = Store(tmp_path / "work"), []
+    for language in (None, "cmn"):
+        subject = open_subject(polyglot, tmp_path, None, language)
+        job = SynthesisJob(model=subject.fingerprint, text="hello", seed=0)
+        synthesize(store, subject, [job], fast_options, stage="s")
+        levels.append(float(abs(read_wav(store.wav_path(job)).samples).max()))
+    assert levels[1] == pytest.approx(0.5 * levels[0], rel=1e-5)
+
+
+def test_both_models_speak_the_suites_language(
+    polyglot: Any, small_suite: Suite, fast_options: EvaluationOptions
+) -> None:
+    found = evaluate(polyglot, polyglot, suite=small_suite, options=fast_options)
+    assert (found.reference.language, found.candidate.language) == ("en", "en")
+
+
+def test_another_language_is_refused_and_those_accepted_are_listed(
+    polyglot: Any, small_suite: Suite, fast_options: EvaluationOptions
+) -> None:
+    suite = small_suite.model_copy(update={"language": "fr"})
+    with pytest.raises(EvaluationError, match=r"speaks 'zh', 'en', and suite 'small' is in 'fr'"):
+        evaluate(polyglot, polyglot, suite=suite, options=fast_options)
