@@ -42,7 +42,10 @@ def check_frontend(root: Path, language: str, version: str) -> None:
     """
     if language == "en" and (missing := [name for name in _NLTK if not _has_nltk(name)]):
         names = " ".join(Path(name).name for name in missing)
-        raise ModelError(f"English needs data of NLTK; run: python -m nltk.downloader {names}")
+        raise ModelError(
+            "English, in a text or the recording's, needs data of NLTK; run: "
+            f"python -m nltk.downloader {names}"
+        )
     folder = root / _PRONUNCIATIONS
     if language == "zh" and version != "v1" and not folder.is_dir():
         raise ModelError(
