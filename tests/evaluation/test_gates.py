@@ -153,6 +153,7 @@ def test_quality_is_words_fidelity_durations_health_and_damage(name: str) -> Non
         ("wer.interval.1", "at-most"),
         ("signal.snr_db", "at-least"),
         ("signal.same_timing_log_mel_distance_db", "at-most"),
+        ("distortion.interval.1", "at-most"),
         ("duration.ratio", "at-least"),
         ("duration.ratio", "at-most"),
         *((f"health.candidate.{field}", "at-most") for field in Health.model_fields),
@@ -195,6 +196,7 @@ def _good(share: float | None) -> dict[str, Any]:
     return {
         "wer": {"interval": [-0.3, -0.2], "reference": share},
         "signal": {"snr_db": 30.0, "same_timing_log_mel_distance_db": 0.1},
+        "distortion": {"interval": [0.1, 0.2]},
         "duration": {"ratio": 1.0},
         "health": {"candidate": dict.fromkeys(Health.model_fields, 0)},
         "damage": {kind: {"utterances": 0} for kind in Damage.model_fields},

@@ -44,6 +44,14 @@ def test_the_verdict_is_one_sentence_with_size_speed_and_words(evaluation: Evalu
     )
 
 
+def test_the_verdict_names_the_distortion_where_it_was_measured(altered: Altered) -> None:
+    found = {"value": 0.21, "interval": (0.18, 0.23), "added_db": 0.06, "other_seeds_db": 1.07}
+    assert summary.verdict(altered({"distortion": found})).endswith(
+        "Its sound is distorted by +21 % (95 % interval +18 \u2026 +23 %) of what telephone coding "
+        "adds: less than that coding."
+    )
+
+
 def test_the_verdict_on_broken_utterances_speaks_of_nothing_else(altered: Altered) -> None:
     """A silent voice makes no insertions; its words must not be praised."""
     sentence = summary.verdict(altered({"health.candidate.silent": 2}))

@@ -5,8 +5,12 @@ ICASSP 2004. For times the pairs of runs that took turns are resampled: what dis
 disturbs both.
 """
 
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
+
+_Numbers: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 RESAMPLES = 10_000
 
@@ -40,9 +44,7 @@ def compare_times(
     return ratio, (float(low), float(high))
 
 
-def paired_interval(
-    differences: npt.NDArray[np.int64] | npt.NDArray[np.float64], tokens: npt.NDArray[np.int64]
-) -> tuple[float, float]:
+def paired_interval(differences: _Numbers, tokens: _Numbers) -> tuple[float, float]:
     """Return the 95 % percentile interval of sum(differences) / sum(tokens) over resampled blocks.
 
     Args:
@@ -53,9 +55,7 @@ def paired_interval(
     return float(low), float(high)
 
 
-def paired_intervals(
-    differences: npt.NDArray[np.int64] | npt.NDArray[np.float64], tokens: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
+def paired_intervals(differences: _Numbers, tokens: _Numbers) -> npt.NDArray[np.float64]:
     """Return the intervals of many comparisons with equally many blocks.
 
     Args:

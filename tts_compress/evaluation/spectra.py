@@ -31,22 +31,27 @@ _LEAST_BAND = 20
 def window_length(sample_rate: int) -> int:
     """Return the samples of an analysis window: the power of two nearest to 1024 at 22.05 kHz.
 
-    That is 1024 from 16 to 24 kHz and 2048 at 44.1 and 48 kHz; the hop is a quarter of it.
+    That is 1024 from 16 to 24 kHz and 2048 at 44.1 and 48 kHz.
     """
     return int(2 ** round(log2(1024 * sample_rate / 22_050)))
 
 
-def log_mel(audio: Audio) -> npt.NDArray[np.float64]:
+def log_mel(audio: Audio, overlap: int = 4) -> npt.NDArray[np.float64]:
     """Return the log-mel spectrum in decibels below a full-scale sine, shape `[frames, 80]`.
 
     A last, partial frame is filled with zeros, so that even empty audio has one frame. Samples
     that are not finite count as zero; `health` reports them.
+
+    Args:
+        audio: What was spoken.
+        overlap: Windows over each sample.
     """
     window = window_length(audio.sample_rate)
     samples = np.nan_to_num(audio.samples, nan=0.0, posinf=0.0, neginf=0.0)
-    padded = np.zeros(window + (count_frames(audio) - 1) * (window // 4))
+    hop = window // overlap
+    padded = np.zeros(window + (count_frames(audio, overlap) - 1) * hop)
     padded[: len(samples)] = samples
-    frames = np.lib.stride_tricks.sliding_window_view(padded, window)[:: window // 4]
+    frames = np.lib.stride_tricks.sliding_window_view(padded, window)[::hop]
     taper = np.hanning(window + 1)[:-1]
     spectrum = np.fft.rfft(frames * taper, axis=1)  # [frames, window] -> [frames, bins]
     power = np.square(np.abs(spectrum) * 2.0 / taper.sum())  # a full-scale sine has power 1
@@ -54,10 +59,10 @@ def log_mel(audio: Audio) -> npt.NDArray[np.float64]:
     return np.asarray(10.0 * np.log10(np.maximum(mel, 10.0 ** (FLOOR_DB / 10.0))))
 
 
-def count_frames(audio: Audio) -> int:
+def count_frames(audio: Audio, overlap: int = 4) -> int:
     """Return the number of frames of the spectrum."""
     window = window_length(audio.sample_rate)
-    return 1 + -(-max(len(audio.samples) - window, 0) // (window // 4))
+    return 1 + -(-max(len(audio.samples) - window, 0) // (window // overlap))
 
 
 @dataclass(frozen=True, slots=True)

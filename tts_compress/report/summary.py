@@ -32,7 +32,7 @@ def verdict(evaluation: Evaluation) -> str:
     return (
         f"The compressed model is {cost}; its word error rate changed by "
         f"{formatting.points(wer.delta)} (95 % interval {formatting.interval(wer.interval)}): "
-        f"{wer.judgement}.{_power(evaluation)}"
+        f"{wer.judgement}.{_power(evaluation)}{_sound(evaluation)}"
     )
 
 
@@ -43,6 +43,16 @@ def _power(evaluation: Evaluation) -> str:
         return ""
     least = spread.detectable(evaluation.suite.texts, len(evaluation.suite.seeds))
     return f" A loss of {100 * least:.1f} points would be found by {100 * POWER:g} % of such runs."
+
+
+def _sound(evaluation: Evaluation) -> str:
+    found = evaluation.distortion
+    if found is None:
+        return ""
+    return (
+        f" Its sound is distorted by {found.words} of what telephone coding adds: "
+        f"{found.judgement}."
+    )
 
 
 def _cost(evaluation: Evaluation) -> str:
