@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tts_compress.evaluation.bootstrap import compare_times, paired_interval, paired_intervals
+from tts_compress.evaluation.bootstrap import (
+    compare_times,
+    expanded_tail,
+    paired_interval,
+    paired_intervals,
+)
 from tts_compress.evaluation.metrics.error_rates import Edits, compare_rates
 
 _Times: TypeAlias = npt.NDArray[np.float64]
@@ -33,7 +38,8 @@ def _slow_interval(differences: list[int], tokens: list[int]) -> tuple[float, fl
         chosen = [int(random.integers(len(tokens))) for _ in tokens]
         deltas.append(sum(differences[i] for i in chosen) / sum(tokens[i] for i in chosen))
     deltas.sort()
-    return deltas[100], deltas[-101]
+    left = round(4_000 * expanded_tail(len(tokens)))
+    return deltas[left], deltas[-left - 1]
 
 
 @settings(deadline=None, max_examples=30)
@@ -77,10 +83,27 @@ def test_agrees_with_scipy() -> None:
         paired=True,
         n_resamples=20_000,
         method="percentile",
+        confidence_level=1 - 2 * expanded_tail(40),
         rng=np.random.default_rng(1),
     ).confidence_interval
     found = paired_interval(differences, tokens)
     assert found == pytest.approx((oracle.low, oracle.high), abs=0.004)
+
+
+@pytest.mark.parametrize("blocks", [8, 24, 200])
+def test_percentiles_are_expanded_by_students_t(blocks: int) -> None:
+    from scipy.stats import norm, t
+
+    student = t.ppf(0.975, blocks - 1) * np.sqrt(blocks / (blocks - 1))
+    assert expanded_tail(blocks) == pytest.approx(norm.cdf(-student), rel=0.05)
+
+
+def test_few_normal_differences_are_covered_as_by_students_interval() -> None:
+    """Plain percentiles of 8 differences hold their mean 89 times of 100."""
+    random = np.random.default_rng(11)
+    differences = random.normal(size=(2_000, 8))
+    low, high = paired_intervals(differences, np.ones((2_000, 8), np.int64)).T
+    assert 0.935 <= float(((low <= 0) & (high >= 0)).mean()) <= 0.965
 
 
 def test_many_comparisons_are_each_as_if_alone() -> None:
@@ -167,7 +190,8 @@ def test_the_interval_of_a_ratio_agrees_with_a_plain_implementation() -> None:
         for _ in range(4_000)
     )
     _, interval = compare_times(reference, candidate)
-    assert interval == pytest.approx((means[100], means[-101]), rel=0.01)
+    left = round(4_000 * expanded_tail(40))
+    assert interval == pytest.approx((means[left], means[-left - 1]), rel=0.01)
 
 
 def test_the_interval_of_a_ratio_holds_the_true_speed_about_as_often_as_it_says() -> None:

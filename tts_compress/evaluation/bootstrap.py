@@ -3,8 +3,14 @@
 Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation",
 ICASSP 2004. For times the pairs of runs that took turns are resampled: what disturbs the machine
 disturbs both.
+
+The percentile interval of few texts is too narrow: with 24 of them and three seeds 8 % of 95 %
+intervals had no zero where nothing had changed. Its percentiles are expanded, as Hesterberg, "What
+teachers should know about the bootstrap", The American Statistician 69(4), 2015, section 4.3.
 """
 
+import math
+from statistics import NormalDist
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +23,8 @@ RESAMPLES = 10_000
 _SEED = 20_040_517
 _CHUNK = 2_000_000
 """Draws held in memory at once."""
+
+_NORMAL = NormalDist()
 
 
 def compare_times(
@@ -45,7 +53,7 @@ def compare_times(
 
 
 def paired_interval(differences: _Numbers, tokens: _Numbers) -> tuple[float, float]:
-    """Return the 95 % percentile interval of sum(differences) / sum(tokens) over resampled blocks.
+    """Return the 95 % interval of sum(differences) / sum(tokens) over resampled blocks.
 
     Args:
         differences: Candidate minus reference of each block, such as errors, shape `[B]`.
@@ -73,7 +81,21 @@ def paired_intervals(differences: _Numbers, tokens: _Numbers) -> npt.NDArray[np.
         chosen = random.integers(blocks, size=(min(rows, RESAMPLES - start), blocks))
         counts = _count(chosen).T
         deltas[:, start : start + rows] = (differences @ counts) / (tokens @ counts)
-    return np.quantile(deltas, (0.025, 0.975), axis=1).T
+    tail = expanded_tail(blocks)
+    return np.quantile(deltas, (tail, 1 - tail), axis=1).T
+
+
+def expanded_tail(blocks: int) -> float:
+    """Return the share of resamples beyond each end of a 95 % interval.
+
+    A resample's variance has the factor `(blocks - 1) / blocks`, and few blocks estimate it badly,
+    which Student's t accounts for, approximated as in Abramowitz and Stegun, 26.7.5.
+    """
+    if blocks < 2:
+        return 0.0
+    z, freedom = _NORMAL.inv_cdf(0.975), blocks - 1
+    student = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return _NORMAL.cdf(-student * math.sqrt(blocks / freedom))
 
 
 def _count(chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
