@@ -88,7 +88,7 @@ def make_gpt_sovits(
         import torch
 
         folder = tmp_path_factory.mktemp(version)
-        torch.manual_seed(0)
+        torch.manual_seed(4 if version == "v1" else 0)  # by 0 v1's decoder stands still at the rail
         with official.running():
             _write_t2s(official, folder, version)
             _write_sovits(official, folder, version, changes)

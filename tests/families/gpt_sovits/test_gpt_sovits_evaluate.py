@@ -123,6 +123,8 @@ def test_chinese_is_evaluated_from_the_command_line(
     assert found.wer.counts.reference.reference_tokens == 18
     assert found.utterances[0].transcript == "路 上 小 心 早 点 儿 回 来"
     assert found.size.ratio > 1.5
+    assert found.signal.snr_db is not None
+    assert 5 < found.signal.snr_db < 70  # what compression did is heard
     scores = found.teacher_forced
     assert scores is not None
     assert scores.texts == 2
