@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import soundfile
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import EvaluationError, TTSCompressWarning
@@ -48,9 +50,12 @@ def run(
     timings = Timings(spent=np.full((3, 5), 0.1), audio=np.ones((3, 5)))
     monkeypatch.setattr("tts_compress.evaluation.pairs.time_models", lambda *_: (timings, timings))
 
-    def evaluate_candidate(output: Path | None = None, **ways: Any) -> Evaluation:
+    def evaluate_candidate(
+        output: Path | None = None, *, keep_wav: bool = False, **ways: Any
+    ) -> Evaluation:
         models = fake.load(fake_spec("reference")), fake.load(fake_spec("candidate", **ways))
-        return evaluate(*models, suite=small_suite, output=output, options=fast_options)
+        options = replace(fast_options, keep_wav=keep_wav)
+        return evaluate(*models, suite=small_suite, output=output, options=options)
 
     return evaluate_candidate
 
@@ -89,14 +94,15 @@ def test_the_document_says_what_was_measured(run: Callable[..., Evaluation]) -> 
     assert rows == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
     assert found.utterances[-1].transcript == "we saw two birds"
     assert found.utterances[-1].reference.hypothesis == "we saw birds"
-    assert found == Evaluation.from_json(found.to_json())
+    assert len(found.opus) == 6
+    assert found.model_copy(update={"opus": {}}) == Evaluation.from_json(found.to_json())
 
 
 def test_a_bad_candidate_is_found_bad_and_its_audio_is_kept(
     run: Callable[..., Evaluation], tmp_path: Path
 ) -> None:
     """Half of the sounds are missing; the floors are of the reference alone."""
-    found = run(tmp_path / "out", skip=2)
+    found = run(tmp_path / "out", skip=2, keep_wav=True)
     assert found.wer.delta > 0.5
     assert 0.0 == found.floors.other_seeds.delta == found.floors.recognizer.delta
     assert found.floors.other_seeds_log_mel_distance_db > 0.0
@@ -107,7 +113,10 @@ def test_a_bad_candidate_is_found_bad_and_its_audio_is_kept(
     assert len({*names}) == 12
     for name in names:
         assert name is not None
-        assert len(read_wav(tmp_path / "out" / name).samples) > 0
+        kept = read_wav(tmp_path / "out" / name)
+        assert len(kept.samples) > 0
+    inside, _ = soundfile.read(io.BytesIO(found.opus[2, 1].candidate))
+    assert len(inside) == len(kept.samples)
 
 
 def test_a_broken_candidate_fails_its_gates_whatever_its_words(
@@ -123,7 +132,7 @@ def test_a_broken_candidate_fails_its_gates_whatever_its_words(
         gates = Gates(version=1, name="health", summary="s", gate=(gate,))
         assert passes is check(found, gates).passed
         assert passes is check(json.loads(found.to_json()), gates).passed
-    assert found == Evaluation.from_json(found.to_json())
+    assert found.model_copy(update={"opus": {}}) == Evaluation.from_json(found.to_json())
 
 
 def test_nothing_is_left_without_an_output(
@@ -135,6 +144,7 @@ def test_nothing_is_left_without_an_output(
     monkeypatch.setattr("tempfile.tempdir", None)
     found = run()
     assert found.utterances[0].reference.audio is None
+    assert len(found.opus) == 6
     assert not list((tmp_path / "temporary").iterdir())
 
 

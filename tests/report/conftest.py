@@ -15,6 +15,7 @@ from tts_compress.evaluation.metrics import cost, error_rates
 from tts_compress.evaluation.metrics.duration import Duration
 from tts_compress.evaluation.metrics.health import Health
 from tts_compress.evaluation.metrics.signal import Distances, Signal
+from tts_compress.evaluation.opus import encode_opus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,17 +194,37 @@ def evaluation() -> doc.Evaluation:
 
 
 @pytest.fixture(scope="session")
+def mailed(evaluation: doc.Evaluation) -> doc.Evaluation:
+    """The evaluation with the audio of all utterances but the last, and no files."""
+    inside = {
+        (one.index, one.seed): Pair(
+            reference=encode_opus(_tone(220, one.reference.seconds)),
+            candidate=encode_opus(_tone(233, one.candidate.seconds)),
+        )
+        for one in evaluation.utterances[:-1]
+    }
+    document = evaluation.model_dump()
+    for utterance in document["utterances"]:
+        utterance["reference"]["audio"] = utterance["candidate"]["audio"] = None
+    return doc.Evaluation.model_validate(document).model_copy(update={"opus": inside})
+
+
+@pytest.fixture(scope="session")
 def report(evaluation: doc.Evaluation, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report on disk with its WAV files, tones of the right length."""
     directory = tmp_path_factory.mktemp("report")
     (directory / "wav").mkdir()
     for utterance in evaluation.utterances:
         for pitch, speech in ((220, utterance.reference), (233, utterance.candidate)):
-            time = np.arange(int(speech.seconds * 8000), dtype=np.float32) / 8000
-            samples = (0.2 * np.sin(2 * np.pi * pitch * time)).astype(np.float32)
             assert speech.audio is not None
-            write_wav(directory / speech.audio, Audio(samples=samples, sample_rate=8000))
+            write_wav(directory / speech.audio, _tone(pitch, speech.seconds))
     return evaluation.write(directory)
+
+
+def _tone(pitch: float, seconds: float) -> Audio:
+    time = np.arange(int(seconds * 8000), dtype=np.float32) / 8000
+    samples = (0.2 * np.sin(2 * np.pi * pitch * time)).astype(np.float32)
+    return Audio(samples=samples, sample_rate=8000)
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="FILE.onnx[@HZ]",
         help="a network of yours that scores samples [1, T] at a rate, such as UTMOS",
     )
+    parser.add_argument(
+        "--wav", action="store_true", help="keep the audio also as WAV files beside the report"
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing report")
     parser.add_argument(
         "--plan",
@@ -74,6 +77,7 @@ def run(options: Namespace) -> Output:
             any_language=options.any_language,
             speaker=options.speaker,
             mos=options.mos,
+            keep_wav=options.wav,
             progress=progress,
         )
         result = evaluate(

@@ -32,8 +32,9 @@ class EvaluationOptions:
     """Number of texts on which language models are compared token by token, spread over the
     suite's lengths; 0 leaves it out."""
 
-    keep_audio: bool = True
-    """Write the audio of both models beside the report, where there is an output directory."""
+    keep_wav: bool = False
+    """Write the audio of both models also as WAV files beside the report, where there is an output
+    directory. The page has its own, as Opus."""
 
     seeds: tuple[int, ...] | None = None
     """Seeds in place of the suite's."""

@@ -22,7 +22,7 @@ from pydantic import (
 
 import tts_compress
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.metric import Metric, Record, find_metrics
+from tts_compress.evaluation.metric import Metric, Pair, Record, find_metrics
 
 REPORT_NAME = "report.json"
 
@@ -82,7 +82,7 @@ class Speech(Record):
     character_errors: int
     seconds: float
     audio: str | None
-    """Path of a WAV file beside the report, where it is kept."""
+    """Path of a WAV file beside the report; None where it was not asked for."""
 
 
 class Utterance(Record):
@@ -135,6 +135,8 @@ class Evaluation(Record):
 
     environment: dict[str, Any]
     utterances: tuple[Utterance, ...]
+    opus: Mapping[tuple[int, int], Pair[bytes]] = Field(default={}, exclude=True, repr=False)
+    """Audio for the page as Ogg files, by index and seed; not in the document."""
 
     if TYPE_CHECKING:
 

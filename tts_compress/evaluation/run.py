@@ -13,6 +13,7 @@ from tts_compress.evaluation.metric import find_measures, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.opus import encode_pairs
 from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, UtterancePair, observe_pairs
 from tts_compress.evaluation.result import Evaluation, Speech, SuiteIdentity, Utterance
 from tts_compress.evaluation.speakers import give_speakers
@@ -85,7 +86,7 @@ def evaluate(
         recognizer = find_recognizer(chosen.recognizer, chosen.language, options)
         place = Path(output or stack.enter_context(TemporaryDirectory()))
         make_directory(place / "work")
-        keep_in = place if output is not None and options.keep_audio else None
+        keep_in = place if output is not None and options.keep_wav else None
         found = _run((before, after), chosen, recognizer, Store(place / "work"), options, keep_in)
         return found.model_copy(update={"warnings": hazards})
 
@@ -172,7 +173,7 @@ def _run(
         measured=measured,
         hypotheses={key: suite.normalize(text) for key, text in hypotheses.items()},
     )
-    return Evaluation(
+    found = Evaluation(
         reference=before.identity(),
         candidate=after.identity(),
         suite=SuiteIdentity(
@@ -189,6 +190,7 @@ def _run(
         utterances=tuple(_utterance(run, pair) for pair in pairs),
         **{metric.name: metric.compute(run) for metric in find_metrics()},
     )
+    return found.model_copy(update={"opus": encode_pairs(found, pairs, audios, options)})
 
 
 def _audios_of(

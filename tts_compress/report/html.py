@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing but itself and the WAV files beside it."""
+"""The report as one page that needs nothing but itself."""
 
 import base64
 import hashlib
@@ -11,7 +11,8 @@ import jiwer
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.result import Evaluation, Utterance
+from tts_compress.evaluation.metric import Pair
+from tts_compress.evaluation.result import Evaluation, Speech, Utterance
 from tts_compress.report import summary
 from tts_compress.report.plots import plots
 
@@ -43,8 +44,20 @@ class Span(NamedTuple):
     """Words of the hypothesis; empty for a deletion."""
 
 
+class Source(NamedTuple):
+    """The audio of one speech, as far as a reader of the page has it."""
+
+    player: str | None
+    """URL for a player: the audio itself, or the WAV file."""
+
+    file: str | None
+    """Relative URL of the WAV file."""
+
+
 def render_page(evaluation: Evaluation) -> str:
     """Return the page; the same evaluation gives the same bytes."""
+    sources = {(one.index, one.seed): _sources(evaluation, one) for one in evaluation.utterances}
+    has_files = any(source.file for pair in sources.values() for source in pair)
     script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
     return _ENVIRONMENT.get_template("report.html.j2").render(
         evaluation=evaluation,
@@ -54,11 +67,50 @@ def render_page(evaluation: Evaluation) -> str:
         align=align,
         is_spelled_out=_is_spelled_out,
         lengthening=_lengthening,
-        relative_url=_relative_url,
+        sources=sources,
+        has_files=has_files,
+        audio_note=_audio_note(evaluation, has_files),
         style=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
         script=script,
         # The page's policy admits this script and no other.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+def _sources(evaluation: Evaluation, utterance: Utterance) -> tuple[Source, Source]:
+    """Return the audio of the reference and of the candidate."""
+    inside = evaluation.opus.get(
+        (utterance.index, utterance.seed), Pair(reference=b"", candidate=b"")
+    )
+    return (
+        _source(inside.reference, utterance.reference),
+        _source(inside.candidate, utterance.candidate),
+    )
+
+
+def _source(ogg: bytes, speech: Speech) -> Source:
+    file = _relative_url(speech.audio)
+    data = f"data:audio/ogg;base64,{base64.b64encode(ogg).decode()}" if ogg else None
+    return Source(data or file, file)
+
+
+def _audio_note(evaluation: Evaluation, has_files: bool) -> str:
+    """Return where the audio is, and how exact it is."""
+    inside, count = len(evaluation.opus), len(evaluation.utterances)
+    if not inside:
+        if has_files:
+            return "The players need the folder of WAV files that was written beside this page."
+        return "No audio is inside this page."
+    share = f"all {count}"
+    if inside < count:
+        share = (
+            f"{inside} of {count}: those that are damaged, have the most added word errors, or are "
+            "farthest from the reference"
+        )
+    exact = "are beside this page" if has_files else "come with evaluate --wav"
+    return (
+        f"Utterances with audio inside this page: {share}. It is as loud as it was spoken. Its "
+        f"coding (Opus) adds a little noise to both voices alike; exact WAV files {exact}."
     )
 
 

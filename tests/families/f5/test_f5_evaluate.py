@@ -71,7 +71,7 @@ def test_a_compressed_model_is_evaluated_from_the_command_line(
     """It speaks by the suite's voice; every file of the report is there."""
     arguments = [_spec(tiny_f5_dir), str(artifact), "--suite", str(suite), "--output"]
     out = tmp_path / "report"
-    assert main(["evaluate", *arguments, str(out)]) == 0
+    assert main(["evaluate", *arguments, str(out), "--wav"]) == 0
     assert {"report.html", "report.json", "report.md", "wav"} <= {p.name for p in out.iterdir()}
     found = _report(out)
     assert (found["suite"]["texts"], found["suite"]["seeds"]) == (2, [3])

@@ -54,56 +54,63 @@
   document.getElementById("tools").hidden = false;
   filter();
 
-  // Listening: one voice at a time; "Play both" plays the reference, then the compressed model.
-  let sequence = null;
-  const stop = () => {
-    if (sequence) sequence.button.firstChild.data = "Play both";
-    sequence = null;
-  };
+  // Listening: one voice at a time; a button of the same text goes on where the other one is.
   const players = [...document.querySelectorAll("audio")];
-  // Hundreds of native players make loading and sorting slow; those out of sight can wait.
-  const near = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      target.querySelector("audio")?.setAttribute("controls", "");
-      near.unobserve(target);
-    }
-  }, { rootMargin: "800px" });
-  for (const player of players) near.observe(player.parentElement);
-  for (const player of players) {
-    player.addEventListener("play", () => {
-      if (sequence && !sequence.audio.includes(player)) stop();
-      for (const other of players) if (other !== player && !other.paused) other.pause();
-    });
-    player.addEventListener("error", () => {
-      const note = document.createElement("p");
-      note.className = "absent";
-      note.setAttribute("role", "status");
-      note.textContent = `no audio file ${decodeURIComponent(player.getAttribute("src"))} beside the report`;
-      player.replaceWith(note);
-      stop();
-    });
-  }
-  for (const button of document.querySelectorAll("button.both")) {
-    button.hidden = false;
-    button.addEventListener("click", () => {
-      const audio = [...button.closest("tr").querySelectorAll("audio")];
-      const again = sequence && sequence.button === button;
-      stop();
-      for (const player of audio) {
-        player.pause();
-        player.onended = null;
-      }
-      if (again || audio.length !== 2) return;
-      sequence = { button, audio };
-      button.firstChild.data = "Stop";
-      for (const player of audio) player.currentTime = 0;
-      audio[0].onended = () => {
-        audio[0].onended = null;
-        if (sequence && sequence.button === button) audio[1].play().catch(stop);
+  for (const row of rows) {
+    const own = [...row.querySelectorAll("audio")];
+    if (own.length === 0) continue;
+    const seek = document.createElement("input");
+    const time = document.createElement("span");
+    seek.type = "range";
+    seek.step = 0.01;
+    seek.max = row.dataset.seconds;
+    seek.value = 0;
+    seek.setAttribute("aria-label", `Position, text ${row.dataset.order}, seed ${row.dataset.seed}`);
+    let now = own[0];
+    const show = () => {
+      seek.value = now.currentTime;
+      time.textContent = `${now.currentTime.toFixed(1)} s`;
+      seek.setAttribute("aria-valuetext", time.textContent);
+    };
+    for (const player of own) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "play";
+      button.setAttribute("aria-label", player.getAttribute("aria-label"));
+      button.textContent = player.dataset.name;
+      const state = () => {
+        button.setAttribute("aria-pressed", String(!player.paused));
+        if (player === now) show();
       };
-      audio[1].onended = stop;
-      audio[0].play().catch(stop);
+      button.addEventListener("click", () => {
+        if (!player.paused) return player.pause();
+        const at = now.ended ? 0 : now.currentTime;
+        for (const other of players) other.pause();
+        now = player;
+        player.currentTime = at < Number(player.dataset.seconds) ? at : 0;
+        player.play().catch(() => {});
+      });
+      for (const event of ["play", "pause", "ended", "timeupdate"]) player.addEventListener(event, state);
+      player.addEventListener("error", () => {
+        const note = document.createElement("p");
+        note.className = "absent";
+        note.setAttribute("role", "status");
+        note.textContent = player.src.startsWith("data:")
+          ? "this browser does not play Opus in Ogg; Safari does from 18.4 on"
+          : `no audio file ${decodeURIComponent(player.getAttribute("src"))} beside the report`;
+        button.after(note);
+      });
+      player.closest(".said").querySelector(".who").replaceChildren(button);
+      player.removeAttribute("controls");
+      state();
+    }
+    seek.addEventListener("input", () => {
+      now.currentTime = seek.value;
+      show();
     });
+    const line = document.createElement("div");
+    line.className = "position";
+    line.append(seek, time);
+    row.cells[0].append(line);
   }
 })();
