@@ -95,7 +95,7 @@ def test_the_document_says_what_was_measured(run: Callable[..., Evaluation]) -> 
     assert found.utterances[-1].transcript == "we saw two birds"
     assert found.utterances[-1].reference.hypothesis == "we saw birds"
     assert len(found.opus) == 6
-    assert found.model_copy(update={"opus": {}}) == Evaluation.from_json(found.to_json())
+    assert found == Evaluation.from_json(found.to_json())
 
 
 def test_a_bad_candidate_is_found_bad_and_its_audio_is_kept(
@@ -132,7 +132,7 @@ def test_a_broken_candidate_fails_its_gates_whatever_its_words(
         gates = Gates(version=1, name="health", summary="s", gate=(gate,))
         assert passes is check(found, gates).passed
         assert passes is check(json.loads(found.to_json()), gates).passed
-    assert found.model_copy(update={"opus": {}}) == Evaluation.from_json(found.to_json())
+    assert found == Evaluation.from_json(found.to_json())
 
 
 def test_nothing_is_left_without_an_output(

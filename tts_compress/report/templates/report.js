@@ -69,7 +69,7 @@
     let now = own[0];
     const show = () => {
       seek.value = now.currentTime;
-      time.textContent = `${now.currentTime.toFixed(1)} s`;
+      time.textContent = `${now.currentTime.toFixed(1)} of ${Number(seek.max).toFixed(1)} s`;
       seek.setAttribute("aria-valuetext", time.textContent);
     };
     for (const player of own) {
