@@ -144,6 +144,9 @@ class Evaluation(Record):
             return NotImplemented
         return self.model_dump() == other.model_dump()
 
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
