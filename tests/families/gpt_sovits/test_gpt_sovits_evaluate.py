@@ -46,6 +46,16 @@ licence = "Apache-2.0"
 composition = "c"
 """
 
+_GATES = """
+version = 1
+name = "tokens"
+summary = "s"
+gate = [
+  { metric = "teacher_forced.agreement", limit = 0.5, direction = "at-least", kind = "absolute" },
+  { metric = "damage.frozen.utterances", limit = 0, direction = "at-most", kind = "absolute" },
+]
+"""
+
 
 @pytest.fixture
 def write_suite(tmp_path: Path, tiny_config: Path) -> Callable[..., Path]:
@@ -104,6 +114,7 @@ def test_chinese_is_evaluated_from_the_command_line(
     write_suite: Callable[..., Path],
     recognizer: str,
     tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """By v1, whose frontend needs nothing that the clone and the extra do not bring."""
     spec = f"gpt-sovits:{make_gpt_sovits('v1')}"
@@ -135,6 +146,13 @@ def test_chinese_is_evaluated_from_the_command_line(
     assert "乌鸦站在电线杆上叫" in page
     assert "Token agreement" in page
     assert "not run alike" not in page
+
+    (tmp_path / "tokens.toml").write_text(_GATES, encoding="utf-8")
+    assert main(["gate", str(out), "--gates", str(tmp_path / "tokens.toml")]) == 0
+    capsys.readouterr()
+    # Random weights understand no word, by which nothing can be judged.
+    assert main(["gate", str(out)]) == 1
+    assert "nothing was judged" in capsys.readouterr().out
 
 
 def _write_nltk(folder: Path) -> Path:

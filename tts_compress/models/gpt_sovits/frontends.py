@@ -1,7 +1,7 @@
 """Data and packages of upstream's text frontends, refused where they are missing.
 
 Upstream fetches some of them when a language is first spoken, in the middle of the work, and fails
-in ways of its own where it cannot. Nothing is fetched here.
+in ways of its own where it cannot.
 """
 
 import os
