@@ -109,8 +109,9 @@ bench-gpu: $(F5)/.user $(PARLER)/.user  ## time FP32, 16 and 8 bits on an NVIDIA
 bench-qat: $(VENV)/.developer  ## train a vocoder in 8 and 4 bits into eval/reports (BENCH="--steps 100")
 	$(VENV)/bin/python -m benchmarks.qat $(BENCH)
 
-prove: $(VENV)/.developer  ## false alarms and power of the WER's interval into eval/reports (PROVE=--help)
+prove: $(VENV)/.developer  ## false alarms and power of the reports' intervals into eval/reports (PROVE=--help)
 	$(VENV)/bin/python -m benchmarks.power $(PROVE)
+	$(VENV)/bin/python -m benchmarks.sound
 
 clean:  ## remove outputs and the virtual environment
 	rm -rf out build $(VENV) $(F5) $(PARLER) $(GPT_SOVITS) $(NATURALSPEECH2)
