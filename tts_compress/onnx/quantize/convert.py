@@ -103,11 +103,9 @@ def prepare_conversion(
     Raises:
         QuantizationError: The recipe does not fit the graph.
     """
-    graph = Graph(prepare(exported()))
+    graph = convertible_graph(exported(), recipe.format, batch_one=batch_one)
     model = graph.model
     fused = recipe.format == "qoperator"
-    if fused:
-        rewrite(graph, batch_one=batch_one)
     decisions = decide(model, recipe)
     ranges: dict[str, Range] = {}
     if recipe.calibration is not None:
@@ -125,6 +123,14 @@ def prepare_conversion(
         seen = collect(model, observed, _reported(calls, progress))
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
     return Conversion(graph=model, decisions=tuple(decisions), ranges=ranges, form=recipe.format)
+
+
+def convertible_graph(model: onnx.ModelProto, form: Format, *, batch_one: bool) -> Graph:
+    """Return an exported graph in the form that is converted: in FP32, equal up to rounding."""
+    graph = Graph(prepare(model))
+    if form == "qoperator":
+        rewrite(graph, batch_one=batch_one)
+    return graph
 
 
 def convert(conversion: Conversion) -> onnx.ModelProto:

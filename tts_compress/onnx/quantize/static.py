@@ -17,6 +17,9 @@ from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.quantize.weight_only import dequantized_weight
 from tts_compress.recipes.formats import Activations
 
+ROUNDED = ".rounded"
+"""Suffix of a tensor as an integer kernel reads or returns it; without it the tensor is real."""
+
 
 def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> list[str]:
     """Return the activations whose ranges static quantization needs, in graph order."""
@@ -42,15 +45,15 @@ def quantize_statically(
         source = _code(ranges, node.input[0]) if len(node.input) > 2 else None
         for position, name in enumerate(_activation_inputs(node, decision)):
             if name not in graph.initializers and name not in chosen:
-                if graph.producer(f"{name}.rounded") is None:
+                if graph.producer(f"{name}{ROUNDED}") is None:
                     _add_pair(graph, name, _code(ranges, name))
-                graph.replace_input(node, position, f"{name}.rounded")
+                graph.replace_input(node, position, f"{name}{ROUNDED}")
         if decision.weight is not None:
             _convert_weight(graph, node, decision, source)
     for node in nodes:
         output = node.output[0]
         if output not in graph.outputs:  # the caller gets FP32
-            graph.redirect(output, f"{output}.rounded")
+            graph.redirect(output, f"{output}{ROUNDED}")
             _add_pair(graph, output, _code(ranges, output))
 
 
@@ -83,13 +86,13 @@ def _convert_weight(
 
 
 def _add_pair(graph: Graph, name: str, code: Affine) -> None:
-    """Round a tensor: `<name>.rounded` is what an integer kernel reads or returns."""
+    """Round a tensor."""
     constants = [
         graph.share_constant(f"{name}.activation_scale", np.array(code.scale, np.float32)),
         graph.share_constant(f"{name}.activation_zero", np.array(code.zero, np.uint8)),
     ]
     stored = graph.insert("QuantizeLinear", [name, *constants], f"{name}.quantized")
-    graph.insert("DequantizeLinear", [stored, *constants], f"{name}.rounded")
+    graph.insert("DequantizeLinear", [stored, *constants], f"{name}{ROUNDED}")
 
 
 def _code(ranges: Mapping[str, Range], tensor: str) -> Affine:
