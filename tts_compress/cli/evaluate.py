@@ -43,6 +43,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--wav", action="store_true", help="keep the audio also as WAV files beside the report"
     )
+    parser.add_argument(
+        "--blame",
+        action="store_true",
+        help="also find the component that did the damage, one compressed component at a time",
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing report")
     parser.add_argument(
         "--plan",
@@ -62,6 +67,7 @@ def run(options: Namespace) -> Output:
         raise EvaluationError("give REFERENCE, CANDIDATE and --output DIR, or --plan POINTS")
     from tts_compress.evaluation import EvaluationOptions, evaluate
     from tts_compress.report import summary_table
+    from tts_compress.report.blame import blame_sentence
     from tts_compress.terminal import progress_bars
 
     if (options.output / "report.json").exists() and not options.force:
@@ -78,6 +84,7 @@ def run(options: Namespace) -> Output:
             speaker=options.speaker,
             mos=options.mos,
             keep_wav=options.wav,
+            blame=options.blame,
             progress=progress,
         )
         result = evaluate(
@@ -90,7 +97,11 @@ def run(options: Namespace) -> Output:
     directory = result.write(options.output)
     return Output(
         result.model_dump(mode="json", exclude={"utterances"}),
-        [summary_table(result), f"report: {directory / 'report.html'}"],
+        [
+            summary_table(result),
+            *([] if result.blame is None else [blame_sentence(result.blame)]),
+            f"report: {directory / 'report.html'}",
+        ],
     )
 
 

@@ -50,7 +50,9 @@ def hybrids(
         compressed = candidate.graph()
         for name in components:
             graph = with_component(base, compressed, name)
-            yield name, reference.with_graph(graph, _only(manifest, name))
+            made = reference.with_graph(graph, _only(manifest, name))
+            assert isinstance(made, GraphModel), "a voice stays one"
+            yield name, made
     elif isinstance(reference, TorchModel) and isinstance(candidate, TorchModel):
         for name in components:
             yield name, _torch_hybrid(reference, candidate, name)

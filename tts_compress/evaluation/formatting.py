@@ -76,9 +76,9 @@ def real_time_factor(value: float | None) -> str:
     return f"{value:.3f}" if is_finite(value) else MISSING
 
 
-def decibels(value: float | None) -> str:
-    """Return a level with one decimal, a minus sign where it is negative."""
-    return f"{_unsigned(value, 1)} dB" if is_finite(value) else MISSING
+def decibels(value: float | None, digits: int = 1) -> str:
+    """Return a level, a minus sign where it is negative."""
+    return f"{_unsigned(value, digits)} dB" if is_finite(value) else MISSING
 
 
 def nats(value: float | None) -> str:

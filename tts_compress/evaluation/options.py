@@ -52,6 +52,10 @@ class EvaluationOptions:
     mos: str | None = None
     """An ONNX file that scores speech, `FILE` or `FILE@HZ`; see `metrics/mos.py`."""
 
+    blame: bool = False
+    """Find the component that did the damage, by putting one compressed component at a time into
+    the reference; the candidate needs its manifest."""
+
     timeout_s: float = 600.0
     """Longest time to speak or recognize one text, and to load a model."""
 

@@ -114,7 +114,7 @@ def observe_pairs(
     # Pair by pair: the audio of a whole suite may be larger than memory.
     for place, pieces in enumerate(spoken):
         index, seed = place // len(suite.seeds), pieces["reference"].seed
-        audios = {role: _read(store, piece) for role, piece in pieces.items()}
+        audios = {role: read_spoken(store, piece) for role, piece in pieces.items()}
         copy = disturb(audios["reference"])
         hashes = {role: piece.audio for role, piece in pieces.items()}
         hashes["disturbed"] = audio_sha256(copy)
@@ -157,7 +157,8 @@ def disturb(audio: Audio) -> Audio:
     )
 
 
-def _read(store: Store, piece: Synthesis) -> Audio:
+def read_spoken(store: Store, piece: Synthesis) -> Audio:
+    """Return the audio of a finished job, with its durations."""
     durations = None if piece.durations is None else np.array(piece.durations, np.int64)
     return replace(read_wav(store.wav_path(piece)), durations=durations)
 

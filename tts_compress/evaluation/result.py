@@ -29,7 +29,7 @@ REPORT_NAME = "report.json"
 _RETIRED = ("runtimes",)
 """Keys of older reports for what is no longer measured here."""
 
-_LAST = ("warnings", "environment", "utterances")
+_LAST = ("blame", "warnings", "environment", "utterances")
 """Keys that stand after the metrics in the document."""
 
 
@@ -116,6 +116,35 @@ class Utterance(Record):
         return document
 
 
+class BlamedPart(Record):
+    """The reference with one component of the candidate."""
+
+    component: str
+    role: str
+    values: dict[str, float | None]
+    """Values by their places in a report of that model, such as `signal.log_mel_distance_db`; None
+    where there is none."""
+
+
+class Blame(Record):
+    """The damage of each compressed component alone."""
+
+    texts: int
+    seed: int
+    ranked_by: str
+    """The value that ranks."""
+
+    parts: tuple[BlamedPart, ...]
+    """The one with the most damage first."""
+
+    together: dict[str, float | None]
+    """Values that the parts would have together if each did its damage independently; the rest of
+    `whole` is interaction."""
+
+    whole: dict[str, float | None]
+    """Values of the candidate, over the same texts."""
+
+
 class Evaluation(Record):
     """Everything one evaluation found.
 
@@ -134,6 +163,9 @@ class Evaluation(Record):
     """Problems of the compressed model on this processor, whatever it sounds like."""
 
     environment: dict[str, Any]
+    blame: Blame | None = None
+    """Damage by component; None, and not in the document, where nobody asked for it."""
+
     utterances: tuple[Utterance, ...]
     opus: Mapping[tuple[int, int], Pair[bytes]] = Field(default={}, exclude=True, repr=False)
     """Audio for the page as Ogg files, by index and seed; not in the document."""
@@ -164,6 +196,8 @@ class Evaluation(Record):
     @model_serializer(mode="wrap")
     def _order(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         document: dict[str, Any] = write(self)
+        if self.blame is None:
+            document.pop("blame", None)
         return document | {key: document.pop(key) for key in _LAST if key in document}
 
     def measured(self) -> Iterator[tuple[Metric, Any]]:

@@ -6,9 +6,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tts_compress.compression.hybrid import compressed_components
 from tts_compress.environment import describe_environment, describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzer, find_recognizer
+from tts_compress.evaluation.blame import find_blame
 from tts_compress.evaluation.metric import find_measures, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.normalizers import counts_characters
@@ -80,6 +82,8 @@ def evaluate(
             for subject in (before, after):
                 _check_language(subject.model, chosen)
         before, after = give_speakers((before, after), options.speaker)
+        if options.blame:
+            compressed_components(after.model)  # refused before anything is spoken
         hazards = _hazards(after.model)
         for hazard in hazards:
             warnings.warn(hazard, TTSCompressWarning, stacklevel=2)
@@ -187,6 +191,7 @@ def _run(
             normalizer=suite.normalizer,
         ),
         environment=describe_environment(),
+        blame=find_blame(run) if options.blame else None,
         utterances=tuple(_utterance(run, pair) for pair in pairs),
         **{metric.name: metric.compute(run) for metric in find_metrics()},
     )

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.result import Evaluation, Speech, Utterance
-from tts_compress.report import summary
+from tts_compress.report import blame, summary
 from tts_compress.report.plots import plots
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -62,6 +62,7 @@ def render_page(evaluation: Evaluation) -> str:
     return _ENVIRONMENT.get_template("report.html.j2").render(
         evaluation=evaluation,
         summary=summary,
+        blame=blame,
         plots=plots(evaluation),
         words=formatting,
         align=align,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.result import Evaluation
-from tts_compress.report import summary
+from tts_compress.report import blame, summary
 
 # Everything with a meaning inside a table cell: `<` and `&` would start HTML, `$` a formula, and an
 # underscore emphasis unless it stands between letters, as in `en_US`.
@@ -47,6 +47,7 @@ def render_markdown(evaluation: Evaluation) -> str:
             ("Comparison", "Word error rate", "95 % interval, points", "Log-mel distance"),
             floors,
         ),
+        *_blame(evaluation),
         "## Utterances with the most added word errors",
         _worst(evaluation),
         "## How to read this",
@@ -60,6 +61,15 @@ def render_markdown(evaluation: Evaluation) -> str:
         "</details>",
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _blame(evaluation: Evaluation) -> list[str]:
+    found = evaluation.blame
+    if found is None:
+        return []
+    header, rows = blame.blame_table(found)
+    sentence = _escape(blame.blame_sentence(found))
+    return [f"## {blame.TITLE}", sentence, _table(f"l{'r' * (len(header) - 1)}", header, rows)]
 
 
 def _worst(evaluation: Evaluation) -> str:

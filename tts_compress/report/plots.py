@@ -4,7 +4,7 @@ import io
 import math
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from matplotlib import style
 from matplotlib.axes import Axes
@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.result import Evaluation
+from tts_compress.report.blame import TITLE, ranking
 
 # Inches at 72 units each: 380 units wide, about the width of a phone, so that the text of the
 # plots has its natural size there and in the three columns of a desktop.
@@ -48,6 +49,10 @@ _DROPPED = (
 )
 
 
+_MOST_BARS = 5
+"""Components that have a bar; a figure has no room for more."""
+
+
 class Plot(NamedTuple):
     """One figure with its words."""
 
@@ -61,7 +66,8 @@ class Plot(NamedTuple):
 def plots(evaluation: Evaluation) -> list[Plot]:
     """Return the figures of the page."""
     found = []
-    for title, label, caption, draw in _PLOTS:
+    asked = _PLOTS if evaluation.blame is None else (*_PLOTS, _BLAME)
+    for title, label, caption, draw in asked:
         # Our settings, whatever the user's matplotlib is set to. Identifiers come of the content
         # and the salt: the same in every run, other in every figure.
         with style.context(["default", {**_SETTINGS, "svg.hashsalt": label}]):
@@ -149,7 +155,38 @@ def _draw_costs(evaluation: Evaluation) -> Figure | None:
     return figure
 
 
-_PLOTS: tuple[tuple[str, str, str, Callable[[Evaluation], Figure | None]], ...] = (
+def _draw_blame(evaluation: Evaluation) -> Figure | None:
+    """Draw the damage of each component alone, and of the whole model below."""
+    found = evaluation.blame
+    if found is None:
+        return None
+    column = ranking(found)
+    bars = [(part.component, part.values[column.path], "candidate") for part in found.parts]
+    bars = [*bars[:_MOST_BARS], ("whole model", found.whole[column.path], "reference")]
+    shown = [(name, value, color) for name, value, color in bars if formatting.is_finite(value)]
+    figure, axes = _axes()
+    axes.grid(axis="x")
+    for place, (name, value, color) in enumerate(shown):
+        axes.barh(place, value, height=0.34, color=_COLORS[color])
+        _label(axes, place, f"{name}: {column.show(value)}")
+    together = found.together.get(column.path)
+    if formatting.is_finite(together):
+        axes.axvline(together, color=_COLORS["floor"], linewidth=3)
+    axes.set(ylim=(len(shown) - 0.6, -0.75), yticks=[], xlabel=column.label, xlim=(0, None))
+    return figure
+
+
+_Draw: TypeAlias = tuple[str, str, str, Callable[[Evaluation], Figure | None]]
+
+_BLAME: _Draw = (
+    TITLE,
+    "Bars of the damage that each component does alone",
+    "The reference with one compressed component at a time; shorter is better. The line is what "
+    "all would do together if their errors were independent.",
+    _draw_blame,
+)
+
+_PLOTS: tuple[_Draw, ...] = (
     (
         "Words: change and noise floors",
         "Forest plot of the changes of the word error rate",

@@ -12,7 +12,8 @@ from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST
 from tts_compress.evaluation.power import POWER, spread_of
 from tts_compress.evaluation.result import Evaluation, ModelIdentity, Utterance
 from tts_compress.models.base import UNLIKE_UPSTREAM
-from tts_compress.report.speakers import TERMS, speaker_cautions, speaker_rows
+from tts_compress.report import blame, speakers
+from tts_compress.report.speakers import speaker_cautions, speaker_rows
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -124,7 +125,9 @@ def terms(evaluation: Evaluation) -> dict[str, str]:
         for metric, _ in evaluation.measured()
         for name, meaning in metric.terms.items()
     }
-    return found | TERMS if speaker_rows(evaluation) else found
+    if speaker_rows(evaluation):
+        found |= speakers.TERMS
+    return found if evaluation.blame is None else found | blame.TERMS
 
 
 def floor_rows(evaluation: Evaluation) -> list[tuple[str, Any, float | None]]:

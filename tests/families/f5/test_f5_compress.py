@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tts_compress.compression import compress
+from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.models import load
 from tts_compress.models.f5.model import F5Model
@@ -55,3 +56,21 @@ def test_a_recipe_keeps_what_the_model_says(
     np.testing.assert_array_equal(again.synthesize(_TEXT, seed=0).samples, spoken)
     counted = [sum(c.size_bytes for c in m.components().values()) for m in (small, again)]
     assert counted[0] == counted[1] < 0.52 * before
+
+
+def test_one_compressed_component_at_a_time_speaks_in_the_reference(
+    tiny_f5: F5Model, tmp_path: Path, snr_db: Callable[[Any, Any], float]
+) -> None:
+    """Saved and opened, which `evaluate --blame` does with each; together they are the whole."""
+    small = compress(tiny_f5, "int8-weight-only")
+    before = tiny_f5.synthesize(_TEXT, seed=0).samples
+    names = compressed_components(small)
+    assert {"transformer.transformer_blocks", "vocoder"} <= {*names}
+    levels = []
+    for name, model in hybrids(tiny_f5, small, names):
+        spoken = load(model.save(tmp_path / name)).synthesize(_TEXT, seed=0).samples
+        np.testing.assert_array_equal(spoken, model.synthesize(_TEXT, seed=0).samples)
+        levels.append(snr_db(before, spoken))
+    whole = snr_db(before, small.synthesize(_TEXT, seed=0).samples)
+    assert whole - 3 < min(levels) < 100
+    assert max(levels) > whole
