@@ -48,11 +48,12 @@ def _coarse(voice: GraphModel, component: str) -> GraphModel:
         if f"{component}." in tensor.name and values.dtype.itemsize == 1 and values.ndim > 1:
             tensor.CopyFrom(numpy_helper.from_array(values // 32 * 32, tensor.name))
     assert voice.manifest is not None
-    changed: Any = voice.with_graph(graph, voice.manifest)
+    changed = voice.with_graph(graph, voice.manifest)
+    assert isinstance(changed, GraphModel)
     return changed
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int8-static", "int8-dynamic", "fp16"])
+@pytest.mark.parametrize("scheme", ["int8", "int8-static", "fp16"])
 def test_a_hybrid_is_what_compressing_that_component_alone_gives(
     scheme: str,
     tiny: GraphModel,
