@@ -65,11 +65,12 @@ def test_the_table_has_what_was_measured(blame: Blame) -> None:
 
 def test_the_outcome_is_one_sentence(blame: Blame) -> None:
     assert blame_sentence(blame) == (
-        "Decoder (dec) does the most damage: Log-mel, same timing 0.200 dB of 0.208 dB (24 texts)."
+        "Decoder (dec) does the most damage: 0.200 dB where the whole model has 0.208 dB "
+        "(Log-mel, same timing; 24 texts)."
     )
     silent = blame.parts[2]
     none = blame.model_copy(update={"parts": (silent,), "texts": 1})
-    assert blame_sentence(none).startswith("No component alone changes the sound")
+    assert blame_sentence(none).startswith("No component alone does damage")
 
 
 def test_the_pages_show_it(blamed: Evaluation, evaluation: Evaluation) -> None:

@@ -10,7 +10,7 @@ TERMS = {
     TITLE: "each compressed component alone in the reference, the one with the most damage first; "
     "over all together, if their errors were independent (distances add as squares do), and the "
     "whole model: what is between these is interaction. Where a duration moves by a frame, other "
-    "noise follows, which is no loss: sound is compared where the timing is the same."
+    "noise follows, which raises the log-mel distance over all texts and is no loss."
 }
 
 
@@ -23,12 +23,13 @@ def blame_sentence(blame: Blame) -> str:
     """Return the outcome: the first component, its damage and that of the whole model."""
     column, first = ranking(blame), blame.parts[0]
     texts = "1 text" if blame.texts == 1 else f"{blame.texts} texts"
-    if not first.values[blame.ranked_by]:
-        return f"No component alone changes the sound ({column.label}, {texts})."
+    measure = f"({column.label}; {texts})"
+    if (first.values[column.path] or 0.0) <= 0.0:
+        return f"No component alone does damage {measure}."
     return (
-        f"{_named(first.component, first.role)} does the most damage: {column.label} "
-        f"{column.show(first.values[blame.ranked_by])} of "
-        f"{column.show(blame.whole[blame.ranked_by])} ({texts})."
+        f"{_named(first.component, first.role)} does the most damage: "
+        f"{column.show(first.values[column.path])} where the whole model has "
+        f"{column.show(blame.whole[column.path])} {measure}."
     )
 
 

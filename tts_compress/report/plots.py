@@ -172,7 +172,7 @@ def _draw_blame(evaluation: Evaluation) -> Figure | None:
     together = found.together.get(column.path)
     if formatting.is_finite(together):
         axes.axvline(together, color=_COLORS["floor"], linewidth=3)
-    axes.set(ylim=(len(shown) - 0.6, -0.75), yticks=[], xlabel=column.label, xlim=(0, None))
+    axes.set(ylim=(len(shown) - 0.6, -0.75), yticks=[], xlabel=column.label)
     return figure
 
 
