@@ -173,6 +173,8 @@ def _draw_blame(evaluation: Evaluation) -> Figure | None:
     if formatting.is_finite(together):
         axes.axvline(together, color=_COLORS["floor"], linewidth=3)
     axes.set(ylim=(len(shown) - 0.6, -0.75), yticks=[], xlabel=column.label)
+    axes.locator_params(axis="x", nbins=4)
+    axes.xaxis.set_major_formatter(lambda value, _: column.show(value))
     return figure
 
 
