@@ -150,6 +150,16 @@ def test_the_interval_is_judged_against_the_unit(
     assert found.words.startswith("+20 % (95 % interval ")
 
 
+def test_long_audio_is_compared_more_coarsely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory grows with the square of the frames; damage is found all the same."""
+    audios = _voice(0, 0), _noisy(0.03, _voice(0, 0), 0), _voice(0, 1)
+    fine = distortion.observe(*audios)
+    monkeypatch.setattr(distortion, "_LONG_S", 0.1)
+    coarse = distortion.observe(*audios)
+    assert coarse.candidate > coarse.reference
+    assert coarse != fine
+
+
 def test_other_rates_are_refused() -> None:
     with pytest.raises(ValueError, match=r"16000, 22050"):
         distortion.observe(_voice(0, 0), replace(_voice(0, 0), sample_rate=22_050), _voice(0, 1))

@@ -37,6 +37,10 @@ between renderings that are heard as the same."""
 _OVERLAP = 16
 """Frames of 4 ms at 16 kHz: a copy that is late by part of a frame is no distance away."""
 
+_LONG_S = 30.0
+"""Seconds from which on frames are as coarse as those of other distances: memory grows with the
+square of their number."""
+
 _TELEPHONE_LEVEL = 10.0 ** (-26.0 / 20.0)
 """Root mean square of speech on a telephone line (ITU-T P.56)."""
 
@@ -109,11 +113,13 @@ def observe(reference: Audio, candidate: Audio, other: Audio) -> Distances:
     rates = {audio.sample_rate for audio in (reference, candidate, other)}
     if len(rates) > 1:
         raise ValueError(f"cannot compare audio at {sorted(rates)} Hz")
-    target = spectrum(other)
     found = {"reference": reference, "candidate": candidate, "coded": mu_law(reference)}
+    longest = max(audio.duration_s for audio in (*found.values(), other))
+    overlap = _OVERLAP if longest < _LONG_S else 4
+    target = spectrum(other, overlap)
     return Distances(
         **{
-            role: compare_warped(spectrum(audio), target).distance_db
+            role: compare_warped(spectrum(audio, overlap), target).distance_db
             for role, audio in found.items()
         }
     )
@@ -148,12 +154,12 @@ def summarize(found: Sequence[Distances], texts: Sequence[int]) -> Distortion | 
     )
 
 
-def spectrum(audio: Audio) -> npt.NDArray[np.float64]:
+def spectrum(audio: Audio, overlap: int = _OVERLAP) -> npt.NDArray[np.float64]:
     """Return the log-mel spectrum that distances are taken of, shape `[frames, bands]`."""
     samples = _at_level(audio, 10.0 ** (_LEVEL_DB / 20.0)).astype(np.float32)
     highest = 2595.0 * np.log10(1.0 + audio.sample_rate / 1400.0)
     lowest = int(np.ceil(_LOWEST_MEL / highest * (MELS + 1))) - 1
-    return log_mel(replace(audio, samples=samples), _OVERLAP)[:, lowest:]
+    return log_mel(replace(audio, samples=samples), overlap)[:, lowest:]
 
 
 def _at_level(audio: Audio, level: float) -> npt.NDArray[np.float64]:
