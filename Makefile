@@ -36,8 +36,8 @@ SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-processors test-f5 \
-	test-parler test-gpt-sovits test-naturalspeech2 qat bench bench-torch bench-gpu bench-qat prove \
-	clean
+	test-parler test-gpt-sovits test-naturalspeech2 qat bench bench-torch bench-gpu bench-qat \
+	bench-vocoder prove clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -108,6 +108,9 @@ bench-gpu: $(F5)/.user $(PARLER)/.user  ## time FP32, 16 and 8 bits on an NVIDIA
 
 bench-qat: $(VENV)/.developer  ## train a vocoder in 8 and 4 bits into eval/reports (BENCH="--steps 100")
 	$(VENV)/bin/python -m benchmarks.qat $(BENCH)
+
+bench-vocoder: $(VENV)/.developer  ## judge a vocoder in FP32, our INT8 and stock INT8 by sound and words into eval/reports
+	PYTHONPATH=$(VENV)/speechmos $(VENV)/bin/python -m benchmarks.vocoder $(BENCH)
 
 prove: $(VENV)/.developer  ## false alarms and power of the reports' intervals into eval/reports (PROVE=--help)
 	$(VENV)/bin/python -m benchmarks.power $(PROVE)

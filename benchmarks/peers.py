@@ -69,32 +69,44 @@ PEER_CALLS: dict[str, Callable[[Path, Path], None]] = {
 
 
 def _quantize_static(voice: Path, output: Path, operators: list[str] | None) -> None:
+    quantize_observed(
+        voice,
+        output,
+        _plain_feeds(voice),
+        quant_format=QuantFormat.QDQ,
+        op_types_to_quantize=operators,
+        per_channel=True,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+        calibrate_method=CalibrationMethod.MinMax,
+    )
+
+
+def quantize_observed(graph: Path, output: Path, calls: Iterator[Feeds], **settings: Any) -> None:
+    """Quantize a graph by onnxruntime's `quantize_static`, prepared as its documentation advises.
+
+    Args:
+        graph: The graph.
+        output: The file that is written.
+        calls: Inputs that its ranges are observed on.
+        settings: Those of `quantize_static` that are not left at their defaults.
+    """
     with TemporaryDirectory() as temporary:
         prepared = str(Path(temporary) / "prepared.onnx")
         # Symbolic shape inference fails on VITS.
-        quant_pre_process(str(voice), prepared, skip_symbolic_shape=True)
-        quantize_static(
-            prepared,
-            str(output),
-            _Reader(voice),
-            quant_format=QuantFormat.QDQ,
-            op_types_to_quantize=operators,
-            per_channel=True,
-            activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
-            calibrate_method=CalibrationMethod.MinMax,
-        )
+        quant_pre_process(str(graph), prepared, skip_symbolic_shape=True)
+        quantize_static(prepared, str(output), _Reader(calls), **settings)
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]  # no type information is published
-    """The inputs of a few utterances."""
+    """The inputs of a few calls."""
 
-    def __init__(self, voice: Path) -> None:
-        self._feeds = _plain_feeds(voice)
+    def __init__(self, calls: Iterator[Feeds]) -> None:
+        self._calls = calls
 
-    def get_next(self) -> dict[str, Any] | None:
-        """Return the next utterance's inputs; None after the last."""
-        return next(self._feeds, None)
+    def get_next(self) -> Feeds | None:
+        """Return the next call's inputs; None after the last."""
+        return next(self._calls, None)
 
 
 def _plain_feeds(path: Path) -> Iterator[Feeds]:

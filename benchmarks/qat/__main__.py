@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from benchmarks.qat.clips import mean_distance, read_clips
+from benchmarks.qat.clips import ASSETS, mean_distance, read_clips
 from benchmarks.qat.contestants import CONTESTANTS, Work, make, reference
 from benchmarks.qat.report import Found, write_report
 from benchmarks.turns import take_turns
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from benchmarks.qat.contestants import Contestant, Vocoder
 
-_BESIDE = Path(__file__).parents[3] / "shared" / "assets"
 _RATES = {8: 1e-5, 4: 5e-5}
 """Learning rates by the bits of weights: rounding to eight bits leaves errors so small that larger
 steps make them worse."""
@@ -63,7 +61,7 @@ def _measure(options: argparse.Namespace, vocoder: Path) -> list[Found]:
         feeds=clips.write_feeds(options.output / "feeds.npz"),
         options={bits: _training(options, rate) for bits, rate in _RATES.items()},
     )
-    references = clips.sounds(reference(work))
+    references = clips.sounds(reference(work.graph))
     found = []
     vocoders: dict[str, Vocoder] = {}
     for contestant in CONTESTANTS:
@@ -123,8 +121,7 @@ def _training(options: argparse.Namespace, rate: float) -> TrainingOptions:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="benchmarks.qat", description=__doc__)
     names = [contestant.name for contestant in CONTESTANTS]
-    given = os.environ.get("TTS_COMPRESS_ASSETS", str(_BESIDE))
-    parser.add_argument("--assets", type=Path, default=Path(given), metavar="DIR")
+    parser.add_argument("--assets", type=Path, default=ASSETS, metavar="DIR")
     parser.add_argument("--contestants", nargs="+", choices=names, default=names)
     parser.add_argument("--clips", type=int, default=16, help="of each kind (%(default)s)")
     parser.add_argument("--steps", type=int, default=400, help="(%(default)s)")

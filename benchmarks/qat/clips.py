@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +16,11 @@ from tts_compress.evaluation.spectra import log_mel_distance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
+
+ASSETS = Path(
+    os.environ.get("TTS_COMPRESS_ASSETS", Path(__file__).parents[3] / "shared" / "assets")
+)
+"""Folder of the vocoder and the recordings, which are no part of the project."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,11 +49,20 @@ def read_clips(folder: Path, most: int) -> Clips:
     Raises:
         EvaluationError: The folder holds no recordings.
     """
+    mels = [mel_spectrogram(read_wav(file).samples) for file in find_recordings(folder, 2 * most)]
+    return Clips(train=mels[::2], held_out=mels[1::2])
+
+
+def find_recordings(folder: Path, most: int) -> list[Path]:
+    """Return at most so many recordings, by name.
+
+    Raises:
+        EvaluationError: The folder holds fewer than four.
+    """
     files = sorted(folder.glob("*.wav"))
     if len(files) < 4:
         raise EvaluationError(f"'{folder}' holds {len(files)} recordings; give 4 or more")
-    mels = [mel_spectrogram(read_wav(file).samples) for file in files[: 2 * most]]
-    return Clips(train=mels[::2], held_out=mels[1::2])
+    return files[:most]
 
 
 def mean_distance(references: Sequence[Audio], candidates: Sequence[Audio]) -> float:

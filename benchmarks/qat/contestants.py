@@ -73,11 +73,27 @@ class Work:
     """Training options by the bits of weights."""
 
 
-def reference(work: Work) -> Vocoder:
-    """Return the vocoder in FP32."""
-    model = open_model(f"onnx:{work.graph}")
+def reference(graph: Path) -> Vocoder:
+    """Return a vocoder as it is in a file."""
+    model = open_model(f"onnx:{graph}")
     assert isinstance(model, OnnxGraph)
-    return _runs(model.graph())
+    return runs(model.graph())
+
+
+def runs(graph: onnx.ModelProto) -> Vocoder:
+    """Return a vocoder that runs a graph on one thread."""
+    session = open_session(graph, "a vocoder", threads=1)
+    return lambda mel: session.run(None, {"mel": mel})[0]
+
+
+def calls(module: nn.Module) -> Vocoder:
+    """Return a vocoder that calls a module."""
+
+    def call(mel: Any) -> Any:
+        with torch.inference_mode():
+            return module(torch.from_numpy(mel)).numpy()
+
+    return call
 
 
 def make(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
@@ -90,7 +106,7 @@ def make(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
         recipe = _plain("int8") if contestant.name == "min-max" else find_recipe("onnx", "int8")
         small = compress(model, "int8", recipe=recipe, calibration=work.feeds)
         assert isinstance(small, OnnxGraph)
-        return _runs(small.graph())
+        return runs(small.graph())
     trained = compress_trained(
         model,
         recipe=_plain("int8-qat") if contestant.name == "min-max-qat" else None,
@@ -98,7 +114,7 @@ def make(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
         run=replace(run, options=work.options[8]),
     )
     assert isinstance(trained, OnnxGraph)
-    return _runs(trained.graph())
+    return runs(trained.graph())
 
 
 def _plain(scheme: str) -> Recipe:
@@ -124,7 +140,7 @@ def _plain(scheme: str) -> Recipe:
 def _in_torch(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
     original = load_generator(work.checkpoint)
     if contestant.untrained is None:
-        return _calls(compress(original, "int4-weight-only"))
+        return calls(compress(original, "int4-weight-only"))
     small = train_module(
         original,
         find_recipe("module", "int4-weight-only"),
@@ -132,7 +148,7 @@ def _in_torch(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
         loss="waveform",
         run=replace(run, options=work.options[4]),
     )
-    return _calls(small)
+    return calls(small)
 
 
 def _chunks(clips: Clips) -> list[torch.Tensor]:
@@ -141,16 +157,3 @@ def _chunks(clips: Clips) -> list[torch.Tensor]:
         for mel in clips.train
         for start in range(0, mel.shape[-1] - _FRAMES, _FRAMES)
     ]
-
-
-def _runs(graph: onnx.ModelProto) -> Vocoder:
-    session = open_session(graph, "a vocoder", threads=1)
-    return lambda mel: session.run(None, {"mel": mel})[0]
-
-
-def _calls(module: nn.Module) -> Vocoder:
-    def call(mel: Any) -> Any:
-        with torch.inference_mode():
-            return module(torch.from_numpy(mel)).numpy()
-
-    return call

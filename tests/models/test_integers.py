@@ -117,7 +117,11 @@ def test_layers_in_torch() -> None:
     from tts_compress.torch.layers.integer import Int8Linear
 
     torch.manual_seed(0)
-    layers = [torch.nn.Linear(8, 4), torch.nn.Conv1d(4, 4, 1), torch.nn.ConvTranspose1d(4, 4, 4, 2)]
+    layers = [
+        torch.nn.Linear(8, 4),
+        torch.nn.Conv1d(16, 16, 1),
+        torch.nn.ConvTranspose1d(16, 16, 4, 2),
+    ]
     small = compress(torch.nn.ModuleList(layers), scheme="int8-dynamic")
     assert list(_layers_of_module(small)) == [False] * 3
     first = small[0]

@@ -22,7 +22,7 @@ class Speech(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = nn.Conv1d(8, 16, 3, padding=1)
+        self.encoder = nn.Conv1d(16, 16, 3, padding=1)
         self.decoder = nn.ConvTranspose1d(16, 1, 8, stride=4, padding=2)
 
     def forward(self, mel: Tensor, *, loud: float = 1.0, turns: int = 1) -> dict[str, Any]:
@@ -34,7 +34,7 @@ class Speech(nn.Module):
 
 def _mels(count: int = 8) -> list[Tensor]:
     source = torch.Generator().manual_seed(0)
-    return [torch.randn(1, 8, 12 + i, generator=source) for i in range(count)]
+    return [torch.randn(1, 16, 12 + i, generator=source) for i in range(count)]
 
 
 def _task(batches: Any = None, teacher: nn.Module | None = None, **options: Any) -> Task:

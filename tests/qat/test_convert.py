@@ -106,7 +106,7 @@ def _plain(layer: FakeQuantizedLayer) -> nn.Module:
 
 def test_nothing_is_shared_with_what_trains_on() -> None:
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv1d(64, 64, 3), nn.GroupNorm(4, 64), nn.Conv1d(64, 8, 3))
+    module = nn.Sequential(nn.Conv1d(64, 64, 3), nn.GroupNorm(4, 64), nn.Conv1d(64, 16, 3))
     student = prepare_qat(module, find_recipe("module", "int8-static"))
     student.module(_mel())
     done = convert_qat(student)
@@ -135,7 +135,7 @@ def test_faint_inputs_round_as_the_kernels_round_them(
     """Those of linear layers have a least step, which leaves few codes to faint inputs."""
     torch.manual_seed(0)
     taps = 1 if kind == "one tap" else 3
-    layer = nn.Linear(20, 8) if kind == "linear" else nn.Conv1d(64, 8, taps)
+    layer = nn.Linear(20, 8) if kind == "linear" else nn.Conv1d(64, 16, taps)
     student = prepare_qat(layer, find_recipe("module", "int8-dynamic"))
     done = convert_qat(student)
     with torch.inference_mode():

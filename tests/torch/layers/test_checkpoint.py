@@ -316,10 +316,10 @@ def test_what_was_saved_computes_the_same(tmp_path: Path, scheme: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "layer", [nn.Linear(32, 16), nn.ConvTranspose1d(8, 8, 4, stride=2)], ids=["linear", "conv"]
+    "layer", [nn.Linear(32, 16), nn.ConvTranspose1d(16, 16, 4, stride=2)], ids=["linear", "conv"]
 )
 def test_a_layer_alone(tmp_path: Path, layer: nn.Module) -> None:
-    x = torch.randn(1, 8, 32)
+    x = torch.randn(1, 16, 32)
     small = compress(layer, "int8")
     path = save_module(small, tmp_path / "layer.safetensors")
     with torch.inference_mode():

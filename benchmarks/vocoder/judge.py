@@ -1,0 +1,165 @@
+"""What is measured of every clip: distances to audio, predicted opinions, words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.vocoder.clips import Clip
+from benchmarks.vocoder.speak import FP32, NAIVE, OURS, RECORDING
+from tts_compress.audio import Audio, read_wav
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzer, find_recognizer
+from tts_compress.evaluation.bootstrap import paired_interval
+from tts_compress.evaluation.metric import find_measures
+from tts_compress.evaluation.metrics.distortion import mu_law, spectrum
+from tts_compress.evaluation.metrics.error_rates import count_edits
+from tts_compress.evaluation.normalizers import english_v1
+from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.spectra import compare_warped, log_mel_distance
+from tts_compress.evaluation.store import Store, audio_sha256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """One number of each clip."""
+
+    name: str
+    label: str
+    better: Literal["lower", "higher"]
+    share: bool = False
+    """It is one of words, shown in per cent."""
+
+
+QUANTITIES = (
+    Quantity(name="distortion_db", label="distortion, dB", better="lower"),
+    Quantity(name="log_mel_db", label="log-mel distance to the recording, dB", better="lower"),
+    Quantity(name="dnsmos_overall", label="DNSMOS, overall", better="higher"),
+    Quantity(name="dnsmos_p808", label="DNSMOS P.808", better="higher"),
+    Quantity(name="plcmos", label="PLCMOS", better="higher"),
+    Quantity(name="word_errors", label="word errors, %", better="lower", share=True),
+)
+
+HEARD = (RECORDING, FP32, OURS, NAIVE)
+"""Whose words are counted: that takes longer than everything else, and tells least."""
+
+_OPINIONS = ("dnsmos_overall", "dnsmos_signal", "dnsmos_background", "dnsmos_p808", "plcmos")
+
+Values = Mapping[str, npt.NDArray[np.float64]]
+"""Of one contestant: each quantity by clip. Word errors are counts, and not all are heard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A mean difference over clips, and its 95 % interval over resampled clips."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """All values, and who heard the words."""
+
+    values: Mapping[str, Values]
+    """By contestant."""
+
+    words: npt.NDArray[np.int64]
+    """Of the transcript of each clip that is heard."""
+
+    coded_db: float
+    """Distortion of FP32's audio by 8-bit mu-law, mean over clips."""
+
+    recognizer: str
+    """Its description, with versions."""
+
+    def mean(self, contestant: str, quantity: Quantity) -> float:
+        """Return the mean over clips."""
+        row = self.values[contestant][quantity.name]
+        return float(row.sum() / self._sizes(quantity, row).sum())
+
+    def change(self, before: str, after: str, quantity: Quantity) -> Change:
+        """Return the difference of two contestants."""
+        differences = self.values[after][quantity.name] - self.values[before][quantity.name]
+        sizes = self._sizes(quantity, differences)
+        low, high = paired_interval(differences, sizes)
+        return Change(mean=float(differences.sum() / sizes.sum()), low=low, high=high)
+
+    def _sizes(self, quantity: Quantity, row: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        return self.words if quantity.share else np.ones(len(row), np.int64)
+
+
+def judge(
+    files: Mapping[str, Sequence[Path]],
+    clips: Sequence[Clip],
+    heard: int,
+    store: Store,
+    options: EvaluationOptions,
+) -> Judged:
+    """Measure all audio.
+
+    Args:
+        files: WAV files of the clips by contestant.
+        clips: The clips, in that order.
+        heard: Number of clips whose words are counted, from the first on.
+        store: Takes values, so that a killed run goes on.
+        options: Processes, progress.
+
+    Raises:
+        EvaluationError: The networks that predict opinions are not installed.
+    """
+    audios = {name: [read_wav(path) for path in own] for name, own in files.items()}
+    keys = {name: [audio_sha256(audio) for audio in own] for name, own in audios.items()}
+    by_key = {
+        key: path for name in files for key, path in zip(keys[name], files[name], strict=True)
+    }
+    opinions = analyze(store, _opinion(options), by_key, options)
+    recognizer = find_recognizer("pocketsphinx", "en-us", options)
+    asked = {key: by_key[key] for name in HEARD for key in keys[name][:heard]}
+    words = analyze(store, recognizer, asked, options)
+    targets = [spectrum(clip.recording) for clip in clips]
+    values: dict[str, dict[str, npt.NDArray[np.float64]]] = {}
+    for done, (name, own) in enumerate(audios.items()):
+        options.progress.advance("compare", done, len(audios))
+        pairs = zip(clips, own, strict=True)
+        values[name] = {
+            "distortion_db": _distances(own, targets),
+            "log_mel_db": np.array([log_mel_distance(c.recording, audio) for c, audio in pairs]),
+            **{score: np.array([opinions[k][score] for k in keys[name]]) for score in _OPINIONS},
+        }
+        if name in HEARD:
+            hypotheses = [words[key] for key in keys[name][:heard]]
+            values[name]["word_errors"] = _word_errors(clips[:heard], hypotheses)
+    options.progress.advance("compare", len(audios), len(audios))
+    coded = _distances([mu_law(audio) for audio in audios[FP32]], targets)
+    return Judged(
+        values=values,
+        words=np.array([len(clip.transcript.split()) for clip in clips[:heard]]),
+        coded_db=float(np.mean(coded - values[FP32]["distortion_db"])),
+        recognizer=recognizer.description,
+    )
+
+
+def _opinion(options: EvaluationOptions) -> Analyzer:
+    found = find_analyzer(find_measures()["opinion"], options)
+    if found is None:
+        raise EvaluationError("no networks predict opinions: pip install 'tts-compress[listen]'")
+    return found
+
+
+def _distances(
+    audios: Sequence[Audio], targets: Sequence[npt.NDArray[np.float64]]
+) -> npt.NDArray[np.float64]:
+    """Return the distances from the recordings' spectra that distortion is made of, dB."""
+    pairs = zip(audios, targets, strict=True)
+    return np.array([compare_warped(spectrum(a), target).distance_db for a, target in pairs])
+
+
+def _word_errors(clips: Sequence[Clip], hypotheses: Sequence[str]) -> npt.NDArray[np.float64]:
+    pairs = zip(clips, hypotheses, strict=True)
+    edits = [count_edits(clip.transcript, english_v1(heard), "word") for clip, heard in pairs]
+    return np.array([float(edit.errors) for edit in edits])

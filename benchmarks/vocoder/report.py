@@ -1,0 +1,198 @@
+"""The results as JSON and as tables, and in words."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.vocoder.contestants import CONTESTANTS
+from benchmarks.vocoder.judge import QUANTITIES, Change, Judged, Quantity
+from benchmarks.vocoder.speak import FP32, NAIVE, OURS, RECORDING
+from tts_compress.artifact import write_text_atomically
+from tts_compress.environment import describe_environment, installed_version
+from tts_compress.evaluation.formatting import signed
+
+_DECIDING = ("distortion_db", "log_mel_db", "dnsmos_overall")
+_NOT_HEARD = "\N{EN DASH}"
+_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One run."""
+
+    judged: Judged
+    clips: Sequence[str]
+    speed: Mapping[str, float]
+    """FP32's time over the contestant's."""
+
+    command: str
+
+
+def order_is_shown(judged: Judged, quantity: Quantity, stock: str = NAIVE) -> bool:
+    """Return True if FP32 is better than ours and ours better than stock, whatever the clips.
+
+    That is: no interval of the differences holds zero, and those from FP32 do not touch.
+    """
+    ours, other, step = (
+        _harm(judged.change(before, after, quantity), quantity)
+        for before, after in ((FP32, OURS), (FP32, stock), (OURS, stock))
+    )
+    return ours[0] > 0 and step[0] > 0 and ours[1] < other[0]
+
+
+def _harm(change: Change, quantity: Quantity) -> tuple[float, float]:
+    """Return the interval with what is worse above zero."""
+    if quantity.better == "lower":
+        return change.low, change.high
+    return -change.high, -change.low
+
+
+def holds(judged: Judged) -> bool:
+    """Return True if the order is shown in each quantity that decides."""
+    return all(order_is_shown(judged, q) for q in QUANTITIES if q.name in _DECIDING)
+
+
+def write_report(found: Found, stem: Path) -> tuple[Path, Path]:
+    """Write `<stem>.json` and `<stem>.md`."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = (stem.with_suffix(".json"), stem.with_suffix(".md"))
+    write_text_atomically(paths[0], json.dumps(_document(found), indent=2) + "\n")
+    write_text_atomically(paths[1], _markdown(found))
+    return paths
+
+
+def _document(found: Found) -> dict[str, object]:
+    judged = found.judged
+    return {
+        "command": found.command,
+        "environment": describe_environment(),
+        "speechmos": installed_version("speechmos"),
+        "recognizer": judged.recognizer,
+        "clips": list(found.clips),
+        "words": judged.words.tolist(),
+        "mu_law_distortion_db": judged.coded_db,
+        "speed": dict(found.speed),
+        "contestants": {
+            name: {
+                "values": {quantity: row.tolist() for quantity, row in values.items()},
+                "against_fp32": {
+                    q.name: asdict(judged.change(FP32, name, q))
+                    for q in QUANTITIES
+                    if q.name in values
+                },
+            }
+            for name, values in judged.values.items()
+        },
+    }
+
+
+def _markdown(found: Found) -> str:
+    judged = found.judged
+    environment = describe_environment()
+    lines = [
+        "# HiFi-GAN V2 in FP32, in our INT8, in stock INT8",
+        "",
+        *_in_words(judged),
+        "",
+        f"{len(found.clips)} recordings of LJSpeech, from their own spectra. What is calibrated "
+        "hears one half of them and is judged on the other, in both directions. Distortion is the "
+        "distance of the metric `distortion`, from the recording; to FP32's, 8-bit mu-law adds "
+        f"{judged.coded_db:.3f} dB. In brackets: 95 % intervals over resampled recordings.",
+        "",
+        "| | made by | times FP32's speed |",
+        "| :-- | :-- | --: |",
+    ]
+    lines += [
+        f"| `{c.name}` | {c.how} | {found.speed[c.name]:.2f} |"
+        for c in CONTESTANTS
+        if c.name in judged.values
+    ]
+    stock = [c.name for c in CONTESTANTS if c.kind == "stock" and c.name in judged.values]
+    lines += ["", "## Mean values", "", *_head(QUANTITIES)]
+    lines += [
+        f"| `{name}` | {' | '.join(_mean(judged, name, q) for q in QUANTITIES)} |"
+        for name in judged.values
+    ]
+    for title, before, names in (
+        ("Against FP32", FP32, [name for name in judged.values if name not in {RECORDING, FP32}]),
+        (f"Stock INT8 against `{OURS}`", OURS, stock),
+    ):
+        lines += ["", f"## {title}", "", *_head(QUANTITIES)]
+        for name in names:
+            cells = [_change(judged, before, name, q) for q in QUANTITIES]
+            lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    processor, packages = environment["processor"], environment["packages"]
+    versions = ", ".join(f"{name} {packages[name]}" for name in ("onnxruntime", "torch", "numpy"))
+    lines += [
+        "",
+        f"Words are heard by {judged.recognizer}; {_NOT_HEARD}: not heard. Opinions are "
+        f"predicted by the networks of speechmos "
+        f"{installed_version('speechmos')}, which were trained on calls: differences count, values "
+        "do not. Speed: one thread, taking turns, least of all runs.",
+        "",
+        f"{processor['model']}, {processor['integer_kernels']}, {processor['cores']} cores; "
+        f"{versions}. Made by `{found.command}` (`make bench-vocoder`).",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _in_words(judged: Judged) -> list[str]:
+    """Return what the tables say."""
+    stock = [c.name for c in CONTESTANTS if c.kind == "stock" and c.name in judged.values]
+    deciding = [quantity for quantity in QUANTITIES if quantity.name in _DECIDING]
+    missing = [q.label for q in deciding if not order_is_shown(judged, q)]
+    if missing:
+        said = f"That FP32 is better than `{OURS}`, and `{OURS}` than `{NAIVE}`, is not shown by: "
+        lines = [f"{said}{'; '.join(missing)}."]
+    else:
+        lines = [
+            f"FP32 is better than `{OURS}`, and `{OURS}` better than `{NAIVE}`, in distortion, "
+            "log-mel distance and predicted opinion (DNSMOS, overall) at once; no two intervals "
+            "touch."
+        ]
+    *_, words = QUANTITIES
+    shares = {name: f"{100 * judged.mean(name, words):.1f} %" for name in (FP32, OURS, NAIVE)}
+    lines += [
+        "",
+        f"Of {judged.words.sum()} words of {len(judged.words)} recordings the recognizer mishears "
+        f"{shares[FP32]} in FP32, {shares[OURS]} in `{OURS}` "
+        f"({_more(judged.change(FP32, OURS, words))}) and {shares[NAIVE]} in `{NAIVE}` "
+        f"({_more(judged.change(FP32, NAIVE, words))}).",
+        "",
+        f"Stock INT8 shown to be worse than `{OURS}`, where that is shown to be worse than FP32:",
+        "",
+    ]
+    for quantity in QUANTITIES:
+        heard = [name for name in stock if quantity.name in judged.values[name]]
+        shown = [f"`{name}`" for name in heard if order_is_shown(judged, quantity, name)]
+        lines.append(f"- {quantity.label}: {', '.join(shown) or 'none is shown to be'}")
+    return lines
+
+
+def _more(change: Change) -> str:
+    if change.low > 0:
+        return "more than in FP32"
+    return "fewer than in FP32" if change.high < 0 else "no difference that these clips can show"
+
+
+def _head(quantities: Sequence[Quantity]) -> list[str]:
+    labels = " | ".join(quantity.label for quantity in quantities)
+    return [f"| | {labels} |", f"| :-- |{' --: |' * len(quantities)}"]
+
+
+def _mean(judged: Judged, name: str, quantity: Quantity) -> str:
+    if quantity.name not in judged.values[name]:
+        return _NOT_HEARD
+    value = judged.mean(name, quantity)
+    return f"{100 * value:.1f}" if quantity.share else f"{value:.3f}"
+
+
+def _change(judged: Judged, before: str, after: str, quantity: Quantity) -> str:
+    if quantity.name not in judged.values[after]:
+        return _NOT_HEARD
+    change = judged.change(before, after, quantity)
+    factor, digits = (100, 1) if quantity.share else (1, 3)
+    mean, low, high = (signed(factor * v, digits) for v in (change.mean, change.low, change.high))
+    return f"{mean} ({low} {_ELLIPSIS} {high})"
