@@ -40,7 +40,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     from tts_compress import models
 
     def open_model(*_: Any, **__: Any) -> None:
-        found.append(_environment(1))
+        found.append(_environment("model", 1))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(models, "open_model", open_model)

@@ -1,6 +1,7 @@
 """Progress of long work, for its caller."""
 
-from typing import Protocol, runtime_checkable
+from time import monotonic
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Progress(Protocol):
@@ -38,6 +39,35 @@ class Silent:
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Do nothing."""
+
+
+class Spent(NamedTuple):
+    """Time from the first report of a stage to the last."""
+
+    seconds: float
+    steps: int
+    """Steps that were done in it; those that were finished before are not among them."""
+
+
+class Stopwatch:
+    """Passes reports on, and notes how long each stage takes.
+
+    Args:
+        progress: Receives the reports.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._begun: dict[str, tuple[float, int]] = {}
+        self.stages: dict[str, Spent] = {}
+        """By name, in the order in which they began."""
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """Report a step of a stage."""
+        now = monotonic()
+        begun_at, known = self._begun.setdefault(stage, (now, done))
+        self.stages[stage] = Spent(now - begun_at, done - known)
+        self._progress.advance(stage, done, total)
 
 
 class ComponentProgress:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rich.console import RenderableType
     from rich.progress import Progress, TaskID
+
+_BETWEEN_LINES_S = 30.0
+_PACE_OVER_S = 600.0
+"""Time over which a bar takes the mean pace: some steps take a minute."""
 
 
 class Bars:
@@ -24,7 +30,9 @@ class Bars:
     def advance(self, stage: str, done: int, total: int) -> None:
         """Move a stage's bar."""
         if stage not in self._tasks:
-            self._tasks[stage] = self._progress.add_task(stage, total=total, status="")
+            # Steps that were done before say nothing about the pace.
+            task = self._progress.add_task(stage, total=total, completed=done, status="")
+            self._tasks[stage] = task
         self._progress.update(self._tasks[stage], completed=done, total=total)
 
     def status(self, stage: str, text: str) -> None:
@@ -33,27 +41,72 @@ class Bars:
             self._progress.update(self._tasks[stage], status=text)
 
     def message(self, line: str) -> None:
-        """Print a line above the bars, or into the log file that is written instead."""
+        """Print a line above the bars."""
         self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
+class Lines:
+    """A line per finished stage, and every half a minute; on standard error that is no terminal."""
+
+    def __init__(self) -> None:
+        self._stages: dict[str, _Stage] = {}
+        self._status: dict[str, str] = {}
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """Print a line if one is due."""
+        now = monotonic()
+        known = self._stages.setdefault(stage, _Stage(now, done, now))
+        spent, steps = now - known.begun_at, done - known.begun_with
+        if done >= total:
+            del self._stages[stage]
+            if steps:
+                self.message(f"{stage}: {total} of {total} in {_clock(spent)}")
+        elif now - known.told_at >= _BETWEEN_LINES_S:
+            self._stages[stage] = known._replace(told_at=now)
+            left = f", {_clock(spent / steps * (total - done))} left" if steps else ""
+            text = self._status.get(stage, "")
+            self.message(f"{stage}: {done} of {total}{left}{text and ', '}{text}")
+
+    def status(self, stage: str, text: str) -> None:
+        """Keep a text for the next line of a stage."""
+        self._status[stage] = text
+
+    def message(self, line: str) -> None:
+        """Print a line."""
+        print(line, file=sys.stderr, flush=True)
+
+
+class _Stage(NamedTuple):
+    begun_at: float
+    begun_with: int
+    told_at: float
+
+
+def _clock(seconds: float) -> str:
+    """Return a duration as `H:MM:SS`, like the bars."""
+    return str(timedelta(seconds=round(seconds)))
+
+
 @contextmanager
-def progress_bars() -> Iterator[Bars]:
-    """Show bars while the block lasts; not in a pipe or a log file."""
+def progress_bars() -> Iterator[Bars | Lines]:
+    """Show bars while the block lasts; lines in a pipe or a log file."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeElapsedColumn as Elapsed
     from rich.progress import TimeRemainingColumn as Remaining
 
-    columns = (TextColumn("{task.description:<22}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines()
+        return
+    columns = (TextColumn("{task.description:<22}"), BarColumn(), MofNCompleteColumn())
     with Progress(
         *columns,
         Elapsed(),
         Remaining(),
         TextColumn("{task.fields[status]}"),
         console=console,
-        disable=not console.is_terminal,
+        speed_estimate_period=_PACE_OVER_S,
     ) as progress:
         yield Bars(progress)
 

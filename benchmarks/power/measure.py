@@ -58,10 +58,12 @@ def _count(
             for item in suite.utterances
             for seed in suite.seeds
         ]
-        spoken = synthesize(store, subject, jobs, options, stage=f"synthesize {spec}")
-    audios = {piece.audio: store.wav_path(piece) for piece in spoken}
+        spoken = list(synthesize(store, subject, jobs, options, stage=f"synthesize {spec}"))
+    audios = [(piece.audio, store.wav_path(piece)) for piece in spoken]
     recognizer = find_recognizer(suite.recognizer, suite.language, options)
-    found = analyze(store, recognizer, audios, options, stage=f"recognize {spec}")
+    found = analyze(
+        store, recognizer, audios, options, total=len(audios), stage=f"recognize {spec}"
+    )
     transcripts = [suite.transcript(item) for item in suite.utterances for _ in suite.seeds]
     edits = [
         count_edits(transcript, suite.normalize(found[piece.audio]), "word")

@@ -41,6 +41,12 @@ def recorder() -> _Recorder:
     return _Recorder()
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no test find transcripts of another one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """Return an empty store."""

@@ -9,11 +9,19 @@ import pytest
 
 from tts_compress.audio import Audio
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.analysis import analyze, find_analyzer, find_recognizer
+from tts_compress.evaluation import analysis
+from tts_compress.evaluation.analysis import Analyzer, find_analyzer, find_recognizer
 from tts_compress.evaluation.metric import Measure
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.store import Store, audio_sha256, write_float_wav
+
+
+def analyze(
+    store: Store, analyzer: Analyzer, audios: dict[str, Path], options: EvaluationOptions
+) -> dict[str, Any]:
+    """Analyse files that are all there."""
+    return analysis.analyze(store, analyzer, audios.items(), options, total=len(audios))
 
 
 def _analysed(log: Path) -> list[str]:

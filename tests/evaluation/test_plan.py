@@ -1,22 +1,21 @@
 """Plans: what a claim needs before anything is evaluated."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from tts_compress.cli import main
-from tts_compress.evaluation.plan import TRANSCRIPTS, plan_evaluation, recognition_pace
+from tts_compress.evaluation.plan import plan_evaluation, recognition_pace
 from tts_compress.evaluation.power import Spread
+from tts_compress.evaluation.result import Evaluation, StageTime, read_report
 
 
-def _transcripts(directory: Path, times: list[float]) -> None:
-    folder = directory / "work" / "analyses" / "some"
-    folder.mkdir(parents=True)
-    for place, time in enumerate(times):
-        (folder / f"{place}.json").touch()
-        os.utime(folder / f"{place}.json", (time, time))
+def _with_recognition(seconds: float, steps: int) -> Evaluation:
+    """Return the shipped report with a time of recognition."""
+    shipped = read_report(Path(__file__).parents[2] / "eval" / "reports" / "demo-int8.json")
+    stages = {"recognize": StageTime(seconds=seconds, steps=steps)}
+    return shipped.model_copy(update={"stages": stages})
 
 
 def test_plan_by_the_shipped_errors(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,24 +63,16 @@ def test_an_output_without_a_report_is_named(
     assert "there is no report" in capsys.readouterr().err
 
 
-def test_pace_leaves_out_the_time_between_two_runs(tmp_path: Path) -> None:
-    """Four gaps of one, two, one and two seconds, and a night."""
-    _transcripts(tmp_path, [0, 1, 3, 40_000, 40_001, 40_003])
-    assert recognition_pace(tmp_path) == pytest.approx(1.5)
-
-
-def test_too_few_transcripts_show_no_pace(tmp_path: Path) -> None:
-    assert recognition_pace(tmp_path) is None
-    _transcripts(tmp_path, [0, 1])
-    assert recognition_pace(tmp_path) is None
+def test_too_few_transcripts_show_no_pace() -> None:
+    assert recognition_pace(_with_recognition(6.0, 4)) == pytest.approx(1.5)
+    assert recognition_pace(_with_recognition(2.0, 2)) is None
 
 
 def test_a_run_on_this_machine_says_how_long(tmp_path: Path) -> None:
     """The spread and the speed are those of an earlier evaluation."""
-    report = Path(__file__).parents[2] / "eval" / "reports" / "demo-int8.json"
-    (tmp_path / "report.json").write_bytes(report.read_bytes())
-    _transcripts(tmp_path, [0.0, 2.0, 4.0, 6.0])
+    report = _with_recognition(8.0, 4)
+    (tmp_path / "report.json").write_text(report.to_json(), encoding="utf-8")
     found = plan_evaluation(1.0, tmp_path)
     (need,) = found.needs  # one seed does not show what three give
-    assert need.recognition_s == pytest.approx(2.0 * need.texts * TRANSCRIPTS)
+    assert need.recognition_s == pytest.approx(2.0 * need.texts * 4)
     assert found.source == "out/demo-int8 against demo on en-full, 1 seed"

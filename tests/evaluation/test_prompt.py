@@ -175,7 +175,7 @@ def test_a_worker_speaks_by_the_prompt(
     for prompt in (None, Prompt(audio=recording, text="some words")):
         ref = open_subject(model, tmp_path, prompt)
         job = SynthesisJob(model=ref.fingerprint, text="hello", seed=0)
-        synthesize(store, ref, [job], fast_options, stage="s")
+        list(synthesize(store, ref, [job], fast_options, stage="s"))
         samples = read_wav(store.wav_path(job)).samples
         levels.append(float(abs(samples).max()))
     assert levels[1] == pytest.approx(0.5 * levels[0], rel=1e-5)
@@ -190,7 +190,7 @@ def test_a_prompt_that_a_model_refuses_is_one_error(
     model: Any = SimpleNamespace(spec="bad")
     bad = replace(good, model=model, prompt=Prompt(audio=Path("x.wav"), text="refused"))
     for work in (
-        lambda: synthesize(Store(tmp_path), bad, [job], fast_options, stage="s"),
+        lambda: [*synthesize(Store(tmp_path), bad, [job], fast_options, stage="s")],
         lambda: time_models((good, bad), ["a", "b"], fast_options),
     ):
         with pytest.raises(EvaluationError, match="model 'bad': cannot speak by that"):

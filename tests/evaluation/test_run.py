@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-_TIMINGS = {"latency", "rtf", "memory", "load"}
+_TIMINGS = {"latency", "rtf", "memory", "load", "stages"}
 
 
 def _without_timings(evaluation: Evaluation) -> dict[str, Any]:
@@ -146,6 +146,26 @@ def test_nothing_is_left_without_an_output(
     assert found.utterances[0].reference.audio is None
     assert len(found.opus) == 6
     assert not list((tmp_path / "temporary").iterdir())
+    assert not list((tmp_path / "cache" / "tts-compress" / "evaluations").iterdir())
+
+
+def test_another_evaluation_finds_the_transcripts_of_the_reference(
+    run: Callable[..., Evaluation], tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what the candidate says is new; results are those of an own store."""
+    monkeypatch.setenv("FAKE_RECOGNIZER_LOG", str(log))
+    first = run(tmp_path / "first", gain=0.9)
+    assert len(log.read_text().splitlines()) == first.stages["recognize"].steps == 18
+    assert first.stages["synthesize candidate"].steps == 6
+    stages = ["open", "recognize", "synthesize reference", "synthesize candidate"]
+    assert [*first.stages][:4] == stages
+    second = run(tmp_path / "second", gain=0.8)
+    assert len(log.read_text().splitlines()) == 18 + 6
+    assert second.stages["recognize"].steps == 6
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert _without_timings(run(tmp_path / "second", gain=0.8)) == _without_timings(second)
+    assert len(log.read_text().splitlines()) == 18 + 6 + 18
+    assert not list((tmp_path / "second").iterdir())
 
 
 def test_models_of_different_rates_are_refused(run: Callable[..., Evaluation]) -> None:

@@ -54,7 +54,7 @@ def test_a_worker_speaks_the_language(
     for language in (None, "cmn"):
         subject = open_subject(polyglot, tmp_path, None, language)
         job = SynthesisJob(model=subject.fingerprint, text="hello", seed=0)
-        synthesize(store, subject, [job], fast_options, stage="s")
+        list(synthesize(store, subject, [job], fast_options, stage="s"))
         levels.append(float(abs(read_wav(store.wav_path(job)).samples).max()))
     assert levels[1] == pytest.approx(0.5 * levels[0], rel=1e-5)
 

@@ -151,7 +151,7 @@ def test_what_one_speaker_spoke_is_not_taken_for_another(
         SynthesisJob(model="f" * 64, text="one", seed=0, speaker=name) for name in (*_NAMES, None)
     ]
     for _ in range(2):
-        synthesize(store, subject, jobs, fast_options, stage="s")
+        list(synthesize(store, subject, jobs, fast_options, stage="s"))
     assert _spoken(log) == [*_NAMES, "default"]
     assert store.wav_path(jobs[-1]).name == "7692c3ad3540bb80-0.wav"
 
@@ -215,11 +215,12 @@ def test_a_damaged_row_of_the_embedding_is_the_worst_speaker_of_a_piper_voice(
     """In processes of its own; the recognizer is left out."""
     monkeypatch.setattr(
         "tts_compress.evaluation.run.analyze",
-        lambda _, __, audios, *___: dict.fromkeys(audios, "cats"),
+        lambda _, __, audios, *___, **____: {key: "cats" for key, _ in audios},
     )
     broken = _with_damaged_speaker(choir_path, tmp_path, 2)
     short = suite.model_copy(update={"utterances": suite.utterances[:4]})
-    found = evaluate(choir_path, broken, suite=short, output=tmp_path / "out")
+    options = EvaluationOptions(work=tmp_path / "work")
+    found = evaluate(choir_path, broken, suite=short, options=options)
     assert [row.speaker for row in found.utterances] == [*_NAMES, "anna"]
     for row in found.utterances:
         assert (row.log_mel_distance_db > 0) is (row.speaker == "cleo")
@@ -228,7 +229,9 @@ def test_a_damaged_row_of_the_embedding_is_the_worst_speaker_of_a_piper_voice(
     # Both models' processes spoke what the voice speaks as that speaker.
     voice: Any = load(choir_path)
     spoken = voice.with_speaker("ben").synthesize(short.utterances[1].text, seed=0)
-    pieces = [json.loads(p.read_text("utf-8")) for p in (tmp_path / "out").rglob("synth*/*/*.json")]
+    pieces = [
+        json.loads(p.read_text("utf-8")) for p in (tmp_path / "work").rglob("synth*/*/*.json")
+    ]
     found_audio = [p["audio"] for p in pieces if (p["speaker"], p["seed"]) == ("ben", 0)]
     assert found_audio == 2 * [audio_sha256(spoken)]
 

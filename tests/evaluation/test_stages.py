@@ -36,6 +36,10 @@ def model(fake_spec: Callable[..., str], log: Path) -> Subject:
     return make_subject(spec, shown="model", fingerprint="f" * 64)
 
 
+def _speak(*given: Any, stage: str) -> None:
+    assert len(list(synthesize(*given, stage=stage))) == 4
+
+
 def _spoken(log: Path) -> list[str]:
     return log.read_text().splitlines()
 
@@ -44,14 +48,14 @@ def test_only_what_is_missing_is_spoken(
     store: Store, model: Subject, fast_options: EvaluationOptions, log: Path
 ) -> None:
     """A second run has nothing to do; only a lost or damaged piece is synthesized again."""
-    synthesize(store, model, _jobs(model), fast_options, stage="s")
+    _speak(store, model, _jobs(model), fast_options, stage="s")
     assert _spoken(log) == ["one cat", "one cat", "two dogs", "two dogs"]
-    synthesize(store, model, _jobs(model), fast_options, stage="s")
+    _speak(store, model, _jobs(model), fast_options, stage="s")
     assert len(_spoken(log)) == 4
     wav = store.wav_path(_jobs(model)[-1])
     before = read_wav(wav)
     wav.write_bytes(wav.read_bytes()[:200])
-    synthesize(store, model, _jobs(model), fast_options, stage="s")
+    _speak(store, model, _jobs(model), fast_options, stage="s")
     assert _spoken(log)[4:] == ["two dogs"]
     assert audio_sha256(before) == audio_sha256(read_wav(wav))
 
@@ -60,9 +64,9 @@ def test_another_model_shares_nothing(
     store: Store, model: Subject, fast_options: EvaluationOptions, log: Path
 ) -> None:
     """Results of a model that was replaced under its name are not taken over."""
-    synthesize(store, model, _jobs(model), fast_options, stage="s")
+    _speak(store, model, _jobs(model), fast_options, stage="s")
     other = replace(model, fingerprint="e" * 64)
-    synthesize(store, other, _jobs(other), fast_options, stage="s")
+    _speak(store, other, _jobs(other), fast_options, stage="s")
     assert len(_spoken(log)) == 8
 
 
@@ -73,7 +77,7 @@ def test_what_was_spoken_before_a_failure_is_kept(
     spec = fake_spec("bad", fault="text", on="two dogs")
     bad = make_subject(spec, shown="bad", fingerprint="b" * 64)
     with pytest.raises(TextError, match="model 'bad': cannot be spoken"):
-        synthesize(store, bad, _jobs(bad), fast_options, stage="s")
+        _speak(store, bad, _jobs(bad), fast_options, stage="s")
     found = [store.find_synthesis(job) for job in _jobs(bad)]
     assert [piece is not None for piece in found] == [True, True, False, False]
 
@@ -82,7 +86,7 @@ def test_progress_reaches_the_end(
     store: Store, model: Subject, fast_options: EvaluationOptions, recorder: Any
 ) -> None:
     """Done counts up to the total."""
-    synthesize(store, model, _jobs(model), replace(fast_options, progress=recorder), stage="s")
+    _speak(store, model, _jobs(model), replace(fast_options, progress=recorder), stage="s")
     assert [("s", done, 4) for done in range(5)] == recorder.steps
 
 

@@ -48,6 +48,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="also find the component that did the damage, one compressed component at a time",
     )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        metavar="DIR",
+        help="keep all audio and transcripts there, for evaluations to come (in a cache, until "
+        "the evaluation is done)",
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing report")
     parser.add_argument(
         "--plan",
@@ -65,9 +72,6 @@ def run(options: Namespace) -> Output:
         return _plan(options.plan, options.output)
     if options.candidate is None or options.output is None:
         raise EvaluationError("give REFERENCE, CANDIDATE and --output DIR, or --plan POINTS")
-    from tts_compress.evaluation import EvaluationOptions, evaluate
-    from tts_compress.report import summary_table
-    from tts_compress.report.blame import blame_sentence
     from tts_compress.terminal import progress_bars
 
     if (options.output / "report.json").exists() and not options.force:
@@ -75,6 +79,11 @@ def run(options: Namespace) -> Output:
             f"'{options.output}' has a report; use --force to replace it, or another output"
         )
     with progress_bars() as progress:
+        progress.advance("open", 0, 3)  # before the imports, which take half a second
+        from tts_compress.evaluation import EvaluationOptions, evaluate
+        from tts_compress.report import summary_table
+        from tts_compress.report.blame import blame_sentence
+
         chosen = EvaluationOptions(
             threads=options.threads,
             jobs=options.jobs if options.jobs is not None else os.cpu_count() or 1,
@@ -85,6 +94,7 @@ def run(options: Namespace) -> Output:
             mos=options.mos,
             keep_wav=options.wav,
             blame=options.blame,
+            work=options.work,
             progress=progress,
         )
         result = evaluate(

@@ -1,12 +1,13 @@
 """The stage that analyses single audios: by a recognizer, or by the measure of a metric."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from threading import Lock, local
 from typing import Any, Literal
 
 from tts_compress.evaluation.metric import Measure
@@ -76,18 +77,20 @@ def find_analyzer(measure: Measure, options: EvaluationOptions) -> Analyzer | No
 def analyze(
     store: Store,
     analyzer: Analyzer,
-    audios: Mapping[str, Path],
+    audios: Iterable[tuple[str, Path]],
     options: EvaluationOptions,
     *,
+    total: int,
     stage: str | None = None,
 ) -> dict[str, Any]:
-    """Have the audio analysed that is not yet.
+    """Have the audio analysed that is not yet, while more of it is still being made.
 
     Args:
         store: Takes the values.
         analyzer: The recognizer or measure; it is not started if there is nothing to do.
-        audios: WAV files by the hash of their samples.
+        audios: Hashes of samples, and WAV files; each is analysed as soon as it comes.
         options: Settings of the worker processes.
+        total: Number of audios that will come.
         stage: Name of this stage in the progress, in place of the analyzer's.
 
     Returns:
@@ -97,50 +100,43 @@ def analyze(
         EvaluationError: A process failed.
     """
     by, stage = analyzer.description, stage or analyzer.stage
-    found = {
-        key: known.value
-        for key in audios
-        if (known := read_piece(store.analysis_path(by, key), Analysis, by=by, audio=key))
-    }
+    found: dict[str, Any] = {}
+    done: list[str] = []
+    keys: set[str] = set()
+    lock, mine = Lock(), local()
 
-    def ask(worker: Worker, key: str) -> Analysis:
-        value = worker.ask("analyze", path=audios[key].absolute())["value"]
-        made = Analysis(by=by, audio=key, value=value)
-        write_piece(store.analysis_path(by, key), made)
-        return made
+    def ask(key: str, path: Path) -> None:
+        """Ask the worker of this thread."""
+        if not hasattr(mine, "worker"):
+            mine.worker = stack.enter_context(analyzer.start(options))
+        value = mine.worker.ask("analyze", path=path.absolute())["value"]
+        write_piece(store.analysis_path(by, key), Analysis(by=by, audio=key, value=value))
+        with lock:
+            found[key] = value
+            done.append(key)
+            options.progress.advance(stage, len(done), total)
 
-    missing = [key for key in audios if key not in found]
-    # Processes on a GPU would only take memory from each other.
-    jobs = 1 if analyzer.device == "cuda" else options.jobs
-    options.progress.advance(stage, len(found), len(audios))
-    for made in _ask_each(missing, lambda: analyzer.start(options), ask, jobs):
-        found[made.audio] = made.value
-        options.progress.advance(stage, len(found), len(audios))
-    return found
-
-
-def _ask_each(
-    keys: Sequence[str],
-    start: Callable[[], Worker],
-    ask: Callable[[Worker, str], Analysis],
-    jobs: int,
-) -> Iterator[Analysis]:
-    """Yield what up to `jobs` workers return for the keys, in the order of being finished."""
-    idle: SimpleQueue[Worker] = SimpleQueue()
-
-    def serve(key: str) -> Analysis:
-        worker = idle.get()
-        try:
-            return ask(worker, key)
-        finally:
-            idle.put(worker)
-
+    options.progress.advance(stage, 0, total)
     with ExitStack() as stack:
-        jobs = min(jobs, len(keys))
-        for _ in range(jobs):
-            idle.put(stack.enter_context(start()))
-        pool = stack.enter_context(ThreadPoolExecutor(max(1, jobs)))
+        on_gpu = analyzer.device == "cuda"
+        # Processes on a GPU would only take memory from each other, and from the model.
+        pool = stack.enter_context(ThreadPoolExecutor(1 if on_gpu else options.jobs))
         # After the first failure nothing more is begun.
         stack.callback(pool.shutdown, cancel_futures=True)
-        for future in as_completed([pool.submit(serve, key) for key in keys]):
-            yield future.result()
+        futures: deque[Future[None]] = deque()
+        for key, path in list(audios) if on_gpu else audios:
+            known = read_piece(store.analysis_path(by, key), Analysis, by=by, audio=key)
+            if known is None and key not in keys:
+                futures.append(pool.submit(ask, key, path))
+            else:
+                with lock:
+                    total -= 1
+                    options.progress.advance(stage, len(done), total)
+            if known is not None:
+                found[key] = known.value
+            keys.add(key)
+            while futures and futures[0].done():
+                futures.popleft().result()
+        for future in futures:
+            future.result()
+    return found

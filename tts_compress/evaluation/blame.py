@@ -122,13 +122,20 @@ def _metrics() -> list[Metric]:
 def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
     """Return the run with a hybrid in the place of the candidate."""
     store, options = run.store, run.options
-    made = synthesize(store, hybrid, _jobs(run.pairs, hybrid), options, stage=stage)
+    made = list(synthesize(store, hybrid, _jobs(run.pairs, hybrid), options, stage=stage))
     files = {piece.audio: store.wav_path(piece) for piece in made}
     measured = dict(run.measured)
     for measure in {m.measure.name: m.measure for m in _metrics() if m.measure}.values():
         analyzer = find_analyzer(measure, options)
         if analyzer is not None and measure.name in measured:
-            found = analyze(store, analyzer, files, options, stage=f"{stage}, {measure.name}")
+            found = analyze(
+                store,
+                analyzer,
+                files.items(),
+                options,
+                total=len(files),
+                stage=f"{stage}, {measure.name}",
+            )
             measured[measure.name] = {**measured[measure.name], **found}
     pairs = [
         _with_candidate(store, *pieces)

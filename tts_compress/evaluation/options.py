@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tts_compress.errors import EvaluationError
 from tts_compress.progress import Progress, Silent
@@ -55,6 +56,10 @@ class EvaluationOptions:
     blame: bool = False
     """Find the component that did the damage, by putting one compressed component at a time into
     the reference; the candidate needs its manifest."""
+
+    work: Path | None = None
+    """Folder of unfinished work, which stays; by default one in the user's cache, which goes when
+    the evaluation is done."""
 
     timeout_s: float = 600.0
     """Longest time to speak or recognize one text, and to load a model."""

@@ -1,7 +1,7 @@
 """The single pass over the audio: pairs of utterances, and all that metrics are computed from."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +13,11 @@ from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metric import Audios, Measure, find_metrics
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.stages import Timings, time_models
+from tts_compress.evaluation.stages import Timings, synthesize, time_models
 from tts_compress.evaluation.store import (
     Store,
     Synthesis,
+    SynthesisJob,
     audio_sha256,
     make_directory,
     write_float_wav,
@@ -47,7 +48,7 @@ class UtterancePair:
 
     audio: Mapping[str, str]
     """Hashes of the samples, by `reference`, `candidate`, `other_seed` (the reference with other
-    noise) and `disturbed` (an inaudibly changed copy of the reference)."""
+    noise) and, of a text's first seed, `disturbed` (an inaudibly changed copy of the reference)."""
 
     seconds: Mapping[str, float]
     """Lengths of the first three."""
@@ -92,57 +93,124 @@ class Run:
         return time_models(self.models, texts, self.options)
 
 
-def observe_pairs(
-    store: Store,
-    suite: Suite,
-    spoken: Sequence[Mapping[str, Synthesis]],
-    keep_in: Path | None,
-) -> tuple[list[UtterancePair], dict[str, Path]]:
-    """Read each WAV file once, and return the pairs with the files to transcribe, by hash.
+class PairedSpeech:
+    """Both models speak a suite: audio to be analysed, and pairs of it.
 
     Args:
-        store: Holds the audio; takes the disturbed copies.
+        models: Reference and candidate.
         suite: The texts and seeds.
-        spoken: For each text and seed, what `reference`, `candidate` and `other_seed` spoke.
+        store: Takes the audio.
+        options: Settings of the worker processes.
         keep_in: Folder of the report, which gets a copy of the audio in `wav/`.
-
-    Raises:
-        EvaluationError: The reference speaks nothing.
     """
-    files: dict[str, Path] = {}
-    pairs = []
-    # Pair by pair: the audio of a whole suite may be larger than memory.
-    for place, pieces in enumerate(spoken):
-        index, seed = place // len(suite.seeds), pieces["reference"].seed
-        audios = {role: read_spoken(store, piece) for role, piece in pieces.items()}
-        copy = disturb(audios["reference"])
+
+    def __init__(
+        self,
+        models: tuple[Subject, Subject],
+        suite: Suite,
+        store: Store,
+        options: EvaluationOptions,
+        keep_in: Path | None,
+    ) -> None:
+        self._models = models
+        self._suite = suite
+        self._store = store
+        self._options = options
+        self._keep_in = keep_in
+        self.pairs: list[UtterancePair] = []
+        self.files: dict[str, Path] = {}
+        """WAV files by the hash of their samples."""
+
+    @property
+    def total(self) -> int:
+        """Number of audios that `speak` yields."""
+        return count_audios(len(self._suite.utterances), len(self._suite.seeds))
+
+    def speak(self) -> Generator[tuple[str, Path], None, None]:
+        """Yield what is to be recognized as soon as it is there, hash and WAV file; make the pairs.
+
+        Of the baselines that is each text's first seed: they show the size of chance, and take as
+        long to recognize as the models.
+
+        One model after the other: two may not fit into memory beside what analyses the audio.
+
+        Raises:
+            TextError: A text cannot be spoken.
+            EvaluationError: A model's process failed, or the reference speaks nothing.
+        """
+        before, after = self._models
+        spoken = []
+        jobs = self._jobs(before) + self._jobs(before, OTHER_SEEDS)
+        half, seeds = len(jobs) // 2, len(self._suite.seeds)
+        for place, piece in enumerate(self._synthesize(before, jobs, "synthesize reference")):
+            spoken.append(piece)
+            audio = self._add(piece.audio, self._store.wav_path(piece))
+            if place < half or place % seeds == 0:
+                yield audio
+        both = zip(spoken[:half], spoken[half:], strict=True)
+        candidates = self._synthesize(after, self._jobs(after), "synthesize candidate")
+        for (reference, other), candidate in zip(both, candidates, strict=True):
+            pieces = {"reference": reference, "candidate": candidate, "other_seed": other}
+            pair = self._observe(pieces)
+            self.pairs.append(pair)
+            yield self._add(candidate.audio, self._store.wav_path(candidate))
+            if copy := pair.audio.get("disturbed"):
+                yield self._add(copy, self._store.disturbed_path(copy))
+        if not any(pair.seconds["reference"] for pair in self.pairs):
+            raise EvaluationError("the reference speaks nothing: every text gave empty audio")
+
+    def _jobs(self, model: Subject, shift: int = 0) -> list[SynthesisJob]:
+        return [
+            SynthesisJob(
+                model=model.fingerprint,
+                text=item.text,
+                seed=seed + shift,
+                speaker=model.speaker_of(index),
+            )
+            for index, item in enumerate(self._suite.utterances)
+            for seed in self._suite.seeds
+        ]
+
+    def _synthesize(
+        self, model: Subject, jobs: Sequence[SynthesisJob], stage: str
+    ) -> Iterator[Synthesis]:
+        return synthesize(self._store, model, jobs, self._options, stage=stage)
+
+    def _add(self, audio: str, path: Path) -> tuple[str, Path]:
+        self.files[audio] = path
+        return audio, path
+
+    def _observe(self, pieces: Mapping[str, Synthesis]) -> UtterancePair:
+        """Read the WAV files of a text and seed once, for every metric."""
+        index, seed = len(self.pairs) // len(self._suite.seeds), pieces["reference"].seed
+        text = self._suite.utterances[index]
+        audios = {role: read_spoken(self._store, piece) for role, piece in pieces.items()}
         hashes = {role: piece.audio for role, piece in pieces.items()}
-        hashes["disturbed"] = audio_sha256(copy)
-        path = store.root / "disturbed" / f"{hashes['disturbed'][:32]}.wav"
-        write_float_wav(path, copy)
-        files |= {piece.audio: store.wav_path(piece) for piece in pieces.values()}
-        files[hashes["disturbed"]] = path
+        if seed == self._suite.seeds[0]:
+            copy = disturb(audios["reference"])
+            hashes["disturbed"] = audio_sha256(copy)
+            write_float_wav(self._store.disturbed_path(hashes["disturbed"]), copy)
         kept = {}
-        if keep_in is not None:
+        if self._keep_in is not None:
             for role in ("reference", "candidate"):
                 kept[role] = f"wav/{index:04d}-seed{seed}-{role}.wav"
-                _keep(audios[role], keep_in / kept[role])
-        pairs.append(
-            UtterancePair(
-                index=index,
-                seed=seed,
-                text=suite.utterances[index].text,
-                speaker=pieces["reference"].speaker,
-                transcript=suite.transcript(suite.utterances[index]),
-                audio=hashes,
-                seconds={role: audio.duration_s for role, audio in audios.items()},
-                kept=kept,
-                observed={m.name: m.observe(Audios(**audios)) for m in find_metrics() if m.observe},
-            )
+                _keep(audios[role], self._keep_in / kept[role])
+        return UtterancePair(
+            index=index,
+            seed=seed,
+            text=text.text,
+            speaker=pieces["reference"].speaker,
+            transcript=self._suite.transcript(text),
+            audio=hashes,
+            seconds={role: audio.duration_s for role, audio in audios.items()},
+            kept=kept,
+            observed={m.name: m.observe(Audios(**audios)) for m in find_metrics() if m.observe},
         )
-    if not any(pair.seconds["reference"] for pair in pairs):
-        raise EvaluationError("the reference speaks nothing: every text gave empty audio")
-    return pairs, files
+
+
+def count_audios(texts: int, seeds: int) -> int:
+    """Return the audios that are recognized: reference, candidate, and the two baselines."""
+    return texts * (2 * seeds + 2)
 
 
 def disturb(audio: Audio) -> Audio:

@@ -4,26 +4,21 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from tts_compress.config import data_file, data_names, read_table
 from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.pairs import count_audios
 from tts_compress.evaluation.power import POWER, Spread, spread_of
-from tts_compress.evaluation.result import REPORT_NAME, read_report
+from tts_compress.evaluation.result import Evaluation, read_report
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.evaluation.word_errors import read_word_errors
 
 SEEDS = (1, 3)
 """Numbers of seeds that a plan has a line for; the first alone where only one was measured."""
 
-TRANSCRIPTS = 4
-"""Transcripts of each text and seed: reference, candidate, and the two baselines."""
-
-_PAUSE = 10.0
-"""A gap between transcripts, over the median one, at which the run had stopped in between."""
-
-_FEWEST_GAPS = 2
+_FEWEST = 3
+"""Transcripts that show a speed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +79,13 @@ def plan_evaluation(points: float, directory: Path | None = None) -> EvaluationP
     if not 0.01 <= points <= 100:  # NaN, too
         raise EvaluationError(f"cannot plan for {points:g} points; give 0.01 to 100, such as 0.5")
     difference = points / 100
-    source, normalizer, spread = _measured(directory)
-    pace = None if directory is None else recognition_pace(directory)
+    report = None if directory is None else read_report(directory)
+    source, normalizer, spread = _measured(report)
+    pace = None if report is None else recognition_pace(report)
     needs = []
     for seeds in SEEDS if spread.seed else SEEDS[:1]:
         texts = spread.texts_for(difference, seeds)
-        time = None if pace is None else pace * texts * seeds * TRANSCRIPTS
+        time = None if pace is None else pace * count_audios(texts, seeds)
         needs.append(Need(seeds=seeds, texts=texts, recognition_s=time))
     return EvaluationPlan(
         difference=difference,
@@ -101,37 +97,29 @@ def plan_evaluation(points: float, directory: Path | None = None) -> EvaluationP
     )
 
 
-def recognition_pace(directory: Path) -> float | None:
-    """Return the seconds from one transcript to the next in the work of an evaluation.
+def recognition_pace(report: Evaluation) -> float | None:
+    """Return the seconds from one transcript to the next in an evaluation.
 
-    They are the times at which the files were written; the evaluation's number of recognizers at a
-    time is in them. Gaps in which the run had stopped are left out. None for fewer than three.
+    Its number of recognizers at a time is in them. None where it made fewer than three.
     """
-    files = (directory / "work" / "analyses").glob("*/*.json")
-    times = sorted(file.stat().st_mtime for file in files)
-    gaps = sorted(after - before for before, after in pairwise(times))
-    if len(gaps) < _FEWEST_GAPS:
-        return None
-    longest = _PAUSE * gaps[len(gaps) // 2]
-    kept = [gap for gap in gaps if gap <= longest]
-    return sum(kept) / len(kept) or None
+    spent = report.stages.get("recognize")
+    return None if spent is None or spent.steps < _FEWEST else spent.seconds / spent.steps
 
 
-def _measured(directory: Path | None) -> tuple[str, str, Spread]:
+def _measured(report: Evaluation | None) -> tuple[str, str, Spread]:
     """Return the comparison that is known, its normaliser, and its spread."""
-    if directory is None:
+    if report is None:
         shipped = read_word_errors()
         names = (shipped.reference.spec, shipped.candidate.spec, shipped.suite)
         spread = shipped.spread()
         seeds, normalizer = len(shipped.candidate.seeds), shipped.normalizer
     else:
-        report = read_report(directory)
         names = (report.reference.spec, report.candidate.spec, report.suite.name)
         found = spread_of(report)
         if found is None:
             raise EvaluationError(
-                f"'{directory / REPORT_NAME}' shows no spread: its texts are too few, or both "
-                "models are transcribed alike; leave --output out to plan by the demo voice"
+                f"the report of '{report.candidate.spec}' shows no spread: its texts are too few, "
+                "or both models are transcribed alike; leave --output out to plan by the demo voice"
             )
         spread, seeds, normalizer = found, len(report.suite.seeds), report.suite.normalizer
     known = f"{seeds} seed{'s' if seeds > 1 else ''}"

@@ -29,7 +29,7 @@ REPORT_NAME = "report.json"
 _RETIRED = ("runtimes",)
 """Keys of older reports for what is no longer measured here."""
 
-_LAST = ("blame", "warnings", "environment", "utterances")
+_LAST = ("blame", "warnings", "stages", "environment", "utterances")
 """Keys that stand after the metrics in the document."""
 
 
@@ -70,6 +70,16 @@ class SuiteIdentity(Record):
     normalizer: str
     language: str | None = None
     """Language of the texts, an espeak-ng voice name; None in older reports."""
+
+
+class StageTime(Record):
+    """Time that one stage of the evaluation took."""
+
+    seconds: float
+    """From its begin to its end; stages overlap."""
+
+    steps: int
+    """Steps of it; analyses that were known before are not among them."""
 
 
 class Speech(Record):
@@ -161,6 +171,9 @@ class Evaluation(Record):
     suite: SuiteIdentity
     warnings: tuple[str, ...] = ()
     """Problems of the compressed model on this processor, whatever it sounds like."""
+
+    stages: dict[str, StageTime] = Field(default_factory=dict)
+    """Times of the stages by name, in the order in which they began; empty in older reports."""
 
     environment: dict[str, Any]
     blame: Blame | None = None

@@ -1,31 +1,39 @@
 """One evaluation, from two models to the finished document."""
 
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from tts_compress.compression.hybrid import compressed_components
 from tts_compress.environment import describe_environment, describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzer, find_recognizer
 from tts_compress.evaluation.blame import find_blame
-from tts_compress.evaluation.metric import find_measures, find_metrics
+from tts_compress.evaluation.metric import Measure, find_measures, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.opus import encode_pairs
-from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, UtterancePair, observe_pairs
-from tts_compress.evaluation.result import Evaluation, Speech, SuiteIdentity, Utterance
+from tts_compress.evaluation.pairs import PairedSpeech, Run, UtterancePair
+from tts_compress.evaluation.result import (
+    Evaluation,
+    Speech,
+    StageTime,
+    SuiteIdentity,
+    Utterance,
+)
+from tts_compress.evaluation.scratch import open_store
 from tts_compress.evaluation.speakers import give_speakers
-from tts_compress.evaluation.stages import synthesize
-from tts_compress.evaluation.store import Store, SynthesisJob, make_directory
+from tts_compress.evaluation.store import Store, make_directory
 from tts_compress.evaluation.subject import Subject, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.models.languages import primary_language, spoken_languages
+from tts_compress.progress import Stopwatch
 
 
 def evaluate(
@@ -45,7 +53,7 @@ def evaluate(
         reference: The uncompressed model, or its spec.
         candidate: The compressed one; one that is in memory only is saved to a temporary place.
         suite: The texts to speak: a shipped name, or a TOML file.
-        output: Folder for the work and the audio. A run that was interrupted goes on from there.
+        output: Folder for the audio. A run into it that was interrupted goes on where it ended.
         options: Settings of the run.
 
     Raises:
@@ -57,6 +65,9 @@ def evaluate(
         MissingExtraError: An optional package is needed.
     """
     options = options or EvaluationOptions()
+    watch = Stopwatch(options.progress)
+    options = replace(options, progress=watch)
+    watch.advance("open", 0, 3)
     chosen = suite if isinstance(suite, Suite) else read_suite(suite)
     if options.seeds is not None:
         chosen = chosen.with_seeds(options.seeds)
@@ -87,12 +98,17 @@ def evaluate(
         hazards = _hazards(after.model)
         for hazard in hazards:
             warnings.warn(hazard, TTSCompressWarning, stacklevel=2)
+        watch.advance("open", 2, 3)
         recognizer = find_recognizer(chosen.recognizer, chosen.language, options)
-        place = Path(output or stack.enter_context(TemporaryDirectory()))
-        make_directory(place / "work")
-        keep_in = place if output is not None and options.keep_wav else None
-        found = _run((before, after), chosen, recognizer, Store(place / "work"), options, keep_in)
-        return found.model_copy(update={"warnings": hazards})
+        watch.advance("open", 3, 3)
+        place = None if output is None else Path(output)
+        if place is not None:
+            make_directory(place)  # what cannot be written is known before the work
+        store = stack.enter_context(open_store(place, options))
+        keep_in = place if options.keep_wav else None
+        found = _run((before, after), chosen, recognizer, store, options, keep_in)
+        stages = {name: StageTime(**spent._asdict()) for name, spent in watch.stages.items()}
+        return found.model_copy(update={"warnings": hazards, "stages": stages})
 
 
 def _check_language(model: TTSModel, suite: Suite) -> None:
@@ -132,19 +148,6 @@ def _run(
     keep_in: Path | None,
 ) -> Evaluation:
     """Run the stages; work that is in the store already is not repeated."""
-
-    def jobs(model: Subject, shift: int = 0) -> list[SynthesisJob]:
-        return [
-            SynthesisJob(
-                model=model.fingerprint,
-                text=item.text,
-                seed=seed + shift,
-                speaker=model.speaker_of(index),
-            )
-            for index, item in enumerate(suite.utterances)
-            for seed in suite.seeds
-        ]
-
     # First, so that a wrong setting fails before anything is spoken.
     measures = [
         (measure, analyzer)
@@ -152,20 +155,12 @@ def _run(
         if (analyzer := find_analyzer(measure, options))
     ]
     before, after = models
-    both = jobs(before) + jobs(before, OTHER_SEEDS)
-    references = synthesize(store, before, both, options, stage="synthesize reference")
-    candidates = synthesize(store, after, jobs(after), options, stage="synthesize candidate")
-    count = len(candidates)
-    spoken = [
-        {"reference": reference, "candidate": candidate, "other_seed": other}
-        for reference, candidate, other in zip(
-            references[:count], candidates, references[count:], strict=True
-        )
-    ]
-    pairs, audios = observe_pairs(store, suite, spoken, keep_in)
-    hypotheses = analyze(store, recognizer, audios, options)
+    speech = PairedSpeech(models, suite, store, options, keep_in)
+    # What is spoken is recognized while more is spoken.
+    with closing(speech.speak()) as audios:
+        hypotheses = analyze(store, recognizer, audios, options, total=speech.total)
     measured = {
-        measure.name: analyze(store, analyzer, _audios_of(measure.roles, pairs, audios), options)
+        measure.name: _measure(measure, analyzer, speech, store, options)
         for measure, analyzer in measures
     }
     run = Run(
@@ -173,7 +168,7 @@ def _run(
         models=models,
         store=store,
         options=options,
-        pairs=pairs,
+        pairs=speech.pairs,
         measured=measured,
         hypotheses={key: suite.normalize(text) for key, text in hypotheses.items()},
     )
@@ -192,17 +187,24 @@ def _run(
         ),
         environment=describe_environment(),
         blame=find_blame(run) if options.blame else None,
-        utterances=tuple(_utterance(run, pair) for pair in pairs),
+        utterances=tuple(_utterance(run, pair) for pair in speech.pairs),
         **{metric.name: metric.compute(run) for metric in find_metrics()},
     )
-    return found.model_copy(update={"opus": encode_pairs(found, pairs, audios, options)})
+    return found.model_copy(
+        update={"opus": encode_pairs(found, speech.pairs, speech.files, options)}
+    )
 
 
-def _audios_of(
-    roles: Sequence[str], pairs: Sequence[UtterancePair], audios: Mapping[str, Path]
-) -> dict[str, Path]:
-    hashes = [pair.audio[role] for pair in pairs for role in roles]
-    return {key: audios[key] for key in hashes}
+def _measure(
+    measure: Measure,
+    analyzer: Analyzer,
+    speech: PairedSpeech,
+    store: Store,
+    options: EvaluationOptions,
+) -> dict[str, Any]:
+    hashes = [pair.audio[role] for pair in speech.pairs for role in measure.roles]
+    audios = [(key, speech.files[key]) for key in dict.fromkeys(hashes)]
+    return analyze(store, analyzer, audios, options, total=len(audios))
 
 
 def _utterance(run: Run, pair: UtterancePair) -> Utterance:

@@ -1,6 +1,6 @@
 """Work done by the models' processes: synthesis and timing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -26,8 +26,8 @@ def synthesize(
     options: EvaluationOptions,
     *,
     stage: str,
-) -> list[Synthesis]:
-    """Have a model speak the jobs that are not in the store yet; return all in order.
+) -> Iterator[Synthesis]:
+    """Have a model speak the jobs that are not in the store yet; yield all in order.
 
     Args:
         store: Takes the audio.
@@ -40,7 +40,6 @@ def synthesize(
         TextError: A text cannot be spoken.
         EvaluationError: The model's process failed.
     """
-    done: list[Synthesis] = []
     with ExitStack() as stack:
         worker: Worker | None = None
         for count, job in enumerate(jobs):
@@ -59,9 +58,8 @@ def synthesize(
                     durations=None if durations is None else tuple(durations),
                 )
                 write_piece(path.with_suffix(".json"), found)
-            done.append(found)
+            yield found
         options.progress.advance(stage, len(jobs), len(jobs))
-    return done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +98,7 @@ def time_models(
     """
     chosen = choose_texts(texts, options.timing_texts)
     spent, audio = np.zeros((2, 2, len(chosen), options.timing_runs))  # of both models
+    options.progress.advance("time", 0, len(chosen) + 2)
     # What disturbs the machine for a while disturbs both models, because they take turns.
     with models[0].start(options) as first, models[1].start(options) as second:
         workers = (first, second)
@@ -108,16 +107,16 @@ def time_models(
             for text in (chosen[0], chosen[-1]):
                 worker.ask("speak", text=text)
         for place, text in enumerate(chosen):
-            options.progress.advance("time", place, len(chosen))
+            options.progress.advance("time", place, len(chosen) + 2)
             for run in range(options.timing_runs):
                 for side, worker in enumerate(workers):
                     answer = worker.ask("speak", text=text)
                     spent[side, place, run] = answer["seconds"]
                     audio[side, place, run] = answer["audio_s"]
-        options.progress.advance("time", len(chosen), len(chosen))
         modules = [worker.ask("inspect")["modules"] for worker in workers]
     found = []
     for side, model in enumerate(models):
+        options.progress.advance("time", len(chosen) + side, len(chosen) + 2)
         if not audio[side].all():
             raise EvaluationError(f"'{model.model.spec}' speaks nothing in its own runtime")
         with model.start(options) as worker:
@@ -125,4 +124,5 @@ def time_models(
             worker.ask("speak", text=chosen[-1])
             peak = worker.ask("inspect")["peak_bytes"]
         found.append(Timings(spent=spent[side], audio=audio[side], **opened, peak_bytes=peak))
+    options.progress.advance("time", len(chosen) + 2, len(chosen) + 2)
     return found[0], found[1]

@@ -2,7 +2,8 @@
 
     synthesis/<model>/<text>-<seed>.wav     exact float samples; `-<speaker>` where there are some
     synthesis/<model>/<text>-<seed>.json    a `Synthesis`, written after its WAV file
-    analyses/<by>/<audio>.json              an `Analysis`, such as a transcript
+    disturbed/<audio>.wav                   an inaudibly changed copy
+    analyses/<by>/<audio>.json              an `Analysis`, such as a transcript; may lie elsewhere
     teacher-forced/<pair>.json              a finished comparison of language models
     teacher-forced/<pair>/                  tokens and scores while they are compared
 
@@ -64,6 +65,8 @@ class Store:
     """The work directory of an evaluation: the only interface between its stages."""
 
     root: Path
+    analyses: Path | None = None
+    """Folder of analyses that other evaluations share; None for one in `root`."""
 
     def wav_path(self, job: SynthesisJob) -> Path:
         """Return the WAV file of a job; the `Synthesis` lies beside it."""
@@ -74,7 +77,12 @@ class Store:
 
     def analysis_path(self, by: str, audio: str) -> Path:
         """Return the file of the analysis of an audio by a recognizer or a measure."""
-        return self.root / "analyses" / short_hash(by) / f"{audio[:32]}.json"
+        folder = self.analyses or self.root / "analyses"
+        return folder / short_hash(by) / f"{audio[:32]}.json"
+
+    def disturbed_path(self, audio: str) -> Path:
+        """Return the WAV file of an inaudibly changed copy."""
+        return self.root / "disturbed" / f"{audio[:32]}.wav"
 
     def find_synthesis(self, job: SynthesisJob) -> Synthesis | None:
         """Return a finished job whose WAV file is intact, or None."""

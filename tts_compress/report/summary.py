@@ -10,7 +10,7 @@ from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Row
 from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST
 from tts_compress.evaluation.power import POWER, spread_of
-from tts_compress.evaluation.result import Evaluation, ModelIdentity, Utterance
+from tts_compress.evaluation.result import Evaluation, ModelIdentity, StageTime, Utterance
 from tts_compress.models.base import UNLIKE_UPSTREAM
 from tts_compress.report import blame, speakers
 from tts_compress.report.speakers import speaker_cautions, speaker_rows
@@ -133,11 +133,15 @@ def terms(evaluation: Evaluation) -> dict[str, str]:
 def floor_rows(evaluation: Evaluation) -> list[tuple[str, Any, float | None]]:
     """Return the comparison and its baselines: name, error rate, log-mel distance."""
     floors, distance = evaluation.floors, evaluation.signal.log_mel_distance_db
+    tokens = [
+        rate.counts.reference.reference_tokens for rate in (floors.recognizer, evaluation.wer)
+    ]
+    seed = ", first seed" if tokens[0] < tokens[1] else ""
     other_distance = floors.other_seeds_log_mel_distance_db
     return [
         ("Reference against compressed", evaluation.wer, distance),
-        ("Reference against itself, other seeds", floors.other_seeds, other_distance),
-        ("Recognizer, inaudibly changed audio", floors.recognizer, None),
+        (f"Reference against itself, other seeds{seed}", floors.other_seeds, other_distance),
+        (f"Recognizer, inaudibly changed audio{seed}", floors.recognizer, None),
     ]
 
 
@@ -194,8 +198,14 @@ def provenance(evaluation: Evaluation) -> list[tuple[str, dict[str, str]]]:
         "Compressed model": _model(evaluation.candidate),
         "Suite": about_suite,
         "Machine": evaluation.environment,
+        "Time": {name: _time(spent) for name, spent in evaluation.stages.items()},
     }
-    return [(title, dict(_flatten(facts, ""))) for title, facts in sections.items()]
+    return [(title, dict(_flatten(facts, ""))) for title, facts in sections.items() if facts]
+
+
+def _time(spent: StageTime) -> str:
+    steps = "1 step" if spent.steps == 1 else f"{spent.steps} steps"
+    return f"{formatting.seconds(spent.seconds)} for {steps}"
 
 
 def _model(model: ModelIdentity) -> dict[str, str]:

@@ -72,7 +72,10 @@ class ErrorRate(Record):
 
 
 class Baselines(Record):
-    """Results of the same comparison where nothing was compressed; `floors` in the document."""
+    """Results of the same comparison where nothing was compressed; `floors` in the document.
+
+    Words are those of each text's first seed.
+    """
 
     other_seeds: ErrorRate
     """Reference against reference with other noise."""
@@ -185,14 +188,15 @@ def compare_rates(
 def _compare(unit: Unit, role: str, run: Run) -> ErrorRate:
     """Compare the reference with other audio of the pairs."""
     spaced = not counts_characters(run.suite.normalizer)
+    pairs = [pair for pair in run.pairs if pair.audio.get(role) in run.hypotheses]
     reference, candidate = (
         [
             count_edits(pair.transcript, run.hypotheses[pair.audio[name]], unit, spaced=spaced)
-            for pair in run.pairs
+            for pair in pairs
         ]
         for name in ("reference", role)
     )
-    return compare_rates(reference, candidate, [pair.index for pair in run.pairs])
+    return compare_rates(reference, candidate, [pair.index for pair in pairs])
 
 
 def _baselines(run: Run) -> Baselines:
