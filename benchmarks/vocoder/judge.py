@@ -117,10 +117,10 @@ def judge(
     by_key = {
         key: path for name in files for key, path in zip(keys[name], files[name], strict=True)
     }
-    opinions = analyze(store, _opinion(options), by_key, options)
+    opinions = analyze(store, _opinion(options), by_key.items(), options, total=len(by_key))
     recognizer = find_recognizer("pocketsphinx", "en-us", options)
     asked = {key: by_key[key] for name in HEARD for key in keys[name][:heard]}
-    words = analyze(store, recognizer, asked, options)
+    words = analyze(store, recognizer, asked.items(), options, total=len(asked))
     targets = [spectrum(clip.recording) for clip in clips]
     values: dict[str, dict[str, npt.NDArray[np.float64]]] = {}
     for done, (name, own) in enumerate(audios.items()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,9 @@ from tts_compress.cli import main
 from tts_compress.errors import ModelError
 from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText
 from tts_compress.evaluation.blame import find_blame
-from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, observe_pairs
+from tts_compress.evaluation.pairs import PairedSpeech, Run
 from tts_compress.evaluation.run import evaluate
-from tts_compress.evaluation.stages import synthesize
-from tts_compress.evaluation.store import Store, SynthesisJob
+from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.subject import open_subject
 from tts_compress.models import load
 
@@ -62,26 +62,14 @@ def run(
     options = EvaluationOptions(jobs=1, progress=recorder)
     candidate = _damaged(compressed("int8"), "flow", tmp_path / "bad")
     models = open_subject(tiny_path, tmp_path), open_subject(candidate, tmp_path)
-    spoken = {}
-    for role, model, shift in (
-        ("reference", models[0], 0),
-        ("candidate", models[1], 0),
-        ("other_seed", models[0], OTHER_SEEDS),
-    ):
-        jobs = [
-            SynthesisJob(model=model.fingerprint, text=item.text, seed=seed + shift)
-            for item in suite.utterances
-            for seed in suite.seeds
-        ]
-        spoken[role] = synthesize(store, model, jobs, options, stage="speak")
-    pieces = [dict(zip(spoken, each, strict=True)) for each in zip(*spoken.values(), strict=True)]
-    pairs, _ = observe_pairs(store, suite, pieces, None)
+    speech = PairedSpeech(models, suite, store, options, None)
+    deque(speech.speak(), maxlen=0)
     return Run(
         suite=suite,
         models=models,
         store=store,
         options=options,
-        pairs=pairs,
+        pairs=speech.pairs,
         hypotheses={},
         measured={},
     )
