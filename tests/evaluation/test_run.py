@@ -145,7 +145,8 @@ def test_nothing_is_left_without_an_output(
     found = run()
     assert found.utterances[0].reference.audio is None
     assert len(found.opus) == 6
-    assert not list((tmp_path / "temporary").iterdir())
+    left = {path.name for path in (tmp_path / "temporary").iterdir()}
+    assert left <= {".ses"}, "onnxruntime leaves that file when it is imported"
     assert not list((tmp_path / "cache" / "tts-compress" / "evaluations").iterdir())
 
 

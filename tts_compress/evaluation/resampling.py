@@ -3,7 +3,6 @@
 from math import gcd
 
 import numpy as np
-from scipy.signal import resample_poly
 
 from tts_compress.audio import Audio, Samples
 
@@ -12,6 +11,8 @@ def resample(samples: Samples, source: int, target: int) -> Samples:
     """Return `samples` at another rate (Hz), band-limited."""
     if source == target or not len(samples):
         return samples
+    from scipy.signal import resample_poly  # a second, in each of the processes
+
     common = gcd(source, target)
     return np.asarray(resample_poly(samples, target // common, source // common), np.float32)
 

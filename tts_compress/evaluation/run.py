@@ -7,11 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tts_compress.compression.hybrid import compressed_components
 from tts_compress.environment import describe_environment, describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzer, find_recognizer
-from tts_compress.evaluation.blame import find_blame
 from tts_compress.evaluation.metric import Measure, find_measures, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.normalizers import counts_characters
@@ -19,6 +17,7 @@ from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.opus import encode_pairs
 from tts_compress.evaluation.pairs import PairedSpeech, Run, UtterancePair
 from tts_compress.evaluation.result import (
+    Blame,
     Evaluation,
     Speech,
     StageTime,
@@ -94,6 +93,8 @@ def evaluate(
                 _check_language(subject.model, chosen)
         before, after = give_speakers((before, after), options.speaker)
         if options.blame:
+            from tts_compress.compression.hybrid import compressed_components  # loads onnx
+
             compressed_components(after.model)  # refused before anything is spoken
         hazards = _hazards(after.model)
         for hazard in hazards:
@@ -186,13 +187,19 @@ def _run(
             normalizer=suite.normalizer,
         ),
         environment=describe_environment(),
-        blame=find_blame(run) if options.blame else None,
+        blame=_find_blame(run) if options.blame else None,
         utterances=tuple(_utterance(run, pair) for pair in speech.pairs),
         **{metric.name: metric.compute(run) for metric in find_metrics()},
     )
     return found.model_copy(
         update={"opus": encode_pairs(found, speech.pairs, speech.files, options)}
     )
+
+
+def _find_blame(run: Run) -> Blame:
+    from tts_compress.evaluation.blame import find_blame  # loads onnx
+
+    return find_blame(run)
 
 
 def _measure(
