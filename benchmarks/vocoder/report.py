@@ -129,7 +129,8 @@ def _markdown(found: Found) -> str:
         f"Words are heard by {judged.recognizer}; {_NOT_HEARD}: not heard. Opinions are "
         f"predicted by the networks of speechmos "
         f"{installed_version('speechmos')}, which were trained on calls: differences count, values "
-        "do not. Speed: one thread, taking turns, least of all runs.",
+        "do not. Speed: one thread, in turns, least of ten runs; other work on the machine blurs "
+        "it.",
         "",
         f"{processor['model']}, {processor['integer_kernels']}, {processor['cores']} cores; "
         f"{versions}. Made by `{found.command}` (`make bench-vocoder`).",
