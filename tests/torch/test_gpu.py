@@ -354,7 +354,7 @@ def test_torchao_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch, s
 
 @pytest.mark.usefixtures("on_gpu")
 def test_what_would_change_nothing_is_refused_with_reasons() -> None:
-    parts = {"conv": nn.Conv1d(8, 8, 3), "odd": nn.Linear(12, 8)}
+    parts = {"conv": nn.Conv1d(16, 16, 3), "odd": nn.Linear(12, 8)}
     with pytest.raises(QuantizationError) as caught:
         compress(nn.ModuleDict(parts), "int8")
     assert str(caught.value).splitlines() == [
@@ -362,7 +362,7 @@ def test_what_would_change_nothing_is_refused_with_reasons() -> None:
         "- 'conv' (Conv1d): there is no Conv1d in integers on a GPU",
         "- 'odd' (Linear): its 12 inputs and 8 outputs are not both multiples of 8",
     ]
-    many = nn.ModuleList(nn.Conv1d(8, 8, 3) for _ in range(20))
+    many = nn.ModuleList(nn.Conv1d(16, 16, 3) for _ in range(20))
     with pytest.raises(QuantizationError, match="and 8 more"):
         compress(many, "int8")
 
