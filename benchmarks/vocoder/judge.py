@@ -1,4 +1,4 @@
-"""What is measured of every clip: distances to audio, predicted opinions, words."""
+"""Measurements of every clip: distances to audio, predicted opinions, words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,12 +44,12 @@ QUANTITIES = (
 )
 
 HEARD = (RECORDING, FP32, OURS, NAIVE)
-"""Whose words are counted: that takes longer than everything else, and tells least."""
+"""Contestants whose words are counted: that takes longest, and tells least."""
 
 _OPINIONS = ("dnsmos_overall", "dnsmos_signal", "dnsmos_background", "dnsmos_p808", "plcmos")
 
 Values = Mapping[str, npt.NDArray[np.float64]]
-"""Of one contestant: each quantity by clip. Word errors are counts, and not all are heard."""
+"""Each quantity of one contestant by clip; word errors are counts, of the first clips."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +63,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """All values, and who heard the words."""
+    """All values, and the recognizer of the words."""
 
     values: Mapping[str, Values]
     """By contestant."""
 
     words: npt.NDArray[np.int64]
-    """Of the transcript of each clip that is heard."""
+    """Words in the transcript of each clip that is recognized."""
 
     coded_db: float
     """Distortion of FP32's audio by 8-bit mu-law, mean over clips."""

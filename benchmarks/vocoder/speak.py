@@ -17,7 +17,7 @@ from tts_compress.evaluation.store import write_float_wav
 from tts_compress.progress import Progress
 
 RECORDING, FP32, OURS, NAIVE = "recording", "fp32", "int8", "stock-static"
-"""Of the last three the order is to be seen."""
+"""The order of the last three is to be seen."""
 
 _ROUNDS = 10
 """Rounds in which the vocoders are timed against each other."""
@@ -25,7 +25,7 @@ _ROUNDS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spoken:
-    """What was made."""
+    """Audio and speed of all contestants."""
 
     files: Mapping[str, Sequence[Path]]
     """WAV files of the clips by contestant; `recording` is among them."""

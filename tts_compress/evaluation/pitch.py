@@ -19,10 +19,10 @@ _UNVOICED_COST = 0.4
 
 _ONSET_COST = 0.15
 _JUMP_COST = 1.0
-"""Of an octave from one frame to the next."""
+"""Cost of a jump by an octave from one frame to the next."""
 
 _PERIOD_COST = 0.02
-"""Of a period of twice the length: it is as periodic, but not the first."""
+"""Cost of a period of twice the length: it is as periodic, but not the first."""
 
 _FLOOR = 1e-4
 """Energy of a frame, against that of loud speech, below which there is no voice: -40 dB."""

@@ -48,7 +48,7 @@ _MU = 255.0
 
 
 class Distortion(Record):
-    """What compression adds to the distance from another rendering, over all utterances."""
+    """Distance from another rendering that compression adds, over all utterances."""
 
     value: float
     """1 is as much as 8-bit mu-law adds to the reference's audio, 0 is nothing; below 0 the

@@ -37,7 +37,7 @@ class Mos(Paired):
 
     sha256: str
     sample_rate: int
-    """Of its input, Hz."""
+    """Rate of its input, Hz."""
 
 
 def _settings(options: EvaluationOptions) -> dict[str, str] | None:

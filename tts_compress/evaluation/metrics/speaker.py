@@ -1,4 +1,4 @@
-"""Whether the candidate still sounds like the same person, by Resemblyzer's speaker encoder.
+"""Likeness of the candidate's voice to the reference's, by Resemblyzer's speaker encoder.
 
 Wan et al., "Generalized end-to-end loss for speaker verification", ICASSP 2018. The wheel's file is
 opened here with torch; its code, which needs webrtcvad and librosa, is never imported, and pauses
