@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import onnx
 import pytest
@@ -75,8 +76,14 @@ def run(
     )
 
 
-def test_planted_damage_is_ranked_first_and_resumed(run: Run, recorder: Any) -> None:
+def test_planted_damage_is_ranked_first_and_resumed(
+    run: Run, recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Mock(wraps=open_subject)
+    monkeypatch.setattr("tts_compress.evaluation.blame.open_subject", opened)
     found = find_blame(run)
+    # As the whole models were opened: a model of several languages would guess.
+    assert {call.args[2:] for call in opened.call_args_list} == {(None, run.suite.language)}
     assert (found.texts, found.seed) == (2, 0)
     assert found.parts[0].component == "flow"
     assert found.parts[0].role == "flow"

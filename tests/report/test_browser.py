@@ -47,7 +47,7 @@ class Browser:
         self._session: str | None = None
         self._sent = 0
         self.events: list[dict[str, Any]] = []
-        """What happened, such as requests and messages on the console."""
+        """Events so far, such as requests and messages on the console."""
 
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)

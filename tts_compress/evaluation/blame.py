@@ -94,7 +94,7 @@ def find_blame(run: Run) -> Blame:
     parts = []
     for name, model in hybrids(before.model, after.model, names):
         with TemporaryDirectory() as spare:
-            subject = open_subject(model, Path(spare), run.suite.prompt)
+            subject = open_subject(model, Path(spare), run.suite.prompt, run.suite.language)
             found = _compare(run, replace(subject, speakers=before.speakers), f"blame {name}")
         parts.append(BlamedPart(component=name, role=roles[name].role, values=_values(found)))
     ranked_by = next(

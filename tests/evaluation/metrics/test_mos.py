@@ -68,7 +68,7 @@ def test_each_form_of_input_is_scored(tmp_path: Path, shape: tuple[int | str, ..
 
 
 def test_the_rate_is_in_the_file_or_given(tmp_path: Path) -> None:
-    """What is spoken at another rate is resampled; a name may hold an @."""
+    """Audio of another rate is resampled; a name may hold an @."""
     path = _write(tmp_path / "my@mos.onnx", rate=None)
     tone = 0.05 * np.sin(2 * np.pi * 200 * np.arange(48_000) / 24_000)
     audio = Audio(samples=tone.astype(np.float32), sample_rate=24_000)

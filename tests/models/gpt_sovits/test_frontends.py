@@ -1,4 +1,4 @@
-"""What upstream's text frontends need is there, or one line states how to get it."""
+"""Needs of upstream's text frontends: met, or one line states how to get them."""
 
 from __future__ import annotations
 
