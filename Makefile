@@ -110,7 +110,7 @@ bench-qat: $(VENV)/.developer  ## train a vocoder in 8 and 4 bits into eval/repo
 	$(VENV)/bin/python -m benchmarks.qat $(BENCH)
 
 bench-vocoder: $(VENV)/.developer  ## judge a vocoder in FP32, our INT8 and stock INT8 by sound and words into eval/reports
-	PYTHONPATH=$(VENV)/speechmos $(VENV)/bin/python -m benchmarks.vocoder $(BENCH)
+	PYTHONPATH=$(VENV)/listen $(VENV)/bin/python -m benchmarks.vocoder $(BENCH)
 
 prove: $(VENV)/.developer  ## false alarms and power of the reports' intervals into eval/reports (PROVE=--help)
 	$(VENV)/bin/python -m benchmarks.power $(PROVE)

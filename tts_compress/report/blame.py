@@ -9,8 +9,9 @@ TITLE = "Which part did it"
 TERMS = {
     TITLE: "each compressed component alone in the reference, the one with the most damage first; "
     "over all together, if their errors were independent (log-mel distances add as squares do, the "
-    "rest adds up), and the whole model: what is between these is interaction. Where a duration moves by a frame, other "
-    "noise follows, which raises the log-mel distance over all texts and is no loss."
+    "rest adds up), and the whole model: what is between these is interaction. Where a duration "
+    "moves by a frame, other noise follows, which raises the log-mel distance over all texts and "
+    "is no loss."
 }
 
 
