@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import ModelError
 from tts_compress.onnx.noise import NOISE_LENGTH, draw_noise, feed_noise, noise_inputs
@@ -109,12 +110,210 @@ def test_graph_without_noise_stays_as_it_is(random_graph: Callable[..., onnx.Mod
     assert feed_noise(graph) == graph
 
 
-@pytest.mark.parametrize("operator", ["RandomUniformLike", "RandomUniform", "RandomNormal"])
-def test_other_randomness_cannot_be_paired(
+@pytest.mark.parametrize("shape", [(), (5,), (2, 7), (1, 3, 4), (2, 3, 4, 5), (1, 0, 3)])
+@pytest.mark.parametrize("opset", [13, 15])
+def test_any_rank_is_filled_along_its_last_axis(
+    random_graph: Callable[..., onnx.ModelProto], shape: tuple[int, ...], opset: int
+) -> None:
+    """Against numpy; a tensor without values stays one from where the operators allow that."""
+    if opset < 14 and 0 in shape:
+        pytest.skip("Reshape takes no zeros before version 14")
+    graph = random_graph()
+    graph.graph.input[0].type.tensor_type.ClearField("shape")
+    graph.opset_import[0].version = opset
+    values = np.arange(7, dtype=np.float32)
+    (found,) = _run(feed_noise(graph), shape, n0=values)
+    flat = np.resize(values, int(np.prod(shape)))
+    if len(shape) > 2:
+        inner = shape[1:-1]
+        flat = np.moveaxis(flat.reshape(shape[0], shape[-1], *inner), 1, -1)
+    np.testing.assert_array_equal(found, flat.reshape(shape))
+
+
+def test_signal_with_its_time_before_its_channels_is_paired_to_the_end(
+    random_graph: Callable[..., onnx.ModelProto],
+) -> None:
+    """The harmonics of a sine source are (1, T, 9)."""
+    fed = feed_noise(random_graph())
+    values = np.random.default_rng(0).normal(size=5_000).astype(np.float32)
+    (short,), (long,) = _run(fed, (1, 300, 9), n0=values), _run(fed, (1, 420, 9), n0=values)
+    np.testing.assert_array_equal(short, long[:, :300])
+
+
+@pytest.mark.parametrize("operator", ["RandomUniformLike", "RandomUniform"])
+def test_uniform_values_are_those_of_the_normal_distribution_function(
     random_graph: Callable[..., onnx.ModelProto], operator: str
 ) -> None:
-    with pytest.raises(ModelError, match=f"{operator}; only RandomNormalLike"):
-        feed_noise(random_graph(operator))
+    own = {} if operator.endswith("Like") else {"shape": [1, 2, 500]}
+    fed = feed_noise(random_graph(operator, low=-2.0, high=6.0, **own))
+    values = draw_noise(["tts_compress.noise.0"], seed=(1,))["tts_compress.noise.0"]
+    (found,) = _run(fed, (1, 2, 500), n0=values)
+    wanted = [-2 + 8 * NormalDist().cdf(float(value)) for value in values[:1000]]
+    np.testing.assert_allclose(found.transpose(0, 2, 1).ravel(), wanted, atol=1e-5)
+    every = _run(fed, (1, 2, 500), n0=np.sort(values)[-1000:])[0]
+    assert every.max() < 6
+    assert _run(fed, (1, 2, 500), n0=np.zeros(1, np.float32))[0].ravel() == pytest.approx(2.0)
+
+
+def test_shape_and_type_that_an_operator_states_are_kept(
+    random_graph: Callable[..., onnx.ModelProto],
+) -> None:
+    fed = feed_noise(random_graph("RandomNormal", shape=[2, 3], dtype=TensorProto.DOUBLE))
+    (found,) = _run(fed, (1, 1, 1), n0=np.arange(6, dtype=np.float32))
+    assert found.dtype == np.float64
+    assert found.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("opset", [13, 15])
+def test_operator_without_a_type_has_that_of_its_input(
+    random_graph: Callable[..., onnx.ModelProto], opset: int
+) -> None:
+    graph = random_graph()
+    graph.opset_import[0].version = opset
+    for value in (*graph.graph.input, *graph.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.DOUBLE
+    session = open_session(feed_noise(graph), "test")
+    feeds = {"x": np.zeros((1, 2, 3)), "tts_compress.noise.0": np.ones(1, np.float32)}
+    assert session.run(None, feeds)[0].dtype == np.float64
+
+
+def test_inputs_do_not_depend_on_the_order_of_operators() -> None:
+    """A compressed copy lists independent operators in another order than the original."""
+    like = [helper.make_node("RandomNormalLike", ["x"], [f"/{n}/Random"]) for n in "abc"]
+    add = helper.make_node("Sum", ["/a/Random", "/b/Random"], ["sum"])
+    last = helper.make_node("RandomNormalLike", ["sum"], ["/Random"])
+    kind = TensorProto.FLOAT
+
+    def build(*nodes: onnx.NodeProto) -> onnx.ModelProto:
+        outputs = [
+            helper.make_tensor_value_info(name, kind, None)
+            for name in ("/a/Random", "/b/Random", "/c/Random", "/Random")
+        ]
+        source = helper.make_tensor_value_info("x", kind, ["b", "c", "t"])
+        graph = helper.make_graph(nodes, "random", [source], outputs)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+
+    noise = {f"n{i}": np.full(1, i, np.float32) for i in range(4)}
+    for order in ([*like, add, last], [like[1], like[0], add, last, like[2]]):
+        found = _run(feed_noise(build(*order)), (1, 1, 1), **noise)
+        assert [value.item() for value in found] == [0, 1, 2, 3]
+
+
+def _in_loop(body_nodes: list[onnx.NodeProto], opset: int = 17) -> onnx.ModelProto:
+    """Build a graph that adds a random step to `x` in each of four iterations."""
+    real, whole, logical = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+    info = helper.make_tensor_value_info
+    carried = [info("go_in", logical, []), info("sum_in", real, None)]
+    body = helper.make_graph(
+        [*body_nodes, helper.make_node("Identity", ["go_in"], ["go"])],
+        "body",
+        [info("step", whole, []), *carried],
+        [info("go", logical, []), info("sum", real, None), info("drawn", real, None)],
+    )
+    loop = helper.make_node("Loop", ["count", "", "x"], ["y", "steps"], "/loop/Loop", body=body)
+    graph = helper.make_graph(
+        [loop],
+        "looped",
+        [info("x", real, ["b", "c", "t"])],
+        [info("steps", real, None)],
+        [numpy_helper.from_array(np.array(4), "count")],
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+_ADD = helper.make_node("Add", ["sum_in", "drawn"], ["sum"])
+
+
+def test_each_iteration_of_a_loop_reads_on() -> None:
+    draw = helper.make_node("RandomNormalLike", ["sum_in"], ["drawn"], "/loop/Random")
+    fed = feed_noise(_in_loop([draw, _ADD]))
+    (found,) = _run(fed, (1, 2, 3), n0=np.arange(20, dtype=np.float32))
+    wanted = np.resize(np.arange(20), 24).reshape(4, 1, 3, 2).transpose(0, 1, 3, 2)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_branch_in_a_loop_is_fed_beside_the_loop_itself() -> None:
+    """The branch taken adds what the loop draws to noise of its own."""
+    real = TensorProto.FLOAT
+
+    def branch(kind: str, name: str) -> onnx.GraphProto:
+        nodes = [
+            helper.make_node(kind, ["sum_in"], [f"{name}.own"]),
+            helper.make_node("Add", [f"{name}.own", "outer"], [name]),
+        ]
+        return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, real, None)])
+
+    nodes = [
+        helper.make_node("RandomNormalLike", ["sum_in"], ["outer"]),
+        helper.make_node(
+            "If",
+            ["go_in"],
+            ["drawn"],
+            then_branch=branch("RandomUniformLike", "a"),
+            else_branch=branch("RandomNormalLike", "b"),
+        ),
+        _ADD,
+    ]
+    fed = feed_noise(_in_loop(nodes))
+    names = noise_inputs([value.name for value in fed.graph.input])
+    assert len(names) == 3
+    assert not [n for n in _all_nodes(fed.graph) if n.op_type.startswith("Random")]
+    noise = {"n0": np.zeros(1), "n1": np.full(1, 9.0), "n2": np.arange(4) * 10.0}
+    noise = {name: value.astype(np.float32) for name, value in noise.items()}
+    (found,) = _run(fed, (1, 1, 1), **noise)
+    assert found.ravel().tolist() == [0.5, 10.5, 20.5, 30.5]
+
+
+def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    inner = [b for n in graph.node for a in n.attribute for b in (a.g, *a.graphs) if b.node]
+    return [*graph.node, *(node for body in inner for node in _all_nodes(body))]
+
+
+def test_noise_of_a_local_function_is_fed() -> None:
+    draw = helper.make_node("RandomNormalLike", ["i"], ["o"])
+    opsets = [helper.make_opsetid("", 15), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "Jitter", ["i"], ["o"], [draw], opsets[:1])
+    kind = TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("Jitter", ["x"], ["y"], domain="own")],
+        "g",
+        [helper.make_tensor_value_info("x", kind, ["t"])],
+        [helper.make_tensor_value_info("y", kind, ["t"])],
+    )
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=[function])
+    (found,) = _run(feed_noise(model), (2,), n0=np.array([3.0, 4.0], np.float32))
+    assert found.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("operator", ["Bernoulli", "Multinomial"])
+def test_random_choices_are_refused_by_name(operator: str) -> None:
+    draw = helper.make_node(operator, ["sum_in"], ["drawn"], "/loop/choice")
+    with pytest.raises(ModelError, match=f"with {operator} '/loop/choice'.*cannot be paired"):
+        feed_noise(_in_loop([draw, _ADD]))
+
+
+def test_dropout_that_trains_is_refused_by_name(
+    random_graph: Callable[..., onnx.ModelProto],
+) -> None:
+    graph = random_graph("Dropout")
+    graph.graph.node[0].input.extend(["x", "", "train"])
+    with pytest.raises(ModelError, match="with Dropout 'y0'"):
+        feed_noise(graph)
+
+
+def test_noise_in_a_scan_is_refused_by_name() -> None:
+    info = helper.make_tensor_value_info
+    real = TensorProto.FLOAT
+    draw = helper.make_node("RandomNormalLike", ["frame"], ["drawn"], "/scan/Random")
+    body = helper.make_graph(
+        [draw], "body", [info("frame", real, None)], [info("drawn", real, None)]
+    )
+    scan = helper.make_node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)
+    graph = helper.make_graph([scan], "g", [info("x", real, ["t"])], [info("y", real, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    with pytest.raises(ModelError, match="'/scan/Random' inside a Scan"):
+        feed_noise(model)
 
 
 def test_same_seed_draws_the_same_and_another_draws_another() -> None:

@@ -5,65 +5,81 @@ so an FP32 graph and its quantized copy draw different noise, and the difference
 sounds swamps what quantization did. Noise that is fed pairs them exactly.
 """
 
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, inliner, shape_inference
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError
-from tts_compress.onnx.graph import attribute, copy_model
+from tts_compress.onnx.graph import attribute, copy_attributes, copy_model, tensors_read
+from tts_compress.onnx.noise_operators import NOISE_PREFIX, NoiseReader, shared_constants
+
+__all__ = ["NOISE_LENGTH", "NOISE_PREFIX", "draw_noise", "feed_noise", "noise_inputs"]
 
 NOISE_LENGTH = 1 << 18
 """Values fed per operator; a longer need repeats them (with 192 channels after 1,365 frames)."""
 
-NOISE_PREFIX = "tts_compress.noise."
-"""Prefix of the inputs that take noise, and of the operators that read them."""
-_RANDOM = {"RandomNormal", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+_FED = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
+_REFUSED = frozenset({"Bernoulli", "Multinomial"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A random operator and where it stands."""
+
+    node: onnx.NodeProto
+    outermost: onnx.NodeProto
+    """The operator itself, or the one of the main graph in whose branches or bodies it is."""
+
+    counters: tuple[str, ...] = ()
+    """Tensors that count the iterations of the loops around it, outermost first."""
 
 
 def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy in which every `RandomNormalLike` reads its values from a new input.
+    """Return a copy in which every normal or uniform random operator reads a new input.
 
-    The values of an input of shape `[NOISE_LENGTH]` fill a tensor `[B, C, T]` time step by time
-    step, so that a graph with other durations still gets equal noise at equal times.
+    The values of an input of shape `[NOISE_LENGTH]` fill a tensor `[B, ..., T]` time step by time
+    step, so that a graph with other durations still gets equal noise at equal times. In a loop each
+    iteration reads on where the last one stopped. Inputs are numbered so that a compressed copy,
+    whose operators may stand in another order, has the same ones.
 
     Raises:
         ModelError: The graph draws randomness in another way, which cannot be paired.
     """
     fed = copy_model(model)
-    others = sorted({node.op_type for node in fed.graph.node} & _RANDOM)
-    if others:
-        raise ModelError(f"the graph uses {', '.join(others)}; only RandomNormalLike can be paired")
-    nodes: list[onnx.NodeProto] = []
-    count = 0
-    for node in fed.graph.node:
-        if node.op_type != "RandomNormalLike":
-            nodes.append(node)
-            continue
-        name = f"{NOISE_PREFIX}{count}"
+    if any(_draws(node) for function in fed.functions for node in _nested(function.node)):
+        fed = inliner.inline_local_functions(fed)
+    places = _places(fed.graph)
+    if not places:
+        return fed
+    element_types = _element_types(fed, places)
+    made: dict[int, list[onnx.NodeProto]] = {}
+    for index, place in enumerate(sorted(places, key=_order(fed.graph, places))):
+        name = f"{NOISE_PREFIX}{index}"
         fed.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]))
-        nodes.extend(_read_noise(name, node))
-        count += 1
-    del fed.graph.node[:]
-    fed.graph.node.extend(nodes)
-    constants = {"zero": [0], "one": [1], "time_major": [0, 2, 1]} if count else {}
-    fed.graph.initializer.extend(
-        numpy_helper.from_array(np.array(value, np.int64), f"{NOISE_PREFIX}{name}")
-        for name, value in constants.items()
-    )
+        reader = NoiseReader(name=name, allow_zero=_opset(fed) >= 14)
+        element = element_types.get(id(place.node))
+        made[id(place.node)] = reader.read(place.node, place.counters, element)
+    _replace(fed.graph, made)
+    fed.graph.initializer.extend(shared_constants())
     return fed
 
 
 def noise_inputs(names: list[str]) -> list[str]:
-    """Return those of a graph's input names that take noise, in the order of its operators."""
+    """Return those of a graph's input names that take noise, in the order of their numbers."""
     found = (name for name in names if name.startswith(NOISE_PREFIX))
     return sorted(found, key=lambda name: int(name.split(".")[-1]))
 
 
 def draw_noise(names: list[str], *, seed: tuple[int, ...] | None) -> dict[str, Samples]:
     """Return standard normal values for each noise input; zeros where `seed` is None.
+
+    Zeros stand for each operator's mean, of uniform values the middle of their range.
 
     Raises:
         TTSCompressError: A part of the seed is negative.
@@ -78,33 +94,132 @@ def draw_noise(names: list[str], *, seed: tuple[int, ...] | None) -> dict[str, S
     }
 
 
-def _read_noise(name: str, random: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Return the nodes that stand for one random operator."""
+def _places(graph: onnx.GraphProto) -> list[_Place]:
+    """Return the random operators of a graph, in its order.
 
-    def node(operator: str, inputs: list[str], part: str, **attributes: Any) -> onnx.NodeProto:
-        made = f"{name}/{part}"
-        return helper.make_node(operator, inputs, [made], made, **attributes)
+    Raises:
+        ModelError: One cannot be fed.
+    """
+    found: list[_Place] = []
+    for node in graph.node:
+        found += _places_at(_Place(node=node, outermost=node))
+    return found
 
-    def number(value: float) -> onnx.TensorProto:
-        return helper.make_tensor("", TensorProto.FLOAT, [], [value])
 
-    dtype = attribute(random, "dtype", int(TensorProto.FLOAT))
-    return [
-        node("Shape", [random.input[0]], "shape"),
-        node("ReduceProd", [f"{name}/shape"], "size", keepdims=1),
-        # Repeat the values as often as the tensor needs: size / available + 1 times.
-        node("Size", [name], "available"),
-        node("Div", [f"{name}/size", f"{name}/available"], "quotient"),
-        node("Add", [f"{name}/quotient", f"{NOISE_PREFIX}one"], "repeats"),
-        node("Tile", [name, f"{name}/repeats"], "tiled"),
-        node("Slice", [f"{name}/tiled", f"{NOISE_PREFIX}zero", f"{name}/size"], "flat"),
-        # [B, C, T] is filled as [B, T, C].
-        node("Gather", [f"{name}/shape", f"{NOISE_PREFIX}time_major"], "time_major_shape"),
-        node("Reshape", [f"{name}/flat", f"{name}/time_major_shape"], "time_major"),
-        node("Transpose", [f"{name}/time_major"], "standard", perm=[0, 2, 1]),
-        node("Constant", [], "deviation", value=number(attribute(random, "scale", 1.0))),
-        node("Constant", [], "mean", value=number(attribute(random, "mean", 0.0))),
-        node("Mul", [f"{name}/standard", f"{name}/deviation"], "scaled"),
-        node("Add", [f"{name}/scaled", f"{name}/mean"], "values"),
-        helper.make_node("Cast", [f"{name}/values"], [random.output[0]], name, to=dtype),
-    ]
+def _places_at(place: _Place) -> Iterator[_Place]:
+    """Yield the random operators that a node is or holds."""
+    node = place.node
+    if node.op_type in _FED:
+        yield place
+    elif _draws(node):
+        raise ModelError(
+            f"the graph draws noise with {node.op_type} '{node.name or node.output[0]}', which "
+            "cannot be fed, so FP32 and a compressed copy cannot be paired; accepted: "
+            f"{', '.join(sorted(_FED))} (comparing a RandomUniformLike makes a random choice)"
+        )
+    for body in _bodies(node):
+        counters = place.counters
+        if node.op_type == "Loop":
+            counters = (*counters, body.input[0].name)
+        for inner in body.node:
+            inside = replace(place, node=inner, counters=counters)
+            for found in _places_at(inside):
+                if node.op_type not in {"If", "Loop"}:
+                    name = found.node.name or found.node.output[0]
+                    raise ModelError(
+                        f"the graph draws noise with {found.node.op_type} '{name}' inside a "
+                        f"{node.op_type}, where steps are not counted and cannot be fed one by "
+                        "one; export it as a Loop"
+                    )
+                yield found
+
+
+def _replace(graph: onnx.GraphProto, made: dict[int, list[onnx.NodeProto]]) -> None:
+    """Put operators in the place of others, given by id, also in branches and bodies."""
+    for node in graph.node:
+        for body in _bodies(node):
+            _replace(body, made)
+    nodes = [new for node in graph.node for new in made.get(id(node), [node])]
+    if len(nodes) > len(graph.node):
+        changed = onnx.GraphProto()
+        changed.node.extend(nodes)
+        del graph.node[:]
+        graph.node.extend(changed.node)
+
+
+def _draws(node: onnx.NodeProto) -> bool:
+    """Return True if an operator is random. Dropout is where it is told to train."""
+    trains = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
+    return node.op_type in _FED | _REFUSED or trains
+
+
+def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    return [body for entry in node.attribute for body in (entry.g, *entry.graphs) if body.node]
+
+
+def _nested(nodes: Any) -> Iterator[onnx.NodeProto]:
+    """Yield operators and those in their branches and bodies."""
+    for node in nodes:
+        yield node
+        for body in _bodies(node):
+            yield from _nested(body.node)
+
+
+def _order(graph: onnx.GraphProto, places: list[_Place]) -> Any:
+    """Return a sorting key that is the same for a graph and its compressed copy.
+
+    Operators come after those that they depend on, as in every order of a graph; others by name.
+    """
+    makers = {name: node for node in graph.node for name in node.output}
+    drawing = {id(place.outermost) for place in places}
+    behind: dict[int, int] = {}
+
+    def count(outermost: onnx.NodeProto) -> int:
+        seen, wanted = set[int](), [*tensors_read(outermost)]
+        while wanted:
+            node = makers.get(wanted.pop())
+            if node is not None and id(node) not in seen:
+                seen.add(id(node))
+                wanted.extend(tensors_read(node))
+        return len(seen & drawing)
+
+    def key(place: _Place) -> tuple[int, list[tuple[int, str]]]:
+        outermost = id(place.outermost)
+        if outermost not in behind:
+            behind[outermost] = count(place.outermost)
+        parts = re.findall(r"\d+|\D+", place.node.output[0])
+        natural = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+        return behind[outermost], natural
+
+    return key
+
+
+def _element_types(model: onnx.ModelProto, places: list[_Place]) -> dict[int, int]:
+    """Return the element types of random operators by id, without those their inputs decide."""
+    found: dict[int, int] = {}
+    missing = []
+    for place in places:
+        node = place.node
+        if "dtype" in copy_attributes(node) or not node.op_type.endswith("Like"):
+            found[id(node)] = attribute(node, "dtype", int(TensorProto.FLOAT))
+        elif _opset(model) < 15:  # there is no CastLike
+            missing.append(node)
+    if missing:
+        types = _recorded_types(shape_inference.infer_shapes(model).graph)
+        for node in missing:
+            found[id(node)] = types.get(node.input[0]) or int(TensorProto.FLOAT)
+    return found
+
+
+def _recorded_types(graph: onnx.GraphProto) -> dict[str, int]:
+    values = (*graph.value_info, *graph.input, *graph.output)
+    types: dict[str, int] = {v.name: v.type.tensor_type.elem_type for v in values}
+    types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    for node in graph.node:
+        for body in _bodies(node):
+            types = _recorded_types(body) | types
+    return types
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return next((o.version for o in model.opset_import if o.domain in {"", "ai.onnx"}), 1)
