@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import soundfile
+from threadpoolctl import threadpool_info
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import EvaluationError, TTSCompressWarning
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
+
+    from tts_compress.progress import Progress
 
 _TIMINGS = {"latency", "rtf", "memory", "load", "stages"}
 
@@ -51,10 +54,15 @@ def run(
     monkeypatch.setattr("tts_compress.evaluation.pairs.time_models", lambda *_: (timings, timings))
 
     def evaluate_candidate(
-        output: Path | None = None, *, keep_wav: bool = False, **ways: Any
+        output: Path | None = None,
+        *,
+        keep_wav: bool = False,
+        progress: Progress | None = None,
+        **ways: Any,
     ) -> Evaluation:
         models = fake.load(fake_spec("reference")), fake.load(fake_spec("candidate", **ways))
-        options = replace(fast_options, keep_wav=keep_wav)
+        progress = progress or fast_options.progress
+        options = replace(fast_options, keep_wav=keep_wav, progress=progress)
         return evaluate(*models, suite=small_suite, output=output, options=options)
 
     return evaluate_candidate
@@ -96,6 +104,26 @@ def test_the_document_says_what_was_measured(run: Callable[..., Evaluation]) -> 
     assert found.utterances[-1].reference.hypothesis == "we saw birds"
     assert len(found.opus) == 6
     assert found == Evaluation.from_json(found.to_json())
+
+
+def test_mathematics_here_leaves_the_cores_to_the_workers(
+    run: Callable[..., Evaluation], fast_options: EvaluationOptions
+) -> None:
+    """BLAS has as many threads as a worker; once the evaluation is over, what it had before."""
+    before = _blas_threads()
+    seen: list[int] = []
+
+    class Watch:
+        def advance(self, *_: object) -> None:
+            seen.extend(_blas_threads())
+
+    run(progress=Watch())
+    assert set(seen) == {fast_options.threads}
+    assert _blas_threads() == before
+
+
+def _blas_threads() -> list[int]:
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
 
 def test_a_bad_candidate_is_found_bad_and_its_audio_is_kept(

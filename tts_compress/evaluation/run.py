@@ -7,6 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from tts_compress.environment import describe_environment, describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzer, find_recognizer
@@ -72,7 +74,9 @@ def evaluate(
         chosen = chosen.with_seeds(options.seeds)
     if options.recognizer is not None:
         chosen = chosen.with_recognizer(options.recognizer)
-    with ExitStack() as stack:
+    # Small products in this process would keep every core waiting for the next one, and the
+    # workers need them.
+    with ExitStack() as stack, threadpool_limits(options.threads):
         before, after = (
             open_subject(
                 model,

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tts_compress.audio import Audio
 from tts_compress.numerics.mel import mel_filters
+
+_Array: TypeAlias = npt.NDArray[np.float64]
 
 MELS = 80
 
@@ -27,6 +30,12 @@ _BAND = 0.1
 _LEAST_BAND = 20
 """Smallest half-width in frames, for short audio: about a quarter of a second."""
 
+_BLOCK = 64
+"""Rows whose distances are found at once."""
+
+_ROUNDING = 1e-12
+"""Square of a distance, against the largest, below which it is an error of rounding."""
+
 
 def window_length(sample_rate: int) -> int:
     """Return the samples of an analysis window: the power of two nearest to 1024 at 22.05 kHz.
@@ -36,7 +45,7 @@ def window_length(sample_rate: int) -> int:
     return int(2 ** round(log2(1024 * sample_rate / 22_050)))
 
 
-def log_mel(audio: Audio, overlap: int = 4) -> npt.NDArray[np.float64]:
+def log_mel(audio: Audio, overlap: int = 4) -> _Array:
     """Return the log-mel spectrum in decibels below a full-scale sine, shape `[frames, 80]`.
 
     A last, partial frame is filled with zeros, so that even empty audio has one frame. Samples
@@ -52,11 +61,21 @@ def log_mel(audio: Audio, overlap: int = 4) -> npt.NDArray[np.float64]:
     padded = np.zeros(window + (count_frames(audio, overlap) - 1) * hop)
     padded[: len(samples)] = samples
     frames = np.lib.stride_tricks.sliding_window_view(padded, window)[::hop]
-    taper = np.hanning(window + 1)[:-1]
-    spectrum = np.fft.rfft(frames * taper, axis=1)  # [frames, window] -> [frames, bins]
-    power = np.square(np.abs(spectrum) * 2.0 / taper.sum())  # a full-scale sine has power 1
+    power = power_spectrum(frames, np.hanning(window + 1)[:-1])  # [frames, bins]
     mel = power @ mel_filters(audio.sample_rate, window, MELS).T  # [frames, bins] -> [frames, mels]
     return np.asarray(10.0 * np.log10(np.maximum(mel, 10.0 ** (FLOOR_DB / 10.0))))
+
+
+def power_spectrum(frames: _Array, taper: _Array) -> _Array:
+    """Return the power in each bin, 1 for a full-scale sine, shape `[frames, bins]`.
+
+    Args:
+        frames: Samples, shape `[frames, window]`.
+        taper: Shape `[window]`.
+    """
+    spectrum = np.fft.rfft(frames * (taper * (2.0 / taper.sum())), axis=1)
+    # The absolute value would take a root, only for it to be squared.
+    return np.square(spectrum.real) + np.square(spectrum.imag)
 
 
 def count_frames(audio: Audio, overlap: int = 4) -> int:
@@ -113,31 +132,50 @@ def same_timing(reference: Audio, candidate: Audio) -> bool:
     return np.array_equal(reference.durations, candidate.durations)
 
 
-def frame_distances(
-    left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+def frame_distances(left: _Array, right: _Array) -> _Array:
     """Return the root-mean-square difference over mels of each frame; shapes broadcast."""
     return np.asarray(np.sqrt(np.mean(np.square(left - right), axis=-1)))
 
 
-def compare_warped(left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]) -> Comparison:
+def compare_warped(left: _Array, right: _Array) -> Comparison:
     """Return the mean frame distance along the best alignment, and the alignment.
 
     Args:
         left: Spectrum, shape `[L, mels]`.
         right: Spectrum, shape `[R, mels]`.
     """
-    starts = _band_starts(len(left), len(right))
-    costs = [
-        frame_distances(frame, right[begin:end])
-        for frame, (begin, end) in zip(left, starts, strict=True)
-    ]
-    path = align(costs, [begin for begin, _ in starts])
-    distance = float(np.mean([costs[i][j - starts[i][0]] for i, j in path]))
-    return Comparison(distance, np.array(path, np.int32))
+    band = _band(len(left), len(right))
+    path = np.array(align(_band_distances(left, right, band), [begin for begin, _ in band]))
+    # Anew along the path, where it is exact.
+    distances = frame_distances(left[path[:, 0]], right[path[:, 1]])
+    return Comparison(float(np.mean(distances)), path.astype(np.int32))
 
 
-def align(costs: Sequence[npt.NDArray[np.float64]], starts: Sequence[int]) -> list[tuple[int, int]]:
+def _band_distances(left: _Array, right: _Array, band: Sequence[tuple[int, int]]) -> list[_Array]:
+    """Return the frame distances of each row of `left` to the columns of `right` in its band.
+
+    They are taken from products of whole blocks, which leaves an error of rounding: what is below
+    it counts as 0, so that the same frames have the same distance.
+    """
+    centre = right.mean()
+    left, right = left - centre, right - centre
+    energies = np.square(left).sum(axis=1)[:, None], np.square(right).sum(axis=1)
+    found = []
+    for first in range(0, len(left), _BLOCK):
+        rows = band[first : first + _BLOCK]
+        columns = slice(rows[0][0], rows[-1][1])
+        block = energies[0][first : first + _BLOCK] + energies[1][columns]
+        block -= 2.0 * (left[first : first + _BLOCK] @ right[columns].T)
+        block[block < _ROUNDING * block.max()] = 0.0
+        block = np.sqrt(block / left.shape[1])
+        found += [
+            row[begin - columns.start : end - columns.start]
+            for row, (begin, end) in zip(block, rows, strict=True)
+        ]
+    return found
+
+
+def align(costs: Sequence[_Array], starts: Sequence[int]) -> list[tuple[int, int]]:
     """Return the cheapest monotonic path from the first cell to the last, steps of 0 or 1.
 
     Args:
@@ -151,9 +189,7 @@ def align(costs: Sequence[npt.NDArray[np.float64]], starts: Sequence[int]) -> li
     return _trace_back(totals, starts)
 
 
-def _next_row(
-    above: npt.NDArray[np.float64], cost: npt.NDArray[np.float64], offset: int
-) -> npt.NDArray[np.float64]:
+def _next_row(above: _Array, cost: _Array, offset: int) -> _Array:
     """Return the cheapest totals of a row, given those of the row above.
 
     A cell is entered from above (`entry`) and followed along the row, so that its total is
@@ -163,13 +199,11 @@ def _next_row(
     known = min(len(above), len(padded) - 1)
     padded[1 : known + 1] = above[:known]
     entry = np.minimum(padded[offset:-1], padded[offset + 1 :])
-    sums = np.cumsum(cost)
+    sums = cost.cumsum()
     return np.asarray(sums + np.minimum.accumulate(entry - (sums - cost)))
 
 
-def _trace_back(
-    totals: Sequence[npt.NDArray[np.float64]], starts: Sequence[int]
-) -> list[tuple[int, int]]:
+def _trace_back(totals: Sequence[_Array], starts: Sequence[int]) -> list[tuple[int, int]]:
     def total(cell: tuple[int, int]) -> float:
         row, place = cell[0], cell[1] - starts[cell[0]]
         is_cell = row >= 0 and 0 <= place < len(totals[row])
@@ -184,7 +218,7 @@ def _trace_back(
     return path[::-1]
 
 
-def _band_starts(rows: int, columns: int) -> list[tuple[int, int]]:
+def _band(rows: int, columns: int) -> list[tuple[int, int]]:
     """Return the columns `[begin, end)` of the band in each row, around the diagonal."""
     if rows == 1:
         return [(0, columns)]

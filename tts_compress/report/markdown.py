@@ -41,7 +41,7 @@ def render_markdown(evaluation: Evaluation) -> str:
         f"**{summary.verdict(evaluation)}**",
         "\n".join(f"> {_escape(caution)}" for caution in summary.cautions(evaluation)),
         _table("lrrl", ("Measurement", "Reference", "Compressed", "Change"), measured),
-        "## Floors",
+        f"## Floors\n\n{summary.floor_caption(evaluation)}.",
         _table(
             "lrrr",
             ("Comparison", "Word error rate", "95 % interval, points", "Log-mel distance"),

@@ -130,18 +130,24 @@ def terms(evaluation: Evaluation) -> dict[str, str]:
     return found if evaluation.blame is None else found | blame.TERMS
 
 
+def floor_caption(evaluation: Evaluation) -> str:
+    """Return a description of the floors: what is compared, and how often each text."""
+    tokens = [
+        rate.counts.reference.reference_tokens
+        for rate in (evaluation.floors.recognizer, evaluation.wer)
+    ]
+    once = ", with one seed" if tokens[0] < tokens[1] else ""
+    return f"Noise floors: the same comparison where nothing was compressed{once}"
+
+
 def floor_rows(evaluation: Evaluation) -> list[tuple[str, Any, float | None]]:
     """Return the comparison and its baselines: name, error rate, log-mel distance."""
     floors, distance = evaluation.floors, evaluation.signal.log_mel_distance_db
-    tokens = [
-        rate.counts.reference.reference_tokens for rate in (floors.recognizer, evaluation.wer)
-    ]
-    seed = ", first seed" if tokens[0] < tokens[1] else ""
     other_distance = floors.other_seeds_log_mel_distance_db
     return [
         ("Reference against compressed", evaluation.wer, distance),
-        (f"Reference against itself, other seeds{seed}", floors.other_seeds, other_distance),
-        (f"Recognizer, inaudibly changed audio{seed}", floors.recognizer, None),
+        ("Reference against itself, other seeds", floors.other_seeds, other_distance),
+        ("Recognizer, inaudibly changed audio", floors.recognizer, None),
     ]
 
 

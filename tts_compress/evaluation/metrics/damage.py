@@ -19,7 +19,7 @@ from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Audios, Headline, Metric, Record, Row
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import Evaluation
-from tts_compress.evaluation.spectra import window_length
+from tts_compress.evaluation.spectra import power_spectrum, window_length
 
 Wave: TypeAlias = npt.NDArray[np.float64]
 Places: TypeAlias = list[tuple[float, float]]
@@ -140,8 +140,7 @@ def find_whistles(wave: Wave, rate: int) -> Places:
     length = max(1, round(0.5 * rate / hop))
     padded = np.pad(wave, (0, max(0, window + (length - 1) * hop - len(wave))))
     frames = np.lib.stride_tricks.sliding_window_view(padded, window)[::hop]
-    taper = np.hanning(window)
-    power = np.square(np.abs(np.fft.rfft(frames * taper, axis=1)) * 2.0 / taper.sum())
+    power = power_spectrum(frames, np.hanning(window))
     level = 10.0 * np.log10(power + 1e-8)  # a full-scale sine is 0 dB
     reach = round(250.0 * window / rate)
     padding = np.pad(level, ((0, 0), (reach, reach)), mode="edge")

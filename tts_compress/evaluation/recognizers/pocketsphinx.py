@@ -13,6 +13,10 @@ from tts_compress.models.languages import primary_language
 _SAMPLE_RATE = 16_000
 """Rate of the stock acoustic model's training data, Hz."""
 
+_PHONES = 4_000
+"""Most models of phones that are followed in a frame of 10 ms. The decoder's own 30,000 take 1.35
+times as long, for the same words in 49 of 50 utterances of the demo voice."""
+
 _SILENCE_S = 0.2
 """Put before and after: the decoder expects an utterance to begin and end in silence."""
 
@@ -26,13 +30,18 @@ class PocketSphinx:
         # The decoder adapts its cepstral mean from one utterance to the next ("live"), so that a
         # hypothesis depends on the utterances before. "batch" takes the mean of the utterance at
         # hand, provided the utterance is given whole.
-        self._decoder = Decoder(samprate=_SAMPLE_RATE, cmn="batch", loglevel="FATAL")
+        self._decoder = Decoder(
+            samprate=_SAMPLE_RATE, cmn="batch", maxhmmpf=_PHONES, loglevel="FATAL"
+        )
 
     @property
     def description(self) -> str:
         """Recognizer, acoustic model and language model, with versions."""
         release = version("pocketsphinx")
-        return f"PocketSphinx {release}, stock en-us acoustic model, stock en-us trigram model"
+        return (
+            f"PocketSphinx {release}, stock en-us acoustic model, stock en-us trigram model, "
+            f"{_PHONES} phones a frame"
+        )
 
     def transcribe(self, audio: Audio) -> str:
         """Return the transcript; empty where no words are found."""
