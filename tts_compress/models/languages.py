@@ -1,12 +1,32 @@
-"""Names of languages: espeak-ng voices, locales and BCP 47 tags for one language compare equal."""
+"""Names of languages, which compare equal for one language.
 
+They are espeak-ng voices, locales, BCP 47 tags and the three letters of ISO 639-3.
+"""
+
+import re
 from typing import Protocol, runtime_checkable
 
 from tts_compress.models.base import Multilingual
 
-_OTHER_NAMES = {
+# ISO 639-3, as MMS names languages, to ISO 639-1; languages without two letters keep three.
+_TWO_LETTERS = (
+    "abk ab afr af aka ak als sq amh am ara ar arb ar asm as aym ay azb az aze az azj az bak ba "
+    "bam bm bel be ben bn bod bo bos bs bre br bul bg cat ca ces cs che ce chv cv cor kw cym cy "
+    "dan da deu de div dv dzo dz ekk et ell el eng en epo eo est et eus eu ewe ee fao fo fas fa "
+    "fij fj fin fi fra fr fry fy ful ff gla gd gle ga glg gl glv gv grn gn gug gn guj gu hat ht "
+    "hau ha heb he hin hi hrv hr hun hu hye hy ibo ig iku iu ind id isl is ita it jav jv jpn ja "
+    "kal kl kan kn kas ks kat ka kaz kk khk mn khm km kik ki kin rw kir ky kmr ku kor ko kur ku "
+    "lao lo lat la lav lv lin ln lit lt ltz lb lug lg lvs lv mal ml mar mr mkd mk mlg mg mlt mt "
+    "mon mn mri mi msa ms mya my nav nv nep ne nld nl nno no nob no nor no npi ne nya ny oci oc "
+    "ori or orm om ory or oss os pan pa pes fa plt mg pol pl por pt pus ps que qu roh rm ron ro "
+    "run rn rus ru sag sg san sa sin si slk sk slv sl sme se smo sm sna sn snd sd som so sot st "
+    "spa es sqi sq srd sc srp sr ssw ss sun su swa sw swe sv swh sw tah ty tam ta tat tt tel te "
+    "tgk tg tgl tl tha th tir ti ton to tsn tn tso ts tuk tk tur tr twi tw uig ug ukr uk urd ur "
+    "uzb uz uzn uz ven ve vie vi wol wo xho xh yid yi yor yo zho zh zlm ms zul zu"
+)
+
+_OTHER_NAMES: dict[str, str] = dict(re.findall(r"(\w{3}) (\w{2})", _TWO_LETTERS)) | {
     "cmn": "zh",  # espeak-ng's Mandarin
-    "jpn": "ja",
     "nb": "no",  # Bokmål, as espeak-ng and BCP 47 write it; recognizers write `no`
     "nn": "no",
 }

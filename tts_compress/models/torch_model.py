@@ -122,9 +122,6 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
     tables: ClassVar[Callable[[nn.Module], Iterable[Table]]] = lambda _: ()
     """Yields the tensors that a compressed model's file does not hold unless they differ."""
 
-    speakers: ClassVar[Mapping[str, int]] = NO_SPEAKERS
-    """Ids of speakers to choose from: none, because the prompt gives the voice."""
-
     check_recording: ClassVar[Callable[[Path], None]]
     """Refuses a recording that the system cannot speak by; of families that speak by one."""
 
@@ -176,6 +173,11 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
             load=cache(lambda: cls.read(source, () if manifest is None else manifest.layers)),
             manifest=manifest,
         )
+
+    @property
+    def speakers(self) -> Mapping[str, int]:
+        """Ids of speakers to choose from: none where the prompt gives the voice."""
+        return NO_SPEAKERS
 
     @property
     @abstractmethod

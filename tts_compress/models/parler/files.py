@@ -1,21 +1,22 @@
 """The files of a Parler-TTS model: a folder in the official format, here or on a model hub."""
 
-import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tts_compress.artifact import MANIFEST_NAME
-from tts_compress.errors import ModelError, model_errors
+from tts_compress.errors import ModelError
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.files import read_json
-from tts_compress.models.torch_model import WEIGHTS
+from tts_compress.models.hub_folder import (
+    CONFIG,
+    GENERATION,
+    find_folder,
+    find_weights,
+    list_files,
+)
 
-CONFIG = "config.json"
-GENERATION = "generation_config.json"
 DESCRIPTION = "description.txt"
 
-_INDEX = f"{WEIGHTS}.index.json"
 _FETCHED = ["*.json", "*.model", "*.safetensors", "merges.txt", "vocab.txt", DESCRIPTION]
 
 
@@ -83,23 +84,11 @@ class ParlerSource:
 
     def weights(self) -> tuple[Path, ...]:
         """Return the files with the weights; pickled ones are refused."""
-        directory = self.directory
-        if (directory / WEIGHTS).is_file():
-            return (directory / WEIGHTS,)
-        if (directory / _INDEX).is_file():
-            return self._shards(directory / _INDEX)
-        pickled = directory / "pytorch_model.bin"
-        problem = "only pickled weights, which can run code," if pickled.is_file() else "no weights"
-        raise ModelError(f"'{directory}' holds {problem} instead of {WEIGHTS}; fetch or convert it")
+        return find_weights(self.directory)
 
     def files(self) -> ModelFiles:
         """Return the model's files."""
-        settings = [
-            path
-            for path in sorted(self.directory.iterdir())
-            if path.suffix in {".json", ".model", ".txt"} and path.name != MANIFEST_NAME
-        ]
-        return ModelFiles(weights=self.weights(), settings=tuple(settings))
+        return list_files(self.directory)
 
     def check(self) -> None:
         """Refuse a folder that is not one of a model."""
@@ -116,37 +105,10 @@ class ParlerSource:
             )
         return path
 
-    def _shards(self, index: Path) -> tuple[Path, ...]:
-        try:
-            names = set(read_json(index)["weight_map"].values())
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ModelError(f"cannot read '{index}': {error}") from error
-        for name in names:
-            # A name of another kind could lead out of the folder.
-            if not isinstance(name, str) or Path(name).name != name:
-                raise ModelError(f"'{index}' names {name!r}, which is not a plain file name")
-            if not index.with_name(name).is_file():
-                raise ModelError(f"'{index}' names '{name}', which is not there; fetch it")
-        if not names:
-            raise ModelError(f"'{index}' names no files; fetch it again")
-        return tuple(index.with_name(name) for name in sorted(names))
-
 
 def find_source(place: str) -> ParlerSource:
     """Return the files in a folder, or of a name on the hub, fetched where they are not here."""
-    directory = Path(place)
-    if not directory.is_dir():
-        parts = place.split("/")
-        if len(parts) != 2 or not all(re.fullmatch(r"[\w.-]*\w[\w.-]*", part) for part in parts):
-            raise ModelError(
-                f"no Parler-TTS model at '{place}'; give a folder with {CONFIG} and {WEIGHTS}, "
-                "or a name on the hub such as 'parler-tts/parler-tts-mini-v1'"
-            )
-        from huggingface_hub import snapshot_download
-
-        # A name nobody has, no network, a full disk: each is an error of another package.
-        with model_errors(f"there is no folder {place!r}, and the hub does not give it"):
-            directory = Path(snapshot_download(place, allow_patterns=_FETCHED))
+    directory = find_folder(place, "Parler-TTS", "parler-tts/parler-tts-mini-v1", _FETCHED)
     source = ParlerSource(directory=directory)
     source.check()
     return source

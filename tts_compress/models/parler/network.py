@@ -17,7 +17,8 @@ from torch import nn
 from tts_compress.artifact import MANIFEST_NAME, LayerRecord
 from tts_compress.errors import ModelError, first_line, model_errors
 from tts_compress.models.files import check_finite
-from tts_compress.models.parler.files import CONFIG, GENERATION, ParlerSource
+from tts_compress.models.hub_folder import CONFIG, GENERATION
+from tts_compress.models.parler.files import ParlerSource
 from tts_compress.models.shims.stand_ins import offer_audiotools
 from tts_compress.models.torch_model import WEIGHTS, Table, restore_weights
 

@@ -1,0 +1,192 @@
+"""VITS by transformers' own class: what it speaks, in FP32 and by every recipe."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from tts_compress.compression import compress
+from tts_compress.errors import ModelError, TTSCompressWarning
+from tts_compress.models import load
+from tts_compress.models.base import MultiSpeaker, Prompt, TorchModel
+from tts_compress.models.languages import primary_language, spoken_languages
+from tts_compress.models.torch_noise import paired_noise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TEXT = "please call again at ten"
+
+# Least ratios of the audio to its difference from FP32's, in dB: 6 below what is measured.
+_LEAST_DB = {
+    "fp16": 50,
+    "bf16": 34,
+    "int8": 21,
+    "int8-dynamic": 21,
+    "int8-static": 17,
+    "int8-weight-only": 27,
+    "int4-weight-only": 27,
+}
+_DECIDES_DURATIONS = ("text_encoder.e", "duration_predictor.", "embed_speaker")
+
+
+def _compress(model: Any, scheme: str, **options: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TTSCompressWarning)  # the processor has no such arithmetic
+        return compress(model, scheme, **options)
+
+
+def test_it_speaks_as_the_official_object(vits: Any, vits_dir: Path, transformers: Any) -> None:
+    import torch
+
+    official = transformers.VitsModel.from_pretrained(vits_dir).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(vits_dir)
+    with paired_noise(7), torch.no_grad():
+        expected = official(**tokenizer(TEXT, return_tensors="pt")).waveform[0]
+    found = vits.synthesize(TEXT, seed=7)
+    np.testing.assert_array_equal(found.samples, expected.numpy())
+    assert found.sample_rate == vits.sample_rate == 16_000
+    assert 0.01 < np.abs(found.samples).max() < 1
+    assert isinstance(vits, TorchModel)
+    assert vits.describe()["type"] == "vits"
+
+
+def test_a_seed_chooses_the_noise(vits: Any) -> None:
+    first, again, other, none = (
+        vits.synthesize(TEXT, seed=seed).samples for seed in (1, 1, 2, None)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert first.shape != other.shape or not np.array_equal(first, other)
+    np.testing.assert_array_equal(none, vits.synthesize(TEXT, seed=None).samples)
+
+
+@pytest.mark.parametrize(("scheme", "least_db"), _LEAST_DB.items())
+def test_a_recipe_keeps_the_durations_and_the_sound(
+    vits: Any,
+    tmp_path: Path,
+    snr_db: Callable[[Any, Any], float],
+    scheme: str,
+    least_db: float,
+) -> None:
+    small = _compress(vits, scheme)
+    for layer in small.manifest.layers:
+        if layer.module.startswith(_DECIDES_DURATIONS):
+            assert (layer.weights, layer.activations) in {("float16", "none"), ("float32", "none")}
+    spoken = []
+    for seed in range(3):
+        reference = vits.synthesize(TEXT, seed=seed).samples
+        spoken.append(small.synthesize(TEXT, seed=seed).samples)
+        assert spoken[-1].shape == reference.shape  # every id has its duration
+        assert snr_db(reference, spoken[-1]) > least_db  # so the noise is the same one
+
+    saved = small.save(tmp_path / scheme)
+    weights = "model.safetensors"
+    original = (vits.source.directory / weights).stat().st_size
+    assert (saved / weights).stat().st_size < 0.62 * original
+    again = load(saved)
+    for seed, samples in enumerate(spoken):
+        np.testing.assert_array_equal(again.synthesize(TEXT, seed=seed).samples, samples)
+    assert small.components().keys() == vits.components().keys()
+
+
+def test_int8_is_integers_where_the_time_is(vits: Any) -> None:
+    small = _compress(vits, "int8")
+    formats = {x.module: (x.weights, x.activations) for x in small.manifest.layers}
+    integers = {name for name, found in formats.items() if found == ("int8", "dynamic")}
+    sound = {
+        name for name in formats if name.startswith(("flow.", "decoder.", "text_encoder.project"))
+    }
+    assert sound - integers == {"decoder.conv_post"}
+    assert small.components()["decoder"].size_bytes < vits.components()["decoder"].size_bytes / 3
+
+
+def test_an_artifact_is_spoken_by_the_official_object(
+    vits: Any, tmp_path: Path, transformers: Any
+) -> None:
+    import torch
+
+    saved = _compress(vits, "int8").save(tmp_path / "int8")
+    opened: Any = load(saved)
+    official = opened.root()
+    assert isinstance(official, transformers.VitsModel)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(saved)
+    with paired_noise(3), torch.no_grad():
+        samples = official(**tokenizer(TEXT, return_tensors="pt")).waveform[0]
+    np.testing.assert_array_equal(samples.numpy(), opened.synthesize(TEXT, seed=3).samples)
+
+
+def test_an_original_is_saved_in_the_official_format(
+    vits: Any, vits_dir: Path, tmp_path: Path, transformers: Any
+) -> None:
+    saved = vits.save(tmp_path / "copy")
+    written = transformers.VitsModel.from_pretrained(saved).state_dict()
+    for name, tensor in transformers.VitsModel.from_pretrained(vits_dir).state_dict().items():
+        assert written[name].equal(tensor), name
+    again = load(f"transformers:{saved}").synthesize(TEXT, seed=0).samples
+    np.testing.assert_array_equal(again, vits.synthesize(TEXT, seed=0).samples)
+
+
+def test_another_process_speaks_the_artifact_alike(vits: Any, tmp_path: Path) -> None:
+    small = _compress(vits, "int8")
+    saved, wav = small.save(tmp_path / "int8"), tmp_path / "said.wav"
+    command = ["-m", "tts_compress.cli", "synthesize", str(saved), TEXT]
+    command += ["--seed", "5", "--output", str(wav)]
+    done = subprocess.run([sys.executable, *command], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    read, rate = soundfile.read(wav, dtype="float32")
+    expected = small.synthesize(TEXT, seed=5).samples
+    assert rate == 16_000
+    np.testing.assert_allclose(read, expected, atol=2e-4)  # 16 bits, other threads
+
+
+def test_the_same_voice_gives_the_same_bytes(vits: Any, tmp_path: Path) -> None:
+    first, second = (_compress(vits, "int8").save(tmp_path / name) for name in "ab")
+    for path in first.iterdir():
+        assert path.read_bytes() == (second / path.name).read_bytes(), path.name
+
+
+def test_speakers_are_chosen_by_number(choir: Any) -> None:
+    assert isinstance(choir, MultiSpeaker)
+    assert dict(choir.speakers) == {"0": 0, "1": 1, "2": 2}
+    said = [choir.with_speaker(each).synthesize(TEXT, seed=0).samples for each in (0, "1", 2)]
+    np.testing.assert_array_equal(choir.synthesize(TEXT, seed=0).samples, said[0])
+    assert not any(np.array_equal(said[0], other) for other in said[1:])
+    with pytest.raises(ModelError, match=r"has no speaker 'anna'; known: 0, 1, 2"):
+        choir.with_speaker("anna")
+
+
+def test_a_voice_of_one_speaker_has_none_to_choose(vits: Any) -> None:
+    assert not vits.speakers
+    with pytest.raises(ModelError, match="has one speaker"):
+        vits.with_speaker("0")
+    assert vits.with_prompt(Prompt(description="loudly")) is vits
+
+
+@pytest.mark.parametrize(
+    ("settings", "stated", "code"),
+    [
+        ({}, "eng", "en"),
+        ({"language": "deu"}, "deu", "de"),
+        ({"language": "uzb-script_cyrillic"}, "uzb-script_cyrillic", "uz"),
+        ({"language": "acu"}, "acu", "acu"),
+        ({"language": None, "phonemize": True}, "en-us", "en"),
+    ],
+)
+def test_a_voice_states_its_language(
+    vits_dir: Path, edited: Callable[..., Path], settings: Any, stated: str, code: str
+) -> None:
+    model = load(f"transformers:{edited(vits_dir, 'tokenizer_config.json', **settings)}")
+    assert spoken_languages(model) == (stated,)
+    assert primary_language(stated) == code
+
+
+def test_a_voice_may_state_no_language(vits_dir: Path, edited: Callable[..., Path]) -> None:
+    silent = edited(vits_dir, "tokenizer_config.json", language=None)
+    assert spoken_languages(load(f"transformers:{silent}")) == ()

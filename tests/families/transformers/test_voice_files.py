@@ -1,0 +1,154 @@
+"""Voices of transformers on disk: errors in files and texts, each in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tts_compress.errors import MissingExtraError, ModelError, TextError
+from tts_compress.models import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TEXT = "please call again at ten"
+WEIGHTS = "model.safetensors"
+
+
+def _edit_weights(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    def edit(directory: Path) -> None:
+        from safetensors.torch import load_file, save_file
+
+        tensors = load_file(directory / WEIGHTS)
+        change(tensors)
+        save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
+
+    return edit
+
+
+def _set(name: str, **changes: Any) -> Callable[[Path], None]:
+    def change(directory: Path) -> None:
+        settings = json.loads((directory / name).read_text(encoding="utf-8"))
+        (directory / name).write_text(json.dumps(settings | changes), encoding="utf-8")
+
+    return change
+
+
+def _write(name: str, content: bytes) -> Callable[[Path], None]:
+    def write(directory: Path) -> None:
+        (directory / name).write_bytes(content)
+
+    return write
+
+
+def _remove(name: str) -> Callable[[Path], None]:
+    return lambda directory: (directory / name).unlink()
+
+
+def _pickle(directory: Path) -> None:
+    (directory / WEIGHTS).rename(directory / "pytorch_model.bin")
+
+
+_FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no configuration": (_remove("config.json"), "holds no config.json"),
+    "broken configuration": (_write("config.json", b"{"), "cannot read .*config.json"),
+    "another type": (_set("config.json", model_type="bert"), "of type 'bert'; accepted: .*vits"),
+    "a list": (_write("config.json", b"[]"), "of type None; accepted"),
+    "no tokenizer": (_remove("tokenizer_config.json"), "holds no tokenizer_config.json"),
+    "tokenizer of a list": (_write("tokenizer_config.json", b"[]"), "no tokenizer can be read"),
+    "no vocabulary": (_remove("vocab.json"), "no tokenizer can be read"),
+    "no weights": (_remove(WEIGHTS), "holds no weights"),
+    "pickled weights": (_pickle, "only pickled weights, which can run code"),
+    "truncated weights": (_write(WEIGHTS, b"\x08\0\0\0\0\0\0\0{}"), "cannot be loaded"),
+    "a weight missing": (
+        _edit_weights(lambda tensors: tensors.pop("decoder.conv_pre.weight")),
+        "lacks 1 weights .* 'decoder.conv_pre.weight'",
+    ),
+    "a weight of NaN": (
+        _edit_weights(lambda tensors: tensors["decoder.conv_pre.weight"].fill_(float("nan"))),
+        "not finite",
+    ),
+    "other sizes": (_set("config.json", hidden_size=48), "cannot be loaded"),
+    "sampling rate": (_set("config.json", sampling_rate="fast"), "sampling rate 'fast', not Hz"),
+    "speakers": (_set("config.json", num_speakers=10**9), "num_speakers 1000000000"),
+    "wrong type": (_set("config.json", num_hidden_layers="six"), "cannot be loaded"),
+    "endless durations": (
+        _edit_weights(lambda tensors: tensors["duration_predictor.flows.0.translate"].fill_(-30)),
+        "the durations add up to .* frames",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", _FAULTS)
+def test_a_fault_is_one_line(vits_dir: Path, tmp_path: Path, fault: str) -> None:
+    break_it, message = _FAULTS[fault]
+    folder = shutil.copytree(vits_dir, tmp_path / "voice")
+    break_it(folder)
+    with pytest.raises(ModelError, match=message) as caught:
+        load(f"transformers:{folder}").synthesize(TEXT, seed=0)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["nowhere", "one/two/three", "../voices", "a/"])
+def test_a_place_that_is_none_is_refused(place: str) -> None:
+    with pytest.raises(ModelError, match="a name on the hub such as 'facebook/mms-tts-eng'"):
+        load(f"transformers:{place}")
+
+
+def test_without_a_network_a_name_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ModelError, match="the hub does not give it") as caught:
+        load("transformers:facebook/mms-tts-none")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "nothing to speak"),
+        ("...", "nothing to speak"),
+        ("你好", "knows no symbol of '你好'"),
+        ("again " * 1000, "tokens; give a text of 1 to 4096"),
+        ("nul\0", "null characters"),
+    ],
+)
+def test_a_text_that_cannot_be_spoken_is_refused(vits: Any, text: str, message: str) -> None:
+    with pytest.raises(TextError, match=message) as caught:
+        vits.synthesize(text, seed=0)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_text_is_not_spoken_without_its_romanizer(
+    vits_dir: Path, edited: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transformers would leave out what is not ASCII, with a remark in its log."""
+    monkeypatch.setitem(__import__("sys").modules, "uroman", None)
+    model = load(f"transformers:{edited(vits_dir, 'tokenizer_config.json', is_uroman=True)}")
+    assert model.synthesize("hello", seed=0).samples.size
+    with pytest.raises(MissingExtraError, match=r"uroman.*tts-compress\[transformers-tts\]"):
+        model.synthesize("здравствуйте", seed=0)
+
+
+def test_a_text_is_not_spoken_without_its_phonemizer(
+    vits_dir: Path, edited: Callable[..., Path]
+) -> None:
+    try:
+        import phonemizer  # noqa: F401
+    except ImportError:
+        folder = edited(vits_dir, "tokenizer_config.json", phonemize=True)
+        with pytest.raises(MissingExtraError, match=r"phonemizer.*\[transformers-tts\]"):
+            load(f"transformers:{folder}").synthesize("hello", seed=0)
+
+
+def test_symbols_beyond_the_model_are_refused(vits_dir: Path, edited: Callable[..., Path]) -> None:
+    model = load(f"transformers:{edited(vits_dir, 'vocab.json', ß=40)}")
+    with pytest.raises(ModelError, match="gives token 40, and the model knows 29"):
+        model.synthesize("heiß", seed=0)

@@ -1,0 +1,12 @@
+"""The voices of the package `transformers`, run by its own classes: VITS and MMS."""
+
+from tts_compress.families import Family
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    name="transformers",
+    opener="tts_compress.models.transformers.model:TransformersModel.open",
+    location="a directory or a hub's name",
+    extra="transformers-tts",
+)

@@ -1,0 +1,125 @@
+"""Voices of transformers: the official classes speak, whatever their layers compute in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from tts_compress.audio import Audio
+from tts_compress.errors import ModelError, model_errors
+from tts_compress.models.base import Prompt
+from tts_compress.models.distillation import Objective
+from tts_compress.models.hub_folder import CONFIG
+from tts_compress.models.speakers import find_speaker
+from tts_compress.models.torch_model import TorchFamilyModel
+from tts_compress.models.transformers import FAMILY
+from tts_compress.models.transformers.files import VoiceOptions, VoiceSource, find_source
+from tts_compress.models.transformers.network import (
+    SYSTEMS,
+    VoiceNetworks,
+    load_networks,
+    write_settings,
+)
+from tts_compress.models.transformers.quiet import quiet
+from tts_compress.models.transformers.system import System, Voice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Speech:
+    """The official objects with what they need to speak."""
+
+    system: System
+    voice: Voice
+    sample_rate: int
+
+    def speak(self, text: str) -> Audio:
+        """Return the audio of the official code, with the noise that torch draws."""
+        with model_errors(f"the model cannot speak {text[:40]!r}"), quiet():
+            samples = self.system.speak(self.voice, text)
+        return Audio(samples=samples.float().cpu().numpy(), sample_rate=self.sample_rate)
+
+
+class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetworks]):
+    """A voice of transformers, from its files or compressed in memory.
+
+    It is opened from a folder that `save_pretrained` of the model and of its tokenizer wrote, from
+    a name on the model hub, or from an artifact's folder.
+    """
+
+    family = FAMILY.name
+    find = find_source
+    read = load_networks
+    roles: ClassVar = {
+        name: role for system in SYSTEMS.values() for name, role in system.roles.items()
+    }
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples per second, Hz."""
+        rate = self.source.read_config().get("sampling_rate", 16_000)  # what VitsConfig says
+        if type(rate) is not int or rate <= 0:
+            raise ModelError(
+                f"'{self.source.directory / CONFIG}' has the sampling rate {rate!r:.40}, not Hz"
+            )
+        return rate
+
+    @property
+    def language(self) -> str | None:
+        """Language of its texts as the tokenizer's settings state it; None where they do not."""
+        return self.source.language
+
+    @property
+    def speakers(self) -> Mapping[str, int]:
+        """Ids of the speakers by name, which is a number; empty for a voice of one."""
+        return self.source.speakers
+
+    @property
+    def speaker(self) -> str | None:
+        """Name of the speaker that was chosen; None for the first."""
+        return self.options.speaker
+
+    def with_speaker(self, speaker: str | int) -> Self:
+        """Return this voice speaking as one of its speakers.
+
+        Raises:
+            ModelError: There is no such speaker, or only one.
+        """
+        name = find_speaker(self.speakers, speaker, self.spec)
+        return self.with_options(replace(self.options, speaker=name))
+
+    def with_prompt(self, prompt: Prompt) -> Self:
+        """Return this model: it speaks without a prompt."""
+        del prompt
+        return self
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return properties that `inspect` shows beside the components."""
+        config = self.source.read_config()
+        return {
+            "type": config["model_type"],
+            "sample rate": f"{self.sample_rate} Hz",
+            "language": self.language or "not stated",
+            "speakers": len(self.speakers) or 1,
+        }
+
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return the distillation objectives, in the order data flows."""
+        return (
+            Objective(module="flow", loss="mse"),
+            Objective(module="decoder", loss="waveform"),
+        )
+
+    def _speech(self) -> _Speech:
+        options = self.options
+        if options.speaker is None and self.speakers:
+            options = replace(options, speaker="0")
+        return _Speech(
+            system=SYSTEMS[self.source.read_config()["model_type"]],
+            voice=Voice(root=self.root(), tokenizer=self.loaded.tokenizer(), options=options),
+            sample_rate=self.sample_rate,
+        )
+
+    def _write(self, directory: Path) -> None:
+        """Write what the official `from_pretrained` reads, where nothing is compressed."""
+        write_settings(self.root(), directory)
+        self.loaded.tokenizer().save_pretrained(directory)
