@@ -2,7 +2,7 @@
 
 TTSCompressError
 ├── ModelError          a model that cannot be found or read, or is not what it claims to be
-├── RecipeError         a recipe, calibration set, suite or gate file that is wrong
+├── RecipeError         a recipe, contract, calibration set, suite or gate file that is wrong
 ├── SchemeError         a scheme that does not exist, or that the model's family does not support
 ├── QuantizationError   a conversion that could not do what its recipe promises
 ├── ArtifactError       an output that cannot be written, or a saved result that was altered
@@ -27,7 +27,7 @@ class ModelError(TTSCompressError):
 
 
 class RecipeError(TTSCompressError):
-    """A recipe, calibration set, suite or gate file is wrong."""
+    """A recipe, contract, calibration set, suite or gate file is wrong."""
 
 
 class SchemeError(TTSCompressError):

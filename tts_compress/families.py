@@ -1,4 +1,4 @@
-"""The supported systems. One that runs in torch states itself as `FAMILY` in its own package.
+"""The supported systems. One that is a package states itself as its `FAMILY`.
 
 The packages in `tts_compress/models/` are found by looking there; other distributions name their
 `Family` by an entry point of the group `tts_compress.families`. Functions that open models are
@@ -70,6 +70,10 @@ class Family:
     """Suffix of the file beside such a file, which distinguishes families with a common suffix:
     `.json` for `voice.onnx.json`."""
 
+    recognizer: str = ""
+    """`package.module:function` that returns True for such a file of this family, given its path;
+    it takes the place of `beside`."""
+
     shipped: tuple[str, ...] = ()
     """Names of models that come with the package."""
 
@@ -116,8 +120,8 @@ def families() -> dict[str, Family]:
     models = str(Path(__file__).with_name("models"))
     packages = [found.name for found in pkgutil.iter_modules([models]) if found.ispkg]
     modules = [import_module(f"tts_compress.models.{name}") for name in packages]
-    torch = [module.FAMILY for module in modules if hasattr(module, "FAMILY")]
-    found: dict[str, Family] = {family.name: family for family in (_PIPER, *torch, _ONNX)}
+    packaged = [module.FAMILY for module in modules if hasattr(module, "FAMILY")]
+    found: dict[str, Family] = {family.name: family for family in (_PIPER, *packaged, _ONNX)}
     for point in entry_points(group="tts_compress.families"):
         try:
             family: Family = point.load()

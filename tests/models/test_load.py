@@ -262,5 +262,5 @@ def test_families_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) -
 
 def test_our_own_state_themselves() -> None:
     torch = ["f5-tts", "gpt-sovits", "naturalspeech2", "parler-tts", "transformers"]
-    ours = ["piper", *torch, "onnx"]
+    ours = ["piper", "contract", *torch, "onnx"]
     assert list(families()) == ours

@@ -62,7 +62,9 @@ def open_model(spec: str | Path, *, bare: bool = False) -> Model:
             if family is None:
                 raise ModelError(f"'{path}' is an artifact of family {manifest.family!r}; upgrade")
         elif family is None or family.suffixes:
-            family = _recognize(location, text, manifest, bare=bare)
+            named = family is not None and path.suffix in family.suffixes and path.is_file()
+            if family is None or not named or manifest is not None:
+                family = _recognize(location, text, manifest, bare=bare)
         return _open(family, location, text, manifest)
     except (OSError, UnicodeError) as error:
         raise ModelError(
@@ -105,9 +107,16 @@ def _recognize(location: str, spec: str, manifest: Manifest | None, *, bare: boo
     if fitting and manifest is not None:
         return known.get(manifest.family, fitting[0])
     for family in fitting:
-        if path.with_name(f"{path.name}{family.beside}").exists():
+        if _is_model_of(family, path):
             return family
     if fitting:  # the first one states what is missing
         return known["onnx"] if bare and path.suffix == ".onnx" else fitting[0]
     problem = "unknown kind of file" if path.exists() else "no such model"
     raise ModelError(f"{problem}: {spec!r}; accepted: {accepted_specs()}")
+
+
+def _is_model_of(family: Family, path: Path) -> bool:
+    """Return True if a file with an ending of a family is one of its models."""
+    if family.recognizer:
+        return bool(resolve_name(family.recognizer)(path))
+    return path.with_name(f"{path.name}{family.beside}").exists()

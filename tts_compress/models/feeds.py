@@ -26,7 +26,7 @@ _FORM = "name arrays '<call>/<input>', such as '0/{0}', '1/{0}'"
 _SHOWN = 5
 """Problems that one message lists."""
 
-_UNREADABLE = (
+UNREADABLE = (
     *(OSError, ValueError, EOFError, KeyError, MemoryError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
@@ -122,7 +122,7 @@ def open_feeds(path: Path, expected: Mapping[str, GraphInput]) -> FeedsFile:
             calls, problems = _check(arrays, expected)
     except FileNotFoundError as error:
         raise RecipeError(f"no file '{path}'; give an existing .npz of calls") from error
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         problem = reason(error)
         if "allow_pickle" in problem:
             problem = "it is no .npz of plain arrays (pickled objects are never loaded)"

@@ -342,7 +342,8 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ModelError(
             f"no file '{path}'; a Piper voice is a .onnx file with its .onnx.json beside it; "
-            "of any other graph write 'onnx:' before the path"
+            "the graph of another voice needs a contract.toml beside it (docs/contracts.md), and a "
+            "bare one 'onnx:' before the path"
         )
     config: dict[str, Any] = read_json(path)
     try:

@@ -51,6 +51,10 @@ def train_graph(
             f"recipe '{recipe.family}-{recipe.scheme}' has no [calibration] table; training "
             "starts from calibrated ranges"
         )
+    if recipe.family == "contract":  # one text at a time is all that such graphs promise to take
+        options, size = run.options, run.options.batch_size
+        alone = replace(options, batch_size=1, accumulation=options.accumulation * size)
+        run = replace(run, options=alone)
     learned = run.options.learned_ranges
     task = graph_task(conversion, recipe, calls, sample_rate=sample_rate, learned_ranges=learned)
     record = train(task, run)

@@ -74,11 +74,14 @@ class _FamilyFile(ConfigFile):
     """All recipes of one family."""
 
     family: str
+    base: str | None = None
+    """The family whose components, schemes and settings hold where this file has none."""
+
     calibration: dict[str, Any] = Field(default_factory=dict)
     """Settings of calibration, for the schemes that calibrate or train."""
 
-    component: dict[str, _Component]
-    scheme: dict[str, _Scheme]
+    component: dict[str, _Component] = Field(default_factory=dict)
+    scheme: dict[str, _Scheme] = Field(default_factory=dict)
 
     def resolve(self, name: str, path: Path) -> Recipe:
         """Return the recipe of a scheme.
@@ -156,9 +159,28 @@ def find_recipe(family: str, scheme: str, recipe: Recipe | str | Path | None = N
 
 def _read(path: Path, scheme: str) -> Recipe:
     text = read_table(path)
-    if isinstance(json.loads(text).get("scheme"), dict):
-        return parse_config(text, _FamilyFile, f"'{path}'").resolve(scheme, path)
+    table = json.loads(text)
+    if "base" in table or isinstance(table.get("scheme"), dict):
+        return _with_base(parse_config(text, _FamilyFile, f"'{path}'")).resolve(scheme, path)
     return parse_config(text, Recipe, f"'{path}'")
+
+
+def _with_base(file: _FamilyFile) -> _FamilyFile:
+    """Return a family's recipes with those of the family they are based on.
+
+    Raises:
+        RecipeError: There are none of that family.
+    """
+    if file.base is None:
+        return file
+    base = _with_base(read_config(data_file("calib/recipes", file.base), _FamilyFile))
+    return file.model_copy(
+        update={
+            "calibration": base.calibration | file.calibration,
+            "component": base.component | file.component,
+            "scheme": base.scheme | file.scheme,
+        }
+    )
 
 
 def _checked(recipe: Recipe) -> Recipe:
@@ -174,4 +196,4 @@ def schemes_of(family: str) -> list[str]:
     """Return the names of the schemes a family has a shipped recipe for, sorted."""
     if family not in data_names("calib/recipes"):
         return []
-    return sorted(read_config(data_file("calib/recipes", family), _FamilyFile).scheme)
+    return sorted(_with_base(read_config(data_file("calib/recipes", family), _FamilyFile)).scheme)

@@ -1,0 +1,76 @@
+"""Artifacts in the systems' own unmodified programs, called as their users call them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tts_compress.compression import compress
+from tts_compress.models import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_PHONEMES = "həlˈoʊ wˈɜld"
+
+
+@pytest.mark.parametrize("scheme", [None, "int8-dynamic", "fp16"])
+def test_kokoro_onnx_speaks_an_artifact_as_we_do(
+    make_kokoro: Callable[..., Path], tmp_path: Path, scheme: str | None
+) -> None:
+    """Sample for sample: ids, edges, style and speed are those of its authors."""
+    client = pytest.importorskip("kokoro_onnx")
+    path = make_kokoro()
+    voice: Any = load(path)
+    if scheme is not None:
+        voice = load(compress(voice, scheme).save(tmp_path / "out"))
+        path = tmp_path / "out" / path.name
+    kokoro = client.Kokoro(str(path), str(path.with_name("voices-v1.0.bin")))
+    samples, sample_rate = kokoro.create(_PHONEMES, "am_adam", is_phonemes=True, trim=False)
+    ids = " ".join(map(str, kokoro.tokenizer.tokenize(_PHONEMES)))
+    spoken = voice.with_speaker("am_adam").synthesize(f"ids: {ids}", seed=0)
+    assert sample_rate == voice.sample_rate
+    assert np.array_equal(spoken.samples, samples)
+
+
+def test_espeak_gives_kokoro_what_its_own_program_gives_it(
+    make_kokoro: Callable[..., Path],
+) -> None:
+    client = pytest.importorskip("kokoro_onnx")
+    path = make_kokoro()
+    kokoro = client.Kokoro(str(path), str(path.with_name("voices-v1.0.bin")))
+    voice: Any = load(path)
+    for text in ("Hello, world.", "The quick brown fox jumps over the lazy dog!"):
+        [call] = voice.calibration_calls([text], seed=0)
+        theirs = kokoro.tokenizer.tokenize(kokoro.tokenizer.phonemize(text))
+        assert call["tokens"][0, 1:-1].tolist() == theirs
+
+
+@pytest.mark.parametrize("scheme", [None, "int8-dynamic", "int8-weight-only", "bf16"])
+def test_sherpa_onnx_speaks_an_artifact_as_we_do(
+    make_vits: Callable[..., Path], tmp_path: Path, scheme: str | None
+) -> None:
+    """It gives inputs by their order, and reads tokens, blanks and edges from the metadata."""
+    client = pytest.importorskip("sherpa_onnx")
+    path = make_vits(speakers=3)
+    voice: Any = load(path)
+    if scheme is not None:
+        voice = load(compress(voice, scheme).save(tmp_path / "out"))
+        path = tmp_path / "out" / path.name
+    vits = client.OfflineTtsVitsModelConfig(
+        model=str(path),
+        tokens=str(path.with_name("tokens.txt")),
+        noise_scale=0.0,
+        noise_scale_w=0.0,
+    )
+    model = client.OfflineTtsModelConfig(vits=vits, num_threads=1)
+    speech = client.OfflineTts(client.OfflineTtsConfig(model=model))
+    assert (speech.sample_rate, speech.num_speakers) == (voice.sample_rate, 3)
+    made = speech.generate("hello there, you", sid=2)
+    spoken = voice.with_speaker(2).synthesize("hello there, you", seed=None)
+    assert made.sample_rate == 16000
+    assert np.allclose(spoken.samples, made.samples, atol=1e-5)
+    assert np.ptp(spoken.samples) > 0.1

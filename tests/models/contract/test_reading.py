@@ -1,0 +1,217 @@
+"""Contracts: what they may state, how they are found, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+from tests.models.contract.conftest import build_voice, write_styles
+from tts_compress.cli import main
+from tts_compress.compression import compress
+from tts_compress.config import data_names
+from tts_compress.errors import ModelError, RecipeError
+from tts_compress.models import load, open_model
+from tts_compress.models.contract.symbols import read_lexicon, read_vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+# A voice that no one has heard of: other names, a vocabulary in JSON, a speaker of two, tones.
+_STRANGER = """
+version = 1
+name = "stranger"
+sample_rate = 16000
+language = "en-us"
+[tokens]
+source = "characters"
+vocabulary = "letters.json"
+bos = 1
+[input.phones]
+role = "tokens"
+[input.voice_id]
+role = "speaker"
+speakers = ["ann", "bob"]
+count = 2
+[input.rate]
+role = "speed"
+value = 1
+"""
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Path:
+    """Return a voice with a contract of its own."""
+    inputs: dict[str, tuple[int, list[Any]]] = {
+        "phones": (TensorProto.INT32, [1, "L"]),
+        "voice_id": (TensorProto.INT64, [1]),
+        "rate": (TensorProto.FLOAT, []),
+    }
+    roles = {"tokens": "phones", "speaker": "voice_id", "speed": "rate"}
+    folder = tmp_path / "stranger"
+    folder.mkdir()
+    onnx.save(build_voice(inputs, roles, "speech"), folder / "voice.onnx")
+    letters = {letter: 10 + n for n, letter in enumerate("abcdefghijklmnopqrstuvwxyz .")}
+    (folder / "letters.json").write_text(json.dumps(letters), encoding="utf-8")
+    (folder / "contract.toml").write_text(_STRANGER, encoding="utf-8")
+    return folder / "voice.onnx"
+
+
+def test_twenty_lines_make_a_new_voice_work(stranger: Path, tmp_path: Path) -> None:
+    """Load, speak, compress on the shipped texts, save, load again, and by the commands."""
+    assert len(_STRANGER.strip().splitlines()) <= 20
+    voice: Any = load(stranger)
+    [call] = voice.with_speaker("bob").calibration_calls(["bad cab"], seed=0)
+    assert {name: array.tolist() for name, array in call.items()} == {
+        "phones": [[1, 11, 10, 13, 36, 12, 10, 11]],
+        "voice_id": [1],
+        "rate": 1.0,
+    }
+    small = compress(voice, "int8")
+    assert small.manifest is not None
+    assert small.manifest.calibration is not None
+    assert small.manifest.calibration.set == "en"
+    saved = load(small.save(tmp_path / "small"))
+    reference, candidate = (v.synthesize("Bad cab.", seed=0).samples for v in (voice, saved))
+    assert 0 < np.abs(reference - candidate).max() < 0.2 * np.abs(reference).max()
+    wav = str(tmp_path / "spoken.wav")
+    assert main(["synthesize", str(stranger), "Bad.", "--speaker", "bob", "--output", wav]) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            '[input.rate]\nrole = "speed"\nvalue = 1',
+            "",
+            r"input 'rate float32 \[\]' of the graph is unexplained; add a table \[input.rate\]",
+        ),
+        ("[input.rate]", "[input.tempo]", "the graph has no input 'tempo'; its inputs are phones"),
+        ('role = "speed"', 'role = "speaker"', r"\[input.rate\] has the role 'speaker', of whole"),
+        ("[input.phones]", '[input.phones]\ntype = "int64"', "states type int64, but the graph"),
+        ('role = "speed"', 'role = "pace"', "input.rate: .*'pace'"),
+        ("value = 1", "values = 1", "input.rate.speed.values: Extra inputs are not permitted"),
+        ("bos = 1", "start = 1", "tokens.start: Extra inputs are not permitted"),
+        ('source = "characters"', 'source = "espresso"', "tokens.source: Input should be 'ids'"),
+        ('role = "tokens"', 'role = "lengths"', "none has the role 'tokens'"),
+        ('vocabulary = "letters.json"', "", "source 'characters' needs a 'vocabulary'"),
+        ('"letters.json"', '"../letters.json"', "vocabulary.* should match pattern"),
+        ("sample_rate = 16000", 'sample_rate = { metadata = "rate" }', "metadata has no 'rate'"),
+        ("version = 1", 'version = 1\nbase = "kokoko"', "no shipped contract is named 'kokoko'"),
+        ("version = 1", 'version = 1\noutput = "wav"', "no output 'wav'; its outputs are speech"),
+        ("version = 1", "version = 2", "version: Input should be 1"),
+        ("version = 1", "version = ", "cannot read '.*contract.toml'"),
+    ],
+)
+def test_a_wrong_contract_gets_one_line(
+    stranger: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str
+) -> None:
+    assert old in _STRANGER
+    text = _STRANGER.replace(old, new)
+    stranger.with_name("contract.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(RecipeError, match=message):
+        load(stranger)
+    assert main(["inspect", str(stranger)]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_an_unknown_voice_is_told_which_inputs_nothing_explains(stranger: Path) -> None:
+    stranger.with_name("contract.toml").unlink()
+    shipped = ", ".join(data_names("calib/contracts"))
+    with pytest.raises(ModelError, match=rf"no shipped contract \({shipped}\) .*: phones int32"):
+        load(f"contract:{stranger}")
+    with pytest.raises(ModelError, match=r"no file '.*\.onnx\.json'.*contract\.toml"):
+        load(stranger)
+    assert open_model(f"onnx:{stranger}").family == "onnx"
+
+
+def test_a_contract_takes_the_rest_from_a_shipped_one(make_kokoro: Callable[..., Path]) -> None:
+    path = make_kokoro()
+    text = 'version = 1\nbase = "kokoro"\nname = "mine"\ntokens.eos = 5\ninput.speed.value = 2'
+    path.with_name("contract.toml").write_text(text, encoding="utf-8")
+    voice: Any = load(path)
+    [call] = voice.calibration_calls(["ids: 7 8"], seed=0)
+    assert call["tokens"].tolist() == [[0, 7, 8, 5]]
+    assert call["speed"].tolist() == [2.0]
+    assert voice.describe()["contract"] == "mine"
+
+
+def test_a_piper_voice_beside_a_contract_stays_one(tiny_path: Path, tmp_path: Path) -> None:
+    for file in (tiny_path, tiny_path.with_name(f"{tiny_path.name}.json")):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "contract.toml").write_text("version = 1", encoding="utf-8")
+    assert open_model(tmp_path / tiny_path.name).family == "piper"
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((400, 256), r"voice 'a' has shape \[400, 256\]; the contract states \[510, 1, 256\]"),
+        ((510, 1, 0), r"voice 'a' has shape \[510, 1, 0\]"),
+    ],
+)
+def test_styles_of_another_shape(
+    make_kokoro: Callable[..., Path], shape: tuple[int, ...], message: str
+) -> None:
+    path = make_kokoro()
+    write_styles(path.with_name("voices-v1.0.bin"), "a", shape=shape)
+    with pytest.raises(ModelError, match=message):
+        load(f"contract:{path}")
+
+
+def test_pickled_styles_are_not_loaded(make_kokoro: Callable[..., Path]) -> None:
+    path = make_kokoro()
+    with path.with_name("voices-v1.0.bin").open("wb") as file:
+        np.savez(file, a=np.array([{}], dtype=object))
+    with pytest.raises(ModelError, match=r"cannot read styles .*allow_pickle=False"):
+        load(f"contract:{path}")
+
+
+def test_vocabularies_of_lines_and_of_json(tmp_path: Path) -> None:
+    """An id alone is the space's."""
+    lines, table = tmp_path / "tokens.txt", tmp_path / "config.json"
+    lines.write_text("a 1\r\n  2\nsil 3\n", encoding="utf-8")
+    assert read_vocabulary(lines) == {"a": 1, " ": 2, "sil": 3}
+    table.write_text('{"vocab": {"a": 1}, "hidden": 4}', encoding="utf-8")
+    assert read_vocabulary(table) == {"a": 1}
+    lines.write_text("a 1\nb\n", encoding="utf-8")
+    with pytest.raises(ModelError, match="line 2: 'b' is no 'symbol id'"):
+        read_vocabulary(lines)
+    table.write_text('["a"]', encoding="utf-8")
+    with pytest.raises(ModelError, match="no table of symbols"):
+        read_vocabulary(table)
+
+
+def test_lexicons_with_tones_and_without(tmp_path: Path) -> None:
+    path = tmp_path / "lexicon.txt"
+    path.write_text("cat k ae t\nDog d oh 7 8\ncat t\n", encoding="utf-8")
+    vocabulary = {"k": 1, "ae": 2, "t": 3, "d": 4, "oh": 5, ".": 6}
+    words = read_lexicon(path, vocabulary)
+    assert words["cat"] == ((1, 0), (2, 0), (3, 0))
+    assert words["dog"] == ((4, 7), (5, 8))
+    assert words["."] == ((6, 0),)
+    path.write_text("cat k\nowl aw l\n", encoding="utf-8")
+    with pytest.raises(ModelError, match="line 2: symbol 'aw' of 'owl' has no id"):
+        read_lexicon(path, vocabulary)
+
+
+def test_words_of_a_lexicon_and_the_longest_ones_in_writing_without_spaces(
+    make_vits: Callable[..., Path],
+) -> None:
+    path = make_vits(frontend="", use_eos_bos="0", add_blank="0")
+    text = "don't d o n\n你 n i\n你好 h a o\n"
+    path.with_name("lexicon.txt").write_text(text, encoding="utf-8")
+    path.with_name("tokens.txt").write_text("d 1\no 2\nn 3\ni 4\nh 5\na 6\n. 7\n", encoding="utf-8")
+    model = onnx.load(path)
+    for entry in [*model.metadata_props]:
+        if entry.key in {"frontend", "use_eos_bos"}:
+            model.metadata_props.remove(entry)
+    onnx.save(model, path)
+    voice: Any = load(path)
+    [call] = voice.calibration_calls(["Don't 你好你 unknown."], seed=0)
+    assert call["x"].tolist() == [[1, 2, 3, 5, 6, 2, 3, 4, 7]]

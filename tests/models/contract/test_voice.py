@@ -1,0 +1,245 @@
+"""Voices that speak by their contract, through every command."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto
+
+from tts_compress.artifact import TrainingRecord
+from tts_compress.cli import main
+from tts_compress.compression import compress, compress_trained
+from tts_compress.errors import ModelError, TextError
+from tts_compress.evaluation import EvaluationOptions, Suite, evaluate
+from tts_compress.inspection import inspect_model, time_shares
+from tts_compress.models import load
+from tts_compress.models.base import GraphModel, MultiSpeaker
+from tts_compress.qat.options import TrainingOptions, TrainingRun
+from tts_compress.recipes.family import schemes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_IDS = "ids: 43 50 83 156 54 57 16 46"
+
+
+def _write_set(folder: Path) -> Path:
+    path = folder / "ids.toml"
+    texts = [f"ids: {' '.join(str(40 + (n * k) % 100) for k in range(1, 20))}" for n in range(1, 9)]
+    path.write_text(
+        f'version = 1\nname = "ids"\nlanguage = "en-us"\ntexts = {texts}\n'.replace("'", '"')
+        + '[card]\nsummary = "s"\nsource = "s"\nlicence = "s"\ncomposition = "s"\n',
+        encoding="utf-8",
+    )
+    return path
+
+
+def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
+    make_kokoro: Callable[..., Path],
+) -> None:
+    """Zeros around the ids, and the style of as many symbols, counted from one."""
+    path = make_kokoro()
+    voice: Any = load(path)
+    assert all(isinstance(voice, kind) for kind in (GraphModel, MultiSpeaker))
+    assert (voice.family, voice.sample_rate, voice.language) == ("contract", 24000, "en-us")
+    assert [*voice.speakers] == ["af_heart", "am_adam"]
+    session = onnxruntime.InferenceSession(path)
+    ids = [int(word) for word in _IDS.split()[1:]]
+    for speaker in ("af_heart", "am_adam"):
+        style = np.load(path.with_name("voices-v1.0.bin"))[speaker][len(ids) - 1]
+        [expected] = session.run(
+            None,
+            {
+                "tokens": np.array([[0, *ids, 0]], np.int64),
+                "style": style,
+                "speed": np.ones(1, np.float32),
+            },
+        )
+        spoken = voice.with_speaker(speaker).synthesize(_IDS, seed=0)
+        assert np.array_equal(spoken.samples, expected)
+        runtime = voice.with_speaker(speaker).open_runtime(threads=1)
+        assert np.array_equal(runtime.speak(_IDS).samples, expected)
+
+
+@pytest.mark.parametrize("scheme", [s for s in schemes_of("contract") if s != "int8-qat"])
+@pytest.mark.parametrize("system", ["kokoro", "vits"])
+def test_every_scheme_compresses_and_the_artifact_speaks(
+    request: pytest.FixtureRequest, tmp_path: Path, scheme: str, system: str
+) -> None:
+    path = request.getfixturevalue(f"make_{system}")()
+    original: Any = load(path)
+    calibration = _write_set(tmp_path) if scheme in {"int8", "int8-static"} else None
+    small = compress(original, scheme, calibration=calibration)
+    saved: Any = load(small.save(tmp_path / "saved"))
+    assert {p.name for p in (tmp_path / "saved").iterdir()} == {
+        "manifest.json",
+        "contract.toml",
+        path.name,
+        {"kokoro": "voices-v1.0.bin", "vits": "tokens.txt"}[system],
+    }
+    assert saved.manifest.scheme == scheme
+    text = _IDS if system == "kokoro" else "Hello there."
+    reference, candidate = (voice.synthesize(text, seed=3) for voice in (original, saved))
+    error = candidate.samples - reference.samples
+    assert len(error)
+    assert 10 * np.log10(np.mean(reference.samples**2) / np.mean(error**2)) > 20
+    assert inspect_model(saved, time_shares(saved, text))["properties"]["contract"] == system
+
+
+def test_training_takes_one_text_at_a_time(
+    make_kokoro: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Such graphs have batches of one, and inputs without an axis for them."""
+    pytest.importorskip("accelerate")
+    run = TrainingRun(options=TrainingOptions(steps=2))
+    small = compress_trained(make_kokoro(), calibration=_write_set(tmp_path), run=run)
+    assert isinstance(small.manifest.training, TrainingRecord)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [(TensorProto.INT32, "int32"), (TensorProto.FLOAT16, "float16")]
+)
+def test_inputs_have_the_types_of_the_graph(
+    make_kokoro: Callable[..., Path], dtype: int, kind: str
+) -> None:
+    """Some exports of Kokoro take the speed as int32, where a float crashes."""
+    voice: Any = load(make_kokoro(speed=dtype, tokens="input_ids"))
+    [call] = voice.calibration_calls([_IDS], seed=0)
+    assert {name: str(array.dtype) for name, array in call.items()} == {
+        "input_ids": "int64",
+        "style": "float32",
+        "speed": kind,
+    }
+    assert len(voice.synthesize(_IDS, seed=0).samples) == 10 * 64
+
+
+def test_noise_is_paired_and_can_be_left_out(make_vits: Callable[..., Path]) -> None:
+    voice: Any = load(make_vits())
+    one, again, other, quiet = (
+        voice.synthesize("Hello there.", seed=seed).samples for seed in (1, 1, 2, None)
+    )
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
+    assert np.array_equal(quiet, voice.synthesize("Hello there.", seed=None).samples)
+    assert not np.array_equal(one, quiet)
+
+
+def test_characters_have_blanks_and_edges_as_the_metadata_states(
+    make_vits: Callable[..., Path],
+) -> None:
+    """Upper case is lowered, and what the vocabulary lacks is left out."""
+    [call] = load(make_vits()).calibration_calls(["Ab§c!"], seed=0)  # type: ignore[attr-defined]
+    assert call["x"].tolist() == [[30, 0, 2, 0, 3, 0, 4, 0, 31]]
+    assert call["x_length"].tolist() == [9]
+
+
+def test_calibration_goes_round_the_speakers(make_vits: Callable[..., Path]) -> None:
+    voice: Any = load(make_vits(speakers=3))
+    assert [*voice.speakers] == ["0", "1", "2"]
+    calls = voice.calibration_calls(["one", "two", "three", "four"], seed=0)
+    assert [call["sid"].tolist() for call in calls] == [[0], [1], [2], [0]]
+    calls = voice.with_speaker(2).calibration_calls(["one", "two"], seed=0)
+    assert [call["sid"].tolist() for call in calls] == [[2], [2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ids: 5 x7", "'x7' is no id of a token"),
+        ("ids:", "no ids in 'ids:'"),
+        ("", "nothing to speak in ''"),
+        ("§§", "nothing to speak"),
+        ("日本", "nothing in '日本' is in the voice's vocabulary"),
+        (f"ids: {' '.join(['5'] * 2001)}", "2001 symbols at once; at most 2000 are accepted"),
+    ],
+)
+def test_text_that_cannot_be_spoken(
+    make_vits: Callable[..., Path], text: str, message: str
+) -> None:
+    with pytest.raises(TextError, match=message):
+        load(make_vits()).synthesize(text, seed=0)
+
+
+def test_espeak_spells_kokoros_texts(make_kokoro: Callable[..., Path]) -> None:
+    """Each sentence is a call; the phonemes are those that kokoro-onnx has for it."""
+    pytest.importorskip("piper")
+    voice: Any = load(make_kokoro())
+    calls = [*voice.calibration_calls(["Hello. Go on!"], seed=0)]
+    assert len(calls) == 2
+    spelled = {50: "h", 54: "l", 4: ".", 156: "ˈ", 57: "o"}
+    ids = calls[0]["tokens"][0]
+    assert ids[0] == ids[-1] == 0
+    # həlˈoʊ.
+    assert [spelled.get(number, "?") for number in ids[1:-1]] == [*"h?lˈo?."]
+
+
+def test_a_voice_without_its_style_file_is_a_model_error(make_kokoro: Callable[..., Path]) -> None:
+    path = make_kokoro()
+    path.with_name("voices-v1.0.bin").unlink()
+    with pytest.raises(
+        ModelError, match=r"no file 'voices\*.bin or voices\*.npz' in .*put it beside"
+    ):
+        load(f"contract:{path}")
+
+
+def test_styles_without_a_header_are_read_by_the_shape_that_the_contract_states(
+    make_kokoro: Callable[..., Path],
+) -> None:
+    """As sherpa-onnx keeps them: float32 values, voice after voice."""
+    path = make_kokoro()
+    styles = path.with_name("voices-v1.0.bin")
+    expected = load(path).synthesize(_IDS, seed=0).samples
+    with np.load(styles) as arrays:
+        values = np.concatenate([arrays[name].ravel() for name in ("af_heart", "am_adam")])
+    values.tofile(styles)
+    voice = load(path)
+    assert [*voice.speakers] == ["0", "1"]
+    assert np.array_equal(voice.synthesize(_IDS, seed=0).samples, expected)
+    values[:-1].tofile(styles)
+    with pytest.raises(ModelError, match="261119 values are no multiple of the 130560 of a voice"):
+        load(f"contract:{path}")
+
+
+def test_commands_take_it_by_its_path(make_kokoro: Callable[..., Path], tmp_path: Path) -> None:
+    path, wav = str(make_kokoro()), str(tmp_path / "spoken.wav")
+    out = str(tmp_path / "out")
+    assert main(["synthesize", path, _IDS, "--speaker", "am_adam", "--output", wav]) == 0
+    assert main(["quantize", path, "--scheme", "int8-dynamic", "--output", out]) == 0
+    assert main(["inspect", out]) == 0
+    assert main(["synthesize", out, _IDS, "--output", str(tmp_path / "small.wav")]) == 0
+
+
+def test_it_is_evaluated_by_ids(
+    make_kokoro: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In processes of its own; the recognizer is left out."""
+    monkeypatch.setattr(
+        "tts_compress.evaluation.run.analyze",
+        lambda _, __, audios, *___, **____: {key: "cats" for key, _ in audios},
+    )
+    path = make_kokoro()
+    suite = Suite.model_validate_json(
+        json.dumps(
+            {
+                "version": 1,
+                "name": "ids",
+                "language": "en-us",
+                "recognizer": "pocketsphinx",
+                "normalizer": "en-v1",
+                "seeds": [0, 1],
+                "utterances": [{"text": f"{_IDS} {n}", "spoken": "cats"} for n in (50, 60, 70)],
+                "card": dict.fromkeys(("summary", "source", "licence", "composition"), "s"),
+            }
+        )
+    )
+    small = compress(load(path), "int8-dynamic")
+    options = EvaluationOptions(work=tmp_path / "work", timing_texts=1, timing_runs=1)
+    found = evaluate(path, small, suite=suite, options=options)
+    assert [row.speaker for row in found.utterances[::2]] == ["af_heart", "am_adam", "af_heart"]
+    assert (found.reference.family, found.candidate.scheme) == ("contract", "int8-dynamic")
+    assert found.size.ratio > 2

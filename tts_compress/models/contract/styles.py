@@ -1,0 +1,96 @@
+"""Style files: arrays that choose a voice."""
+
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tts_compress.audio import Samples
+from tts_compress.errors import ModelError, reason
+from tts_compress.models.contract.schema import ROW, StyleInput
+from tts_compress.models.feeds import UNREADABLE
+
+_MOST_BYTES = 1 << 29
+"""Largest style file, unpacked; Kokoro's has 28 MB for 54 voices."""
+
+
+def find_file(names: str | tuple[str, ...], folder: Path) -> Path:
+    """Return the first file of a folder that fits a name or pattern.
+
+    Raises:
+        ModelError: There is none.
+    """
+    patterns = (names,) if isinstance(names, str) else names
+    for pattern in patterns:
+        if found := sorted(path for path in folder.glob(pattern) if path.is_file()):
+            return found[0]
+    raise ModelError(f"no file '{' or '.join(patterns)}' in '{folder}'; put it beside the graph")
+
+
+def read_styles(role: StyleInput, folder: Path) -> Mapping[str, Samples]:
+    """Return the arrays of a style file, by voice.
+
+    Raises:
+        ModelError: The file is missing or malformed, or has arrays of another shape.
+    """
+    path = find_file(role.file, folder)
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ModelError(f"'{path}' has more than {_MOST_BYTES} bytes; it is no style file")
+        found = _read_archive(path) if zipfile.is_zipfile(path) else _read_plain(path, role)
+    except UNREADABLE as error:
+        raise ModelError(f"cannot read styles from '{path}': {reason(error)}") from error
+    for name, array in found.items():
+        sizes = zip(role.shape, array.shape, strict=False)
+        if role.shape and (array.ndim != len(role.shape) or any(w and w != n for w, n in sizes)):
+            raise ModelError(
+                f"'{path}': voice {name!r:.60} has shape {list(array.shape)}; the contract states "
+                f"{list(role.shape)}, 0 for any"
+            )
+        if not array.size or not np.isfinite(array).all():
+            raise ModelError(f"'{path}': voice {name!r:.60} is empty or not finite")
+    if not found:
+        raise ModelError(f"'{path}' holds no voices")
+    return found
+
+
+def choose_row(rule: str, style: Samples, *, tokens: int, text: int) -> Samples:
+    """Return what a rule chooses of a voice's array.
+
+    Args:
+        rule: A rule as a contract states it, such as `voice[len(tokens)]`.
+        style: The voice's array.
+        tokens: Number of symbols, without what is added to them.
+        text: Number of characters.
+    """
+    parts = re.fullmatch(ROW, rule)
+    assert parts is not None, "the schema checks rules"
+    if parts["counted"] is None:
+        return style
+    row = (tokens if parts["counted"] == "tokens" else text) - bool(parts["less"])
+    chosen: Samples = style[min(max(row, 0), len(style) - 1)]
+    return chosen
+
+
+def _read_archive(path: Path) -> dict[str, Samples]:
+    with zipfile.ZipFile(path) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
+            raise ValueError(f"it unpacks to more than {_MOST_BYTES} bytes")
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: np.asarray(arrays[name], np.float32) for name in arrays}
+
+
+def _read_plain(path: Path, role: StyleInput) -> dict[str, Samples]:
+    if not role.shape or 0 in role.shape:
+        raise ValueError("it is no .npz, and the contract states no `shape` of a voice")
+    values = np.fromfile(path, "<f4")
+    size = int(np.prod(role.shape))
+    if not values.size or values.size % size:
+        raise ValueError(f"its {values.size} values are no multiple of the {size} of a voice")
+    voices = values.reshape(-1, *role.shape).astype(np.float32)
+    names = role.speakers or tuple(str(number) for number in range(len(voices)))
+    if len(names) != len(voices):
+        raise ValueError(f"it holds {len(voices)} voices, and the contract names {len(names)}")
+    return dict(zip(names, voices, strict=True))

@@ -1,0 +1,275 @@
+"""Tokens of texts: the user's ids, characters, words of a lexicon, or espeak-ng's phonemes."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tts_compress.errors import MissingExtraError, ModelError, TextError, reason
+from tts_compress.models.base import check_encodable, check_text
+from tts_compress.models.contract.schema import Tokens
+from tts_compress.models.contract.styles import find_file
+from tts_compress.models.files import read_json
+
+IDS = "ids:"
+"""Beginning of a text that consists of ids."""
+
+_MOST_BYTES = 1 << 27
+_WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[^\w\s]")
+_ID = re.compile(r"(\d{1,9})(?:/(\d{1,9}))?")
+_LONGEST_WORD = 12
+"""Characters of the longest word that is looked for in writing without spaces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symbols:
+    """The symbols of one call: ids, and tones where the lexicon states them."""
+
+    ids: tuple[int, ...]
+    tones: tuple[int, ...]
+    """As many as `ids`; zeros where nothing states them."""
+
+    characters: int
+    """Length of the text they were made of."""
+
+
+class Source(Protocol):
+    """Something that turns a text into symbols."""
+
+    def __call__(self, text: str) -> Iterator[Symbols]:
+        """Yield the symbols of each part of a text that is spoken at once."""
+
+
+class Characters:
+    """Characters of a text; those without an id are left out, as the systems' own programs do."""
+
+    def __init__(self, vocabulary: Mapping[str, int]) -> None:
+        self._vocabulary = vocabulary
+
+    def __call__(self, text: str) -> Iterator[Symbols]:
+        """Yield the ids of a text."""
+        yield _symbols(((self._vocabulary[c], 0) for c in text if c in self._vocabulary), len(text))
+
+
+class Lexicon:
+    """Words of a file; of writing without spaces the longest ones that are there.
+
+    Words and marks that are neither in the file nor symbols are left out, as sherpa-onnx does.
+
+    Args:
+        words: Ids and tones by word.
+    """
+
+    def __init__(self, words: Mapping[str, tuple[tuple[int, int], ...]]) -> None:
+        self._words = words
+
+    def __call__(self, text: str) -> Iterator[Symbols]:
+        """Yield the ids of a text."""
+        found = (pair for word in _WORD.findall(text.lower()) for pair in self._ids(word))
+        yield _symbols(found, len(text))
+
+    def _ids(self, word: str) -> Iterator[tuple[int, int]]:
+        if word in self._words or word.isascii():
+            yield from self._words.get(word, ())
+            return
+        start = 0
+        while start < len(word):
+            lengths = range(min(_LONGEST_WORD, len(word) - start), 0, -1)
+            fitting = (n for n in lengths if word[start : start + n] in self._words)
+            length = next(fitting, 0)
+            yield from self._words[word[start : start + length]] if length else ()
+            start += max(length, 1)
+
+
+class Phonemes:
+    """espeak-ng's phonemes of each sentence, by piper's binding.
+
+    Args:
+        vocabulary: Ids by phoneme; phonemes without one are left out.
+        language: An espeak-ng voice name.
+    """
+
+    def __init__(self, vocabulary: Mapping[str, int], language: str) -> None:
+        self._speak = Characters(vocabulary)
+        self._language = language
+        self._espeak: Any = None
+
+    def __call__(self, text: str) -> Iterator[Symbols]:
+        """Yield the ids of each sentence.
+
+        Raises:
+            MissingExtraError: piper is not installed.
+            ModelError: espeak-ng does not know the language.
+        """
+        try:
+            from piper.phonemize_espeak import EspeakPhonemizer
+        except ImportError as error:
+            raise MissingExtraError("piper", "piper") from error
+        self._espeak = self._espeak or EspeakPhonemizer()
+        try:
+            sentences = self._espeak.phonemize(self._language, text)
+        except RuntimeError as error:
+            raise ModelError(f"espeak-ng cannot speak {self._language!r}: {error}") from error
+        for sentence in sentences:
+            yield from self._speak(unicodedata.normalize("NFC", "".join(sentence)))
+
+
+class Speller:
+    """Turns texts into the symbols of each call.
+
+    Args:
+        tokens: The contract's table.
+        language: The contract's language.
+        folder: The folder of the graph, with its vocabulary and lexicon.
+    """
+
+    def __init__(self, tokens: Tokens, language: str | None, folder: Path) -> None:
+        self._tokens = tokens
+        self._language = language
+        self._folder = folder
+        self._source: Source | None = None
+
+    def calls(self, text: str) -> list[Symbols]:
+        """Return the symbols of each call that speaks a text.
+
+        Raises:
+            TextError: The text has nothing to speak, or too much at once.
+            ModelError: A file of the voice cannot be read.
+            MissingExtraError: A package is needed for this kind of tokens.
+        """
+        check_encodable(text)
+        plain = text.strip()
+        if self._tokens.source == "ids" or plain.startswith(IDS):
+            found = [_read_ids(plain)]
+        else:
+            check_text(text)
+            self._source = self._source or self._open_source()
+            source = self._source(plain.lower() if self._tokens.lowercase else plain)
+            found = [symbols for symbols in source if symbols.ids]
+        if not found:
+            raise TextError(f"nothing in {text[:40]!r} is in the voice's vocabulary")
+        if (longest := max(len(symbols.ids) for symbols in found)) > self._tokens.longest:
+            raise TextError(
+                f"{text[:40]!r}… has {longest} symbols at once; at most {self._tokens.longest} are "
+                "accepted: give a shorter text"
+            )
+        return found
+
+    def framed(self, values: Iterable[int], *, tones: bool = False) -> list[int]:
+        """Return symbols with blanks and edges; tones have zeros there."""
+        tokens = self._tokens
+        framed = list(values)
+        if tokens.blanks:
+            blank = 0 if tones else tokens.blank
+            framed = [blank, *(value for symbol in framed for value in (symbol, blank))]
+        stated = (tokens.bos, tokens.eos) if tokens.edges else (None, None)
+        bos, eos = ([] if edge is None else [0 if tones else edge] for edge in stated)
+        return [*bos, *framed, *eos]
+
+    def _open_source(self) -> Source:
+        tokens = self._tokens
+        assert tokens.vocabulary is not None, "the schema asks for one"
+        if isinstance(tokens.vocabulary, dict):
+            vocabulary = {
+                symbol: int(first) + index
+                for first, symbols in tokens.vocabulary.items()
+                for index, symbol in enumerate(symbols)
+            }
+        else:
+            vocabulary = read_vocabulary(find_file(tokens.vocabulary, self._folder))
+        if tokens.source == "espeak":
+            return Phonemes(vocabulary, self._language or "")
+        if tokens.source == "characters":
+            return Characters(vocabulary)
+        assert tokens.lexicon is not None, "the schema asks for one"
+        return Lexicon(read_lexicon(find_file(tokens.lexicon, self._folder), vocabulary))
+
+
+def read_vocabulary(path: Path) -> dict[str, int]:
+    """Return the ids of symbols: of lines `symbol id`, or of a `.json`.
+
+    A line of an id alone is the space's, as in files of icefall and sherpa-onnx.
+
+    Raises:
+        ModelError: The file is malformed.
+    """
+    if path.suffix == ".json":
+        found = read_json(path)
+        table = found.get("vocab", found) if isinstance(found, dict) else None
+        if not isinstance(table, dict) or not all(type(i) is int for i in table.values()):
+            raise ModelError(f"'{path}' holds no table of symbols and their ids")
+        return dict(table)
+    vocabulary = {}
+    for number, line in enumerate(_lines(path), 1):
+        symbol, _, identifier = line.rpartition(" ")
+        if not identifier.strip().isdecimal():
+            raise ModelError(f"'{path}', line {number}: {line[:40]!r} is no 'symbol id'")
+        vocabulary[symbol.strip() or " "] = int(identifier)
+    return vocabulary
+
+
+def read_lexicon(
+    path: Path, vocabulary: Mapping[str, int]
+) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Return ids and tones by word; of a word that is there twice the first.
+
+    Symbols of the vocabulary, such as punctuation, are words too.
+
+    Raises:
+        ModelError: A line has a symbol without an id.
+    """
+    words: dict[str, tuple[tuple[int, int], ...]] = {}
+    for number, line in enumerate(_lines(path), 1):
+        word, *symbols = line.split()
+        half = len(symbols) // 2
+        ids, tones = symbols, ["0"] * len(symbols)
+        # Symbols, then as many tones: digits are tones where they are no symbols.
+        if len(symbols) == 2 * half and half and all(s.isdecimal() for s in symbols[half:]):
+            ids, tones = symbols[:half], symbols[half:]
+        if missing := [symbol for symbol in ids if symbol not in vocabulary]:
+            raise ModelError(
+                f"'{path}', line {number}: symbol {missing[0]!r:.40} of {word!r:.40} has no id"
+            )
+        pairs = zip((vocabulary[s] for s in ids), map(int, tones), strict=True)
+        words.setdefault(word.lower(), tuple(pairs))
+    return {symbol: ((identifier, 0),) for symbol, identifier in vocabulary.items()} | words
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ModelError(f"'{path}' has more than {_MOST_BYTES} bytes")
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"cannot read '{path}': {reason(error)}") from error
+    yield from (line.rstrip("\r") for line in lines if line.strip())
+
+
+def _read_ids(text: str) -> Symbols:
+    """Return the symbols of `ids: 5 12/1 7`; a tone follows its id behind a slash.
+
+    Raises:
+        TextError: It is not written so.
+    """
+    pairs = []
+    for word in text.removeprefix(IDS).split():
+        parts = _ID.fullmatch(word)
+        if parts is None:
+            raise TextError(
+                f"{word[:40]!r} is no id of a token; this text is written as ids: '{IDS} 5 12 7'"
+            )
+        pairs.append((int(parts[1]), int(parts[2] or 0)))
+    if not pairs:
+        raise TextError(f"no ids in {text[:40]!r}; write '{IDS} 5 12 7'")
+    return _symbols(pairs, len(pairs))
+
+
+def _symbols(pairs: Iterable[tuple[int, int]], characters: int) -> Symbols:
+    found = list(pairs)
+    return Symbols(
+        ids=tuple(identifier for identifier, _ in found),
+        tones=tuple(tone for _, tone in found),
+        characters=characters,
+    )
