@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import Graph, sort_nodes
+from tts_compress.onnx.session import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,3 +112,41 @@ def test_names_and_constants_of_branches_are_kept() -> None:
     finished = Graph(helper.make_model(graph)).finish().graph
     assert [node.op_type for node in finished.node] == ["Relu", "If"]
     assert [tensor.name for tensor in finished.initializer] == ["w"]
+
+
+def _branching() -> onnx.ModelProto:
+    """Build a graph whose convolution only the branches of an If read."""
+    info, real = helper.make_tensor_value_info, TensorProto.FLOAT
+
+    def branch(operator: str, name: str) -> onnx.GraphProto:
+        node = helper.make_node(operator, ["conv"], [name])
+        return helper.make_graph([node], name, [], [info(name, real, None)])
+
+    branches = {"then_branch": branch("Neg", "a"), "else_branch": branch("Abs", "b")}
+    nodes = [
+        helper.make_node("Neg", ["x"], ["conv"]),
+        helper.make_node("If", ["flag"], ["y"], **branches),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "branching",
+        [info("x", real, [2]), info("flag", TensorProto.BOOL, [])],
+        [info("y", real, None)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_branches_are_readers_and_can_be_redirected() -> None:
+    """A tensor that only branches read was taken for one that nobody does."""
+    graph = Graph(_branching())
+    (reader,) = graph.readers("conv")
+    assert reader.op_type == "If"
+    assert graph.only_reader("conv") is reader
+    graph.redirect("conv", "twice")
+    graph.insert("Add", ["conv", "conv"], "twice")
+    assert [node.op_type for node in graph.readers("twice")] == ["If"]
+    assert [node.op_type for node in graph.readers("conv")] == ["Add"]
+    session = open_session(graph.finish(), "test")
+    for flag, wanted in ((True, [2.0, -4.0]), (False, [2.0, 4.0])):
+        feeds = {"x": np.array([1, -2], np.float32), "flag": np.array(flag)}
+        assert session.run(None, feeds)[0].tolist() == wanted

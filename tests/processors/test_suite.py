@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.processors
 
 _PARTS = {
-    "kernels": ("tests/numerics/test_kernels.py", "tests/onnx/quantize/test_worst_case.py"),
+    "kernels": (
+        "tests/numerics/test_kernels.py",
+        "tests/onnx/quantize/test_worst_case.py",
+        "tests/onnx/quantize/test_recurrent.py",
+    ),
     "onnx": (
         "tests/numerics/test_affine.py",
         "tests/onnx/integer",

@@ -17,7 +17,7 @@ from onnx import TensorProto, numpy_helper
 from tts_compress.environment import Processor
 from tts_compress.models.base import Model, OnnxGraph, TorchModel
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
-from tts_compress.onnx.modules import WeightFinder
+from tts_compress.onnx.modules import INTEGER_LSTM, WeightFinder
 
 if TYPE_CHECKING:
     from torch import nn
@@ -90,13 +90,22 @@ def _layers_of_graph(model: onnx.ModelProto) -> Iterator[tuple[bool, bool]]:
         # Products of two unsigned bytes are added in 32 bits everywhere.
         overflows = weight.data_type == TensorProto.INT8 and node.op_type != "ConvInteger"
         if overflows:
-            codes = numpy_helper.to_array(weight)
-            overflows = _can_overflow(codes.T if node.op_type in _MATRICES else codes)
+            stored = [numpy_helper.to_array(tensor) for tensor in weights.find_all(node)]
+            overflows = any(_can_overflow(rows) for codes in stored for rows in _rows(node, codes))
         yield overflows, types.get(zero) == TensorProto.INT8
+
+
+def _rows(node: onnx.NodeProto, codes: npt.NDArray[np.int8]) -> list[npt.NDArray[np.int8]]:
+    """Return weights with their outputs first; a recurrent operator has one for each direction."""
+    if node.op_type == INTEGER_LSTM:
+        return [direction.T for direction in codes]
+    return [codes.T if node.op_type in _MATRICES else codes]
 
 
 def _zero_point(node: onnx.NodeProto, weights: WeightFinder) -> str | None:
     """Return the name of an integer layer's activations' zero point; None for any other layer."""
+    if node.op_type == INTEGER_LSTM:
+        return ""  # its activations are always unsigned
     if node.op_type in _ZERO_POINT:
         position = _ZERO_POINT[node.op_type]
         return node.input[position] if len(node.input) > position else ""

@@ -86,11 +86,11 @@ class OnnxModel:
         operators: dict[str, Counter[str]] = {}
         tensors: dict[str, dict[str, onnx.TensorProto]] = {}
         for node in graph.node:
-            weight = weights.find(node)
-            if weight is not None:
+            found = weights.find_all(node)
+            if found:
                 name = module_of(node, initializers).split(".")[0] or "unnamed"
                 operators.setdefault(name, Counter())[node.op_type] += 1
-                tensors.setdefault(name, {})[weight.name] = weight
+                tensors.setdefault(name, {}).update({weight.name: weight for weight in found})
         return {
             name: Component(
                 name=name,

@@ -6,10 +6,11 @@ stays within ±32,767 if and only if |w₁ + w₂| ≤ 128: weights of opposite 
 always keep that. Wherever codes do, results are exact, whatever the activations.
 
 Neighbours, as the kernels of onnxruntime 1.31 (MLAS), fbgemm and oneDNN in torch 2.13 show them
-(`tests/numerics/test_kernels.py`): MLAS and fbgemm take the inputs of an output two by two along
-the row that is summed up, taps outermost and channels innermost; oneDNN's convolutions take the
-channels of each tap two by two. Both are the same where channels are even in number. Where they are
-odd, rows also begin at either parity, so every two that follow each other count as neighbours.
+(`tests/numerics/test_kernels.py`, `tests/onnx/quantize/test_recurrent.py`): MLAS and fbgemm take
+the inputs of an output two by two along the row that is summed up, taps outermost and channels
+innermost; oneDNN's convolutions take the channels of each tap two by two. Both are the same where
+channels are even in number. Where they are odd, rows also begin at either parity, so every two that
+follow each other count as neighbours.
 """
 
 from __future__ import annotations

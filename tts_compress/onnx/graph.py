@@ -135,7 +135,7 @@ class Graph:
         for tensor in node.output:
             if self._producer.get(tensor) is node:
                 del self._producer[tensor]
-        for tensor in set(node.input):
+        for tensor in {*node.input, *tensors_read(node)}:
             self._readers[tensor] = [r for r in self._readers[tensor] if r is not node]
 
     def redirect(self, old: str, new: str, readers: Sequence[onnx.NodeProto] | None = None) -> None:
@@ -147,16 +147,13 @@ class Graph:
             for position, tensor in enumerate(node.input):
                 if tensor == old:
                     self.replace_input(node, position, new)
+            self._redirect_captured(node, old, new)
 
     def replace_input(self, node: onnx.NodeProto, position: int, tensor: str) -> None:
         """Let one node read another tensor at one place."""
         old = node.input[position]
         node.input[position] = tensor
-        if old not in node.input:
-            self._readers[old] = [reader for reader in self._readers[old] if reader is not node]
-        readers = self._readers.setdefault(tensor, [])
-        if all(reader is not node for reader in readers):
-            readers.append(node)
+        self._reindex(node, old, tensor)
 
     def match(
         self, tensor: str, pattern: Pattern, through: Collection[str] = ()
@@ -276,8 +273,22 @@ class Graph:
     def _index(self, node: onnx.NodeProto) -> None:
         for tensor in node.output:
             self._producer[tensor] = node
-        for tensor in dict.fromkeys(node.input):
+        # Sorted, because a set's order differs from run to run.
+        for tensor in dict.fromkeys([*node.input, *sorted(tensors_read(node))]):
             self._readers.setdefault(tensor, []).append(node)
+
+    def _reindex(self, node: onnx.NodeProto, old: str, new: str) -> None:
+        """Record that a node reads another tensor, and perhaps no longer the old one."""
+        if old not in node.input and old not in tensors_read(node):
+            self._readers[old] = [reader for reader in self._readers[old] if reader is not node]
+        readers = self._readers.setdefault(new, [])
+        if all(reader is not node for reader in readers):
+            readers.append(node)
+
+    def _redirect_captured(self, node: onnx.NodeProto, old: str, new: str) -> None:
+        """Let the branches and loop bodies of a node read another tensor."""
+        if rename_captured(node, old, new):
+            self._reindex(node, old, new)
 
     def _present(self) -> list[onnx.NodeProto]:
         return [node for node in self.nodes if id(node) not in self._removed]
@@ -307,6 +318,25 @@ def tensors_read(node: onnx.NodeProto) -> set[str]:
                 names |= tensors_read(inner)
             names |= {value.name for value in body.output}
     return names
+
+
+def rename_captured(node: onnx.NodeProto, old: str, new: str) -> bool:
+    """Let branches and loop bodies read another tensor; return True if one read the old one."""
+    renamed = False
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            own = {value.name for value in body.input}
+            if old in own:
+                continue
+            for inner in body.node:
+                for position, tensor in enumerate(inner.input):
+                    if tensor == old:
+                        inner.input[position], renamed = new, True
+                renamed |= rename_captured(inner, old, new)
+            for value in body.output:
+                if value.name == old:
+                    value.name, renamed = new, True
+    return renamed
 
 
 def sort_nodes(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:

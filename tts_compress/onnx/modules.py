@@ -15,6 +15,11 @@ _WEIGHT_INPUT = {
     "ConvTranspose": 1,
     "MatMul": 1,
     "Gather": 0,
+    "Gemm": 1,
+    "LSTM": 1,
+    "GRU": 1,
+    "RNN": 1,
+    "DynamicQuantizeLSTM": 1,
     "ConvInteger": 1,
     "MatMulInteger": 1,
     "QLinearConv": 3,
@@ -22,6 +27,12 @@ _WEIGHT_INPUT = {
     "MatMulIntegerToFloat": 1,
 }
 """Position of the weight among the inputs of operators that have one."""
+
+INTEGER_LSTM = "DynamicQuantizeLSTM"
+RECURRENT = ("LSTM", "GRU", "RNN")
+"""Operators with a second weight behind the first: that of what they remember."""
+
+_WIDENING = {"DequantizeLinear", "Cast"}
 
 _PARAMETER = re.compile(
     r"^(?P<module>\w+(\.\w+)*)\.(weight|bias|weight_[gv]|gamma|beta|kernel|w|b)$"
@@ -58,19 +69,29 @@ class WeightFinder:
     def find(self, node: onnx.NodeProto) -> onnx.TensorProto | None:
         """Return the constant tensor of two or more dimensions, or None where there is none."""
         position = _WEIGHT_INPUT.get(node.op_type)
+        return None if position is None else self._stored(node.input[position])
+
+    def find_all(self, node: onnx.NodeProto) -> list[onnx.TensorProto]:
+        """Return all such tensors of an operator: a recurrent one has two."""
+        position = _WEIGHT_INPUT.get(node.op_type)
         if position is None:
-            return None
-        name = node.input[position]
-        if self.is_widened(node):
-            name = self._producers[name].input[0]
-        tensor = self._tensors.get(name)
-        return tensor if tensor is not None and len(tensor.dims) >= 2 else None
+            return []
+        last = position + 1 + (node.op_type in (*RECURRENT, INTEGER_LSTM))
+        found = (self._stored(name) for name in node.input[position:last])
+        return [tensor for tensor in found if tensor is not None]
 
     def is_widened(self, node: onnx.NodeProto) -> bool:
         """Return True if the weight is stored in fewer bits than the operator reads."""
         source = self._producers.get(node.input[_WEIGHT_INPUT[node.op_type]])
-        return source is not None and source.op_type in {"DequantizeLinear", "Cast"}
+        return source is not None and source.op_type in _WIDENING
 
     def producer(self, tensor: str) -> onnx.NodeProto | None:
         """Return the operator that makes a tensor."""
         return self._producers.get(tensor)
+
+    def _stored(self, name: str) -> onnx.TensorProto | None:
+        source = self._producers.get(name)
+        if source is not None and source.op_type in _WIDENING:
+            name = source.input[0]
+        tensor = self._tensors.get(name)
+        return tensor if tensor is not None and len(tensor.dims) >= 2 else None

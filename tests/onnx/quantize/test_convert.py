@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import choose_range
 from tts_compress.onnx.graph import copy_model
+from tts_compress.onnx.quantize import static
 from tts_compress.onnx.quantize.collect import collect
 from tts_compress.onnx.quantize.convert import Conversion, convert, count_fused, count_operators
 from tts_compress.onnx.quantize.decisions import count_decisions
@@ -78,6 +79,79 @@ def test_output_stays_near_and_counts_are_as_promised(
         assert snr_db(_run(chain, part), _run(converted, part)) > least
 
 
+def _squeezed_if(name: str) -> onnx.NodeProto:
+    """Return `name.squeeze(1)` as torch exports it where it does not know the channels."""
+    none = onnx.helper.make_tensor_value_info
+    axes = onnx.numpy_helper.from_array(np.array([1]))
+    squeeze = [
+        onnx.helper.make_node("Constant", [], [f"{name}.axes"], value=axes),
+        onnx.helper.make_node("Squeeze", [name, f"{name}.axes"], [f"{name}.squeezed"]),
+    ]
+    keep = [onnx.helper.make_node("Identity", [name], [f"{name}.kept"])]
+    branches = {
+        branch: onnx.helper.make_graph(nodes, branch, [], [none(made, 1, None)])
+        for branch, nodes, made in (
+            ("then_branch", squeeze, f"{name}.squeezed"),
+            ("else_branch", keep, f"{name}.kept"),
+        )
+    }
+    return onnx.helper.make_node("If", ["is_one"], [f"{name}.flat"], f"/net/{name}/If", **branches)
+
+
+@pytest.fixture
+def melody() -> onnx.ModelProto:
+    """Return a predictor with two one-tap convolutions whose results only branches read."""
+    generator = np.random.default_rng(0)
+    shapes = {"pre.weight": (16, 8, 3), "f0.weight": (1, 16, 1), "n.weight": (1, 16, 1)}
+    tensors = {name: generator.normal(0, 0.2, shape) for name, shape in shapes.items()}
+    make, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    nodes = [
+        make("Conv", ["x", "pre.weight"], ["h"], "/net/pre/Conv", pads=[1, 1]),
+        make("Conv", ["h", "f0.weight"], ["f0"], "/net/f0/Conv"),
+        make("Conv", ["h", "n.weight"], ["n"], "/net/n/Conv"),
+        make("Shape", ["x"], ["shape"], start=0, end=1),
+        make("ReduceProd", ["shape"], ["batch"], keepdims=0),
+        make("Cast", ["batch"], ["is_one"], to=onnx.TensorProto.BOOL),
+        *map(_squeezed_if, ("f0", "n")),
+        make("Add", ["f0.flat", "n.flat"], ["y"], "/net/Add"),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "melody",
+        [info("x", 1, ["b", 8, "t"])],
+        [info("y", 1, None)],
+        [onnx.numpy_helper.from_array(v.astype(np.float32), n) for n, v in tensors.items()],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def test_convolutions_that_branches_read_are_fused(
+    decided: Decided, melody: onnx.ModelProto, signal: Any, snr_db: Snr
+) -> None:
+    """The branches read what was not rounded, so onnxruntime ran the convolutions in FP32."""
+    rule = {"activations": "static", "operators": ("Conv",)}
+    graph, decisions = decided(rule, {}, model=melody)
+    converted = _convert(graph, decisions, signal)
+    assert count_fused(converted) == 3
+    assert snr_db(_run(melody, signal), _run(converted, signal)) > 28
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_weights_of_16_bits_take_two_bytes(decided: Decided, kind: str) -> None:
+    """In bfloat16 they took three: each a number of variable length of its own."""
+    graph, decisions = decided({"weights": kind})
+    weights = {tensor.name: tensor for tensor in _finish(graph, decisions, {}).graph.initializer}
+    values = onnx.numpy_helper.to_array(weights["matrix.weight." + kind])
+    exact = {tensor.name: tensor for tensor in graph.graph.initializer}["matrix.weight"]
+    step = 2.0**-8 if kind == "bfloat16" else 2.0**-11
+    wanted = onnx.numpy_helper.to_array(exact)
+    assert (np.abs(values.astype(np.float32) - wanted) <= step * np.abs(wanted)).all()
+    for decision in decisions:
+        small = weights[f"{decision.weight}.{kind}"]
+        assert small.ByteSize() < 2 * decision.parameters + 64
+
+
 @pytest.mark.parametrize("way", ["int8", "dynamic", "static", "float16"])
 def test_any_runtime_computes_the_same(
     decided: Decided, signal: Any, snr_db: Snr, way: str
@@ -106,9 +180,18 @@ def test_operator_that_gives_fp32_to_the_caller_is_left_to_the_next_rule(decided
 def test_operator_the_runtime_would_not_fuse_is_refused(
     decided: Decided, signal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tts_compress.onnx.quantize.convert.count_fused", lambda *_, **__: 1)
+    """It is named: here one whose result is read before it was rounded."""
+    done = static.quantize_statically
+
+    def sabotage(graph: Graph, *given: Any) -> None:
+        done(graph, *given)
+        (reader,) = (node for node in graph.nodes if node.op_type == "Add")
+        graph.replace_input(reader, 1 - list(reader.input).index("c.rounded"), "c")
+
+    monkeypatch.setattr("tts_compress.onnx.quantize.static.quantize_statically", sabotage)
     graph, decisions = decided({"activations": "static", "operators": ("Conv",)}, {})
-    with pytest.raises(QuantizationError, match=r"promises 2 integer operators.* runs only 1"):
+    says = r"promises 2 integer operators.* runs only 1 .*and '/net/two/Conv' in FP32"
+    with pytest.raises(QuantizationError, match=says):
         _convert(graph, decisions, signal)
 
 

@@ -12,7 +12,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import Range, choose_range
 from tts_compress.onnx import integer
 from tts_compress.onnx.graph import Graph, copy_model
-from tts_compress.onnx.modules import WeightFinder
+from tts_compress.onnx.modules import INTEGER_LSTM, WeightFinder
 from tts_compress.onnx.quantize import static
 from tts_compress.onnx.quantize.collect import Calls, collect
 from tts_compress.onnx.quantize.decisions import (
@@ -28,17 +28,20 @@ from tts_compress.onnx.quantize.float16 import halve
 from tts_compress.onnx.quantize.prepare import optimize, prepare
 from tts_compress.onnx.quantize.weight_only import store_weights
 from tts_compress.onnx.rewrite import rewrite
+from tts_compress.onnx.rewrite.gemms import split_gemms
 from tts_compress.onnx.session import Feeds
 from tts_compress.progress import Progress
 from tts_compress.recipes.formats import Activations
 from tts_compress.recipes.recipe import Format, Recipe
 
 _FUSED = {"QLinearConv", "QLinearMatMul"}
+_REAL = {"Conv", "FusedConv", "MatMul", "FusedMatMul"}
 _INTEGER_FORM = {
     "ConvInteger": "Conv int8/dynamic",
     "MatMulInteger": "MatMul int8/dynamic",
     "QLinearConv": "Conv int8/static",
     "MatMulIntegerToFloat": "Conv int8/static",
+    INTEGER_LSTM: "LSTM int8/dynamic",
 }
 """Labels of integer operators in a finished graph; a convolution whose result is read as real
 numbers is a product of its frames."""
@@ -128,6 +131,8 @@ def prepare_conversion(
 def convertible_graph(model: onnx.ModelProto, form: Format, *, batch_one: bool) -> Graph:
     """Return an exported graph in the form that is converted: in FP32, equal up to rounding."""
     graph = Graph(prepare(model))
+    if split_gemms(graph):
+        graph.infer_types()
     if form == "qoperator":
         rewrite(graph, batch_one=batch_one)
     return graph
@@ -169,11 +174,16 @@ def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision]) -> None:
     """Refuse a graph whose promised integer operators the runtime would compute in FP32."""
     static_ones = [d for d in decisions if d.activations == Activations.STATIC]
     promised = sum(decision.weight is not None for decision in static_ones)
-    if promised and (fused := count_fused(graph)) != promised:
-        raise QuantizationError(
-            f"the recipe promises {promised} integer operators, but onnxruntime runs only {fused} "
-            "of them in integers; exclude those that stand at the graph's border"
-        )
+    if not promised or (fused := count_fused(graph)) == promised:
+        return
+    outputs = {decision.output for decision in static_ones}
+    asked = {node.name for node in graph.graph.node if outputs.intersection(node.output)}
+    real = [n.name for n in optimize(graph, fuse=True).graph.node if n.op_type in _REAL]
+    names = ", ".join(f"'{name}'" for name in real if name in asked)
+    raise QuantizationError(
+        f"the recipe promises {promised} integer operators, but onnxruntime runs only {fused} of "
+        f"them in integers and {names or 'others'} in FP32; exclude their modules"
+    )
 
 
 def count_operators(model: onnx.ModelProto) -> Counter[str]:

@@ -11,19 +11,21 @@ from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import Graph, attribute
 from tts_compress.onnx.integer.convolutions import integer_form
-from tts_compress.onnx.modules import module_of
+from tts_compress.onnx.modules import RECURRENT, module_of
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Format, Recipe, Rule
 
-_WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gather": 0}
+_WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gather": 0, "Gemm": 1}
+_WEIGHT_INPUT |= dict.fromkeys(RECURRENT, 1)
 
 _CHANNEL_AXIS = {"Conv": 0, "ConvTranspose": 1, "MatMul": 1, "Gather": 0}
+_CHANNEL_AXIS |= dict.fromkeys(RECURRENT, 1)
 """The axis of output channels (of rows, for a table that is looked up) in the weight tensor."""
 
 _SUPPORTED: dict[Activations, tuple[str, ...]] = {
-    Activations.NONE: ("Conv", "ConvTranspose", "MatMul", "Gather"),
+    Activations.NONE: tuple(_WEIGHT_INPUT),
     Activations.FLOAT16: ("Conv", "ConvTranspose", "MatMul"),
-    Activations.DYNAMIC: ("Conv", "MatMul"),
+    Activations.DYNAMIC: ("Conv", "MatMul", "LSTM"),
     Activations.STATIC: ("Conv", "MatMul"),
 }
 """Operators each kind of arithmetic has kernels for."""
@@ -42,6 +44,11 @@ _NARROWEST, _MEASURED_KERNEL = 16, 3
 """Channels and kernel from which on integers are faster in onnxruntime's own operators: two
 residual blocks of 16 channels take 0.58 of FP32's time, of 8 channels 1.09 (x86 with VNNI, one
 thread)."""
+
+_NARROWEST_LSTM = 64
+"""Units of an LSTM from which on integers are faster: they take 1.12 of FP32's time with 32 units,
+0.91 with 64, 0.59 with 128 (20 steps) and 0.23 with 256 in both directions (200 steps; x86 with
+VNNI, one thread)."""
 
 _TORCH_ONLY = {
     *(Weights.INT4, Weights.FLOAT8),
@@ -67,6 +74,14 @@ class Decision:
     """Axis of the weight's output channels."""
 
     parameters: int
+
+    recurrent: str | None = None
+    """Name of a recurrent operator's second weight."""
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of the weights of an operator that has some."""
+        return (self.tensor, self.recurrent) if self.recurrent else (self.tensor,)
 
     @property
     def tensor(self) -> str:
@@ -139,7 +154,7 @@ def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
 
 
 def _decide_one(graph: Graph, node: onnx.NodeProto, recipe: Recipe) -> Decision | None:
-    weight, output = _weight(graph, node), node.output[0]
+    weight, second, output = _weight(graph, node), _second_weight(graph, node), node.output[0]
     # Graphs also add lengths and indices; only what is known to be sound is touched.
     is_sound = graph.types.get(output) == onnx.TensorProto.FLOAT and output not in graph.outputs
     if weight is None and not (node.op_type in _ELEMENTWISE and is_sound):
@@ -160,16 +175,33 @@ def _decide_one(graph: Graph, node: onnx.NodeProto, recipe: Recipe) -> Decision 
         weights=rule.weights if rule else Weights.FLOAT32,
         activations=rule.activations if rule else Activations.NONE,
         weight=weight.name if weight is not None else None,
-        axis=_CHANNEL_AXIS.get(node.op_type, 0),
-        parameters=math.prod(weight.dims) if weight is not None else 0,
+        axis=_channel_axis(node),
+        parameters=sum(math.prod(tensor.dims) for tensor in (weight, second) if tensor),
+        recurrent=second.name if second is not None else None,
     )
+
+
+def _channel_axis(node: onnx.NodeProto) -> int:
+    if node.op_type == "Gemm":
+        return 0 if attribute(node, "transB", 0) else 1
+    return _CHANNEL_AXIS.get(node.op_type, 0)
 
 
 def _weight(graph: Graph, node: onnx.NodeProto) -> onnx.TensorProto | None:
     position = _WEIGHT_INPUT.get(node.op_type)
-    if position is None or node.input[position] not in graph.initializers:
+    return None if position is None else _stored(graph, node.input[position])
+
+
+def _second_weight(graph: Graph, node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """Return the weight of what a recurrent operator remembers."""
+    is_one = node.op_type in RECURRENT
+    return _stored(graph, node.input[_WEIGHT_INPUT[node.op_type] + 1]) if is_one else None
+
+
+def _stored(graph: Graph, name: str) -> onnx.TensorProto | None:
+    if name not in graph.initializers:
         return None
-    tensor = graph.initializers[node.input[position]]
+    tensor = graph.initializers[name]
     is_weight = tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) >= 2
     return tensor if is_weight else None
 
@@ -178,8 +210,10 @@ def _is_convertible(graph: Graph, node: onnx.NodeProto, weight: onnx.TensorProto
     """Return True if an operator's weight has a form that every technique handles."""
     if node.op_type == "Gather":
         return bool(math.prod(weight.dims) >= _SMALLEST_TABLE)
-    if node.op_type == "MatMul":
+    if node.op_type in {"MatMul", "Gemm"}:
         return len(weight.dims) == 2
+    if node.op_type in RECURRENT:
+        return _second_weight(graph, node) is not None
     if len(node.input) > 2 and node.input[2] and node.input[2] not in graph.initializers:
         return False  # a computed bias cannot be stored in the scale of the products
     return node.op_type == "Conv" or attribute(node, "group", 1) == 1
@@ -194,10 +228,11 @@ def _applies(
         return False
     if weight is None:
         return node.op_type in rule.operators
-    shape = tuple(weight.dims)
+    # A recurrent operator's first axis is that of the directions.
+    shape = tuple(weight.dims)[node.op_type in RECURRENT :]
     kernel = min(shape[2:], default=rule.min_kernel)
     is_small = min(shape[:2]) < rule.min_channels or kernel < rule.min_kernel
-    if is_small or node.op_type not in _possible_operators(rule, form):
+    if is_small or not _has_kernel(rule, form, node, shape):
         return False
     if rule.activations != Activations.STATIC:
         return True
@@ -205,6 +240,16 @@ def _applies(
         return integer_form(graph, node) is not None and _pays(node, shape)
     # The caller gets FP32, and what is not rounded behind does not run in integers.
     return node.output[0] not in graph.outputs
+
+
+def _has_kernel(rule: Rule, form: Format, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
+    """Return True if there is a kernel of a rule's arithmetic, and it is faster than FP32."""
+    if node.op_type not in _possible_operators(rule, form):
+        return False
+    if node.op_type != "LSTM" or rule.activations != Activations.DYNAMIC:
+        return True
+    # The integer operator has no `layout`: it reads (time, batch, inputs).
+    return attribute(node, "layout", 0) == 0 and shape[0] >= 4 * _NARROWEST_LSTM
 
 
 def _pays(node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:

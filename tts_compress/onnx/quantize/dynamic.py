@@ -8,6 +8,8 @@ from onnx import TensorProto
 
 from tts_compress.numerics.weights import round_weight
 from tts_compress.onnx.graph import Graph, copy_attributes
+from tts_compress.onnx.integer.emitter import CONTRIB
+from tts_compress.onnx.modules import INTEGER_LSTM
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.formats import Activations
 
@@ -23,7 +25,7 @@ def quantize_dynamically(graph: Graph, decisions: Iterable[Decision]) -> None:
     for node in [node for node in graph.nodes if node.output and node.output[0] in chosen]:
         decision = chosen[node.output[0]]
         graph.remove(node)
-        (_convolution if decision.operator == "Conv" else _product)(graph, node, decision)
+        _FORMS[decision.operator](graph, node, decision)
 
 
 def _convolution(graph: Graph, node: onnx.NodeProto, decision: Decision) -> None:
@@ -59,6 +61,30 @@ def _product(graph: Graph, node: onnx.NodeProto, decision: Decision) -> None:
     _scaled(graph, accumulated, [scale, weight_scale], None, output)
 
 
+def _recurrence(graph: Graph, node: onnx.NodeProto, decision: Decision) -> None:
+    """Write an LSTM whose products are integer; states and gates stay real.
+
+    The operator takes weights (directions, inputs, 4 · units), as its kernel multiplies them, and a
+    scale for each direction, gate and unit; everything else as the LSTM does.
+    """
+    inputs = [*node.input, *[""] * (8 - len(node.input))]
+    rounded = []
+    for position, tensor in enumerate(decision.tensors, start=1):
+        parts = [round_weight(part, 0, multiplied=True) for part in graph.value(tensor)]
+        codes = np.stack([codes.T for codes, _ in parts])
+        scales = np.stack([scales for _, scales in parts])
+        inputs[position] = graph.share_constant(f"{tensor}.int8", codes)
+        rounded += [
+            graph.share_constant(f"{tensor}.scale", scales),
+            graph.share_constant(f"{tensor}.zero", np.zeros(scales.shape, np.int8)),
+        ]
+    graph.require_opset(CONTRIB, 1)
+    attributes = {name: value for name, value in copy_attributes(node).items() if name != "layout"}
+    name = node.name or node.output[0]
+    inputs, outputs = [*inputs, *rounded], list(node.output)
+    graph.add(INTEGER_LSTM, inputs, outputs, name, domain=CONTRIB, **attributes)
+
+
 def _rounded_input(graph: Graph, tensor: str) -> tuple[str, str, str]:
     """Return an activation as uint8 with its scale and zero point; shared by all its readers."""
     names = (f"{tensor}.uint8", f"{tensor}.uint8_scale", f"{tensor}.uint8_zero")
@@ -78,3 +104,6 @@ def _scaled(
     else:
         product = graph.insert("Mul", [wide, scale], f"{output}.scaled")
         graph.insert("Add", [product, bias], output)
+
+
+_FORMS = {"Conv": _convolution, "MatMul": _product, "LSTM": _recurrence}

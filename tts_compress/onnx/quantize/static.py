@@ -70,7 +70,7 @@ def _convert_weight(
     graph: Graph, node: onnx.NodeProto, decision: Decision, source: Affine | None
 ) -> None:
     """Store weight and bias as integers; the bias in the scale of the accumulated products."""
-    wide, weight_scales = dequantized_weight(graph, decision, multiplied=True)
+    wide, weight_scales = dequantized_weight(graph, decision.tensor, decision.axis, multiplied=True)
     graph.replace_input(node, 1, wide)
     if source is None or not node.input[2]:
         return

@@ -19,47 +19,51 @@ def store_weights(graph: Graph, decisions: Iterable[Decision]) -> None:
     for decision in decisions:
         if decision.activations != Activations.NONE or decision.weights == Weights.FLOAT32:
             continue
-        if decision.weights == Weights.INT8:
-            wide, _ = dequantized_weight(graph, decision, multiplied=False)
-        else:
-            wide = _widened_weight(graph, decision)
         node = graph.producer(decision.output)
         assert node is not None
-        graph.replace_input(node, list(node.input).index(decision.tensor), wide)
+        for tensor in decision.tensors:
+            if decision.weights == Weights.INT8:
+                wide, _ = dequantized_weight(graph, tensor, decision.axis, multiplied=False)
+            else:
+                wide = _widened_weight(graph, tensor, decision.weights)
+            graph.replace_input(node, list(node.input).index(tensor), wide)
 
 
-def dequantized_weight(graph: Graph, decision: Decision, *, multiplied: bool) -> tuple[str, Array]:
+def dequantized_weight(
+    graph: Graph, weight: str, axis: int, *, multiplied: bool
+) -> tuple[str, Array]:
     """Store a weight as INT8, once for all operators that share it.
 
     Args:
         graph: The graph.
-        decision: Names the weight.
+        weight: Its name.
+        axis: Axis of its output channels.
         multiplied: True if integer kernels multiply its codes; see `round_weight`.
 
     Returns:
         The tensor that holds it as FP32 at run time, and its scales.
     """
-    weight = decision.tensor
     wide = f"{weight}.dequantized"
-    codes, scales = round_weight(graph.value(weight), decision.axis, multiplied=multiplied)
+    codes, scales = round_weight(graph.value(weight), axis, multiplied=multiplied)
     if graph.producer(wide) is None:
         stored = [
             graph.share_constant(f"{weight}.int8", codes),
             graph.share_constant(f"{weight}.scale", scales),
             graph.share_constant(f"{weight}.zero", np.zeros(len(scales), np.int8)),
         ]
-        graph.insert("DequantizeLinear", stored, wide, axis=decision.axis)
+        graph.insert("DequantizeLinear", stored, wide, axis=axis)
     return wide, scales
 
 
-def _widened_weight(graph: Graph, decision: Decision) -> str:
-    weight = decision.tensor
+def _widened_weight(graph: Graph, weight: str, kind: Weights) -> str:
     wide = f"{weight}.widened"
     if graph.producer(wide) is None:
         values = graph.value(weight)
-        if decision.weights == Weights.FLOAT16:
+        if kind == Weights.FLOAT16:
             check_half(weight, values)
-        name = f"{weight}.{decision.weights}"
-        small = helper.make_tensor(name, _STORED[decision.weights], values.shape, values.ravel())
+        name = f"{weight}.{kind}"
+        stored = values.astype(helper.tensor_dtype_to_np_dtype(_STORED[kind]))
+        # Bytes as they are: element by element a 16-bit number would take three.
+        small = helper.make_tensor(name, _STORED[kind], values.shape, stored.tobytes(), raw=True)
         graph.insert("Cast", [graph.share_constant(name, small)], wide, to=TensorProto.FLOAT)
     return wide

@@ -1,0 +1,62 @@
+"""Products with a bias, as a product and a sum: the form that integers are made of."""
+
+import numpy as np
+import onnx
+
+from tts_compress.onnx.graph import Array, Graph, attribute
+
+
+def split_gemms(graph: Graph) -> int:
+    """Write each `Gemm` with a constant matrix as MatMul and Add; return how many were written.
+
+    The runtime puts the two together again where they stay in FP32. Factors go into the constants.
+    Required: a matrix and a bias that are constant FP32, and an input that is not transposed.
+    """
+    split = 0
+    for node in list(graph.nodes):
+        found = _constants(graph, node) if node.op_type == "Gemm" else None
+        if found is None:
+            continue
+        matrix, bias = found
+        stem = node.output[0]
+        graph.remove(node)
+        if bias is None:
+            into = stem
+        else:
+            into = graph.fresh(f"{stem}.product")
+            added = _constant(graph, node.input[2], bias)
+            graph.add("Add", [into, added], [stem], f"{node.name or stem}_bias")
+        weight = _constant(graph, node.input[1], matrix)
+        graph.add("MatMul", [node.input[0], weight], [into], node.name or stem)
+        split += 1
+    return split
+
+
+def _constants(graph: Graph, node: onnx.NodeProto) -> tuple[Array, Array | None] | None:
+    """Return the matrix (inputs, outputs) and the bias, if any; None for another Gemm."""
+    matrix = graph.constant(node.input[1])
+    if matrix is None or matrix.dtype != np.float32 or attribute(node, "transA", 0):
+        return None
+    matrix = matrix.T if attribute(node, "transB", 0) else matrix
+    factor = np.float32(attribute(node, "alpha", 1.0))
+    if len(node.input) < 3 or not node.input[2]:
+        return matrix * factor, None
+    bias = graph.constant(node.input[2])
+    return (
+        None
+        if bias is None
+        else (
+            matrix * factor,
+            bias * np.float32(attribute(node, "beta", 1.0)),
+        )
+    )
+
+
+def _constant(graph: Graph, name: str, value: Array) -> str:
+    """Return the name of a constant that is an original one, or that one turned or multiplied."""
+    own = graph.value(name)
+    if own.shape == value.shape and np.array_equal(own, value):
+        return name
+    if np.array_equal(own.T, value):
+        return graph.share_constant(f"{name}.turned", value)
+    return graph.add_constant(f"{name}.multiplied", value)
