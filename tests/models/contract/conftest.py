@@ -60,7 +60,8 @@ def build_voice(
     """
     g = GraphBuilder()
     g.weight("encoder.emb.weight", 200, CHANNELS)
-    g.add("Gather", ["encoder.emb.weight", roles["tokens"]], "encoder.emb")
+    g.add("Reshape", [roles["tokens"], g.constant("encoder.shape", [1, -1])], "encoder.tokens")
+    g.add("Gather", ["encoder.emb.weight", "encoder.tokens"], "encoder.emb")
     hidden = g.add("Transpose", ["encoder.emb"], "encoder.transposed", perm=[0, 2, 1])
     for role in ("tones", "speaker"):
         if role in roles:
@@ -170,5 +171,86 @@ def make_vits(tmp_path: Path) -> Callable[..., Path]:
         lines = [f"{symbol} {number}\n" for number, symbol in enumerate(symbols, 1)]
         (folder / "tokens.txt").write_text("".join(lines), encoding="utf-8")
         return folder / "vits.onnx"
+
+    return make
+
+
+@pytest.fixture
+def make_kitten(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes a voice with KittenTTS' inputs, and styles of some rows."""
+
+    def make(rows: int = 1) -> Path:
+        inputs: dict[str, tuple[int, list[Any]]] = {
+            "input_ids": (TensorProto.INT64, [1, "L"]),
+            "style": (TensorProto.FLOAT, [1, STYLE]),
+            "speed": (TensorProto.FLOAT, [1]),
+        }
+        roles = {"tokens": "input_ids", "style": "style", "speed": "speed"}
+        folder = tmp_path / "kitten"
+        folder.mkdir()
+        onnx.save(build_voice(inputs, roles, "waveform"), folder / "kitten.onnx")
+        write_styles(folder / "voices.npz", "expr-voice-2-m", "expr-voice-2-f", shape=(rows, STYLE))
+        return folder / "kitten.onnx"
+
+    return make
+
+
+@pytest.fixture
+def make_styletts2(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes a voice as StyleTTS2-lite exports it."""
+
+    def make() -> Path:
+        inputs: dict[str, tuple[int, list[Any]]] = {
+            "tokens": (TensorProto.INT64, ["L"]),
+            "style": (TensorProto.FLOAT, [1, STYLE]),
+            "speed": (TensorProto.FLOAT, []),
+        }
+        roles = {name: name for name in inputs}
+        folder = tmp_path / "styletts2"
+        folder.mkdir()
+        onnx.save(build_voice(inputs, roles, "output_wav"), folder / "styletts.onnx")
+        style = np.random.default_rng(3).standard_normal((1, STYLE), np.float32)
+        with (folder / "voices.bin").open("wb") as file:
+            np.save(file, style)
+        return folder / "styletts.onnx"
+
+    return make
+
+
+@pytest.fixture
+def make_melo(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes a voice as sherpa-onnx exports MeloTTS."""
+
+    def make() -> Path:
+        scalar = (TensorProto.FLOAT, [1])
+        inputs: dict[str, tuple[int, list[Any]]] = {
+            "x": (TensorProto.INT64, ["N", "L"]),
+            "x_lengths": (TensorProto.INT64, ["N"]),
+            "tones": (TensorProto.INT64, ["N", "L"]),
+            "sid": (TensorProto.INT64, [1]),
+            "noise_scale": scalar,
+            "length_scale": scalar,
+            "noise_scale_w": scalar,
+        }
+        roles = {"tokens": "x", "tones": "tones", "speaker": "sid"}
+        roles |= {"noise": "noise_scale", "speed": "length_scale"}
+        metadata = {
+            "sample_rate": "44100",
+            "n_speakers": "1",
+            "speaker_id": "5",
+            "language": "English",
+            "comment": "melo",
+            "version": "2",
+            "add_blank": "1",
+        }
+        folder = tmp_path / "melo"
+        folder.mkdir()
+        onnx.save(build_voice(inputs, roles, "y", metadata=metadata), folder / "melo.onnx")
+        symbols = ["_", "hh", "ah", "l", "ow", "w", "er", "d", ",", "."]
+        lines = [f"{symbol} {number}\n" for number, symbol in enumerate(symbols)]
+        (folder / "tokens.txt").write_text("".join(lines), encoding="utf-8")
+        words = "hello hh ah l ow 7 8 7 9\nworld w er l d 7 9 7 7\n"
+        (folder / "lexicon.txt").write_text(words, encoding="utf-8")
+        return folder / "melo.onnx"
 
     return make

@@ -74,3 +74,52 @@ def test_sherpa_onnx_speaks_an_artifact_as_we_do(
     assert made.sample_rate == 16000
     assert np.allclose(spoken.samples, made.samples, atol=1e-5)
     assert np.ptp(spoken.samples) > 0.1
+
+
+@pytest.mark.parametrize("scheme", [None, "int8-dynamic"])
+def test_kittentts_speaks_an_artifact_as_we_do(
+    make_kitten: Callable[..., Path], tmp_path: Path, scheme: str | None
+) -> None:
+    """From a text: espeak-ng's phonemes, words and marks apart, and one style for each voice."""
+    client = pytest.importorskip("kittentts")
+    pytest.importorskip("kokoro_onnx.tokenizer")  # names espeak-ng's library to phonemizer
+    path = make_kitten()
+    voice: Any = load(path)
+    if scheme is not None:
+        voice = load(compress(voice, scheme).save(tmp_path / "out"))
+        path = tmp_path / "out" / path.name
+    loader = pytest.importorskip("espeakng_loader")
+    wrapper = pytest.importorskip("phonemizer.backend.espeak.wrapper").EspeakWrapper
+    wrapper.set_library(loader.get_library_path())
+    wrapper.set_data_path(loader.get_data_path())
+    kitten = client.KittenTTS(str(path), str(path.with_name("voices.npz")))
+    text = "Well, the quick brown fox jumps over the lazy dog!"
+    samples = kitten.generate(text, voice="expr-voice-2-f")
+    spoken = voice.with_speaker("expr-voice-2-f").synthesize(text, seed=0)
+    assert np.array_equal(spoken.samples, samples)
+
+
+@pytest.mark.parametrize("scheme", [None, "int8-dynamic", "int8-weight-only"])
+def test_sherpa_onnx_speaks_melo_as_we_do(
+    make_melo: Callable[..., Path], tmp_path: Path, scheme: str | None
+) -> None:
+    client = pytest.importorskip("sherpa_onnx")
+    path = make_melo()
+    voice: Any = load(path)
+    if scheme is not None:
+        voice = load(compress(voice, scheme).save(tmp_path / "out"))
+        path = tmp_path / "out" / path.name
+    vits = client.OfflineTtsVitsModelConfig(
+        model=str(path),
+        tokens=str(path.with_name("tokens.txt")),
+        lexicon=str(path.with_name("lexicon.txt")),
+        noise_scale=0.0,
+        noise_scale_w=0.0,
+    )
+    model = client.OfflineTtsModelConfig(vits=vits, num_threads=1)
+    speech = client.OfflineTts(client.OfflineTtsConfig(model=model))
+    for text in ("hello", "Hello world hello"):
+        made = speech.generate(text)
+        spoken = voice.synthesize(text, seed=None)
+        assert made.sample_rate == voice.sample_rate == 44100
+        assert np.allclose(spoken.samples, made.samples, atol=1e-5)

@@ -27,10 +27,19 @@ if TYPE_CHECKING:
 
 _IDS = "ids: 43 50 83 156 54 57 16 46"
 
+_SYSTEMS = {
+    "kokoro": ("kokoro", _IDS, ["voices-v1.0.bin"]),
+    "vits": ("vits", "Hello there.", ["tokens.txt"]),
+    "kitten": ("kitten-0.1", _IDS, ["voices.npz"]),
+    "styletts2": ("styletts2", _IDS, ["voices.bin"]),
+    "melo": ("melo", "Hello, world.", ["tokens.txt", "lexicon.txt"]),
+}
+"""The contract, a text without optional packages, and the files beside each tiny voice."""
+
 
 def _write_set(folder: Path) -> Path:
     path = folder / "ids.toml"
-    texts = [f"ids: {' '.join(str(40 + (n * k) % 100) for k in range(1, 20))}" for n in range(1, 9)]
+    texts = [f"ids: {' '.join(str((n * k) % 140) for k in range(1, 20))}" for n in range(1, 9)]
     path.write_text(
         f'version = 1\nname = "ids"\nlanguage = "en-us"\ntexts = {texts}\n'.replace("'", '"')
         + '[card]\nsummary = "s"\nsource = "s"\nlicence = "s"\ncomposition = "s"\n',
@@ -67,7 +76,7 @@ def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
 
 
 @pytest.mark.parametrize("scheme", [s for s in schemes_of("contract") if s != "int8-qat"])
-@pytest.mark.parametrize("system", ["kokoro", "vits"])
+@pytest.mark.parametrize("system", [*_SYSTEMS])
 def test_every_scheme_compresses_and_the_artifact_speaks(
     request: pytest.FixtureRequest, tmp_path: Path, scheme: str, system: str
 ) -> None:
@@ -80,15 +89,18 @@ def test_every_scheme_compresses_and_the_artifact_speaks(
         "manifest.json",
         "contract.toml",
         path.name,
-        {"kokoro": "voices-v1.0.bin", "vits": "tokens.txt"}[system],
+        *_SYSTEMS[system][2],
     }
     assert saved.manifest.scheme == scheme
-    text = _IDS if system == "kokoro" else "Hello there."
+    text = _SYSTEMS[system][1]
     reference, candidate = (voice.synthesize(text, seed=3) for voice in (original, saved))
     error = candidate.samples - reference.samples
     assert len(error)
     assert 10 * np.log10(np.mean(reference.samples**2) / np.mean(error**2)) > 20
-    assert inspect_model(saved, time_shares(saved, text))["properties"]["contract"] == system
+    assert (
+        inspect_model(saved, time_shares(saved, text))["properties"]["contract"]
+        == _SYSTEMS[system][0]
+    )
 
 
 def test_training_takes_one_text_at_a_time(
@@ -243,3 +255,46 @@ def test_it_is_evaluated_by_ids(
     assert [row.speaker for row in found.utterances[::2]] == ["af_heart", "am_adam", "af_heart"]
     assert (found.reference.family, found.candidate.scheme) == ("contract", "int8-dynamic")
     assert found.size.ratio > 2
+
+
+def test_melo_has_tones_and_blanks_between_its_symbols(make_melo: Callable[..., Path]) -> None:
+    voice: Any = load(make_melo())
+    [call] = voice.calibration_calls(["World, unknown"], seed=0)
+    assert call["x"].tolist() == [[0, 5, 0, 6, 0, 3, 0, 7, 0, 8, 0]]
+    assert call["tones"].tolist() == [[0, 7, 0, 9, 0, 7, 0, 7, 0, 0, 0]]
+    assert (call["x_lengths"].tolist(), call["sid"].tolist()) == ([11], [5])
+    [call] = voice.calibration_calls(["ids: 4/2 3"], seed=0)
+    assert call["tones"].tolist() == [[0, 2, 0, 0, 0]]
+
+
+def test_kittens_style_is_that_of_the_length_of_the_text(make_kitten: Callable[..., Path]) -> None:
+    """Of 0.8, which ends with an ellipsis; the last style is for all that is longer."""
+    pytest.importorskip("piper")
+    path = make_kitten(rows=8)
+    voice: Any = load(path)
+    assert voice.describe()["contract"] == "kitten"
+    styles = np.load(path.with_name("voices.npz"))["expr-voice-2-f"]
+    voice = voice.with_speaker("expr-voice-2-f")
+    for text, row in (("Hi.", 3), ("Good morning.", 7)):
+        [call] = voice.calibration_calls([text], seed=0)
+        assert np.array_equal(call["style"], styles[[row]])
+        assert call["input_ids"][0, [0, -2, -1]].tolist() == [0, 10, 0]
+
+
+def test_styletts2_takes_tokens_without_a_batch(make_styletts2: Callable[..., Path]) -> None:
+    voice: Any = load(make_styletts2())
+    [call] = voice.calibration_calls(["ids: 5 6"], seed=0)
+    assert call["tokens"].tolist() == [0, 5, 6, 0]
+    assert call["style"].shape == (1, 256)
+    assert call["speed"].shape == ()
+
+
+def test_two_fitting_contracts_are_told_apart_by_the_style_file(
+    make_kitten: Callable[..., Path],
+) -> None:
+    path = make_kitten()
+    path.with_name("voices.npz").unlink()
+    with pytest.raises(
+        ModelError, match=r"fit the contracts kitten and kitten-0.1 and kokoro; put"
+    ):
+        load(f"contract:{path}")

@@ -142,6 +142,8 @@ def _type_problem(role: Input, expected: GraphInput) -> str | None:
     """Return why an input of a graph cannot be given what its role states, or None if it can."""
     if role.type is not None and role.type != expected.dtype:
         return f"states type {role.type}, but the graph wants {expected}"
+    if role.axes is not None and expected.shape is not None and len(expected.shape) != role.axes:
+        return f"states {role.axes} axes, but the graph wants {expected}"
     whole = expected.dtype.kind in "iu"
     if role.role in {"tokens", "tones", "lengths", "speaker"} and not whole:
         return f"has the role '{role.role}', of whole numbers, but the graph wants {expected}"

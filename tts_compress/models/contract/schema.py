@@ -11,6 +11,7 @@ Names: TypeAlias = tuple[str, ...]
 FileName: TypeAlias = Annotated[str, Field(pattern=r"^[^/\\]+$", max_length=200)]
 """Name of a file beside the graph; may hold `*`, and then is the first one that fits."""
 
+_Id: TypeAlias = Annotated[int, Field(ge=0)]
 _Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 _Values: TypeAlias = _Number | tuple[_Number, ...]
 
@@ -34,10 +35,15 @@ class Tokens(Config):
     """A file of lines `word symbol …`, or `word symbol … tone …` where an input takes tones."""
 
     lowercase: bool = False
-    bos: int | None = Field(default=None, ge=0)
-    """Id that begins every call; with `eos`, which ends it, outside of the blanks."""
+    spaced: bool = False
+    """True to put one space between words and marks: `hello , you`."""
 
-    eos: int | None = Field(default=None, ge=0)
+    bos: int | None = Field(default=None, ge=0)
+    """Id that begins every call; outside of the blanks, as `eos` is."""
+
+    eos: _Id | tuple[_Id, ...] | None = None
+    """Id that ends every call, or several."""
+
     edges: bool | int = True
     """False to leave `bos` and `eos` out, such as by metadata."""
 
@@ -68,6 +74,9 @@ class _Input(Config):
     optional: bool = False
     """True where graphs may lack it."""
 
+    axes: int | None = None
+    """Number of axes it must have; by default any."""
+
     type: str | None = None
     """Type it must have, such as `int32`; by default any that holds its values."""
 
@@ -83,13 +92,15 @@ class StyleInput(_Input):
 
     role: Literal["style"]
     file: FileName | tuple[FileName, ...]
-    """An `.npz` of arrays by voice, or float32 values without a header, voice after voice."""
+    """An `.npz` of arrays by voice, one array as `numpy.save` writes it, or float32 values
+    without a header, voice after voice."""
 
     rule: str = Field(
         default="voice", pattern=ROW.replace("?P<counted>", "").replace("?P<less>", "")
     )
     shape: tuple[int, ...] = ()
-    """Shape of one voice's array, 0 where any size will do; without a header it must be stated."""
+    """Shape of one voice's array, 0 where any size above 1 will do; without a header it must be
+    stated."""
 
     speakers: Names = ()
     """Names of the voices of a file without a header; by default their numbers."""

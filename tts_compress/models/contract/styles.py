@@ -12,6 +12,7 @@ from tts_compress.errors import ModelError, reason
 from tts_compress.models.contract.schema import ROW, StyleInput
 from tts_compress.models.feeds import UNREADABLE
 
+_NPY = b"\x93NUMPY"
 _MOST_BYTES = 1 << 29
 """Largest style file, unpacked; Kokoro's has 28 MB for 54 voices."""
 
@@ -39,15 +40,14 @@ def read_styles(role: StyleInput, folder: Path) -> Mapping[str, Samples]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ModelError(f"'{path}' has more than {_MOST_BYTES} bytes; it is no style file")
-        found = _read_archive(path) if zipfile.is_zipfile(path) else _read_plain(path, role)
+        found = _read(path, role)
     except UNREADABLE as error:
         raise ModelError(f"cannot read styles from '{path}': {reason(error)}") from error
     for name, array in found.items():
-        sizes = zip(role.shape, array.shape, strict=False)
-        if role.shape and (array.ndim != len(role.shape) or any(w and w != n for w, n in sizes)):
+        if role.shape and not _fits(array.shape, role.shape):
             raise ModelError(
                 f"'{path}': voice {name!r:.60} has shape {list(array.shape)}; the contract states "
-                f"{list(role.shape)}, 0 for any"
+                f"{list(role.shape)}, 0 for any above 1"
             )
         if not array.size or not np.isfinite(array).all():
             raise ModelError(f"'{path}': voice {name!r:.60} is empty or not finite")
@@ -74,7 +74,18 @@ def choose_row(rule: str, style: Samples, *, tokens: int, text: int) -> Samples:
     return chosen
 
 
-def _read_archive(path: Path) -> dict[str, Samples]:
+def _fits(shape: tuple[int, ...], stated: tuple[int, ...]) -> bool:
+    pairs = list(zip(shape, stated, strict=False))
+    return len(shape) == len(stated) and all(n == w if w else n > 1 for n, w in pairs)
+
+
+def _read(path: Path, role: StyleInput) -> dict[str, Samples]:
+    with path.open("rb") as file:
+        beginning = file.read(len(_NPY))
+    if beginning == _NPY:
+        return {path.stem: np.load(path, allow_pickle=False).astype(np.float32)}
+    if not zipfile.is_zipfile(path):
+        return _read_plain(path, role)
     with zipfile.ZipFile(path) as archive:
         if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
             raise ValueError(f"it unpacks to more than {_MOST_BYTES} bytes")

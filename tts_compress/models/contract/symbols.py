@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ IDS = "ids:"
 
 _MOST_BYTES = 1 << 27
 _WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[^\w\s]")
+_WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 _ID = re.compile(r"(\d{1,9})(?:/(\d{1,9}))?")
 _LONGEST_WORD = 12
 """Characters of the longest word that is looked for in writing without spaces."""
@@ -32,7 +33,7 @@ class Symbols:
     """As many as `ids`; zeros where nothing states them."""
 
     characters: int
-    """Length of the text they were made of."""
+    """Length of the whole text."""
 
 
 class Source(Protocol):
@@ -43,13 +44,21 @@ class Source(Protocol):
 
 
 class Characters:
-    """Characters of a text; those without an id are left out, as the systems' own programs do."""
+    """Characters of a text; those without an id are left out, as the systems' own programs do.
 
-    def __init__(self, vocabulary: Mapping[str, int]) -> None:
+    Args:
+        vocabulary: Ids by character.
+        spaced: True to put one space between words and marks.
+    """
+
+    def __init__(self, vocabulary: Mapping[str, int], *, spaced: bool = False) -> None:
         self._vocabulary = vocabulary
+        self._spaced = spaced
 
     def __call__(self, text: str) -> Iterator[Symbols]:
         """Yield the ids of a text."""
+        if self._spaced:
+            text = " ".join(_WORD_OR_MARK.findall(text))
         yield _symbols(((self._vocabulary[c], 0) for c in text if c in self._vocabulary), len(text))
 
 
@@ -87,12 +96,12 @@ class Phonemes:
     """espeak-ng's phonemes of each sentence, by piper's binding.
 
     Args:
-        vocabulary: Ids by phoneme; phonemes without one are left out.
+        spell: Gives phonemes their ids.
         language: An espeak-ng voice name.
     """
 
-    def __init__(self, vocabulary: Mapping[str, int], language: str) -> None:
-        self._speak = Characters(vocabulary)
+    def __init__(self, spell: Characters, language: str) -> None:
+        self._spell = spell
         self._language = language
         self._espeak: Any = None
 
@@ -113,7 +122,8 @@ class Phonemes:
         except RuntimeError as error:
             raise ModelError(f"espeak-ng cannot speak {self._language!r}: {error}") from error
         for sentence in sentences:
-            yield from self._speak(unicodedata.normalize("NFC", "".join(sentence)))
+            for symbols in self._spell(unicodedata.normalize("NFC", "".join(sentence))):
+                yield replace(symbols, characters=len(text))
 
 
 class Speller:
@@ -164,8 +174,9 @@ class Speller:
         if tokens.blanks:
             blank = 0 if tones else tokens.blank
             framed = [blank, *(value for symbol in framed for value in (symbol, blank))]
-        stated = (tokens.bos, tokens.eos) if tokens.edges else (None, None)
-        bos, eos = ([] if edge is None else [0 if tones else edge] for edge in stated)
+        bos, eos = (_ids(edge) if tokens.edges else () for edge in (tokens.bos, tokens.eos))
+        if tones:
+            bos, eos = (0,) * len(bos), (0,) * len(eos)
         return [*bos, *framed, *eos]
 
     def _open_source(self) -> Source:
@@ -180,9 +191,9 @@ class Speller:
         else:
             vocabulary = read_vocabulary(find_file(tokens.vocabulary, self._folder))
         if tokens.source == "espeak":
-            return Phonemes(vocabulary, self._language or "")
+            return Phonemes(Characters(vocabulary, spaced=tokens.spaced), self._language or "")
         if tokens.source == "characters":
-            return Characters(vocabulary)
+            return Characters(vocabulary, spaced=tokens.spaced)
         assert tokens.lexicon is not None, "the schema asks for one"
         return Lexicon(read_lexicon(find_file(tokens.lexicon, self._folder), vocabulary))
 
@@ -264,6 +275,12 @@ def _read_ids(text: str) -> Symbols:
     if not pairs:
         raise TextError(f"no ids in {text[:40]!r}; write '{IDS} 5 12 7'")
     return _symbols(pairs, len(pairs))
+
+
+def _ids(stated: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    if stated is None:
+        return ()
+    return (stated,) if isinstance(stated, int) else stated
 
 
 def _symbols(pairs: Iterable[tuple[int, int]], characters: int) -> Symbols:
