@@ -162,3 +162,23 @@ def test_a_block_covers_its_own_thread_only() -> None:
         thread.join()
         assert torch.randn(6).equal(wanted)
     assert not found[0].equal(wanted)
+
+
+def test_bernoulli_is_paired_whatever_the_type() -> None:
+    p = torch.linspace(0, 1, 20_000)
+    with paired_noise(4):
+        first = torch.bernoulli(p)
+    with paired_noise(4):
+        second = p.bfloat16().bernoulli()
+    assert second.dtype is torch.bfloat16
+    assert set(first.unique().tolist()) == {0.0, 1.0}
+    assert (first[0], first[-1]) == (0.0, 1.0)
+    assert float(first.mean()) == pytest.approx(0.5, abs=0.02)
+    assert float((first != second).float().mean()) < 0.01  # probabilities rounded to bfloat16
+    with paired_noise(5):
+        assert float(torch.bernoulli(p, p=0.25).mean()) == pytest.approx(0.25, abs=0.02)
+
+
+def test_without_noise_bernoulli_takes_what_is_likelier() -> None:
+    with paired_noise(None):
+        assert torch.bernoulli(torch.tensor([0.1, 0.49, 0.5, 0.9])).tolist() == [0, 0, 1, 1]

@@ -24,13 +24,15 @@ _MEANS = {"standard_normal": 0.0, "random": 0.5, "standard_exponential": 1.0}
 def paired_noise(seed: int | Sequence[int] | None) -> Iterator[None]:
     """Let what runs in the block draw noise that depends on the seed and the order of draws alone.
 
-    Covers `torch.randn`, `rand`, their `_like` forms, `normal` and `multinomial`, and the methods
-    `normal_`, `uniform_`, `exponential_` and `multinomial`; generators given to them are ignored.
+    Covers `torch.randn`, `rand`, their `_like` forms, `normal`, `bernoulli` and `multinomial`, and
+    the methods `normal_`, `uniform_`, `exponential_`, `bernoulli` and `multinomial`; generators
+    given to them are ignored.
     Only draws of the thread that entered the block are covered: torch keeps modes per thread.
 
     Args:
         seed: Chooses the noise; several numbers choose as one. None means no noise at all: normal
-            noise is zero, others are their mean, and `multinomial` takes what is most probable.
+            noise is zero, others are their mean, and `bernoulli` and `multinomial` take what is
+            most probable.
 
     Raises:
         TTSCompressError: A part of the seed is negative.
@@ -57,6 +59,8 @@ class _PairedNoise(TorchFunctionMode):
             torch.randn_like: partial(_create_like, normal),
             torch.rand_like: partial(_create_like, uniform),
             torch.normal: self._normal,
+            torch.bernoulli: self._bernoulli,
+            torch.Tensor.bernoulli: self._bernoulli,
             torch.multinomial: self._multinomial,
             torch.Tensor.multinomial: self._multinomial,
             torch.Tensor.normal_: lambda out, mean=0.0, std=1.0: out.copy_(
@@ -111,6 +115,17 @@ class _PairedNoise(TorchFunctionMode):
         noise = self._draw("standard_normal", shape).to(tensors[0].device)
         return _finish((noise * std + mean).to(tensors[0].dtype), options)
 
+    def _bernoulli(
+        self, values: torch.Tensor, p: float | None = None, **options: Any
+    ) -> torch.Tensor:
+        """Draw ones with the probabilities `values`, or all with `p`; without noise the likelier.
+
+        SpeechT5 draws dropout by it while it speaks.
+        """
+        threshold = 1 - self._draw("random", values.shape).to(values.device)  # in (0, 1]
+        ones = threshold <= (values if p is None else p)
+        return _finish(ones.to(values.dtype), options)
+
     def _multinomial(
         self, values: torch.Tensor, num_samples: int, replacement: bool = False, **options: Any
     ) -> torch.Tensor:
@@ -138,13 +153,11 @@ class _PairedNoise(TorchFunctionMode):
 
 _REFUSED = frozenset(
     {
-        torch.bernoulli,
         torch.binomial,
         torch.poisson,
         torch.randint,
         torch.randint_like,
         torch.randperm,
-        torch.Tensor.bernoulli,
         torch.Tensor.bernoulli_,
         torch.Tensor.cauchy_,
         torch.Tensor.geometric_,

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+HIFIGAN = {
+    "upsample_initial_channel": 64,
+    "upsample_rates": [8, 8],
+    "upsample_kernel_sizes": [16, 16],
+    "resblock_kernel_sizes": [3],
+    "resblock_dilation_sizes": [[1, 3]],
+}
 SYMBOLS = " abcdefghijklmnopqrstuvwxyz'-"
 
 
@@ -95,6 +102,129 @@ def vits(vits_dir: Path) -> Any:
 def choir(make_vits: Callable[..., Path]) -> Any:
     """Return a voice of three speakers, loaded."""
     return load(f"transformers:{make_vits('choir', num_speakers=3, speaker_embedding_size=8)}")
+
+
+@pytest.fixture(scope="session")
+def make_speecht5(
+    tmp_path_factory: pytest.TempPathFactory, transformers: Any
+) -> Callable[..., Path]:
+    """Return a function that writes a tiny SpeechT5 with its vocoder in the folder `vocoder`."""
+    import torch
+
+    def make(name: str) -> Path:
+        torch.manual_seed(0)
+        config = transformers.SpeechT5Config(
+            vocab_size=96,
+            hidden_size=32,
+            encoder_layers=2,
+            encoder_attention_heads=2,
+            encoder_ffn_dim=64,
+            decoder_layers=2,
+            decoder_attention_heads=2,
+            decoder_ffn_dim=64,
+            num_mel_bins=16,
+            speaker_embedding_dim=8,
+            speech_decoder_prenet_units=32,
+            speech_decoder_postnet_units=32,
+            max_text_positions=200,
+        )
+        directory = tmp_path_factory.mktemp("speecht5") / name
+        model = transformers.SpeechT5ForTextToSpeech(config).eval()
+        vocoder = transformers.SpeechT5HifiGan(
+            transformers.SpeechT5HifiGanConfig(model_in_dim=16, **HIFIGAN)
+        ).eval()
+        with torch.no_grad():
+            for module in (*model.modules(), *vocoder.modules()):
+                redraw(module)
+            model.speech_decoder_postnet.prob_out.bias.fill_(-9)  # ends at the limit
+            vocoder.conv_post.weight *= 0.2
+        model.save_pretrained(directory)
+        vocoder.save_pretrained(directory / "vocoder")
+        make_tokenizer(transformers).save_pretrained(directory)
+        return directory
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def speecht5_dir(make_speecht5: Callable[..., Path]) -> Path:
+    """Return the folder of a SpeechT5; do not write into it."""
+    return make_speecht5("tiny")
+
+
+@pytest.fixture(scope="session")
+def speecht5(speecht5_dir: Path) -> Any:
+    """Return that voice, loaded; it is never modified."""
+    return load(f"transformers:{speecht5_dir}")
+
+
+@pytest.fixture(scope="session")
+def fastspeech2_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
+    """Return the folder of a tiny FastSpeech2; do not write into it."""
+    import torch
+
+    torch.manual_seed(0)
+    config = transformers.FastSpeech2ConformerConfig(
+        vocab_size=96,
+        hidden_size=32,
+        num_mel_bins=16,
+        encoder_layers=2,
+        encoder_linear_units=64,
+        decoder_layers=2,
+        decoder_linear_units=64,
+        duration_predictor_channels=32,
+        energy_predictor_channels=32,
+        pitch_predictor_channels=32,
+        speech_decoder_postnet_units=32,
+    )
+    vocoder = transformers.FastSpeech2ConformerHifiGanConfig(model_in_dim=16, **HIFIGAN)
+    whole = transformers.FastSpeech2ConformerWithHifiGanConfig(
+        model_config=config.to_dict(), vocoder_config=vocoder.to_dict()
+    )
+    model = transformers.FastSpeech2ConformerWithHifiGan(whole).eval()
+    with torch.no_grad():
+        for module in model.modules():
+            redraw(module)
+        model.model.duration_predictor.linear.bias.fill_(2)  # about six frames for a symbol
+        model.vocoder.conv_post.weight *= 0.2
+    directory = tmp_path_factory.mktemp("fastspeech2") / "tiny"
+    model.save_pretrained(directory)
+    make_tokenizer(transformers).save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def fastspeech2(fastspeech2_dir: Path) -> Any:
+    """Return that voice, loaded; it is never modified."""
+    return load(f"transformers:{fastspeech2_dir}")
+
+
+def redraw(module: Any) -> None:
+    """Draw a layer's weights until what it says is heard; the constructors draw tiny ones."""
+    import torch
+
+    if isinstance(module, torch.nn.Linear):
+        module.weight.normal_(0, module.in_features**-0.5)
+    elif isinstance(module, torch.nn.Conv1d):
+        fan_in = module.in_channels // module.groups * module.kernel_size[0]
+        module.weight.normal_(0, fan_in**-0.5)
+    elif isinstance(module, torch.nn.ConvTranspose1d):
+        reach = module.in_channels * module.kernel_size[0] / module.stride[0]
+        module.weight.normal_(0, reach**-0.5)
+
+
+def make_tokenizer(transformers: Any) -> Any:
+    """Return a tokenizer with one token per character, which needs no other package."""
+    tokenizers = pytest.importorskip("tokenizers")
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    ids = {letter: number for number, letter in enumerate([*special, *map(chr, range(32, 123))])}
+    characters = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, "<unk>"))
+    characters.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    characters.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 2)]
+    )
+    named = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=characters, **named)
 
 
 @pytest.fixture

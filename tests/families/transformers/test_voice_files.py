@@ -56,7 +56,10 @@ def _pickle(directory: Path) -> None:
 _FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "no configuration": (_remove("config.json"), "holds no config.json"),
     "broken configuration": (_write("config.json", b"{"), "cannot read .*config.json"),
-    "another type": (_set("config.json", model_type="bert"), "of type 'bert'; accepted: .*vits"),
+    "another type": (
+        _set("config.json", model_type="bert"),
+        "of type 'bert'; accepted: .*speecht5, vits",
+    ),
     "a list": (_write("config.json", b"[]"), "of type None; accepted"),
     "no tokenizer": (_remove("tokenizer_config.json"), "holds no tokenizer_config.json"),
     "tokenizer of a list": (_write("tokenizer_config.json", b"[]"), "no tokenizer can be read"),

@@ -1,4 +1,4 @@
-"""The voices of the package `transformers`, run by its own classes: VITS and MMS."""
+"""The voices of the package `transformers`, run by its own classes."""
 
 from tts_compress.families import Family
 

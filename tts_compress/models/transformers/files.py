@@ -1,12 +1,15 @@
 """The files of a voice of transformers: a folder as `save_pretrained` writes it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tts_compress.errors import ModelError
+import numpy as np
+import numpy.typing as npt
+
+from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.files import read_json
 from tts_compress.models.hub_folder import CONFIG, find_folder, find_weights, list_files
@@ -14,10 +17,24 @@ from tts_compress.models.speakers import MAX_SPEAKERS, NO_SPEAKERS
 
 TOKENIZER = "tokenizer_config.json"
 
-KINDS = ("vits",)
+SPEAKER = "speaker.npy"
+"""Optional file with the embedding of the speaker."""
+
+KINDS = ("fastspeech2_conformer_with_hifigan", "speecht5", "vits")
 """Values of `model_type` in `config.json` that are spoken with."""
 
-_FETCHED = ("*.json", "*.model", "*.safetensors", "merges.txt", "vocab.txt")
+_WITH_VOCODER = ("speecht5",)
+"""Kinds whose vocoder is a model of its own."""
+
+VOCODER = "vocoder"
+"""Folder of the vocoder within that of the voice, where it is a model of its own."""
+
+VOCODER_CONFIG = "vocoder_config.json"
+"""Its settings in an artifact, whose one file of weights holds both."""
+
+_DEFAULT_VOCODER = "microsoft/speecht5_hifigan"  # the one that transformers' pipeline takes
+_FETCHED = ("*.json", "*.model", "*.safetensors", "merges.txt", "vocab.txt", SPEAKER)
+_MAX_SPEAKER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +55,9 @@ class VoiceSource:
 
     directory: Path
 
+    vocoder: Path | None = None
+    """Folder of the vocoder, where that is a model of its own."""
+
     options = VoiceOptions()
     prompt = Prompt()
 
@@ -54,9 +74,52 @@ class VoiceSource:
         return checked
 
     @property
+    def kind(self) -> str:
+        """The `model_type` in `config.json`."""
+        return str(self.read_config()["model_type"])
+
+    @property
+    def vocoder_config(self) -> Path:
+        """The vocoder's settings, where that is a model of its own: its own file, or a copy."""
+        copied = self.directory / VOCODER_CONFIG
+        return copied if self.vocoder is None else self.vocoder / CONFIG
+
+    def sample_rate(self, vocoder: str | None, default: int) -> int:
+        """Return the samples per second, Hz.
+
+        Args:
+            vocoder: Key of the vocoder's settings in `config.json`; empty for a file of its own,
+                None where the settings of the whole voice state the rate.
+            default: What the official settings say where nothing is stated.
+        """
+        path = self.vocoder_config if vocoder == "" else self.directory / CONFIG
+        settings = read_json(path) if vocoder == "" else self.read_config()
+        settings = settings.get(vocoder) if vocoder else settings
+        rate = settings.get("sampling_rate", default) if isinstance(settings, dict) else None
+        if type(rate) is not int or rate <= 0:
+            raise ModelError(f"'{path}' has the sampling rate {rate!r:.40}, not Hz")
+        return rate
+
+    def read_speaker(self, size: int) -> npt.NDArray[np.float32]:
+        """Return the embedding of the speaker, shape `[1, size]`; zeros without a file of it."""
+        path = self.directory / SPEAKER
+        if not path.is_file():
+            return np.zeros((1, size), np.float32)
+        with model_errors(f"'{path}' is no embedding of a speaker"):
+            if path.stat().st_size > _MAX_SPEAKER_BYTES:
+                raise ValueError(f"it has more than {_MAX_SPEAKER_BYTES} bytes")
+            values = np.load(path, allow_pickle=False)
+            if values.size != size or not np.isfinite(values.astype(np.float64)).all():
+                raise ValueError(f"give {size} finite numbers, not shape {values.shape}")
+        return np.ascontiguousarray(values, np.float32).reshape(1, size)
+
+    @property
     def speakers(self) -> Mapping[str, int]:
         """Ids of the speakers by name, which is a number; empty for a voice of one."""
-        count = self.read_config().get("num_speakers", 1)
+        config = self.read_config()
+        nested = config.get("model_config")
+        count = (nested if isinstance(nested, dict) else config).get("num_speakers")
+        count = 1 if count is None else count
         if type(count) is not int or not 0 <= count <= MAX_SPEAKERS:
             raise ModelError(
                 f"'{self.directory / CONFIG}' has num_speakers {count!r:.40}; "
@@ -70,6 +133,8 @@ class VoiceSource:
     def language(self) -> str | None:
         """Language of the texts by the tokenizer's settings, such as `deu`; None where unstated."""
         settings = self._tokenizer()
+        if settings.get("tokenizer_class") == "FastSpeech2ConformerTokenizer":
+            return "en-us"  # its phonemes are g2p-en's
         if settings.get("phonemize") is True:
             return "en-us"  # transformers phonemizes texts of every voice as American English
         stated = settings.get("language")
@@ -77,13 +142,28 @@ class VoiceSource:
 
     def files(self) -> ModelFiles:
         """Return the voice's files."""
-        return list_files(self.directory)
+        own = list_files(self.directory)
+        speaker = self.directory / SPEAKER
+        settings = (*own.settings, *([speaker] if speaker.is_file() else []))
+        if self.vocoder is None:
+            return replace(own, settings=settings)
+        parts = list_files(self.vocoder)
+        return ModelFiles(
+            weights=(*own.weights, *parts.weights), settings=(*settings, *parts.settings)
+        )
 
     def check(self) -> None:
         """Refuse a folder that is not one of a voice."""
         find_weights(self.directory)
         self.read_config()
         self._existing(TOKENIZER)
+        if self.vocoder is not None:
+            find_weights(self.vocoder)
+            kind = read_json(self._existing(CONFIG, self.vocoder)).get("model_type")
+            if kind != f"{self.kind}_hifigan":
+                raise ModelError(
+                    f"'{self.vocoder}' is of type {kind!r}; accepted: {self.kind}_hifigan"
+                )
 
     def _tokenizer(self) -> dict[str, Any]:
         path = self._existing(TOKENIZER)
@@ -92,8 +172,8 @@ class VoiceSource:
             raise ModelError(f"'{path}' holds no settings; fetch it again")
         return settings
 
-    def _existing(self, name: str) -> Path:
-        path = self.directory / name
+    def _existing(self, name: str, directory: Path | None = None) -> Path:
+        path = (directory or self.directory) / name
         if not path.is_file():
             raise ModelError(
                 f"'{path.parent}' holds no {name}; give a folder that save_pretrained of the "
@@ -103,8 +183,26 @@ class VoiceSource:
 
 
 def find_source(place: str) -> VoiceSource:
-    """Return the files in a folder, or of a name on the hub, fetched where they are not here."""
-    directory = find_folder(place, "transformers", "facebook/mms-tts-eng", _FETCHED)
-    source = VoiceSource(directory=directory)
+    """Return the files in a folder, or of a name on the hub, fetched where they are not here.
+
+    Args:
+        place: The folder or name; a comma and the vocoder's may follow, where it has one. Without,
+            it is the folder `vocoder` in the voice's, or the one of transformers' pipeline.
+    """
+    own, comma, named = place.partition(",")
+    if Path(place).is_dir():
+        own, comma, named = place, "", ""
+    source = VoiceSource(directory=_fetch(own, "facebook/mms-tts-eng"))
+    kind, directory = source.kind, source.directory
+    if kind in _WITH_VOCODER and not (directory / VOCODER_CONFIG).is_file():
+        within = directory / VOCODER
+        default = str(within) if within.is_dir() else _DEFAULT_VOCODER
+        source = replace(source, vocoder=_fetch(named or default, _DEFAULT_VOCODER))
+    elif comma:
+        raise ModelError(f"'{own}' needs no vocoder; leave ',{named}' out")
     source.check()
     return source
+
+
+def _fetch(place: str, example: str) -> Path:
+    return find_folder(place, "transformers", example, _FETCHED)

@@ -1,23 +1,32 @@
 """Voices of transformers: the official classes speak, whatever their layers compute in."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from tts_compress.artifact import MANIFEST_NAME, atomic_directory
 from tts_compress.audio import Audio
-from tts_compress.errors import ModelError, model_errors
+from tts_compress.errors import model_errors
 from tts_compress.models.base import Prompt
 from tts_compress.models.distillation import Objective
 from tts_compress.models.hub_folder import CONFIG
 from tts_compress.models.speakers import find_speaker
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.transformers import FAMILY
-from tts_compress.models.transformers.files import VoiceOptions, VoiceSource, find_source
+from tts_compress.models.transformers.files import (
+    SPEAKER,
+    VOCODER_CONFIG,
+    VoiceOptions,
+    VoiceSource,
+    find_source,
+)
 from tts_compress.models.transformers.network import (
     SYSTEMS,
     VoiceNetworks,
     load_networks,
+    write_official,
     write_settings,
 )
 from tts_compress.models.transformers.quiet import quiet
@@ -54,14 +63,14 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
     }
 
     @property
+    def system(self) -> System:
+        """The kind of voice it is."""
+        return SYSTEMS[self.source.kind]
+
+    @property
     def sample_rate(self) -> int:
         """Samples per second, Hz."""
-        rate = self.source.read_config().get("sampling_rate", 16_000)  # what VitsConfig says
-        if type(rate) is not int or rate <= 0:
-            raise ModelError(
-                f"'{self.source.directory / CONFIG}' has the sampling rate {rate!r:.40}, not Hz"
-            )
-        return rate
+        return self.system.sample_rate(self.source)
 
     @property
     def language(self) -> str | None:
@@ -94,9 +103,8 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""
-        config = self.source.read_config()
         return {
-            "type": config["model_type"],
+            "type": self.source.kind,
             "sample rate": f"{self.sample_rate} Hz",
             "language": self.language or "not stated",
             "speakers": len(self.speakers) or 1,
@@ -104,22 +112,48 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
 
     def objectives(self) -> tuple[Objective, ...]:
         """Return the distillation objectives, in the order data flows."""
-        return (
-            Objective(module="flow", loss="mse"),
-            Objective(module="decoder", loss="waveform"),
-        )
+        return self.system.objectives
 
     def _speech(self) -> _Speech:
         options = self.options
         if options.speaker is None and self.speakers:
             options = replace(options, speaker="0")
         return _Speech(
-            system=SYSTEMS[self.source.read_config()["model_type"]],
-            voice=Voice(root=self.root(), tokenizer=self.loaded.tokenizer(), options=options),
+            system=self.system,
+            voice=Voice(
+                root=self.root(),
+                tokenizer=self.loaded.tokenizer(),
+                options=options,
+                source=self.source,
+            ),
             sample_rate=self.sample_rate,
         )
 
+    def save(self, directory: Path | str, *, force: bool = False) -> Path:
+        """Write an artifact; or, of a voice that was not compressed, the official folders.
+
+        Raises:
+            ArtifactError: The directory exists and `force` is not given, or cannot be written.
+            ModelError: The model cannot be read.
+        """
+        if self.manifest is not None or not self.system.vocoder:
+            return super().save(directory, force=force)
+        target, root = Path(directory), self.root()
+        with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
+            write_official(root, partial)
+            self._write_rest(partial)
+        return target
+
     def _write(self, directory: Path) -> None:
         """Write what the official `from_pretrained` reads, where nothing is compressed."""
-        write_settings(self.root(), directory)
+        root = self.root()
+        write_settings(root, directory / CONFIG)
+        if self.system.vocoder:
+            write_settings(root.get_submodule("vocoder"), directory / VOCODER_CONFIG)
+        self._write_rest(directory)
+
+    def _write_rest(self, directory: Path) -> None:
+        """Write the tokenizer and the embedding of the speaker, where there is one."""
         self.loaded.tokenizer().save_pretrained(directory)
+        if (speaker := self.source.directory / SPEAKER).is_file():
+            shutil.copyfile(speaker, directory / SPEAKER)

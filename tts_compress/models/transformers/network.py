@@ -14,13 +14,17 @@ from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.files import check_finite
 from tts_compress.models.hub_folder import CONFIG
 from tts_compress.models.torch_model import WEIGHTS, restore_weights
-from tts_compress.models.transformers import vits
-from tts_compress.models.transformers.files import VoiceSource
+from tts_compress.models.transformers import fastspeech2, speecht5, vits
+from tts_compress.models.transformers.files import VOCODER, VoiceSource
 from tts_compress.models.transformers.quiet import quiet
 from tts_compress.models.transformers.system import System
 from tts_compress.models.transformers.tokens import read_tokenizer
 
-SYSTEMS: dict[str, System] = {"vits": vits.SYSTEM}
+SYSTEMS: dict[str, System] = {
+    "fastspeech2_conformer_with_hifigan": fastspeech2.SYSTEM,
+    "speecht5": speecht5.SYSTEM,
+    "vits": vits.SYSTEM,
+}
 """Kinds of voices, by the `model_type` in `config.json`."""
 
 # What transformers notes of the process that read the model.
@@ -44,20 +48,22 @@ class VoiceNetworks:
 
 def load_networks(source: VoiceSource, layers: Sequence[LayerRecord]) -> VoiceNetworks:
     """Read an original, or an artifact whose weights are never larger than stored."""
-    directory, system = source.directory, SYSTEMS[source.read_config()["model_type"]]
+    directory, system = source.directory, SYSTEMS[source.kind]
     if (directory / MANIFEST_NAME).is_file():
-        root = restore_weights(build_skeleton(directory, system), layers, directory / WEIGHTS)
+        root = restore_weights(build_skeleton(source, system), layers, directory / WEIGHTS)
     else:
-        root = load_root(directory, system)
+        root = load_official(directory, system.class_name)
+        if source.vocoder is not None:
+            root.add_module("vocoder", load_official(source.vocoder, system.vocoder))
     return VoiceNetworks(root=root.eval(), tokenizer=cache(lambda: read_tokenizer(directory)))
 
 
-def load_root(directory: Path, system: System) -> nn.Module:
-    """Return the official model as `from_pretrained` loads it, in FP32 and `eval` mode."""
+def load_official(directory: Path, class_name: str) -> nn.Module:
+    """Return an official model as `from_pretrained` loads it, in FP32 and `eval` mode."""
     import torch
 
     with model_errors(f"'{directory}' cannot be loaded"), quiet():
-        root, found = _official(system).from_pretrained(
+        root, found = _official(class_name).from_pretrained(
             directory,
             dtype=torch.float32,
             use_safetensors=True,
@@ -74,37 +80,57 @@ def load_root(directory: Path, system: System) -> nn.Module:
     return loaded
 
 
-def build_skeleton(directory: Path, system: System) -> nn.Module:
-    """Return the model that an artifact's settings describe, its weights without values.
+def build_skeleton(source: VoiceSource, system: System) -> nn.Module:
+    """Return the model that an artifact's settings describe, its weights without values."""
+    root = _build(source.directory / CONFIG, system.class_name)
+    if system.vocoder:
+        root.add_module("vocoder", _build(source.vocoder_config, system.vocoder))
+    return root.eval()
+
+
+def _build(path: Path, class_name: str) -> nn.Module:
+    """Return the official model of a settings file.
 
     Parameters are on torch's `meta` device and take no memory; buffers are real.
     """
     from accelerate import init_empty_weights
 
-    with model_errors(f"'{directory}' cannot be built"), quiet():
-        official = _official(system)
+    with model_errors(f"'{path}' cannot be built"), quiet():
+        official = _official(class_name)
         from transformers.initialization import no_init_weights
 
-        config = official.config_class.from_pretrained(directory, local_files_only=True)
+        config = official.config_class.from_json_file(path)
         with no_init_weights(), init_empty_weights(False):
-            root: nn.Module = official(config)
-    return root.eval()
+            built: nn.Module = official(config)
+    return built
 
 
-def write_settings(root: Any, directory: Path) -> None:
-    """Write `config.json` as the official object does; the same model gives the same bytes."""
+def write_official(root: nn.Module, directory: Path) -> None:
+    """Write a model and its vocoder, which is a child of it, as `save_pretrained` writes both."""
+    from tts_compress.torch.layers.checkpoint import write_root
+    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
+
+    own, vocoder = copy_sharing_tensors(root), root.get_submodule("vocoder")
+    del own.vocoder
+    for part, place in ((own, directory), (vocoder, directory / VOCODER)):
+        place.mkdir(exist_ok=True)
+        write_root(part, place / WEIGHTS)
+        write_settings(part, place / CONFIG)
+
+
+def write_settings(root: Any, path: Path) -> None:
+    """Write the settings of an official object as it does; the same model gives the same bytes."""
 
     def of_the_model(settings: list[tuple[str, Any]]) -> dict[str, Any]:
         return {name: value for name, value in settings if name not in _OF_THE_PROCESS}
 
-    root.config.save_pretrained(directory)
-    path = directory / CONFIG
-    settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=of_the_model)
+    text = root.config.to_json_string()
+    settings = json.loads(text, object_pairs_hook=of_the_model)
     path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _official(system: System) -> Any:
+def _official(class_name: str) -> Any:
     """Return the official class, whose import says much on standard error."""
     import transformers
 
-    return getattr(transformers, system.class_name)
+    return getattr(transformers, class_name)

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from tts_compress.models.transformers.files import VoiceOptions
+from tts_compress.models.distillation import Objective
+from tts_compress.models.transformers.files import VoiceOptions, VoiceSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,9 @@ class Voice:
 
     options: VoiceOptions
 
+    source: VoiceSource
+    """The files of the voice."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
@@ -29,8 +33,18 @@ class System:
     class_name: str
     """The official class in `transformers`."""
 
+    vocoder: str = ""
+    """The official class of the vocoder, where that is a model of its own; it becomes a child of
+    the first, `vocoder`."""
+
     roles: Mapping[str, str]
     """Role of each component, by its name below the official model, in the order data flows."""
+
+    objectives: tuple[Objective, ...]
+    """Distillation objectives, in the order data flows."""
+
+    sample_rate: Callable[[VoiceSource], int]
+    """Returns the samples per second, Hz."""
 
     speak: Callable[[Voice, str], Tensor]
     """Returns the samples of a text, float32 of shape `[T]`, by the official code.

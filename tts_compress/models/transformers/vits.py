@@ -1,18 +1,17 @@
 """VITS and MMS: the whole voice is one network, whose durations are drawn (Kim et al., 2021)."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tts_compress.errors import ModelError, TextError
+from tts_compress.errors import TextError
+from tts_compress.models.distillation import Objective
+from tts_compress.models.transformers.durations import bounded
 from tts_compress.models.transformers.system import System, Voice
 from tts_compress.models.transformers.tokens import tokenize
 
 _MAX_TOKENS = 4096  # attention takes memory by their square: 64 MiB for each head
-_MAX_FRAMES = 60_000  # a quarter of an hour of MMS; the alignment takes frames times tokens
 
 
 def speak(voice: Voice, text: str) -> Tensor:
@@ -22,28 +21,14 @@ def speak(voice: Voice, text: str) -> Tensor:
     if getattr(voice.tokenizer, "add_blank", False) and inputs["input_ids"].shape[1] < 3:
         raise TextError(f"the voice knows no symbol of {text[:40]!r}; give a text of its language")
     chosen = {} if voice.options.speaker is None else {"speaker_id": int(voice.options.speaker)}
-    with torch.no_grad(), _bounded(voice.root):
+    predictor = voice.root.duration_predictor
+    with torch.no_grad(), bounded(predictor, lambda found: _frames(voice.root, found)):
         waveform: Tensor = voice.root(**inputs, **chosen).waveform
     return waveform[0]
 
 
-@contextmanager
-def _bounded(root: Any) -> Iterator[None]:
-    """Refuse durations that no memory can hold, such as those of damaged weights."""
-
-    def check(_module: Any, _inputs: Any, log_durations: Tensor) -> None:
-        frames = float(log_durations.exp().ceil().sum()) / float(root.speaking_rate)
-        if not frames <= _MAX_FRAMES:  # NaN is not, either
-            raise ModelError(
-                f"the durations add up to {frames:g} frames, more than {_MAX_FRAMES}; give a "
-                "shorter text, or another model: its weights may be damaged"
-            )
-
-    handle = root.duration_predictor.register_forward_hook(check)
-    try:
-        yield
-    finally:
-        handle.remove()
+def _frames(root: Any, log_durations: Tensor) -> float:
+    return float((log_durations.exp() / float(root.speaking_rate)).ceil().sum())
 
 
 SYSTEM = System(
@@ -56,5 +41,10 @@ SYSTEM = System(
         "decoder": "decoder",
         "posterior_encoder": "posterior encoder (only for training)",
     },
+    objectives=(
+        Objective(module="flow", loss="mse"),
+        Objective(module="decoder", loss="waveform"),
+    ),
+    sample_rate=lambda source: source.sample_rate(None, 16_000),
     speak=speak,
 )
