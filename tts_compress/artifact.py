@@ -40,6 +40,9 @@ class LayerRecord:
     parameters: int
     """Number of weights, biases not counted."""
 
+    decides_durations: bool = False
+    """True of an operator of a graph that decides durations alone; not in the file where false."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationRecord:
@@ -105,6 +108,9 @@ class Manifest:
         content = asdict(self)
         if self.calibration is not None and not self.calibration.speakers:
             del content["calibration"]["speakers"]
+        for layer in content["layers"]:
+            if not layer["decides_durations"]:
+                del layer["decides_durations"]
         return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     @staticmethod

@@ -17,6 +17,7 @@ from tts_compress.errors import ModelError, first_line
 from tts_compress.models.base import Component, ModelFiles
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.speakers import NO_SPEAKERS
+from tts_compress.onnx.durations import duration_outputs
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
@@ -107,7 +108,15 @@ class OnnxModel:
         model = self.graph()
         inputs = ", ".join(str(expected) for expected in graph_inputs(model).values())
         outputs = ", ".join(value.name for value in model.graph.output)
-        return {"inputs": inputs, "outputs": outputs}
+        found = {"inputs": inputs, "outputs": outputs}
+        deciding = duration_outputs(model)
+        initializers, weights = initializer_names(model.graph), WeightFinder(model.graph)
+        modules = dict.fromkeys(
+            module_of(node, initializers) or node.name
+            for node in model.graph.node
+            if deciding.intersection(node.output) and weights.find(node) is not None
+        )
+        return found | ({"durations": ", ".join(modules)} if modules else {})
 
     def files(self) -> ModelFiles:
         """Return the `.onnx` file, and the files beside it that decide how it is run.

@@ -75,6 +75,9 @@ class Rule(Config):
     """Operator types the rule is about, ONNX's or torch's; empty means every type the technique
     supports."""
 
+    durations: bool = False
+    """Cover only operators of an ONNX graph that decide durations and nothing else of the sound."""
+
     group_size: int = Field(default=64, ge=16)
     """Inputs that share a scale, where weights have four bits; in a convolution inputs × kernel."""
 
@@ -98,8 +101,10 @@ class Rule(Config):
             )
         return self
 
-    def covers(self, module: str, operator: str) -> bool:
+    def covers(self, module: str, operator: str, *, decides_durations: bool = False) -> bool:
         """Return True if this rule decides about an operator of a module."""
+        if self.durations and not decides_durations:
+            return False
         return fnmatchcase(module, self.match) and (
             not self.operators or operator in self.operators
         )

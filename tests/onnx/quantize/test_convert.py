@@ -137,6 +137,16 @@ def test_convolutions_that_branches_read_are_fused(
     assert snr_db(_run(melody, signal), _run(converted, signal)) > 28
 
 
+@pytest.mark.parametrize("way", ["int8", "dynamic", "float16"])
+def test_branches_read_what_they_did(
+    decided: Decided, melody: onnx.ModelProto, signal: Any, snr_db: Snr, way: str
+) -> None:
+    """In half precision, too, a branch gets FP32."""
+    rules, least = _WAYS[way]
+    converted = _finish(*decided(*rules, model=melody), {})
+    assert snr_db(_run(melody, signal), _run(converted, signal)) > least
+
+
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_weights_of_16_bits_take_two_bytes(decided: Decided, kind: str) -> None:
     """In bfloat16 they took three: each a number of variable length of its own."""

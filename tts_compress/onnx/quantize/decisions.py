@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 import onnx
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
+from tts_compress.onnx.durations import duration_outputs
 from tts_compress.onnx.graph import Graph, attribute
 from tts_compress.onnx.integer.convolutions import integer_form
 from tts_compress.onnx.modules import RECURRENT, module_of
@@ -75,6 +76,9 @@ class Decision:
 
     parameters: int
 
+    decides_durations: bool = False
+    """True where a rounding error moves frames, and does nothing else."""
+
     recurrent: str | None = None
     """Name of a recurrent operator's second weight."""
 
@@ -102,6 +106,7 @@ class Decision:
             weights=self.weights,
             activations=self.activations,
             parameters=self.parameters,
+            decides_durations=self.decides_durations,
         )
 
 
@@ -114,8 +119,8 @@ def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
     """
     for rule in recipe.component:
         _check_rule(rule, recipe.format)
-    graph = Graph(model)
-    found = (_decide_one(graph, node, recipe) for node in graph.nodes)
+    graph, durations = Graph(model), duration_outputs(model)
+    found = (_decide_one(graph, node, recipe, durations) for node in graph.nodes)
     decisions = [decision for decision in found if decision is not None]
     if all(decision.weights == Weights.FLOAT32 for decision in decisions):
         patterns = ", ".join(repr(rule.match) for rule in recipe.component)
@@ -153,14 +158,21 @@ def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
     )
 
 
-def _decide_one(graph: Graph, node: onnx.NodeProto, recipe: Recipe) -> Decision | None:
+def _decide_one(
+    graph: Graph, node: onnx.NodeProto, recipe: Recipe, durations: Collection[str]
+) -> Decision | None:
     weight, second, output = _weight(graph, node), _second_weight(graph, node), node.output[0]
     # Graphs also add lengths and indices; only what is known to be sound is touched.
     is_sound = graph.types.get(output) == onnx.TensorProto.FLOAT and output not in graph.outputs
     if weight is None and not (node.op_type in _ELEMENTWISE and is_sound):
         return None
     module = module_of(node, graph.initializers.keys())
-    covering = (r for r in recipe.component if r.covers(module, node.op_type))
+    decides = weight is not None and output in durations
+    covering = (
+        rule
+        for rule in recipe.component
+        if rule.covers(module, node.op_type, decides_durations=decides)
+    )
     # If a rule's technique cannot be applied, the next rule decides.
     rule = next((r for r in covering if _applies(r, recipe.format, graph, node, weight)), None)
     convertible = weight is None or _is_convertible(graph, node, weight)
@@ -177,6 +189,7 @@ def _decide_one(graph: Graph, node: onnx.NodeProto, recipe: Recipe) -> Decision 
         weight=weight.name if weight is not None else None,
         axis=_channel_axis(node),
         parameters=sum(math.prod(tensor.dims) for tensor in (weight, second) if tensor),
+        decides_durations=decides,
         recurrent=second.name if second is not None else None,
     )
 

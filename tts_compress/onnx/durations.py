@@ -1,0 +1,160 @@
+"""Operators that decide how long things last, found by following lengths back to where they began.
+
+Durations are predicted as real numbers, rounded to whole frames, and used as lengths: of ranges, of
+repeated frames, of masks made of cumulative sums. A rounding error before that moves frames, and
+everything behind them is another sound; so these operators are better left in floats.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import onnx
+from onnx import TensorProto
+
+from tts_compress.onnx.graph import attribute
+from tts_compress.onnx.modules import INTEGER_LSTM, RECURRENT
+
+_LENGTHS: Mapping[str, tuple[int, ...]] = {
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "Loop": (0,),
+    "OneHot": (1,),
+    "Pad": (1,),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "SplitToSequence": (1,),
+    "Tile": (1,),
+}
+"""Inputs whose values say how long an output is, or from where to where."""
+
+_ROUNDING = frozenset({"Ceil", "Floor", "Round"})
+_WHOLE = frozenset({TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8, TensorProto.BOOL})
+
+_LAYERS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", *RECURRENT, INTEGER_LSTM})
+_LAYERS |= {"QLinearConv", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat"}
+"""Operators that predict something: lengths that come from none are the caller's."""
+
+
+@dataclass(slots=True)
+class _Flow:
+    """The values that tensors are computed from, in a graph with its branches and bodies."""
+
+    values: dict[str, list[str]] = field(default_factory=dict)
+    """For each tensor those whose values it depends on; a shape depends on none."""
+
+    sound: dict[str, list[str]] = field(default_factory=dict)
+    """The same without lengths, and without what is rounded to whole numbers."""
+
+    makers: dict[str, onnx.NodeProto] = field(default_factory=dict)
+    regulators: list[tuple[onnx.NodeProto, list[str]]] = field(default_factory=list)
+    """Operators that read lengths, and the tensors that hold these."""
+
+    def add(self, graph: onnx.GraphProto) -> None:
+        """Add the operators of a graph or body."""
+        for node in graph.node:
+            bodies = [b for a in node.attribute for b in (a.g, *a.graphs) if b.node]
+            for body in bodies:
+                self.add(body)
+            made = dict.fromkeys(filter(None, node.output), node)
+            self.makers |= made
+            positions = _LENGTHS.get(node.op_type, ())
+            lengths = [name for i, name in enumerate(node.input) if name and i in positions]
+            if lengths:
+                self.regulators.append((node, lengths))
+            if bodies:
+                self._add_bodies(node, bodies)
+                continue
+            inputs = [name for name in node.input if name]
+            read = [] if node.op_type in {"Shape", "Size"} else inputs
+            heard = [] if _is_rounding(node) else [name for name in read if name not in lengths]
+            self.values |= dict.fromkeys(made, read)
+            self.sound |= dict.fromkeys(made, heard)
+
+    def _add_bodies(self, node: onnx.NodeProto, bodies: list[onnx.GraphProto]) -> None:
+        """Connect what goes into and comes out of branches and bodies."""
+        given, links = list(node.input), dict[str, list[str]]()
+        ends = [[value.name for value in body.output] for body in bodies]
+        for i, name in enumerate(node.output):
+            if node.op_type == "If":
+                links[name] = [*given[:1], *(end[i] for end in ends)]
+            elif node.op_type == "Loop":
+                links[name] = [ends[0][i + 1], *given[i + 2 : i + 3]]
+            else:
+                links[name] = [*given, *(tensor for end in ends for tensor in end)]
+        for body, end in zip(bodies, ends, strict=True):
+            for i, value in enumerate(body.input):
+                if node.op_type == "Loop":
+                    links[value.name] = [*given[i : i + 1], end[i - 1]] if i else []
+                else:
+                    links[value.name] = [*given, *end]
+        for name, inputs in links.items():
+            self.values[name] = self.sound[name] = [tensor for tensor in inputs if tensor]
+
+    def behind(
+        self,
+        tensors: Iterable[str],
+        edges: Mapping[str, list[str]],
+        stop: Callable[[onnx.NodeProto], bool] = lambda _: False,
+    ) -> set[str]:
+        """Return tensors and those they come from, not beyond operators that stop the search."""
+        found, wanted = set[str](), list(tensors)
+        while wanted:
+            tensor = wanted.pop()
+            if tensor in found:
+                continue
+            found.add(tensor)
+            maker = self.makers.get(tensor)
+            if maker is None or not stop(maker):
+                wanted += edges.get(tensor, ())
+        return found
+
+    def made_by(self, tensors: Iterable[str], is_kind: Callable[[onnx.NodeProto], bool]) -> bool:
+        """Return True if an operator of a kind makes one of the tensors."""
+        return any(tensor in self.makers and is_kind(self.makers[tensor]) for tensor in tensors)
+
+
+def duration_outputs(model: onnx.ModelProto) -> frozenset[str]:
+    """Return the outputs of operators that decide durations and nothing else of the sound.
+
+    An encoder that durations and sound are both predicted from is not among them. A graph without
+    predicted lengths, such as a vocoder, has none.
+    """
+    flow = _Flow()
+    flow.add(model.graph)
+    lengths: set[str] = set()
+    regulated: set[str] = set()
+    for node, tensors in [*flow.regulators, *_sums_of_durations(flow)]:
+        before = flow.behind(tensors, flow.values)
+        if flow.made_by(before, _is_layer):
+            lengths |= before
+            regulated.update(node.output)
+    if not lengths:
+        return frozenset()
+    # A graph may also return what it predicted; that is not sound.
+    ends = [value.name for value in model.graph.output]
+    sounds = [end for end in ends if not regulated.isdisjoint(flow.behind([end], flow.values))]
+    return frozenset(lengths & flow.makers.keys() - flow.behind(sounds, flow.sound))
+
+
+def _sums_of_durations(flow: _Flow) -> list[tuple[onnx.NodeProto, list[str]]]:
+    """Return cumulative sums of whole numbers that were rounded: where each sound begins."""
+    sums = {id(node): node for node in flow.makers.values() if node.op_type == "CumSum"}
+    found = []
+    for node in sums.values():
+        near = flow.behind(node.input[:1], flow.values, stop=_is_layer)
+        if flow.made_by(near, _is_rounding):
+            found.append((node, [node.input[0]]))
+    return found
+
+
+def _is_layer(node: onnx.NodeProto) -> bool:
+    return node.op_type in _LAYERS
+
+
+def _is_rounding(node: onnx.NodeProto) -> bool:
+    if node.op_type == "Cast":
+        return attribute(node, "to", 0) in _WHOLE
+    return node.op_type in _ROUNDING
