@@ -33,9 +33,6 @@ _LEAST_BAND = 20
 _BLOCK = 64
 """Rows whose distances are found at once."""
 
-_ROUNDING = 1e-12
-"""Square of a distance, against the largest, below which it is an error of rounding."""
-
 
 def window_length(sample_rate: int) -> int:
     """Return the samples of an analysis window: the power of two nearest to 1024 at 22.05 kHz.
@@ -154,8 +151,7 @@ def compare_warped(left: _Array, right: _Array) -> Comparison:
 def _band_distances(left: _Array, right: _Array, band: Sequence[tuple[int, int]]) -> list[_Array]:
     """Return the frame distances of each row of `left` to the columns of `right` in its band.
 
-    They are taken from products of whole blocks, which leaves an error of rounding: what is below
-    it counts as 0, so that the same frames have the same distance.
+    They are taken from products of whole blocks, so that equal frames are up to 1e-6 dB apart.
     """
     centre = right.mean()
     left, right = left - centre, right - centre
@@ -166,8 +162,7 @@ def _band_distances(left: _Array, right: _Array, band: Sequence[tuple[int, int]]
         columns = slice(rows[0][0], rows[-1][1])
         block = energies[0][first : first + _BLOCK] + energies[1][columns]
         block -= 2.0 * (left[first : first + _BLOCK] @ right[columns].T)
-        block[block < _ROUNDING * block.max()] = 0.0
-        block = np.sqrt(block / left.shape[1])
+        block = np.sqrt(np.maximum(block, 0.0) / left.shape[1])
         found += [
             row[begin - columns.start : end - columns.start]
             for row, (begin, end) in zip(block, rows, strict=True)

@@ -189,6 +189,7 @@ def test_of_chinese_the_characters_are_counted(
     models = [fake.load(fake_spec(name)) for name in ("r", "c")]
     found = evaluate(*models, suite=suite, options=fast_options)
     assert {(item.words, item.characters) for item in found.utterances} == {(2, 2)}
+    assert found.cer.counts.reference.reference_tokens == 2 * len(found.utterances)
     rows = {row.label: row for row in summary_rows(found)}
     assert rows["Character error rate"].headline is not None
     assert rows["Word error rate, each character a word"].headline is None
