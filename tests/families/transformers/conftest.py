@@ -199,6 +199,82 @@ def fastspeech2(fastspeech2_dir: Path) -> Any:
     return load(f"transformers:{fastspeech2_dir}")
 
 
+@pytest.fixture(scope="session")
+def bark_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
+    """Return the folder of a tiny Bark; do not write into it."""
+    import torch
+
+    torch.manual_seed(0)
+    sizes = {"num_layers": 2, "num_heads": 2, "hidden_size": 64, "block_size": 256}
+    codec = transformers.EncodecConfig(
+        num_filters=8, hidden_size=16, codebook_size=16, codebook_dim=16, target_bandwidths=[6.0]
+    )
+    config = transformers.BarkConfig(
+        semantic_config=sizes | {"input_vocab_size": 123, "output_vocab_size": 24},
+        coarse_acoustics_config=sizes | {"input_vocab_size": 55, "output_vocab_size": 52},
+        fine_acoustics_config=sizes | {"input_vocab_size": 17, "output_vocab_size": 17},
+        codec_config=codec.to_dict(),
+    )
+    model = transformers.BarkModel(config).eval()
+    with torch.no_grad():
+        for part in (model.semantic, model.coarse_acoustics, model.fine_acoustics):
+            for module in part.modules():
+                redraw(module)
+        for module in model.codec_model.modules():
+            if isinstance(module, torch.nn.modules.conv._ConvNd):
+                module.weight = module.weight.normal_(0, module.weight[0].numel() ** -0.5)
+        for layer in model.codec_model.quantizer.layers:
+            layer.codebook.embed.normal_()
+    directory = tmp_path_factory.mktemp("bark") / "tiny"
+    model.save_pretrained(directory)
+    # By hand: version 5.23 cannot save a BarkGenerationConfig, though it reads one.
+    settings = json.dumps(_bark_generation())
+    (directory / "generation_config.json").write_text(settings, encoding="utf-8")
+    make_tokenizer(transformers).save_pretrained(directory)
+    return directory
+
+
+def _bark_generation() -> dict[str, Any]:
+    """Return settings that fit a vocabulary of 20 semantic tokens and codebooks of 16."""
+    from transformers.models.bark import generation_configuration_bark as settings
+
+    semantic = settings.BarkSemanticGenerationConfig(
+        eos_token_id=20,
+        max_new_tokens=24,
+        do_sample=True,
+        text_encoding_offset=24,
+        text_pad_token=121,
+        semantic_infer_token=122,
+        semantic_vocab_size=20,
+        max_input_semantic_length=160,
+    )
+    coarse = settings.BarkCoarseGenerationConfig(
+        do_sample=True,
+        coarse_semantic_pad_token=52,
+        coarse_infer_token=54,
+        max_coarse_input_length=32,
+        max_coarse_history=30,
+        sliding_window_len=12,
+    )
+    fine = settings.BarkFineGenerationConfig(
+        temperature=0.5, max_fine_history_length=8, max_fine_input_length=16
+    )
+    return {
+        "semantic_config": semantic.to_dict(),
+        "coarse_acoustics_config": coarse.to_dict(),
+        "fine_acoustics_config": fine.to_dict(),
+        "sample_rate": 24_000,
+        "codebook_size": 16,
+        "model_type": "bark",
+    }
+
+
+@pytest.fixture(scope="session")
+def bark(bark_dir: Path) -> Any:
+    """Return that voice, loaded; it is never modified."""
+    return load(f"transformers:{bark_dir}")
+
+
 def redraw(module: Any) -> None:
     """Draw a layer's weights until what it says is heard; the constructors draw tiny ones."""
     import torch

@@ -20,7 +20,10 @@ TOKENIZER = "tokenizer_config.json"
 SPEAKER = "speaker.npy"
 """Optional file with the embedding of the speaker."""
 
-KINDS = ("fastspeech2_conformer_with_hifigan", "speecht5", "vits")
+PRESET = "speaker.npz"
+"""Optional file with the voice preset of Bark: tokens of a speech to go on from."""
+
+KINDS = ("bark", "fastspeech2_conformer_with_hifigan", "speecht5", "vits")
 """Values of `model_type` in `config.json` that are spoken with."""
 
 _WITH_VOCODER = ("speecht5",)
@@ -33,8 +36,9 @@ VOCODER_CONFIG = "vocoder_config.json"
 """Its settings in an artifact, whose one file of weights holds both."""
 
 _DEFAULT_VOCODER = "microsoft/speecht5_hifigan"  # the one that transformers' pipeline takes
-_FETCHED = ("*.json", "*.model", "*.safetensors", "merges.txt", "vocab.txt", SPEAKER)
+_FETCHED = ("*.json", "*.model", "*.safetensors", "merges.txt", "vocab.txt", SPEAKER, PRESET)
 _MAX_SPEAKER_BYTES = 1 << 20
+_PROMPTS = {"semantic_prompt": 1, "coarse_prompt": 2, "fine_prompt": 2}  # dimensions by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +117,21 @@ class VoiceSource:
                 raise ValueError(f"give {size} finite numbers, not shape {values.shape}")
         return np.ascontiguousarray(values, np.float32).reshape(1, size)
 
+    def read_preset(self) -> dict[str, npt.NDArray[np.int64]] | None:
+        """Return the tokens of the voice preset, by the names of Bark's prompts; None without."""
+        path = self.directory / PRESET
+        if not path.is_file():
+            return None
+        with model_errors(f"'{path}' is no voice preset"):
+            if path.stat().st_size > _MAX_SPEAKER_BYTES:
+                raise ValueError(f"it has more than {_MAX_SPEAKER_BYTES} bytes")
+            with np.load(path, allow_pickle=False) as found:
+                arrays = {name: found[name] for name in _PROMPTS}
+            for name, dimensions in _PROMPTS.items():
+                if arrays[name].ndim != dimensions or arrays[name].dtype.kind not in "iu":
+                    raise ValueError(f"give integers of {dimensions} dimensions as {name!r}")
+            return {name: values.astype(np.int64) for name, values in arrays.items()}
+
     @property
     def speakers(self) -> Mapping[str, int]:
         """Ids of the speakers by name, which is a number; empty for a voice of one."""
@@ -143,8 +162,8 @@ class VoiceSource:
     def files(self) -> ModelFiles:
         """Return the voice's files."""
         own = list_files(self.directory)
-        speaker = self.directory / SPEAKER
-        settings = (*own.settings, *([speaker] if speaker.is_file() else []))
+        chosen = (self.directory / name for name in (SPEAKER, PRESET))
+        settings = (*own.settings, *(path for path in chosen if path.is_file()))
         if self.vocoder is None:
             return replace(own, settings=settings)
         parts = list_files(self.vocoder)

@@ -11,11 +11,12 @@ from tts_compress.audio import Audio
 from tts_compress.errors import model_errors
 from tts_compress.models.base import Prompt
 from tts_compress.models.distillation import Objective
-from tts_compress.models.hub_folder import CONFIG
+from tts_compress.models.hub_folder import CONFIG, GENERATION
 from tts_compress.models.speakers import find_speaker
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.transformers import FAMILY
 from tts_compress.models.transformers.files import (
+    PRESET,
     SPEAKER,
     VOCODER_CONFIG,
     VoiceOptions,
@@ -153,7 +154,8 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
         self._write_rest(directory)
 
     def _write_rest(self, directory: Path) -> None:
-        """Write the tokenizer and the embedding of the speaker, where there is one."""
+        """Write the tokenizer, settings of generation, and the speaker, where there are any."""
         self.loaded.tokenizer().save_pretrained(directory)
-        if (speaker := self.source.directory / SPEAKER).is_file():
-            shutil.copyfile(speaker, directory / SPEAKER)
+        for name in (SPEAKER, PRESET, GENERATION):
+            if (path := self.source.directory / name).is_file():
+                shutil.copyfile(path, directory / name)

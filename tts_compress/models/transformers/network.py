@@ -12,15 +12,16 @@ from torch import nn
 from tts_compress.artifact import MANIFEST_NAME, LayerRecord
 from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.files import check_finite
-from tts_compress.models.hub_folder import CONFIG
+from tts_compress.models.hub_folder import CONFIG, GENERATION
 from tts_compress.models.torch_model import WEIGHTS, restore_weights
-from tts_compress.models.transformers import fastspeech2, speecht5, vits
+from tts_compress.models.transformers import bark, fastspeech2, speecht5, vits
 from tts_compress.models.transformers.files import VOCODER, VoiceSource
 from tts_compress.models.transformers.quiet import quiet
 from tts_compress.models.transformers.system import System
 from tts_compress.models.transformers.tokens import read_tokenizer
 
 SYSTEMS: dict[str, System] = {
+    "bark": bark.SYSTEM,
     "fastspeech2_conformer_with_hifigan": fastspeech2.SYSTEM,
     "speecht5": speecht5.SYSTEM,
     "vits": vits.SYSTEM,
@@ -83,6 +84,11 @@ def load_official(directory: Path, class_name: str) -> nn.Module:
 def build_skeleton(source: VoiceSource, system: System) -> nn.Module:
     """Return the model that an artifact's settings describe, its weights without values."""
     root = _build(source.directory / CONFIG, system.class_name)
+    if (path := source.directory / GENERATION).is_file():
+        with model_errors(f"'{path}' cannot be read"), quiet():
+            read = _official("GenerationConfig").from_pretrained
+            settings = read(source.directory, local_files_only=True)
+        vars(root)["generation_config"] = settings
     if system.vocoder:
         root.add_module("vocoder", _build(source.vocoder_config, system.vocoder))
     return root.eval()
@@ -101,8 +107,10 @@ def _build(path: Path, class_name: str) -> nn.Module:
 
         config = official.config_class.from_json_file(path)
         with no_init_weights(), init_empty_weights(False):
-            built: nn.Module = official(config)
-    return built
+            built = official(config)
+        built.tie_weights()  # what is shared is one tensor, and in the file once
+    root: nn.Module = built
+    return root
 
 
 def write_official(root: nn.Module, directory: Path) -> None:

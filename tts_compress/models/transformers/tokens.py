@@ -28,7 +28,9 @@ def read_tokenizer(directory: Path) -> Any:
         return transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True)
 
 
-def tokenize(tokenizer: Any, text: str, rows: int, longest: int) -> dict[str, Tensor]:
+def tokenize(
+    tokenizer: Any, text: str, rows: int, longest: int, **options: Any
+) -> dict[str, Tensor]:
     """Return the official model's inputs for a text.
 
     Args:
@@ -36,6 +38,7 @@ def tokenize(tokenizer: Any, text: str, rows: int, longest: int) -> dict[str, Te
         text: The text.
         rows: Rows of the model's embedding.
         longest: Most tokens of a text.
+        options: Options of the tokenizer.
 
     Raises:
         TextError: The text is empty, has nothing that the voice can speak, or is too long.
@@ -45,7 +48,7 @@ def tokenize(tokenizer: Any, text: str, rows: int, longest: int) -> dict[str, Te
     check_text(text)
     _require_romanizer(tokenizer, text)
     with model_errors(f"the tokenizer cannot read {text[:40]!r}"), _packages(), quiet():
-        inputs = dict(tokenizer(text, return_tensors="pt"))
+        inputs = dict(tokenizer(text, return_tensors="pt", **options))
     ids = inputs["input_ids"]
     if not 0 < ids.shape[1] <= longest:
         raise TextError(
