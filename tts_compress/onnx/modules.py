@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ _WEIGHT_INPUT = {
     "ConvTranspose": 1,
     "MatMul": 1,
     "Gather": 0,
+    "Slice": 0,
     "Gemm": 1,
     "LSTM": 1,
     "GRU": 1,
@@ -29,6 +31,9 @@ _WEIGHT_INPUT = {
 """Position of the weight among the inputs of operators that have one."""
 
 INTEGER_LSTM = "DynamicQuantizeLSTM"
+SMALLEST_TABLE = 4_096
+"""Elements; below that a table that is looked up or cut is not worth an operator."""
+
 RECURRENT = ("LSTM", "GRU", "RNN")
 """Operators with a second weight behind the first: that of what they remember."""
 
@@ -54,6 +59,11 @@ def module_of(node: onnx.NodeProto, initializers: Collection[str]) -> str:
     return ""
 
 
+def is_small_cut(node: onnx.NodeProto, table: onnx.TensorProto) -> bool:
+    """Return True for a slice of a constant too small to be a table, as of positions."""
+    return node.op_type == "Slice" and math.prod(table.dims) < SMALLEST_TABLE
+
+
 def initializer_names(graph: onnx.GraphProto) -> frozenset[str]:
     """Return the names of a graph's constant tensors."""
     return frozenset(tensor.name for tensor in graph.initializer)
@@ -69,7 +79,8 @@ class WeightFinder:
     def find(self, node: onnx.NodeProto) -> onnx.TensorProto | None:
         """Return the constant tensor of two or more dimensions, or None where there is none."""
         position = _WEIGHT_INPUT.get(node.op_type)
-        return None if position is None else self._stored(node.input[position])
+        found = None if position is None else self._stored(node.input[position])
+        return None if found is None or is_small_cut(node, found) else found
 
     def find_all(self, node: onnx.NodeProto) -> list[onnx.TensorProto]:
         """Return all such tensors of an operator: a recurrent one has two."""
@@ -78,7 +89,7 @@ class WeightFinder:
             return []
         last = position + 1 + (node.op_type in (*RECURRENT, INTEGER_LSTM))
         found = (self._stored(name) for name in node.input[position:last])
-        return [tensor for tensor in found if tensor is not None]
+        return [tensor for tensor in found if tensor and not is_small_cut(node, tensor)]
 
     def is_widened(self, node: onnx.NodeProto) -> bool:
         """Return True if the weight is stored in fewer bits than the operator reads."""

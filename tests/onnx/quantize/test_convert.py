@@ -235,3 +235,32 @@ def test_input_graph_is_not_changed(decided: Decided, signal: Any) -> None:
     before = graph.SerializeToString(deterministic=True)
     _convert(graph, decisions, signal)
     assert graph.SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize("way", ["int8", "bfloat16"])
+@pytest.mark.parametrize("shape", [(300, 16), (1, 300, 16)])
+def test_table_of_positions_that_is_cut_is_stored_small(
+    decided: Decided, snr_db: Snr, way: str, shape: tuple[int, ...]
+) -> None:
+    """Transformers cut theirs to the length of the text. A small one stays in FP32."""
+    generator = np.random.default_rng(0)
+    make, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    tables = {"table": generator.normal(size=shape), "small": generator.normal(size=(20, 16))}
+    bounds = {"zero": [0], "axis": [len(shape) - 2], "first": [0]}
+    nodes = [
+        make("Slice", ["table", "zero", "n", "axis"], ["a"], "/net/positions/Slice"),
+        make("Slice", ["small", "zero", "n", "first"], ["b"], "/net/other/Slice"),
+        make("Add", ["a", "b"], ["y"], "/net/Add"),
+    ]
+    constants = [onnx.numpy_helper.from_array(v.astype(np.float32), n) for n, v in tables.items()]
+    constants += [onnx.numpy_helper.from_array(np.array(v), n) for n, v in bounds.items()]
+    source, made = info("n", onnx.TensorProto.INT64, [1]), info("y", 1, None)
+    graph = onnx.helper.make_graph(nodes, "positions", [source], [made], constants)
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    converted = _finish(*decided(*_WAYS[way][0], model=model), {})
+    assert count_operators(converted) == {f"Slice {way}/none": 1}
+    feeds = {"n": np.array([17])}
+    before, after = (open_session(one, "test").run(None, feeds)[0] for one in (model, converted))
+    assert snr_db(before, after) > 40
+    assert len(converted.SerializeToString()) < 0.7 * len(model.SerializeToString())

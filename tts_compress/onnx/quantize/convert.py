@@ -27,6 +27,7 @@ from tts_compress.onnx.quantize.equalize import equalize_channels
 from tts_compress.onnx.quantize.float16 import halve
 from tts_compress.onnx.quantize.prepare import optimize, prepare
 from tts_compress.onnx.quantize.weight_only import store_weights
+from tts_compress.onnx.quantize.widen import widen_halves
 from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.rewrite.gemms import split_gemms
 from tts_compress.onnx.session import Feeds
@@ -130,7 +131,7 @@ def prepare_conversion(
 
 def convertible_graph(model: onnx.ModelProto, form: Format, *, batch_one: bool) -> Graph:
     """Return an exported graph in the form that is converted: in FP32, equal up to rounding."""
-    graph = Graph(prepare(model))
+    graph = Graph(prepare(widen_halves(model)))
     if split_gemms(graph):
         graph.infer_types()
     if form == "qoperator":

@@ -12,11 +12,18 @@ from tts_compress.errors import QuantizationError
 from tts_compress.onnx.durations import duration_outputs
 from tts_compress.onnx.graph import Graph, attribute
 from tts_compress.onnx.integer.convolutions import integer_form
-from tts_compress.onnx.modules import RECURRENT, module_of
+from tts_compress.onnx.modules import (
+    RECURRENT,
+    SMALLEST_TABLE,
+    WeightFinder,
+    is_small_cut,
+    module_of,
+)
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Format, Recipe, Rule
 
-_WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gather": 0, "Gemm": 1}
+_WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gather": 0, "Slice": 0}
+_WEIGHT_INPUT |= {"Gemm": 1}
 _WEIGHT_INPUT |= dict.fromkeys(RECURRENT, 1)
 
 _CHANNEL_AXIS = {"Conv": 0, "ConvTranspose": 1, "MatMul": 1, "Gather": 0}
@@ -37,9 +44,6 @@ convolution in integers, but it can be written as a plain one."""
 
 _ELEMENTWISE = ("LeakyRelu", "Relu", "Add")
 """Without weights; static quantization keeps them in integers where a recipe names them."""
-
-_SMALLEST_TABLE = 4_096
-"""Elements; below that a looked-up table is not worth an operator."""
 
 _NARROWEST, _MEASURED_KERNEL = 16, 3
 """Channels and kernel from which on integers are faster in onnxruntime's own operators: two
@@ -123,13 +127,32 @@ def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
     found = (_decide_one(graph, node, recipe, durations) for node in graph.nodes)
     decisions = [decision for decision in found if decision is not None]
     if all(decision.weights == Weights.FLOAT32 for decision in decisions):
-        patterns = ", ".join(repr(rule.match) for rule in recipe.component)
-        modules = sorted({decision.module.split(".")[0] or "unnamed" for decision in decisions})
-        raise QuantizationError(
-            f"the recipe compresses nothing in this model: no module matches {patterns}; "
-            f"its components are {', '.join(modules) or 'none'}"
-        )
+        reason = _why_nothing(graph, decisions, recipe)
+        raise QuantizationError(f"the recipe compresses nothing in this model: {reason}")
     return decisions
+
+
+def _why_nothing(graph: Graph, decisions: list[Decision], recipe: Recipe) -> str:
+    finder = WeightFinder(graph.model.graph)
+    stored = {tensor.data_type for node in graph.nodes for tensor in finder.find_all(node)}
+    if stored and onnx.TensorProto.FLOAT not in stored:
+        kinds = ", ".join(sorted(onnx.TensorProto.DataType.Name(kind).lower() for kind in stored))
+        return f"its weights are {kinds} already; compress the FP32 original"
+    if not decisions:
+        return "it has no constant weights; accepted: layers whose weights are stored in the graph"
+    matched = [
+        decision.operator
+        for decision in decisions
+        if any(rule.covers(decision.module, decision.operator) for rule in recipe.component)
+    ]
+    if matched:
+        counts = ", ".join(f"{count} {name}" for name, count in Counter(matched).most_common())
+        return (
+            f"of {counts}, none is of a kind and size that its rules convert; try int8-weight-only"
+        )
+    patterns = ", ".join(dict.fromkeys(repr(rule.match) for rule in recipe.component))
+    modules = sorted({decision.module.split(".")[0] or "unnamed" for decision in decisions})
+    return f"no module matches {patterns}; its components are {', '.join(modules)}"
 
 
 def follow_weights(graph: Graph, decisions: Iterable[Decision]) -> list[Decision]:
@@ -187,22 +210,25 @@ def _decide_one(
         weights=rule.weights if rule else Weights.FLOAT32,
         activations=rule.activations if rule else Activations.NONE,
         weight=weight.name if weight is not None else None,
-        axis=_channel_axis(node),
+        axis=_channel_axis(node, len(weight.dims) if weight is not None else 0),
         parameters=sum(math.prod(tensor.dims) for tensor in (weight, second) if tensor),
         decides_durations=decides,
         recurrent=second.name if second is not None else None,
     )
 
 
-def _channel_axis(node: onnx.NodeProto) -> int:
+def _channel_axis(node: onnx.NodeProto, dimensions: int) -> int:
     if node.op_type == "Gemm":
         return 0 if attribute(node, "transB", 0) else 1
+    if node.op_type == "Slice":
+        return dimensions - 2  # of positions: what stands behind is a row
     return _CHANNEL_AXIS.get(node.op_type, 0)
 
 
 def _weight(graph: Graph, node: onnx.NodeProto) -> onnx.TensorProto | None:
     position = _WEIGHT_INPUT.get(node.op_type)
-    return None if position is None else _stored(graph, node.input[position])
+    found = None if position is None else _stored(graph, node.input[position])
+    return None if found is None or is_small_cut(node, found) else found
 
 
 def _second_weight(graph: Graph, node: onnx.NodeProto) -> onnx.TensorProto | None:
@@ -221,8 +247,8 @@ def _stored(graph: Graph, name: str) -> onnx.TensorProto | None:
 
 def _is_convertible(graph: Graph, node: onnx.NodeProto, weight: onnx.TensorProto) -> bool:
     """Return True if an operator's weight has a form that every technique handles."""
-    if node.op_type == "Gather":
-        return bool(math.prod(weight.dims) >= _SMALLEST_TABLE)
+    if node.op_type in {"Gather", "Slice"}:
+        return bool(math.prod(weight.dims) >= SMALLEST_TABLE)
     if node.op_type in {"MatMul", "Gemm"}:
         return len(weight.dims) == 2
     if node.op_type in RECURRENT:

@@ -1,0 +1,104 @@
+"""Graphs that are in half precision already are compressed from FP32, or refused with the truth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.errors import QuantizationError
+from tts_compress.onnx.graph import copy_model
+from tts_compress.onnx.quantize.convert import Conversion, convert, convertible_graph
+from tts_compress.onnx.quantize.decisions import decide
+from tts_compress.onnx.quantize.widen import widen_halves
+from tts_compress.onnx.session import open_session
+from tts_compress.recipes.family import find_recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _half(*, border: int = TensorProto.FLOAT16) -> onnx.ModelProto:
+    """Build a graph in FP16 with an If, a Cast and a random operator; the border may be FP32."""
+    info, make, half = helper.make_tensor_value_info, helper.make_node, TensorProto.FLOAT16
+    generator = np.random.default_rng(0)
+    weights = {"w": generator.normal(0, 0.2, (16, 24)), "v": generator.normal(0, 0.2, (24, 8))}
+
+    def branch(name: str, factor: float) -> onnx.GraphProto:
+        value = numpy_helper.from_array(np.array(factor, np.float16))
+        nodes = [
+            make("Constant", [], [f"{name}.factor"], value=value),
+            make("Mul", ["h", f"{name}.factor"], [name]),
+        ]
+        return helper.make_graph(nodes, name, [], [info(name, half, None)])
+
+    is_wide = border == TensorProto.FLOAT
+    nodes = [
+        *([make("Cast", ["x"], ["x.half"], to=half)] if is_wide else []),
+        make("MatMul", ["x.half" if is_wide else "x", "w"], ["h"], "/net/a/MatMul"),
+        make("If", ["flag"], ["g"], then_branch=branch("t", 1.5), else_branch=branch("e", -1.0)),
+        make("RandomUniformLike", ["g"], ["noise"], dtype=half, low=0.0, high=1e-6),
+        make("Sum", ["g", "noise"], ["k"]),
+        make("MatMul", ["k", "v"], ["y.half" if is_wide else "y"], "/net/b/MatMul"),
+        *([make("Cast", ["y.half"], ["y"], to=TensorProto.FLOAT)] if is_wide else []),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "half",
+        [info("x", border, ["n", 16]), info("flag", TensorProto.BOOL, [])],
+        [info("y", border, None)],
+        [numpy_helper.from_array(v.astype(np.float16), n) for n, v in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _expected(model: onnx.ModelProto, x: Any, *, flag: bool) -> Any:
+    w, v = (numpy_helper.to_array(t).astype(np.float64) for t in model.graph.initializer)
+    return x.astype(np.float64) @ w * (1.5 if flag else -1.0) @ v
+
+
+@pytest.mark.parametrize("border", [TensorProto.FLOAT, TensorProto.FLOAT16])
+@pytest.mark.parametrize("scheme", ["int8-dynamic", "int8-weight-only", "bf16", "fp16"])
+def test_half_precision_is_compressed_from_full(
+    border: int, scheme: str, snr_db: Callable[[Any, Any], float]
+) -> None:
+    """It was refused: "no module matches '*'". Inputs and outputs keep their types."""
+    model = _half(border=border)
+    graph = convertible_graph(copy_model(model), "qdq", batch_one=False).model
+    decisions = decide(graph, find_recipe("onnx", scheme))
+    assert len(decisions) == 2
+    converted = convert(Conversion(graph=graph, decisions=tuple(decisions), ranges={}))
+    kind = np.float32 if border == TensorProto.FLOAT else np.float16
+    x = np.random.default_rng(1).normal(size=(5, 16)).astype(kind)
+    session = open_session(converted, "test")
+    for flag in (True, False):
+        (y,) = session.run(None, {"x": x, "flag": np.array(flag)})
+        assert y.dtype == kind
+        assert snr_db(_expected(model, x, flag=flag), y) > (40 if scheme == "bf16" else 33)
+
+
+def test_graph_in_full_precision_stays_as_it_is() -> None:
+    model = widen_halves(_half())
+    again = copy_model(model)
+    assert widen_halves(again) == model
+
+
+def test_weights_that_are_integers_already_are_named() -> None:
+    model = widen_halves(_half())
+    graph = convertible_graph(model, "qdq", batch_one=False).model
+    recipe = find_recipe("onnx", "int8-dynamic")
+    small = convert(Conversion(graph=graph, decisions=tuple(decide(graph, recipe)), ranges={}))
+    with pytest.raises(QuantizationError, match="weights are int8 already; compress the FP32"):
+        decide(small, recipe)
+
+
+def test_rules_that_cover_but_cannot_convert_say_so() -> None:
+    graph = convertible_graph(_half(), "qdq", batch_one=False).model
+    recipe = find_recipe("onnx", "int8-dynamic")
+    rules = [rule.model_copy(update={"min_channels": 999}) for rule in recipe.component]
+    strict = recipe.model_copy(update={"component": tuple(rules)})
+    with pytest.raises(QuantizationError, match=r"of 2 MatMul, none is of a kind and size"):
+        decide(graph, strict)
