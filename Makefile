@@ -14,8 +14,8 @@ REPORT ?= $(OUT)-report
 
 INSTALL := -m pip --disable-pip-version-check install --quiet
 PIP := $(VENV)/bin/python $(INSTALL) -c constraints.txt
-# A process for each core, each with one thread.
-PYTEST = OMP_NUM_THREADS=1 $(1)/bin/pytest --numprocesses auto --maxprocesses 8
+# A process for each core, each with one thread; they start many others, which share compiled files.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(1)/bin/pytest --numprocesses auto --maxprocesses 8
 # Systems whose packages do not go together have an environment each.
 F5             := $(VENV)-f5
 PARLER         := $(VENV)-parler

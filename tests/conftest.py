@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +18,18 @@ from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
 pytest_plugins = ["tests.snapshot"]
 
-# A voice of 0.16 million weights with every component that a real one has.
+# A voice with every component that a real one has.
 _TINY = {
     "num_symbols": 256,
     "inter_channels": 16,
     "hidden_channels": 16,
     "filter_channels": 32,
-    "n_layers": 2,
+    "n_layers": 1,
     "upsample_initial_channel": 32,
 }
 
@@ -110,24 +112,57 @@ def make_checkpoint() -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
+def few_flows() -> Callable[[], AbstractContextManager[None]]:
+    """Return a context in which Piper's class has one spline, and two couplings of two layers.
+
+    It has three splines and four couplings of four, and its arguments leave no choice. A runtime
+    takes its time by the node when it opens a graph, and most nodes are of these, all alike.
+    """
+    models = pytest.importorskip("piper.train.vits.models")
+    durations, couplings = models.StochasticDurationPredictor, models.ResidualCouplingBlock
+
+    def few_durations(*sizes: Any, gin_channels: int) -> Any:
+        return durations(*sizes[:4], 2, gin_channels=gin_channels)  # the last one is trained only
+
+    def few_couplings(*sizes: Any, gin_channels: int) -> Any:
+        return couplings(*sizes[:4], 2, n_flows=2, gin_channels=gin_channels)
+
+    @contextmanager
+    def context() -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(models, "StochasticDurationPredictor", few_durations)
+            patch.setattr(models, "ResidualCouplingBlock", few_couplings)
+            yield
+
+    return context
+
+
+@pytest.fixture(scope="session")
 def tiny_checkpoint(
     tmp_path_factory: pytest.TempPathFactory,
     make_checkpoint: Callable[..., dict[str, Any]],
+    few_flows: Callable[[], AbstractContextManager[None]],
     voice_config: dict[str, Any],
 ) -> Path:
-    """Return a training checkpoint of a tiny voice, with its configuration beside it."""
+    """Return a training checkpoint of a tiny voice of few flows, with its configuration."""
     torch = pytest.importorskip("torch")
     path = tmp_path_factory.mktemp("checkpoint") / "tiny.ckpt"
-    torch.save(make_checkpoint(), path)
+    with few_flows():
+        torch.save(make_checkpoint(), path)
     path.with_name("tiny.ckpt.json").write_text(json.dumps(voice_config), encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="session")
-def tiny_path(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Path:
+def tiny_path(
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_checkpoint: Path,
+    few_flows: Callable[[], AbstractContextManager[None]],
+) -> Path:
     """Return the tiny voice's `.onnx` file; do not write into its folder."""
-    folder = load(tiny_checkpoint).save(tmp_path_factory.mktemp("voice") / "tiny")
-    return folder / "tiny.onnx"
+    with few_flows():
+        voice = load(tiny_checkpoint)
+    return voice.save(tmp_path_factory.mktemp("voice") / "tiny") / "tiny.onnx"
 
 
 @pytest.fixture(scope="session")
@@ -142,18 +177,20 @@ def tiny(tiny_path: Path) -> GraphModel:
 def choir_path(
     tmp_path_factory: pytest.TempPathFactory,
     make_checkpoint: Callable[..., dict[str, Any]],
+    few_flows: Callable[[], AbstractContextManager[None]],
     voice_config: dict[str, Any],
 ) -> Path:
     """Return the `.onnx` file of a tiny voice of the speakers anna, ben and cleo."""
     torch = pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("choir")
-    made = make_checkpoint(num_speakers=3, gin_channels=8)
-    made["state_dict"]["model_g.emb_g.weight"] *= 5  # far apart, as trained speakers are
-    torch.save(made, folder / "choir.ckpt")
     names = {"anna": 0, "ben": 1, "cleo": 2}
     config = voice_config | {"num_speakers": 3, "speaker_id_map": names}
     (folder / "choir.ckpt.json").write_text(json.dumps(config), encoding="utf-8")
-    return load(folder / "choir.ckpt").save(folder / "voice") / "choir.onnx"
+    with few_flows():
+        made = make_checkpoint(num_speakers=3, gin_channels=8)
+        made["state_dict"]["model_g.emb_g.weight"] *= 5  # far apart, as trained speakers are
+        torch.save(made, folder / "choir.ckpt")
+        return load(folder / "choir.ckpt").save(folder / "voice") / "choir.onnx"
 
 
 @pytest.fixture(scope="session")

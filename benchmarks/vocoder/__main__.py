@@ -16,7 +16,8 @@ from benchmarks.vocoder.report import Found, holds, write_report
 from benchmarks.vocoder.speak import FP32, NAIVE, OURS, speak
 from tts_compress.errors import TTSCompressError
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.store import Store, make_directory
+from tts_compress.evaluation.store import Store
+from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.terminal import progress_bars, show
 
 

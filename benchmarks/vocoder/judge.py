@@ -20,7 +20,8 @@ from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.normalizers import english_v1
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.spectra import compare_warped, log_mel_distance
-from tts_compress.evaluation.store import Store, audio_sha256
+from tts_compress.evaluation.store import Store
+from tts_compress.evaluation.wav_files import audio_sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

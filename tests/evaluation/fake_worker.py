@@ -20,8 +20,7 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
-from tts_compress.evaluation import worker
-from tts_compress.evaluation.metric import Measure
+from tts_compress.evaluation import recognizers, worker
 from tts_compress.models.base import ModelFiles, Prompt, Tokens
 from tts_compress.models.speakers import find_speaker
 
@@ -234,7 +233,10 @@ def load(spec: str | Path) -> FakeModel:
 
 if __name__ == "__main__":
     vars(worker)["load"] = load
-    vars(worker)["open_recognizer"] = lambda *_: FakeRecognizer()
-    length = Measure(name="length", settings=lambda _: None, open=_open_length)
-    vars(worker)["find_measures"] = lambda: {"length": length}
+    vars(recognizers)["open_recognizer"] = lambda *_: FakeRecognizer()
+    if sys.argv[1] == "measure":
+        from tts_compress.evaluation import metric
+
+        length = metric.Measure(name="length", settings=lambda _: None, open=_open_length)
+        vars(metric)["find_measures"] = lambda: {"length": length}
     worker.main(sys.argv[1:])

@@ -81,7 +81,7 @@ def with_peak(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         cache.cache_clear()
 
 
-@pytest.mark.usefixtures("with_peak")
+@pytest.mark.usefixtures("with_peak", "untimed")
 def test_a_metric_of_another_package_is_measured_shown_and_judged(
     fake: ModuleType,
     fake_spec: Callable[..., str],
@@ -144,6 +144,7 @@ def test_a_recognizer_of_another_package_has_its_name(monkeypatch: pytest.Monkey
         open_recognizer("ears", "de")
 
 
+@pytest.mark.usefixtures("untimed")
 def test_each_wav_is_read_once(
     fake: ModuleType,
     fake_spec: Callable[..., str],

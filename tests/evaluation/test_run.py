@@ -13,7 +13,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 import soundfile
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -24,7 +23,6 @@ from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite, check
 from tts_compress.evaluation.metrics.health import Health
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.run import evaluate
-from tts_compress.evaluation.stages import Timings
 from tts_compress.report.summary import cautions
 
 if TYPE_CHECKING:
@@ -47,11 +45,9 @@ def run(
     fake_spec: Callable[..., str],
     small_suite: Suite,
     fast_options: EvaluationOptions,
-    monkeypatch: pytest.MonkeyPatch,
+    untimed: None,  # noqa: ARG001
 ) -> Callable[..., Evaluation]:
     """Evaluate a made-up candidate whose behaviour the keywords set; its cost is not measured."""
-    timings = Timings(spent=np.full((3, 5), 0.1), audio=np.ones((3, 5)))
-    monkeypatch.setattr("tts_compress.evaluation.pairs.time_models", lambda *_: (timings, timings))
 
     def evaluate_candidate(
         output: Path | None = None,
@@ -204,6 +200,7 @@ def test_models_of_different_rates_are_refused(run: Callable[..., Evaluation]) -
         run(rate=22_050)
 
 
+@pytest.mark.usefixtures("untimed")
 def test_a_model_in_memory_is_saved_for_its_worker_and_seeds_can_be_replaced(
     fake: ModuleType,
     fake_spec: Callable[..., str],

@@ -59,6 +59,7 @@ def test_a_worker_speaks_the_language(
     assert levels[1] == pytest.approx(0.5 * levels[0], rel=1e-5)
 
 
+@pytest.mark.usefixtures("untimed")
 def test_both_models_speak_the_suites_language(
     polyglot: Any, small_suite: Suite, fast_options: EvaluationOptions
 ) -> None:

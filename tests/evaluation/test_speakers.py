@@ -7,7 +7,6 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
@@ -18,8 +17,9 @@ from tts_compress.errors import EvaluationError, ModelError
 from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.run import evaluate
-from tts_compress.evaluation.stages import Timings, synthesize, time_models
-from tts_compress.evaluation.store import Store, SynthesisJob, audio_sha256
+from tts_compress.evaluation.stages import synthesize, time_models
+from tts_compress.evaluation.store import Store, SynthesisJob
+from tts_compress.evaluation.wav_files import audio_sha256
 from tts_compress.models import load
 from tts_compress.report import render_html
 from tts_compress.report.markdown import render_markdown
@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 _NAMES = ("anna", "ben", "cleo")
 
 
-@pytest.fixture(autouse=True)
-def _untimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure no cost."""
-    timings = Timings(spent=np.full((3, 5), 0.1), audio=np.ones((3, 5)))
-    monkeypatch.setattr("tts_compress.evaluation.pairs.time_models", lambda *_: (timings, timings))
+pytestmark = pytest.mark.usefixtures("untimed")
 
 
 @pytest.fixture

@@ -15,12 +15,11 @@ from tts_compress.evaluation.store import (
     Store,
     Synthesis,
     SynthesisJob,
-    audio_sha256,
     read_piece,
-    write_float_wav,
     write_piece,
 )
 from tts_compress.evaluation.subject import _fingerprint
+from tts_compress.evaluation.wav_files import audio_sha256, write_float_wav
 from tts_compress.models.base import ModelFiles
 
 if TYPE_CHECKING:

@@ -1,23 +1,48 @@
 """Compare a compressed model with its reference, and judge the difference."""
 
-from tts_compress.evaluation.gates import Gate, GateResult, Gates, Verdict, check, read_gates
-from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.result import Evaluation, read_report
-from tts_compress.evaluation.run import evaluate
-from tts_compress.evaluation.suite import Suite, SuiteText, read_suite
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "Evaluation",
-    "EvaluationOptions",
-    "Gate",
-    "GateResult",
-    "Gates",
-    "Suite",
-    "SuiteText",
-    "Verdict",
-    "check",
-    "evaluate",
-    "read_gates",
-    "read_report",
-    "read_suite",
-]
+if TYPE_CHECKING:
+    from tts_compress.evaluation.gates import Gate as Gate
+    from tts_compress.evaluation.gates import GateResult as GateResult
+    from tts_compress.evaluation.gates import Gates as Gates
+    from tts_compress.evaluation.gates import Verdict as Verdict
+    from tts_compress.evaluation.gates import check as check
+    from tts_compress.evaluation.gates import read_gates as read_gates
+    from tts_compress.evaluation.options import EvaluationOptions as EvaluationOptions
+    from tts_compress.evaluation.result import Evaluation as Evaluation
+    from tts_compress.evaluation.result import read_report as read_report
+    from tts_compress.evaluation.run import evaluate as evaluate
+    from tts_compress.evaluation.suite import Suite as Suite
+    from tts_compress.evaluation.suite import SuiteText as SuiteText
+    from tts_compress.evaluation.suite import read_suite as read_suite
+
+# Resolved on first use: an evaluation starts many workers, which need none of them.
+_HOMES = {
+    "Evaluation": "result",
+    "EvaluationOptions": "options",
+    "Gate": "gates",
+    "GateResult": "gates",
+    "Gates": "gates",
+    "Suite": "suite",
+    "SuiteText": "suite",
+    "Verdict": "gates",
+    "check": "gates",
+    "evaluate": "run",
+    "read_gates": "gates",
+    "read_report": "result",
+    "read_suite": "suite",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

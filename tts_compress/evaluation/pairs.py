@@ -14,16 +14,10 @@ from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metric import Audios, Measure, find_metrics
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.stages import Timings, synthesize, time_models
-from tts_compress.evaluation.store import (
-    Store,
-    Synthesis,
-    SynthesisJob,
-    audio_sha256,
-    make_directory,
-    write_float_wav,
-)
+from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob
 from tts_compress.evaluation.subject import Subject
 from tts_compress.evaluation.suite import Suite
+from tts_compress.evaluation.wav_files import audio_sha256, make_directory, write_float_wav
 
 OTHER_SEEDS = 1000
 """Added to a seed to speak the same text with other noise."""

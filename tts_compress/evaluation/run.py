@@ -28,9 +28,10 @@ from tts_compress.evaluation.result import (
 )
 from tts_compress.evaluation.scratch import open_store
 from tts_compress.evaluation.speakers import give_speakers
-from tts_compress.evaluation.store import Store, make_directory
+from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.subject import Subject, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
+from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.models.languages import primary_language, spoken_languages

@@ -18,7 +18,8 @@ from tempfile import TemporaryDirectory
 import tts_compress
 from tts_compress.errors import ArtifactError
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.store import Store, make_directory, short_hash
+from tts_compress.evaluation.store import Store, short_hash
+from tts_compress.evaluation.wav_files import make_directory
 
 _KEPT_S = 7 * 24 * 3600.0
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from tts_compress.artifact import atomic_file, write_text_atomically
-from tts_compress.audio import Audio, read_wav, write_wav
+from tts_compress.artifact import write_text_atomically
+from tts_compress.audio import read_wav
 from tts_compress.config import Config
-from tts_compress.errors import ArtifactError, ModelError
+from tts_compress.errors import ModelError
+from tts_compress.evaluation.wav_files import audio_sha256, make_directory
 
 _Piece = TypeVar("_Piece", bound=BaseModel)
 
@@ -92,32 +92,6 @@ class Store:
             return found if found and audio_sha256(read_wav(wav)) == found.audio else None
         except ModelError:
             return None
-
-
-def audio_sha256(audio: Audio) -> str:
-    """Return the hash of samples and rate; files differ by time stamps in their headers."""
-    digest = hashlib.sha256(f"{audio.sample_rate} Hz\n".encode())
-    digest.update(np.ascontiguousarray(audio.samples, dtype="<f4").tobytes())
-    return digest.hexdigest()
-
-
-def make_directory(path: Path) -> None:
-    """Create a directory and its parents.
-
-    Raises:
-        ArtifactError: It cannot be created.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtifactError(f"cannot create '{path}': {error.strerror or error}") from error
-
-
-def write_float_wav(path: Path, audio: Audio) -> None:
-    """Write exact samples to a file that is never seen half-written."""
-    make_directory(path.parent)
-    with atomic_file(path) as partial:
-        write_wav(partial, audio, encoding="FLOAT")
 
 
 def short_hash(text: str) -> str:

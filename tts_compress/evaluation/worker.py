@@ -5,6 +5,8 @@ It is started as `python -m tts_compress.evaluation.worker`, followed by `model 
 one JSON request a line from standard input and responds to each with one JSON line: `{"ok": …}` or
 `{"error": {"kind": …, "message": …}}`. The first line it writes states that it is ready. It ends
 when its input does.
+
+An evaluation starts about ten, so each imports only what it serves.
 """
 
 import importlib
@@ -19,14 +21,7 @@ from typing import Any, TypeAlias
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import TTSCompressError
-from tts_compress.evaluation.metric import find_measures
-from tts_compress.evaluation.metrics.teacher_forcing import (
-    read_tokens,
-    write_scores,
-    write_tokens,
-)
-from tts_compress.evaluation.recognizers import open_recognizer
-from tts_compress.evaluation.store import audio_sha256, write_float_wav
+from tts_compress.evaluation.wav_files import audio_sha256, write_float_wav
 from tts_compress.models import load
 from tts_compress.models.base import (
     LanguageModel,
@@ -96,11 +91,15 @@ class _ModelHost:
 
     def say(self, text: str, seed: int, path: str) -> Answer:
         """Write the tokens that a language model speaks into a file."""
+        from tts_compress.evaluation.metrics.teacher_forcing import write_tokens
+
         write_tokens(Path(path), self._language_model().generate_tokens(text, seed=seed))
         return {}
 
     def read(self, text: str, tokens: str, path: str) -> Answer:
         """Write the scores that a language model gives the tokens in a file into another."""
+        from tts_compress.evaluation.metrics.teacher_forcing import read_tokens, write_scores
+
         write_scores(Path(path), self._language_model().logits(text, read_tokens(Path(tokens))))
         return {}
 
@@ -117,6 +116,8 @@ class _RecognizerHost:
     """Serves the requests to a recognizer."""
 
     def __init__(self, given: str, language: str) -> None:
+        from tts_compress.evaluation.recognizers import open_recognizer
+
         self._recognizer = open_recognizer(given, language)
 
     def describe(self) -> Answer:
@@ -132,6 +133,8 @@ class _MeasureHost:
     """Serves the requests to a metric's measure."""
 
     def __init__(self, name: str, settings: str) -> None:
+        from tts_compress.evaluation.metric import find_measures
+
         self._measure = find_measures()[name].open(json.loads(settings))
 
     def analyze(self, path: str) -> Answer:

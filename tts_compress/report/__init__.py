@@ -6,7 +6,7 @@ from tts_compress.artifact import write_text_atomically
 from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation import Evaluation
 from tts_compress.evaluation.result import REPORT_NAME
-from tts_compress.evaluation.store import make_directory
+from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.report.markdown import render_markdown
 from tts_compress.report.summary import summary_rows, summary_table
 

@@ -144,6 +144,7 @@ def test_a_damaged_result_counts_as_missing(
         (("", ""), 8, False),
     ],
 )
+@pytest.mark.usefixtures("untimed")
 def test_only_language_models_are_compared_in_an_evaluation(
     fake: ModuleType,
     fake_spec: Callable[..., str],
@@ -154,7 +155,7 @@ def test_only_language_models_are_compared_in_an_evaluation(
     """The document holds the results, and a gate can check them."""
     kinds, texts, measured = case
     models = [fake.load(fake_spec(f"m{i}", kind=kind, wrong=i)) for i, kind in enumerate(kinds)]
-    options = replace(fast_options, teacher_forced_texts=texts, timing_texts=1, timing_runs=1)
+    options = replace(fast_options, teacher_forced_texts=texts)
     found = evaluate(*models, suite=small_suite, options=options)
     assert (found.teacher_forced is not None) == measured
     gate = Gate(metric="teacher_forced.agreement", limit=0.5, direction="at-least", kind="absolute")

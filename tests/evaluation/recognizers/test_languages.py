@@ -75,6 +75,7 @@ def test_a_voice_states_its_locale_or_its_espeak_voice(
     assert stated_language(object()) is None
 
 
+@pytest.mark.usefixtures("untimed")
 def test_german_is_evaluated_by_a_recognizer_of_german(
     converted: dict[str, Path], german: Path, short_suite: Path, tmp_path: Path
 ) -> None:
@@ -155,6 +156,7 @@ def test_another_language_is_refused_in_one_line(
     assert len(printed.strip().splitlines()) == 1
 
 
+@pytest.mark.usefixtures("untimed")
 def test_one_may_insist_on_another_language(
     fake: ModuleType,
     fake_spec: Callable[..., str],
@@ -174,6 +176,7 @@ def test_one_may_insist_on_another_language(
     assert "tone reader 1" in text
 
 
+@pytest.mark.usefixtures("untimed")
 def test_of_chinese_the_characters_are_counted(
     fake: ModuleType,
     fake_spec: Callable[..., str],
