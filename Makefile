@@ -72,7 +72,7 @@ check: $(VENV)/.developer  ## lint, formatting, types
 	$(VENV)/bin/mypy
 
 test: $(VENV)/.developer  ## the fast tests
-	$(call PYTEST,$(VENV)) -m "not slow and not processors"
+	$(call PYTEST,$(VENV)) --dist loadfile -m "not slow and not processors"
 
 test-slow: $(VENV)/.developer  ## the tests that take minutes
 	$(call PYTEST,$(VENV)) -m slow

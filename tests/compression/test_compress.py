@@ -103,7 +103,7 @@ def test_static_convolutions_are_really_fused(compressed: Callable[[str], Path])
     found = load(compressed("int8-static"))
     assert isinstance(found, GraphModel)
     assert found.manifest is not None
-    assert count_fused(found.graph()) == found.manifest.counts["Conv int8/static"] > 60
+    assert count_fused(found.graph()) == found.manifest.counts["Conv int8/static"] > 30
 
 
 def test_same_seed_gives_the_same_bytes_in_another_process(

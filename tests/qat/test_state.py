@@ -46,9 +46,9 @@ def run(toy: Any) -> Callable[..., Any]:
 def test_killed_processes_end_with_the_same_bytes(
     toy_program: Path, toy: Any, run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Killed three times, in the first updates, between checkpoints, and near the end."""
+    """Killed twice, in the first updates and between checkpoints."""
     folder = str(tmp_path / "killed")
-    for kill_at in (3, 13, 24):
+    for kill_at in (3, 13):
         command = [sys.executable, str(toy_program), folder, str(kill_at)]
         killed = subprocess.run(command, check=False, capture_output=True, text=True)
         assert killed.returncode == -signal.SIGKILL, killed.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -184,14 +183,8 @@ def test_several_utterances_at_once_are_each_as_alone(demo: Path) -> None:
                 assert torch.allclose(found[i : i + 1], alone, atol=1e-5)
 
 
-def test_voice_of_several_speakers_is_told_which(
-    make_checkpoint: Callable[..., dict[str, Any]], voice_config: dict[str, Any], tmp_path: Path
-) -> None:
-    path = tmp_path / "choir.ckpt"
-    torch.save(make_checkpoint(num_speakers=3, gin_channels=8), path)
-    config = voice_config | {"num_speakers": 3, "speaker_id_map": {"a": 0, "b": 1, "c": 2}}
-    path.with_name("choir.ckpt.json").write_text(json.dumps(config), encoding="utf-8")
-    voice = load(path)
+def test_voice_of_several_speakers_is_told_which(choir_path: Path) -> None:
+    voice = load(choir_path)
     assert isinstance(voice, GraphModel)
     part, graph = _voice_part(voice, rewritten=True)
     assert part.inputs[1:] == ["sid"]
