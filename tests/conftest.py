@@ -113,10 +113,10 @@ def make_checkpoint() -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def few_flows() -> Callable[[], AbstractContextManager[None]]:
-    """Return a context in which Piper's class has one spline, and two couplings of two layers.
+    """Return a context in which Piper's class has one spline, and couplings of two layers.
 
-    It has three splines and four couplings of four, and its arguments leave no choice. A runtime
-    takes its time by the node when it opens a graph, and most nodes are of these, all alike.
+    It has three splines and four layers, and its arguments leave no choice. A runtime takes its
+    time by the node when it opens a graph, and most nodes are of these, all alike.
     """
     models = pytest.importorskip("piper.train.vits.models")
     durations, couplings = models.StochasticDurationPredictor, models.ResidualCouplingBlock
@@ -125,7 +125,7 @@ def few_flows() -> Callable[[], AbstractContextManager[None]]:
         return durations(*sizes[:4], 2, gin_channels=gin_channels)  # the last one is trained only
 
     def few_couplings(*sizes: Any, gin_channels: int) -> Any:
-        return couplings(*sizes[:4], 2, n_flows=2, gin_channels=gin_channels)
+        return couplings(*sizes[:4], 2, gin_channels=gin_channels)
 
     @contextmanager
     def context() -> Iterator[None]:

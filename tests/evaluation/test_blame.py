@@ -15,7 +15,7 @@ from tts_compress.artifact import MANIFEST_NAME
 from tts_compress.cli import main
 from tts_compress.errors import ModelError
 from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText
-from tts_compress.evaluation.blame import find_blame
+from tts_compress.evaluation.blame import _values, find_blame
 from tts_compress.evaluation.pairs import PairedSpeech, Run
 from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.store import Store
@@ -39,13 +39,13 @@ def suite(small_suite: Suite) -> Suite:
 
 
 def _damaged(artifact: Path, component: str, target: Path) -> Path:
-    """Write an INT8 voice with the weights of one component in three bits."""
+    """Write an INT8 voice with the weights of one component in two bits."""
     voice: Any = load(artifact)
     graph = voice.graph()
     for tensor in graph.graph.initializer:
         values = numpy_helper.to_array(tensor)
         if f"{component}." in tensor.name and values.dtype.itemsize == 1 and values.ndim > 1:
-            tensor.CopyFrom(numpy_helper.from_array(values // 32 * 32, tensor.name))
+            tensor.CopyFrom(numpy_helper.from_array(values // 64 * 64, tensor.name))
     found: Path = voice.with_graph(graph, voice.manifest).save(target)
     return found
 
@@ -61,7 +61,7 @@ def run(
 ) -> Run:
     """An evaluation whose candidate has a bad flow, as far as components need it."""
     options = EvaluationOptions(jobs=1, progress=recorder)
-    candidate = _damaged(compressed("int8"), "flow", tmp_path / "bad")
+    candidate = _damaged(compressed("int8-weight-only"), "flow", tmp_path / "bad")
     models = open_subject(tiny_path, tmp_path), open_subject(candidate, tmp_path)
     speech = PairedSpeech(models, suite, store, options, None)
     deque(speech.speak(), maxlen=0)
@@ -93,14 +93,24 @@ def test_planted_damage_is_ranked_first_and_resumed(
     assert ranked[0] > 2 * ranked[1]
     distances: Any = [part.values[_ALL] for part in found.parts]
     assert max(distances) == distances[0] == pytest.approx(found.whole[_ALL], rel=0.25)
-    # The tiny voice hisses: mu-law adds nothing to it that distortion could be a share of.
-    assert (found.ranked_by, found.together["distortion.value"]) == (_SAME, None)
-    assert found.together[_SAME] == pytest.approx(sum(value**2 for value in ranked) ** 0.5)
+    assert found.ranked_by == "distortion.value"
+    assert found.together[found.ranked_by] == pytest.approx(sum(ranked))
+    same: Any = [part.values[_SAME] for part in found.parts]
+    assert found.together[_SAME] == pytest.approx(sum(value**2 for value in same) ** 0.5)
     assert ("blame flow", 2, 2) in recorder.steps
 
     # Everything is in the store: nothing is started again.
     again = replace(run, options=replace(run.options, worker=("/bin/false",)))
     assert find_blame(again) == found
+
+    # Where mu-law adds nothing that distortion could be a share of, the next finest measure ranks.
+    monkeypatch.setattr(
+        "tts_compress.evaluation.blame._values",
+        lambda run: _values(run) | {"distortion.value": None},
+    )
+    coarser = find_blame(again)
+    assert (coarser.ranked_by, coarser.together["distortion.value"]) == (_SAME, None)
+    assert coarser.parts[0].component == "flow"
 
 
 def test_a_candidate_without_a_manifest_is_refused_before_anything_is_spoken(

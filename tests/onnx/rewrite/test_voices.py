@@ -61,17 +61,15 @@ def _speak(model: onnx.ModelProto, ids: int) -> np.ndarray:
     return np.asarray(session.run(None, feeds)[0])
 
 
-def _check(
-    model: onnx.ModelProto, layers: int, *, splines: int = 3, couplings: int = 4, gates: int = 4
-) -> None:
+def _check(model: onnx.ModelProto, layers: int, *, splines: int = 3, gates: int = 4) -> None:
     prepared = prepare(model)
     graph = Graph(copy_model(prepared))
     counts = rewrite(graph)
-    # In each coupling the gates, and the outputs of all layers but the last.
-    assert counts["split_convolutions"] == couplings * (2 * gates - 1)
-    assert counts["merge_pointwise"] == couplings
+    # In each of 4 couplings the gates, and the outputs of all layers but the last.
+    assert counts["split_convolutions"] == 4 * (2 * gates - 1)
+    assert counts["merge_pointwise"] == 4
     assert counts["fold_padding"] == 2 * layers
-    assert counts["eliminate_identity"] == couplings * (gates + 2)
+    assert counts["eliminate_identity"] == 4 * (gates + 2)
     assert counts["simplify_attention"] == layers
     assert counts["simplify_splines"] == splines
     stacks = splines + 1  # of 3 layers with 2 normalizations each
@@ -83,7 +81,7 @@ def _check(
 
 
 def test_a_tiny_voice(tiny: GraphModel) -> None:
-    _check(tiny.graph(), layers=1, splines=1, couplings=2, gates=2)
+    _check(tiny.graph(), layers=1, splines=1, gates=2)
 
 
 @pytest.mark.slow
