@@ -17,7 +17,7 @@ from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import open_session, run_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 openvino: Any = pytest.importorskip(
@@ -70,14 +70,15 @@ def _given_durations(voice: GraphModel) -> onnx.ModelProto:
     return graph
 
 
-def _durations(voice: GraphModel, feeds: Any) -> dict[str, Any]:
+def _computed_durations(voice: GraphModel, calls: Sequence[Any]) -> list[dict[str, Any]]:
     """Return the durations that a voice's own graph computes, for the input that replaces them."""
     graph = feed_noise(voice.graph())
     (name,) = (node.output[0] for node in graph.graph.node if node.op_type == "Ceil")
     graph.graph.output.append(
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
     )
-    return {name: run_session(open_session(graph, "demo", threads=1), feeds, "demo", [name])[0]}
+    session = open_session(graph, "demo", threads=1)
+    return [{name: run_session(session, feeds, "demo", [name])[0]} for feeds in calls]
 
 
 def test_it_speaks_the_same_as_in_onnxruntime(
@@ -87,9 +88,12 @@ def test_it_speaks_the_same_as_in_onnxruntime(
     assert isinstance(voice, GraphModel)
     here = open_session(_given_durations(portable), "portable", threads=1)
     real = open_session(_given_durations(voice), "FP32", threads=1)
-    for feeds in voice.calibration_calls(_TEXTS, seed=3):
-        quiet = feeds | {"scales": feeds["scales"] * np.array([0, 1, 1], np.float32)}
-        given = quiet | _durations(voice, quiet)
+    quiet = [
+        feeds | {"scales": feeds["scales"] * np.array([0, 1, 1], np.float32)}
+        for feeds in voice.calibration_calls(_TEXTS, seed=3)
+    ]
+    for feeds, durations in zip(quiet, _computed_durations(voice, quiet), strict=True):
+        given = feeds | durations
         there = np.asarray(compiled(given)[0])
         ours, wanted = (run_session(session, given, "demo")[0] for session in (here, real))
         assert np.isfinite(there).all()

@@ -38,7 +38,7 @@ def test_which_weights_are_neighbours() -> None:
     assert neighbour_sums(np.array([[5]])).shape == (1, 0)
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=200)
 @given(weight=_weights)
 def test_products_of_neighbours_fit_16_bits(weight: Weight) -> None:
     """255 · (w₁ + w₂) is the largest that two neighbours can add up to, or the smallest."""

@@ -47,13 +47,24 @@ class Browser:
         self._session: str | None = None
         self._sent = 0
         self.events: list[dict[str, Any]] = []
-        """Events so far, such as requests and messages on the console."""
+        """Events of the open tab, such as requests and messages on the console."""
 
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+    def open_tab(self) -> None:
+        """Turn to a new tab that knows nothing of those before it."""
+        self._session, self.events = None, []
+        context = self.call("Target.createBrowserContext")["browserContextId"]
+        made = self.call("Target.createTarget", url="about:blank", browserContextId=context)
+        target = made["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
+        self._context = context
+
+    def close_tab(self) -> None:
+        """Close it, with what it stored."""
+        self._session = None
+        self.call("Target.disposeBrowserContext", browserContextId=self._context)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Return the answer to a command."""
@@ -67,7 +78,8 @@ class Browser:
             if answer.get("id") == self._sent:
                 assert "error" not in answer, answer
                 return dict(answer["result"])
-            self.events.append(answer)
+            if self._session is not None and answer.get("sessionId") == self._session:
+                self.events.append(answer)
 
     def run(self, script: str) -> Any:
         """Return the value of an expression on the page; it counts as the reader's click."""
@@ -104,11 +116,18 @@ class Browser:
         return dict(json.loads(message))
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    opened = Browser(tmp_path / "profile")
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    opened = Browser(tmp_path_factory.mktemp("chromium"))
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Iterator[Browser]:
+    chromium.open_tab()
+    yield chromium
+    chromium.close_tab()
 
 
 Opened = Callable[[Evaluation], Browser]
@@ -132,6 +151,7 @@ def page(browser: Browser, tmp_path: Path) -> Opened:
 def _problems(browser: Browser) -> list[str]:
     """Return messages on the console, exceptions, and requests for anything but the page."""
     found = []
+    assert "Network.requestWillBeSent" in {event["method"] for event in browser.events}
     for event in browser.events:
         method, values = event["method"], event["params"]
         if method in {"Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"}:
