@@ -160,10 +160,11 @@ def read_manifest(directory: Path) -> Manifest:
     return manifest
 
 
-def with_files(manifest: Manifest, directory: Path, model_file: str) -> Manifest:
+def with_files(manifest: Manifest, directory: Path, *model_files: str) -> Manifest:
     """Return the manifest completed with the hashes and size of the files in a directory."""
     files = {p.name: sha256_of(p) for p in sorted(directory.iterdir()) if p.name != MANIFEST_NAME}
-    return replace(manifest, files=files, size_bytes=(directory / model_file).stat().st_size)
+    size_bytes = sum((directory / name).stat().st_size for name in model_files)
+    return replace(manifest, files=files, size_bytes=size_bytes)
 
 
 def sha256_of(path: Path) -> str:

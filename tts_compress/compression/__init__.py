@@ -7,13 +7,14 @@ holds → the model again, with its manifest. `onnx/`, `torch/` and `qat/` do th
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tts_compress.compression.calibration import is_feeds, open_calibration
 from tts_compress.compression.manifest import Job, describe
 from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models import open_model
-from tts_compress.models.base import GraphModel, Model, OnnxGraph, TorchModel, TTSModel
+from tts_compress.models.base import GraphChain, GraphModel, Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.onnx.quantize.convert import convert, prepare_conversion
 from tts_compress.progress import Progress, Silent
 from tts_compress.recipes.family import find_recipe
@@ -168,8 +169,26 @@ def _compress(
 
         return compress_system(opened, found, calibration, job)
     if isinstance(opened, OnnxGraph):
-        return _compress_graph(opened, found, calibration, job)
+        return _compress_chain(opened, found, calibration, job)
     raise SchemeError(f"family {opened.family!r} has neither a graph nor modules to compress")
+
+
+def _compress_chain(
+    model: OnnxGraph, recipe: Recipe, calibration: str | Path | None, job: Job
+) -> OnnxGraph:
+    """Return a graph compressed, with those that follow it; all are observed in FP32."""
+    made = _compress_graph(model, recipe, calibration, job)
+    if not isinstance(model, GraphChain) or not model.followers():
+        return made
+    assert isinstance(made, GraphChain), "a chain stays one"
+    followers = []
+    for number, follower in enumerate(model.followers(), 2):
+        own = job
+        if job.training is not None and job.training.folder is not None:
+            folder = job.training.folder / f"graph-{number}"
+            own = replace(job, training=replace(job.training, folder=folder))
+        followers.append(_compress_graph(follower, recipe, calibration, own))
+    return made.with_followers(tuple(followers))
 
 
 def _compress_graph(

@@ -276,6 +276,22 @@ class OnnxGraph(Model, Protocol):
 
 
 @runtime_checkable
+class GraphChain(OnnxGraph, Protocol):
+    """A graph that may be followed by others, which run on what the one before returns."""
+
+    def followers(self) -> tuple[OnnxGraph, ...]:
+        """Return the other graphs, in their order."""
+
+    def with_followers(self, followers: tuple[OnnxGraph, ...]) -> GraphChain:
+        """Return this model with other graphs of the same kind behind its own.
+
+        Args:
+            followers: As many as `followers` returns, each with its manifest, whose layers and
+                counts come behind this model's own.
+        """
+
+
+@runtime_checkable
 class GraphModel(OnnxGraph, TTSModel, Protocol):
     """A text-to-speech model that is one ONNX graph."""
 

@@ -136,18 +136,27 @@ class OnnxModel:
         """
         target = Path(directory)
         with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
-            file = partial / self._path.name
-            if self._held is None and not is_split(self._path):
-                shutil.copyfile(self._path, file)
-            else:
-                # Weights that lay in files of their own are in the one file afterwards.
-                file.write_bytes(self.graph().SerializeToString(deterministic=True))
+            names = [part.write_graph(partial) for part in (self, *self.followers())]
             for name, source in self._settings().items():
                 shutil.copyfile(source, partial / name)
             if self.manifest is not None:
-                manifest = with_files(self.manifest, partial, file.name)
+                manifest = with_files(self.manifest, partial, *names)
                 (partial / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         return target
+
+    def followers(self) -> "tuple[OnnxModel, ...]":
+        """Return the graphs that run on what this one returns, in their order."""
+        return ()
+
+    def write_graph(self, folder: Path) -> str:
+        """Write the graph into a folder, and return the name of its file."""
+        file = folder / self._path.name
+        if self._held is None and not is_split(self._path):
+            shutil.copyfile(self._path, file)
+        else:
+            # Weights that lay in files of their own are in the one file afterwards.
+            file.write_bytes(self.graph().SerializeToString(deterministic=True))
+        return file.name
 
     def _settings(self) -> Mapping[str, Path]:
         """Return the files without weights that belong to the graph, by their names beside it."""

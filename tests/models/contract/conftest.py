@@ -49,6 +49,7 @@ def build_voice(
     output: str,
     *,
     metadata: dict[str, str] | None = None,
+    mel: bool = False,
 ) -> onnx.ModelProto:
     """Return a graph that speaks: an embedding, two convolutions and an upsampling one.
 
@@ -57,6 +58,7 @@ def build_voice(
         roles: Names of the inputs that are tokens, style, speed, noise, tones or speaker.
         output: Name of the audio.
         metadata: Properties of the file.
+        mel: True to stop before the upsampling.
     """
     g = GraphBuilder()
     g.weight("encoder.emb.weight", 200, CHANNELS)
@@ -89,20 +91,48 @@ def build_voice(
         g.weight(f"{layer}.weight", CHANNELS, CHANNELS, 3)
         g.add("Conv", [hidden, f"{layer}.weight"], f"{layer}.out", pads=[1, 1])
         hidden = g.add("LeakyRelu", [f"{layer}.out"], f"{layer}.act", alpha=0.1)
-    g.weight("decoder.up.weight", CHANNELS, 1, HOP)
-    g.add("ConvTranspose", [hidden, "decoder.up.weight"], "decoder.up", strides=[HOP])
-    g.add("Tanh", ["decoder.up"], "decoder.audio")
-    g.add("Reshape", ["decoder.audio", g.constant("decoder.flat", [-1])], output)
+    if mel:
+        g.add("Identity", [hidden], output)
+    else:
+        add_upsampling(g, hidden, output)
+    made: list[Any] = [1, CHANNELS, "T"] if mel else ["samples"]
     graph = helper.make_graph(
         g.nodes,
         "voice",
         [helper.make_tensor_value_info(name, *kind) for name, kind in inputs.items()],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["samples"])],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, made)],
         g.weights,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     helper.set_model_props(model, metadata or {})
     onnx.checker.check_model(model)
+    return model
+
+
+def add_upsampling(g: GraphBuilder, hidden: str, output: str) -> None:
+    """Add the operators that make audio of channels."""
+    g.weight("decoder.up.weight", CHANNELS, 1, HOP)
+    g.add("ConvTranspose", [hidden, "decoder.up.weight"], "decoder.up", strides=[HOP])
+    g.add("Tanh", ["decoder.up"], "decoder.audio")
+    g.add("Reshape", ["decoder.audio", g.constant("decoder.flat", [-1])], output)
+
+
+def build_vocoder() -> onnx.ModelProto:
+    """Return a graph that makes audio of a mel spectrogram."""
+    g = GraphBuilder()
+    g.weight("generator.pre.weight", CHANNELS, CHANNELS, 3)
+    g.add("Conv", ["mel", "generator.pre.weight"], "generator.pre", pads=[1, 1])
+    g.add("LeakyRelu", ["generator.pre"], "generator.act", alpha=0.1)
+    add_upsampling(g, "generator.act", "audio")
+    graph = helper.make_graph(
+        g.nodes,
+        "vocoder",
+        [helper.make_tensor_value_info("mel", TensorProto.FLOAT, ["N", CHANNELS, "L"])],
+        [helper.make_tensor_value_info("audio", TensorProto.FLOAT, ["samples"])],
+        g.weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    helper.set_model_props(model, {"model_type": "hifigan"})
     return model
 
 
@@ -252,5 +282,44 @@ def make_melo(tmp_path: Path) -> Callable[..., Path]:
         words = "hello hh ah l ow 7 8 7 9\nworld w er l d 7 9 7 7\n"
         (folder / "lexicon.txt").write_text(words, encoding="utf-8")
         return folder / "melo.onnx"
+
+    return make
+
+
+@pytest.fixture
+def make_matcha(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes Matcha as icefall exports it, with a vocoder."""
+
+    def make() -> Path:
+        scalar = (TensorProto.FLOAT, [1])
+        inputs: dict[str, tuple[int, list[Any]]] = {
+            "x": (TensorProto.INT64, ["N", "L"]),
+            "x_length": (TensorProto.INT64, ["N"]),
+            "noise_scale": scalar,
+            "length_scale": scalar,
+        }
+        roles = {"tokens": "x", "noise": "noise_scale", "speed": "length_scale"}
+        metadata = {
+            "model_type": "matcha-tts",
+            "sample_rate": "22050",
+            "n_speakers": "1",
+            "language": "English",
+            "voice": "en-us",
+            "has_espeak": "1",
+            "use_eos_bos": "1",
+            "add_blank": "1",
+            "pad_id": "0",
+            "version": "1",
+            "num_ode_steps": "3",
+        }
+        folder = tmp_path / "matcha"
+        folder.mkdir()
+        model = build_voice(inputs, roles, "mel", metadata=metadata, mel=True)
+        onnx.save(model, folder / "model-steps-3.onnx")
+        onnx.save(build_vocoder(), folder / "hifigan_v2.onnx")
+        symbols = "_^$ abcdefhijklmnoprstuvwxzæðŋɐɑɔəɚɛɜɡɪɹɾʃʊʌʒˈˌːθᵻ.,!?"
+        lines = [f"{symbol} {number}\n" for number, symbol in enumerate(symbols)]
+        (folder / "tokens.txt").write_text("".join(lines), encoding="utf-8")
+        return folder / "model-steps-3.onnx"
 
     return make

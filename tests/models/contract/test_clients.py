@@ -123,3 +123,34 @@ def test_sherpa_onnx_speaks_melo_as_we_do(
         spoken = voice.synthesize(text, seed=None)
         assert made.sample_rate == voice.sample_rate == 44100
         assert np.allclose(spoken.samples, made.samples, atol=1e-5)
+
+
+@pytest.mark.parametrize("scheme", [None, "int8-dynamic", "int8-weight-only"])
+def test_sherpa_onnx_speaks_matcha_as_we_do(
+    make_matcha: Callable[..., Path], tmp_path: Path, scheme: str | None
+) -> None:
+    """By a lexicon, which its newest version asks for, through both graphs."""
+    client = pytest.importorskip("sherpa_onnx")
+    path = make_matcha()
+    (path.parent / "lexicon.txt").write_text("hello h ə l ˈ o ʊ\n", encoding="utf-8")
+    (path.parent / "contract.toml").write_text(
+        'version = 1\nbase = "matcha"\ntokens = { source = "lexicon", lexicon = "lexicon.txt" }\n',
+        encoding="utf-8",
+    )
+    voice: Any = load(path)
+    if scheme is not None:
+        voice = load(compress(voice, scheme).save(tmp_path / "out"))
+        path = tmp_path / "out" / path.name
+    matcha = client.OfflineTtsMatchaModelConfig(
+        acoustic_model=str(path),
+        vocoder=str(path.with_name("hifigan_v2.onnx")),
+        tokens=str(path.with_name("tokens.txt")),
+        lexicon=str(path.with_name("lexicon.txt")),
+        noise_scale=0.0,
+    )
+    model = client.OfflineTtsModelConfig(matcha=matcha, num_threads=1)
+    speech = client.OfflineTts(client.OfflineTtsConfig(model=model))
+    made = speech.generate("hello")
+    spoken = voice.synthesize("hello", seed=None)
+    assert made.sample_rate == voice.sample_rate == 22050
+    assert np.allclose(spoken.samples, made.samples, atol=1e-5)

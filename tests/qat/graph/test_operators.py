@@ -84,6 +84,7 @@ _CASES = [
     Case(operator="Not", inputs=(_X > 0,)),
     *(Case(operator=n, inputs=(_X, _normal(11), _normal(4, 1))) for n in ("Max", "Min", "Sum")),
     Case(operator="Cast", inputs=(3 * _X,), attributes={"to": TensorProto.INT64}),
+    Case(operator="CastLike", inputs=(3 * _X, _whole(1))),
     Case(operator="Cast", inputs=(_X > 0,), attributes={"to": TensorProto.FLOAT}),
     Case(operator="Clip", inputs=(_X, np.float32(-0.5), np.float32(0.5))),
     Case(operator="Clip", inputs=(_X, None, np.float32(0.5))),

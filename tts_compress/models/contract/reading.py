@@ -1,8 +1,9 @@
 """Contracts of graphs: the one beside a graph, or the shipped one that explains its inputs."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,25 @@ def explain(path: Path, signature: Signature) -> Explained:
             f"{', '.join(signature.outputs)}"
         )
     return Explained(contract=contract, path=path, signature=signature, roles=roles)
+
+
+def leading_graph(folder: Path, names: Iterable[str]) -> Path:
+    """Return the graph of an artifact that tokens go into: none that its contract lets follow.
+
+    Raises:
+        ModelError: There is none, or several.
+        RecipeError: The contract cannot be read.
+    """
+    stated = _with_base(folder / CONTRACT_NAME).get("then", [])
+    patterns = [str(table.get("graph")) for table in stated if isinstance(table, dict)]
+    graphs = [
+        name
+        for name in names
+        if name.endswith(".onnx") and not any(fnmatchcase(name, p) for p in patterns)
+    ]
+    if len(graphs) != 1:
+        raise ModelError(f"'{folder}' has {len(graphs)} graphs that tokens may go into; give one")
+    return folder / graphs[0]
 
 
 def _type_problem(role: Input, expected: GraphInput) -> str | None:

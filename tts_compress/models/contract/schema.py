@@ -39,7 +39,7 @@ class Tokens(Config):
     """True to put one space between words and marks: `hello , you`."""
 
     bos: int | None = Field(default=None, ge=0)
-    """Id that begins every call; outside of the blanks, as `eos` is."""
+    """Id that begins every call; outside of the blanks by default, as `eos` is."""
 
     eos: _Id | tuple[_Id, ...] | None = None
     """Id that ends every call, or several."""
@@ -50,6 +50,9 @@ class Tokens(Config):
     blank: int = Field(default=0, ge=0)
     blanks: bool | int = False
     """True to put `blank` before, between and behind the symbols."""
+
+    blanks_around_edges: bool = False
+    """True to put blanks before, between and behind `bos` and `eos`, too."""
 
     longest: int = Field(default=2_000, ge=1)
     """Most symbols of one call, without blanks, `bos` and `eos`."""
@@ -154,6 +157,17 @@ ROLES = (
 )
 
 
+class Follower(Config):
+    """A graph that runs on what the one before returns, such as a vocoder on a mel spectrogram."""
+
+    graph: FileName
+    input: str | None = None
+    """Its input; by default the only one."""
+
+    output: str | None = None
+    """Its output that the next one reads, or that is audio; by default the first one."""
+
+
 class Contract(ConfigFile):
     """How one graph, or the graphs of one system, are called."""
 
@@ -164,7 +178,10 @@ class Contract(ConfigFile):
     """An espeak-ng voice name, such as `en-us`."""
 
     output: str | None = None
-    """The output that is audio; by default the first one."""
+    """The output that is audio, or that the next graph reads; by default the first one."""
+
+    then: tuple[Follower, ...] = ()
+    """Graphs beside it that run behind it, in this order; the last one returns audio."""
 
     durations: str | None = None
     """An output of the frames of each token, where the graph has it."""

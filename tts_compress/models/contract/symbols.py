@@ -170,14 +170,13 @@ class Speller:
     def framed(self, values: Iterable[int], *, tones: bool = False) -> list[int]:
         """Return symbols with blanks and edges; tones have zeros there."""
         tokens = self._tokens
-        framed = list(values)
-        if tokens.blanks:
-            blank = 0 if tones else tokens.blank
-            framed = [blank, *(value for symbol in framed for value in (symbol, blank))]
         bos, eos = (_ids(edge) if tokens.edges else () for edge in (tokens.bos, tokens.eos))
         if tones:
             bos, eos = (0,) * len(bos), (0,) * len(eos)
-        return [*bos, *framed, *eos]
+        blank = 0 if tones else tokens.blank
+        if tokens.blanks and tokens.blanks_around_edges:
+            return _blanked([*bos, *values, *eos], blank)
+        return [*bos, *(_blanked(values, blank) if tokens.blanks else values), *eos]
 
     def _open_source(self) -> Source:
         tokens = self._tokens
@@ -275,6 +274,10 @@ def _read_ids(text: str) -> Symbols:
     if not pairs:
         raise TextError(f"no ids in {text[:40]!r}; write '{IDS} 5 12 7'")
     return _symbols(pairs, len(pairs))
+
+
+def _blanked(values: Iterable[int], blank: int) -> list[int]:
+    return [blank, *(part for value in values for part in (value, blank))]
 
 
 def _ids(stated: int | tuple[int, ...] | None) -> tuple[int, ...]:

@@ -1,43 +1,37 @@
 """Voices that speak by their contract."""
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnxruntime
 
 from tts_compress.artifact import Manifest
-from tts_compress.audio import Audio, Samples
+from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
-from tts_compress.models.base import check_encodable
-from tts_compress.models.contract.reading import CONTRACT_NAME, Explained, find_contract
+from tts_compress.models.base import Component, ModelFiles
+from tts_compress.models.contract.calling import Caller, Seed
+from tts_compress.models.contract.following import FollowingGraph
+from tts_compress.models.contract.reading import (
+    CONTRACT_NAME,
+    Explained,
+    find_contract,
+    leading_graph,
+)
 from tts_compress.models.contract.schema import (
     Contract,
-    Input,
-    NoiseInput,
-    SpeakerInput,
     StyleInput,
-    ValueInput,
 )
-from tts_compress.models.contract.styles import choose_row, find_file, read_styles
-from tts_compress.models.contract.symbols import Speller, Symbols
-from tts_compress.models.feeds import GraphInput
-from tts_compress.models.onnx_model import OnnxModel, artifact_graph
-from tts_compress.models.speakers import NO_SPEAKERS, find_speaker, speakers_in_turn
+from tts_compress.models.contract.styles import find_file
+from tts_compress.models.onnx_model import OnnxModel
+from tts_compress.models.speakers import find_speaker, speakers_in_turn
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
-
-Seed = tuple[int, ...] | None
-"""Seed of the noise of one call; None for no noise."""
-
-_NOISE_STREAM = 1 << 20
-"""Beginning of the streams of noise inputs, far from those of random operators."""
 
 
 @dataclass(slots=True)
@@ -76,11 +70,14 @@ class ContractVoice(OnnxModel):
             raise ModelError(f"no file '{path}'; give an existing {self.kind} (.onnx)")
         super().__init__(path, spec=spec, manifest=manifest, held=held)
         self._found: Explained = find_contract(path)
-        self._styles = self._read_styles()
-        self._speller = Speller(self.contract.tokens, self.language, path.parent)
+        self._caller = Caller(self._found, path.parent)
         self._opened = _Opened()
-        self.speakers = self._find_speakers()
+        self.speakers = self._caller.speakers
         self.speaker: str | None = None
+        self._followers: tuple[FollowingGraph, ...] = tuple(
+            FollowingGraph(find_file(stated.graph, path.parent), stated, position=position)
+            for position, stated in enumerate(self.contract.then)
+        )
 
     @property
     def contract(self) -> Contract:
@@ -101,7 +98,72 @@ class ContractVoice(OnnxModel):
         """Return this voice with another graph; nothing is written."""
         made = ContractVoice(self._path, spec=self.spec, manifest=manifest, held=graph)
         made.speaker = self.speaker
+        return made.with_followers(self._followers)
+
+    def followers(self) -> tuple[FollowingGraph, ...]:
+        """Return the graphs that run on what this one returns, in their order."""
+        return tuple(graph.bound_to(self) for graph in self._followers)
+
+    def with_followers(self, followers: tuple[Any, ...]) -> "ContractVoice":
+        """Return this voice with other graphs behind its own; nothing is written."""
+        made = copy.copy(self)
+        made.join(followers)
         return made
+
+    def join(self, followers: tuple[FollowingGraph, ...]) -> None:
+        """Put graphs behind the voice's own, with the records of their compression."""
+        self._followers = followers
+        records = [graph.manifest for graph in followers if graph.manifest is not None]
+        if self.manifest is None or not records:
+            return
+        counts = Counter(self.manifest.counts)
+        for record in records:
+            counts.update(record.counts)
+        others = [
+            # A colon, because blame looks for components of the voice's own graph.
+            replace(layer, module=f"{graph.name}:{layer.module}")
+            for graph in followers
+            if graph.manifest is not None
+            for layer in graph.manifest.layers
+        ]
+        layers = (*self.manifest.layers, *others)
+        self.manifest = replace(self.manifest, counts=dict(counts), layers=layers)
+
+    def files(self) -> ModelFiles:
+        """Return the graphs, and the files beside them that decide how they are run.
+
+        Raises:
+            ModelError: The model was compressed in memory and not saved yet.
+        """
+        own, others = super().files(), [graph.files() for graph in self._followers]
+        weights = [path for files in (own, *others) for path in files.weights]
+        return ModelFiles(weights=tuple(weights), settings=own.settings)
+
+    def components(self) -> Mapping[str, Component]:
+        """Return the components of the voice's own graph, then each graph behind it as one."""
+        found = dict(super().components())
+        for graph in self._followers:
+            parts = graph.components().values()
+            operators: Counter[str] = Counter()
+            for part in parts:
+                operators.update(part.operators)
+            found[graph.name] = Component(
+                name=graph.name,
+                role="follows",
+                parameters=sum(part.parameters for part in parts),
+                size_bytes=sum(part.size_bytes for part in parts),
+                operators=operators,
+            )
+        return found
+
+    def observe(self, texts: Iterable[str], *, seed: int, position: int) -> Iterator[Any]:
+        """Yield what the follower at a position is given in each call that speaks the texts."""
+        session = self._open_session()
+        for feeds in self.calibration_calls(texts, seed=seed):
+            [given] = run_session(session, feeds, self.spec, [self._output])
+            for graph in self._followers[:position]:
+                given = graph.run(given, (seed, graph.position))
+            yield given
 
     def with_speaker(self, speaker: str | int) -> "ContractVoice":
         """Return this voice speaking as one of its speakers.
@@ -131,12 +193,17 @@ class ContractVoice(OnnxModel):
             TextError: The text has nothing to speak, or too much at once.
             ModelError: The graph cannot be run.
         """
-        if self._opened.session is None:
-            self._opened.session = open_session(feed_noise(self.graph()), self.spec)
-        session = self._opened.session
+        session = self._open_session()
         names = [value.name for value in session.get_inputs()]
-        calls = self._calls(text, seed, self.speaker)
-        return self._speak(session, (feeds | draw_noise(names, seed=s) for feeds, s in calls))
+
+        def run(feeds: Feeds, own: Seed) -> list[Any]:
+            feeds |= draw_noise(names, seed=own)
+            made, *rest = run_session(session, feeds, self.spec, self._outputs())
+            for graph in self._followers:
+                made = graph.run(made, None if own is None else (*own, graph.position))
+            return [made, *rest]
+
+        return self._audio([run(*call) for call in self._caller.calls(text, seed, self.speaker)])
 
     def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
         """Yield the inputs of the graph with fed noise; texts go round the speakers."""
@@ -144,17 +211,33 @@ class ContractVoice(OnnxModel):
         speakers = speakers_in_turn(self)
         for index, text in enumerate(texts):
             speaker = speakers[index % len(speakers)] if speakers else None
-            for feeds, own in self._calls(text, seed + index, speaker):
+            for feeds, own in self._caller.calls(text, seed + index, speaker):
                 yield feeds | draw_noise(names, seed=own)
 
     def open_runtime(self, *, threads: int) -> "ContractRuntime":
         """Open the file in onnxruntime, called as the contract states."""
-        return ContractRuntime(self, open_session(self.files().weights[0], self.spec, threads))
+        session = open_session(self.files().weights[0], self.spec, threads)
+        others = [graph.runner(threads) for graph in self._followers]
 
-    def speak(self, session: onnxruntime.InferenceSession, text: str) -> Audio:
-        """Speak with the graph's own random noise, and fresh noise where it is an input."""
+        def run(feeds: Feeds) -> list[Any]:
+            made, *rest = run_session(session, feeds, self.spec, self._outputs())
+            for other in others:
+                made = other(made)
+            return [made, *rest]
+
+        return ContractRuntime(self, run)
+
+    def speak(self, run: Callable[[Feeds], list[Any]], text: str) -> Audio:
+        """Speak with the graphs' own random noise, and fresh noise where it is an input.
+
+        Args:
+            run: Runs all graphs.
+            text: The text.
+        """
         seed = int(np.random.default_rng().integers(1 << 31))
-        return self._speak(session, (feeds for feeds, _ in self._calls(text, seed, self.speaker)))
+        return self._audio(
+            [run(feeds) for feeds, _ in self._caller.calls(text, seed, self.speaker)]
+        )
 
     def _settings(self) -> Mapping[str, Path]:
         folder, tokens = self._path.parent, self.contract.tokens
@@ -166,66 +249,28 @@ class ContractVoice(OnnxModel):
         files = [find_file(name, folder) for name in named]
         return {CONTRACT_NAME: self._found.path} | {file.name: file for file in files}
 
-    def _speak(self, session: onnxruntime.InferenceSession, calls: Iterable[Feeds]) -> Audio:
-        contract, has = self.contract, self._found.signature.outputs
-        outputs = [contract.output or has[0]]
-        if contract.durations in has:
-            outputs.append(contract.durations)
-        runs = [run_session(session, feeds, self.spec, outputs) for feeds in calls]
-        durations = [run[1].reshape(-1) for run in runs] if len(outputs) > 1 else []
+    @property
+    def _output(self) -> str:
+        return self.contract.output or self._found.signature.outputs[0]
+
+    def _outputs(self) -> list[str]:
+        durations = self.contract.durations
+        has = durations is not None and durations in self._found.signature.outputs
+        return [self._output, durations] if has and durations else [self._output]
+
+    def _open_session(self) -> onnxruntime.InferenceSession:
+        if self._opened.session is None:
+            self._opened.session = open_session(feed_noise(self.graph()), self.spec)
+        return self._opened.session
+
+    def _audio(self, runs: list[list[Any]]) -> Audio:
+        """Return the speech of calls: of each its samples, and durations where it has any."""
+        durations = [run[1].reshape(-1) for run in runs if len(run) > 1]
         return Audio(
             samples=np.concatenate([run[0].reshape(-1) for run in runs]).astype(np.float32),
             sample_rate=self.sample_rate,
             durations=np.rint(np.concatenate(durations)).astype(np.int64) if durations else None,
         )
-
-    def _calls(
-        self, text: str, seed: int | None, speaker: str | None
-    ) -> Iterator[tuple[Feeds, Seed]]:
-        """Yield the values of the graph's own inputs for each call, and the seed of its noise."""
-        check_encodable(text)
-        for index, symbols in enumerate(self._speller.calls(text)):
-            own = None if seed is None else (seed, index)
-            feeds: Feeds = {}
-            for place, (name, role) in enumerate(self._found.roles.items()):
-                stream = None if own is None else (*own, _NOISE_STREAM + place)
-                value = self._value(role, symbols, stream, speaker)
-                feeds[name] = _as_input(value, self._found.signature.inputs[name])
-            yield feeds, own
-
-    def _value(self, role: Input, symbols: Symbols, seed: Seed, speaker: str | None) -> Any:
-        """Return what an input is given, with the axes that its role has."""
-        if isinstance(role, ValueInput):
-            return role.value if seed is not None or role.quiet is None else role.quiet
-        if isinstance(role, SpeakerInput):
-            return role.value if speaker is None else self.speakers[speaker]
-        ids = self._speller.framed(symbols.ids)
-        if isinstance(role, StyleInput):
-            style = self._styles[speaker or next(iter(self._styles))]
-            return choose_row(role.rule, style, tokens=len(symbols.ids), text=symbols.characters)
-        if isinstance(role, NoiseInput):
-            return _noise(role, len(ids), seed)
-        values: dict[str, Any] = {
-            "tokens": ids,
-            "lengths": len(ids),
-            "mask": [1] * len(ids),
-            "tones": self._speller.framed(symbols.tones, tones=True),
-        }
-        return values[role.role]
-
-    def _read_styles(self) -> Mapping[str, Samples]:
-        for role in self._found.roles.values():
-            if isinstance(role, StyleInput):
-                return read_styles(role, self._path.parent)
-        return {}
-
-    def _find_speakers(self) -> Mapping[str, int]:
-        names: Iterable[str] = self._styles
-        for role in self._found.roles.values():
-            if isinstance(role, SpeakerInput):
-                names = role.speakers or [str(number) for number in range(role.count)]
-        found = {name: number for number, name in enumerate(names)}
-        return MappingProxyType(found) if len(found) > 1 else NO_SPEAKERS
 
 
 class ContractRuntime:
@@ -233,12 +278,12 @@ class ContractRuntime:
 
     Args:
         voice: The voice.
-        session: Its file, opened.
+        run: Runs its files, opened: the inputs of the first one → audio, and durations.
     """
 
-    def __init__(self, voice: ContractVoice, session: onnxruntime.InferenceSession) -> None:
+    def __init__(self, voice: ContractVoice, run: Callable[[Feeds], list[Any]]) -> None:
         self._voice = voice
-        self._session = session
+        self._run = run
 
     def speak(self, text: str) -> Audio:
         """Speak a text with random noise.
@@ -246,7 +291,7 @@ class ContractRuntime:
         Raises:
             TextError: There is nothing to speak in the text.
         """
-        return self._voice.speak(self._session, text)
+        return self._voice.speak(self._run, text)
 
 
 def open_voice(location: str, spec: str, manifest: Manifest | None) -> ContractVoice:
@@ -256,29 +301,7 @@ def open_voice(location: str, spec: str, manifest: Manifest | None) -> ContractV
         ModelError: A file is missing, or no contract explains the graph.
         RecipeError: The contract beside it is malformed, or leaves an input unexplained.
     """
-    return ContractVoice(artifact_graph(Path(location), manifest), spec=spec, manifest=manifest)
-
-
-def _as_input(value: Any, expected: GraphInput) -> npt.NDArray[np.generic]:
-    """Return a value with the graph's type and number of axes; missing ones come first.
-
-    Raises:
-        ModelError: It has more axes than the graph wants.
-    """
-    array = np.asarray(value).astype(expected.dtype)
-    rank = max(array.ndim, 1) if expected.shape is None else len(expected.shape)
-    while array.ndim > rank and array.shape[0] == 1:
-        array = array[0]
-    if array.ndim > rank:
-        raise ModelError(f"the contract gives shape {list(array.shape)} to input '{expected}'")
-    return array.reshape((1,) * (rank - array.ndim) + array.shape)
-
-
-def _noise(role: NoiseInput, tokens: int, seed: Seed) -> Samples:
-    shape = tuple(tokens if size == "tokens" else int(size) for size in role.shape)
-    if seed is None:
-        return np.zeros(shape, np.float32)
-    generator = np.random.default_rng(seed)
-    if role.distribution == "uniform":
-        return generator.random(shape, np.float32)
-    return generator.standard_normal(shape, np.float32)
+    path = Path(location)
+    if manifest is not None and path.is_dir():
+        path = leading_graph(path, manifest.files)
+    return ContractVoice(path, spec=spec, manifest=manifest)

@@ -252,6 +252,7 @@ ARITHMETIC: dict[str, Operator] = {
     "Clip": _clip,
     "Conv": _convolve,
     "ConvTranspose": _convolve_transposed,
+    "CastLike": lambda _, x, like: x.to(like.dtype),
     "CumSum": _cumulate,
     "Elu": lambda attributes, x: functional.elu(x, attributes.get("alpha", 1.0)),
     "Gelu": lambda attributes, x: functional.gelu(x, **attributes),
