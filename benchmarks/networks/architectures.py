@@ -23,6 +23,7 @@ _SYSTEMS = {
     "t2s-decoder": "gpt-sovits",
     "sovits-decoder": "gpt-sovits",
     "ns2-estimator": "naturalspeech2",
+    "vits": "transformers",
 }
 
 
@@ -184,6 +185,35 @@ def _dac() -> Network:
     )
 
 
+def _vits() -> Network:
+    import transformers
+
+    from tts_compress.models.torch_noise import paired_noise
+
+    ids = torch.randint(1, 38, (1, 100))
+
+    def call(root: Any) -> Callable[[], torch.Tensor]:
+        # Two frames for each token: of random weights a rounded duration would say nothing.
+        root.duration_predictor.register_forward_hook(lambda *call: torch.full_like(call[2], 0.5))
+
+        def speak() -> torch.Tensor:
+            with paired_noise(0):
+                found: torch.Tensor = root(input_ids=ids).waveform
+            return found
+
+        return speak
+
+    def make() -> nn.Module:
+        network = transformers.VitsModel(transformers.VitsConfig())
+        with torch.no_grad():
+            network.decoder.conv_post.weight *= 0.003  # of random weights, which would clip
+        made: nn.Module = network
+        return made
+
+    summary = "VITS as VitsConfig() has it: 100 tokens, 3.2 s of audio at 16 kHz"
+    return Network(name="vits", family="transformers", summary=summary, make=make, call=call)
+
+
 NETWORKS: dict[str, Callable[[], Network]] = {
     "dit": _dit,
     "vocos": _vocos,
@@ -192,4 +222,5 @@ NETWORKS: dict[str, Callable[[], Network]] = {
     "t2s-decoder": t2s_decoder,
     "sovits-decoder": sovits_decoder,
     "ns2-estimator": ns2_estimator,
+    "vits": _vits,
 }
