@@ -85,7 +85,7 @@ def test_broken_audio_is_a_finding_not_a_crash(
 def test_names_its_models(recognizer: Recognizer) -> None:
     """A rate without the recognizer's name is a rumour."""
     assert "PocketSphinx 5" in recognizer.description
-    assert "4000 phones a frame" in recognizer.description
+    assert "2000 phones a frame" in recognizer.description
     assert "trigram" in recognizer.description
 
 
