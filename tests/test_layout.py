@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tts_compress"
 
 LAYERS = [
+    "lazy",
     "errors",
     "audio",
     "progress",

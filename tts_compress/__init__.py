@@ -7,8 +7,9 @@
 >>> evaluate(voice, small, suite="en-quick").write("out/report")
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tts_compress.lazy import resolve_lazily
 
 if TYPE_CHECKING:
     from tts_compress.compression import compress as compress
@@ -47,13 +48,4 @@ _HOMES = {
 }
 
 __all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"tts_compress.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = resolve_lazily(__name__, _HOMES)

@@ -1,7 +1,8 @@
 """Compare a compressed model with its reference, and judge the difference."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tts_compress.lazy import resolve_lazily
 
 if TYPE_CHECKING:
     from tts_compress.evaluation.gates import Gate as Gate
@@ -36,13 +37,4 @@ _HOMES = {
 }
 
 __all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = resolve_lazily(__name__, _HOMES)
