@@ -124,9 +124,8 @@ def _plain(scheme: str) -> Recipe:
     """
     recipe = find_recipe("onnx", scheme)
     assert recipe.calibration is not None
-    rule = recipe.component[0].model_copy(
-        update={"skip_graph_inputs": False, "min_channels": 1, "min_kernel": 1}
-    )
+    first = next(rule for rule in recipe.component if not rule.durations)
+    rule = first.model_copy(update={"skip_graph_inputs": False, "min_channels": 1, "min_kernel": 1})
     observed = recipe.calibration.model_copy(update={"observer": "minmax", "equalize": False})
     changes = {
         "component": (rule,),
