@@ -82,9 +82,9 @@ def test_without_the_vocoder_there_is_nothing_to_do(
 def test_our_int8_is_between_fp32_and_stock_int8(
     assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel = Path(sys.prefix) / "speechmos"
-    if not wheel.is_dir():
-        pytest.skip("the networks are not here: pip install speechmos==0.0.1.1")
+    wheel = Path(sys.prefix) / "listen"
+    if not (wheel / "speechmos").is_dir():
+        pytest.skip(f"not in {wheel}: pip install --target {wheel} speechmos==0.0.1.1")
     monkeypatch.syspath_prepend(str(wheel))
     monkeypatch.setenv("PYTHONPATH", str(wheel))
     stem = tmp_path / "report" / "vocoder"
