@@ -281,7 +281,7 @@ def test_melo_has_tones_and_blanks_between_its_symbols(make_melo: Callable[..., 
 
 
 def test_kittens_style_is_that_of_the_length_of_the_text(make_kitten: Callable[..., Path]) -> None:
-    """Of 0.8, which ends with an ellipsis; the last style is for all that is longer."""
+    """Version 0.8, which ends with an ellipsis; the last style is for all that is longer."""
     pytest.importorskip("piper")
     path = make_kitten(rows=8)
     voice: Any = load(path)

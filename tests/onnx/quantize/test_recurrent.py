@@ -208,7 +208,7 @@ def test_weights_are_stored_once_in_a_byte_each() -> None:
 
 
 def test_neighbouring_weights_cannot_overflow(tmp_path: Path) -> None:
-    """Of the inputs and of the states; without protection some of each would."""
+    """Neither those of inputs nor those of states; without protection some of each would."""
     model = _recurrent(direction="bidirectional")
     for tensor in model.graph.initializer:
         values = numpy_helper.to_array(tensor).copy()

@@ -1,4 +1,4 @@
-"""What the inputs of a graph are given to speak a text."""
+"""Values for the inputs of a graph that speaks a text."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

@@ -23,7 +23,7 @@ _SHIPPED = "calib/contracts"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """What a graph states about itself."""
+    """Inputs, outputs and metadata of a graph."""
 
     inputs: Mapping[str, GraphInput]
     outputs: tuple[str, ...]
