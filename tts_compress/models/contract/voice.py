@@ -23,10 +23,7 @@ from tts_compress.models.contract.reading import (
     find_contract,
     leading_graph,
 )
-from tts_compress.models.contract.schema import (
-    Contract,
-    StyleInput,
-)
+from tts_compress.models.contract.schema import Contract, StyleInput
 from tts_compress.models.contract.styles import find_file
 from tts_compress.models.onnx_model import OnnxModel
 from tts_compress.models.speakers import find_speaker, speakers_in_turn
