@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from benchmarks.contestants import PEERS
 from benchmarks.plot import write_plot
 from benchmarks.run import Choice, bench
+from benchmarks.sentences import Lengths
 from benchmarks.table import print_tables
 from benchmarks.timing import Plan
 from benchmarks.voices import VOICES, usual_voices
 from tts_compress.artifact import write_text_atomically
 from tts_compress.errors import TTSCompressError
 from tts_compress.recipes.family import schemes_of
-from tts_compress.recipes.schemes import find_scheme
 from tts_compress.terminal import progress_bars, show, show_json
 
 if TYPE_CHECKING:
@@ -66,18 +66,14 @@ def _choice(options: argparse.Namespace) -> Choice:
     )
     return Choice(
         voices=tuple(options.voices or (("medium",) if quick else usual_voices())),
-        schemes=_schemes(options),
+        schemes=None if options.schemes is None else tuple(options.schemes),
+        train=options.train,
         peers=tuple(PEERS if options.peers is None else options.peers),
-        seconds=tuple(options.seconds or ((5.0,) if quick else (1.0, 5.0))),
+        lengths=Lengths(
+            seconds=tuple(options.seconds or ((5.0,) if quick else (1.0, 5.0))),
+            tokens=tuple(options.tokens or ((20,) if quick else (20, 100))),
+        ),
         plan=plan,
-    )
-
-
-def _schemes(options: argparse.Namespace) -> tuple[str, ...]:
-    if options.schemes is not None:
-        return tuple(options.schemes)
-    return tuple(
-        name for name in schemes_of("piper") if options.train or not find_scheme(name).trained
     )
 
 
@@ -88,14 +84,15 @@ def _parser() -> argparse.ArgumentParser:
         "options it takes less than ten minutes on two cores.",
     )
     add = parser.add_argument
-    add("--quick", action="store_true", help="medium voice, 5 s, 1 thread, 5 rounds")
+    add("--quick", action="store_true", help="one voice and length, 1 thread, 5 rounds")
     add("--voices", nargs="+", choices=VOICES, help="(medium demo)")
-    schemes = schemes_of("piper")
+    schemes = sorted({*schemes_of("piper"), *schemes_of("contract")})
     add("--schemes", nargs="*", choices=schemes, metavar="SCHEME", help=_any(schemes))
     add("--train", action="store_true", help="also time schemes that train, for many minutes each")
     add("--peers", nargs="*", choices=PEERS, metavar="PEER", help=_any(PEERS))
     add("--threads", nargs="+", type=_count, help="of each run (1 2)")
-    add("--seconds", nargs="+", type=_seconds, help="of audio in each sentence (1 5)")
+    add("--seconds", nargs="+", type=_seconds, help="of each sentence of Piper's (1 5)")
+    add("--tokens", nargs="+", type=_count, help="of each sentence of other voices (20 100)")
     add("--rounds", type=_count, help="timed runs of each (8)")
     add("--output", type=Path, default=Path("out/bench"), help="folder (%(default)s)")
     add("--json", action="store_true", help="print bench.json in the place of tables")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tts_compress
 from benchmarks.results import MakingCost
 from tts_compress.artifact import sha256_of, write_text_atomically
-from tts_compress.config import data_file
+from tts_compress.config import data_file, data_names
 from tts_compress.environment import describe_processor
 
 if TYPE_CHECKING:
@@ -34,25 +34,47 @@ class Contestant:
     kind: Literal["reference", "peer", "scheme"]
     name: str
     path: Path
+    """The graph that tokens go into; the others of a chain lie beside it."""
+
+    graphs: tuple[str, ...]
+    """Names of all of its graphs."""
+
     cost: MakingCost | None = None
     error: str | None = None
 
+    def size_bytes(self) -> int:
+        """Return the bytes of its graphs."""
+        return sum(self.path.with_name(name).stat().st_size for name in self.graphs)
+
 
 def make_contestant(
-    kind: Literal["peer", "scheme"], name: str, voice: Path, work: Path, progress: Progress
+    kind: Literal["peer", "scheme"],
+    name: str,
+    files: tuple[Path, ...],
+    work: Path,
+    progress: Progress,
 ) -> Contestant:
-    """Return a contestant, from `work` if everything it depends on is as it was."""
-    folder = work / f"{kind}-{name}-{_key(kind, name, voice)}"
-    path = folder / "files" / voice.name
+    """Return a contestant, from `work` if everything it depends on is as it was.
+
+    Args:
+        kind: Kind of its maker.
+        name: Its maker.
+        files: The graphs of the voice in FP32, that which tokens go into first.
+        work: Folder of files that are kept.
+        progress: Told of its stages.
+    """
+    folder = work / f"{kind}-{name}-{_key(kind, name, files)}"
+    voice, path = files[0], folder / "files" / files[0].name
+    graphs = tuple(file.name for file in files)
     if not (folder / _COST).is_file():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         answer = _run([kind, name, str(voice), str(path)], progress)
         if "error" in answer:
-            return Contestant(kind=kind, name=name, path=path, error=answer["error"])
+            return Contestant(kind=kind, name=name, path=path, graphs=graphs, error=answer["error"])
         write_text_atomically(folder / _COST, json.dumps(answer))
     cost = MakingCost(**json.loads((folder / _COST).read_text(encoding="utf-8")))
-    return Contestant(kind=kind, name=name, path=path, cost=cost)
+    return Contestant(kind=kind, name=name, path=path, graphs=graphs, cost=cost)
 
 
 def _run(arguments: list[str], progress: Progress) -> dict[str, Any]:
@@ -74,15 +96,16 @@ def _run(arguments: list[str], progress: Progress) -> dict[str, Any]:
     return answer
 
 
-def _key(kind: str, name: str, voice: Path) -> str:
+def _key(kind: str, name: str, files: tuple[Path, ...]) -> str:
     """Return a digest of everything the file depends on: voice, versions, and the code."""
     packages = [version(package) for package in ("tts-compress", "onnx", "onnxruntime", "numpy")]
-    digest = hashlib.sha256(repr([sha256_of(voice), kind, name, packages]).encode())
+    digest = hashlib.sha256(repr([*map(sha256_of, files), kind, name, packages]).encode())
     library = Path(tts_compress.__file__).parent
     made_by = [Path(__file__).with_name("peers.py")]
     if kind == "scheme":
         digest.update(repr(describe_processor().features).encode())
-        made_by = [data_file("calib/recipes", "piper"), data_file("calib/sets", "en")]
+        folders = ("calib/recipes", "calib/sets")
+        made_by = [data_file(kind, each) for kind in folders for each in data_names(kind)]
         for layer in ("compression", "models", "numerics", "onnx", "qat", "recipes"):
             made_by += sorted((library / layer).rglob("*.py"))
     for file in made_by:

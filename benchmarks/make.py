@@ -27,10 +27,9 @@ def _make(kind: str, name: str, voice: Path, output: Path) -> None:
 
         compress(voice, name, progress=_Reporter()).save(output.parent)
     else:
-        from benchmarks.peers import PEER_CALLS
+        from benchmarks.peers import make_peer
 
-        output.parent.mkdir(parents=True)
-        PEER_CALLS[name](voice, output)
+        make_peer(name, voice, output.parent)
 
 
 def main(arguments: list[str]) -> None:

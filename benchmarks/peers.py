@@ -1,7 +1,8 @@
-"""Other ways to compress Piper voices, by the tools' own public calls."""
+"""Other ways to compress voices in ONNX, by the tools' own public calls."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from onnxruntime.quantization import (
 )
 
 from tts_compress.models import load
-from tts_compress.models.base import GraphModel
+from tts_compress.models.base import GraphChain, GraphModel
 from tts_compress.recipes.recipe import read_calibration_set
 
 if TYPE_CHECKING:
@@ -29,37 +30,37 @@ _UTTERANCES = 8
 """The stock calibrator watches every activation of the graph; more costs minutes."""
 
 
-def _dynamic_quint8(voice: Path, output: Path) -> None:
+def _dynamic_quint8(part: GraphModel, output: Path) -> None:
     """Quantize as sherpa-onnx does for its published INT8 voices."""
-    quantize_dynamic(str(voice), str(output), weight_type=QuantType.QUInt8)
+    quantize_dynamic(_file(part), str(output), weight_type=QuantType.QUInt8)
 
 
-def _dynamic_default(voice: Path, output: Path) -> None:
-    quantize_dynamic(str(voice), str(output))
+def _dynamic_default(part: GraphModel, output: Path) -> None:
+    quantize_dynamic(_file(part), str(output))
 
 
-def _static(voice: Path, output: Path) -> None:
+def _static(part: GraphModel, output: Path) -> None:
     """Quantize as onnxruntime's documentation advises for processors with VNNI."""
-    _quantize_static(voice, output, operators=None)
+    _quantize_static(part, output, operators=None)
 
 
-def _static_conv(voice: Path, output: Path) -> None:
+def _static_conv(part: GraphModel, output: Path) -> None:
     """Quantize convolutions only: durations and quality suffer less."""
-    _quantize_static(voice, output, operators=["Conv"])
+    _quantize_static(part, output, operators=["Conv"])
 
 
-def _fp16(voice: Path, output: Path) -> None:
+def _fp16(part: GraphModel, output: Path) -> None:
     """Convert as sherpa-onnx does for its published FP16 voices."""
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     half = convert_float_to_float16(
-        onnx.load(voice), keep_io_types=True, op_block_list=["RandomNormalLike", "Range"]
+        onnx.load(_file(part)), keep_io_types=True, op_block_list=["RandomNormalLike", "Range"]
     )
     onnx.save(half, output)
 
 
-PEER_CALLS: dict[str, Callable[[Path, Path], None]] = {
+PEER_CALLS: dict[str, Callable[[GraphModel, Path], None]] = {
     "dynamic-quint8": _dynamic_quint8,
     "dynamic-default": _dynamic_default,
     "static": _static,
@@ -68,11 +69,33 @@ PEER_CALLS: dict[str, Callable[[Path, Path], None]] = {
 }
 
 
-def _quantize_static(voice: Path, output: Path, operators: list[str] | None) -> None:
+def make_peer(name: str, voice: Path, folder: Path) -> None:
+    """Write every graph of a voice, compressed, and the files beside them.
+
+    Args:
+        name: A key of `PEER_CALLS`.
+        voice: The voice's graph that tokens go into.
+        folder: The folder that is made.
+    """
+    folder.mkdir(parents=True)
+    model = load(voice)
+    assert isinstance(model, GraphModel)
+    followers: Any = model.followers() if isinstance(model, GraphChain) else ()
+    for part in (model, *followers):
+        PEER_CALLS[name](part, folder / Path(_file(part)).name)
+    for file in model.files().settings:
+        shutil.copyfile(file, folder / file.name)
+
+
+def _file(part: GraphModel) -> str:
+    return str(part.files().weights[0])
+
+
+def _quantize_static(part: GraphModel, output: Path, operators: list[str] | None) -> None:
     quantize_observed(
-        voice,
+        Path(_file(part)),
         output,
-        _plain_feeds(voice),
+        _plain_feeds(part),
         quant_format=QuantFormat.QDQ,
         op_types_to_quantize=operators,
         per_channel=True,
@@ -109,10 +132,8 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]  # no type informati
         return next(self._calls, None)
 
 
-def _plain_feeds(path: Path) -> Iterator[Feeds]:
-    voice = load(path)
-    assert isinstance(voice, GraphModel)
-    names = {value.name for value in voice.graph().graph.input}
+def _plain_feeds(part: GraphModel) -> Iterator[Feeds]:
+    names = {value.name for value in part.graph().graph.input}
     texts = read_calibration_set("en").texts[:_UTTERANCES]
-    for feeds in voice.calibration_calls(texts, seed=0):
+    for feeds in part.calibration_calls(texts, seed=0):
         yield {name: value for name, value in feeds.items() if name in names}

@@ -71,13 +71,14 @@ def _draw(panel: Any, voice: VoiceResult) -> None:
     if points:
         first = points[0][1]
         threads = "1 thread" if first.threads == 1 else f"{first.threads} threads"
-        panel.set_title(f"{voice.name}: {first.sentence} of audio, {threads}", fontsize=10)
+        weights = "" if voice.weights == "trained" else ", random weights"
+        panel.set_title(f"{voice.name}{weights}: {first.sentence}, {threads}", fontsize=10)
 
 
 def _headline(contestant: ContestantResult) -> Timing | None:
     """Return the timing of the sentence nearest to 5 s on the fewest threads."""
     return min(
         contestant.timings,
-        key=lambda timing: (timing.threads, abs(float(timing.sentence.split()[0]) - 5.0)),
+        key=lambda timing: (timing.threads, abs(timing.audio_s - 5.0)),
         default=None,
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-_FORMAT_VERSION = 1
+from tts_compress.evaluation.bootstrap import compare_times
+
+_FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +37,13 @@ class Fidelity:
     """Distance to FP32 under the same noise, over all sentences."""
 
     snr_db: float | None
-    """At FP32's durations; None where it is not finite."""
+    """At FP32's durations and other held tensors; None where it is not finite."""
 
     log_mel_db: float
-    """At FP32's durations."""
+    """At the same."""
 
     kept_durations: float | None
-    """Share of phoneme ids whose own duration is FP32's."""
+    """Share of ids whose own duration is FP32's."""
 
     duration_change: float | None
     """Change of the total, relative to FP32's."""
@@ -63,6 +65,9 @@ class Timing:
     """FP32's minimum over this one's; higher is better."""
 
     ratio_median: float
+    interval: tuple[float, float] | None
+    """95 % interval of the mean ratio (geometric) of runs that took turns; None for one run."""
+
     length_change: float
     """Change of the audio's length, relative to FP32's; ratios of unequal lengths mislead."""
 
@@ -89,10 +94,11 @@ class VoiceResult:
     """All contestants on one voice; the first is FP32."""
 
     name: str
+    weights: Literal["random", "trained"]
     sample_rate: int
     sha256: str
     sentences: dict[str, int]
-    """Phoneme ids by sentence."""
+    """Ids that the graph is given, by sentence."""
 
     noise_floor: Fidelity
     """FP32 with one noise against FP32 with another."""
@@ -136,6 +142,7 @@ def summarize(
         rtf=float(np.median(own)) / 1e3 / audio_s,
         ratio_min=min(reference) / min(own),
         ratio_median=float(np.median(reference) / np.median(own)),
+        interval=compare_times(np.array(reference), np.array(own))[1],
         length_change=audio_s / reference_s - 1.0,
         runs_ms=tuple(own),
     )

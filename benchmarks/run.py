@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Literal
 from benchmarks.contestants import Contestant, make_contestant
 from benchmarks.fidelity import Spoken, compare, speak
 from benchmarks.results import Bench, ContestantResult, Fidelity, VoiceResult
-from benchmarks.sentences import Sentence, make_sentences
 from benchmarks.timing import Plan, measure_memory, time_in_turns
-from benchmarks.voices import open_voice
+from benchmarks.voices import VOICES, open_voice
 from tts_compress.artifact import sha256_of, write_text_atomically
 from tts_compress.environment import describe_environment
 from tts_compress.errors import TTSCompressError
+from tts_compress.recipes.family import schemes_of
+from tts_compress.recipes.schemes import find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from benchmarks.sentences import Lengths, Sentence
+    from benchmarks.voices.voice import BenchVoice
     from tts_compress.models.base import GraphModel
     from tts_compress.progress import Progress
 
@@ -30,9 +33,12 @@ class Choice:
     """Voices, contestants and settings of a run."""
 
     voices: tuple[str, ...]
-    schemes: tuple[str, ...]
+    schemes: tuple[str, ...] | None
+    """None for all that its family has and that do not train, or also those with `train`."""
+
+    train: bool
     peers: tuple[str, ...]
-    seconds: tuple[float, ...]
+    lengths: Lengths
     plan: Plan
 
 
@@ -57,16 +63,16 @@ def bench(choice: Choice, work: Path, progress: Progress) -> Bench:
 
 
 def _bench_voice(name: str, choice: Choice, work: Path, progress: Progress) -> VoiceResult:
-    voice = open_voice(name, work / "voices")
-    sentences = make_sentences(voice, choice.seconds)
+    kind, voice = VOICES[name], open_voice(name, work / "voices")
+    sentences = kind.sentences(voice, choice.lengths)
     contestants = _make_all(voice, choice, work / name, progress)
     reference = contestants[0]
-    spoken = speak(reference.path, sentences, voice.sample_rate)
-    other = speak(reference.path, sentences, voice.sample_rate, spoken, noise=1)
+    spoken = speak(reference.path, sentences, kind)
+    other = speak(reference.path, sentences, kind, spoken, noise=1)
     results = []
     for done, contestant in enumerate(contestants):
         progress.advance(f"{name}: compare", done, len(contestants))
-        results.append(_measure(contestant, reference, spoken, sentences))
+        results.append(_measure(contestant, reference, _Heard(kind, sentences, spoken)))
     progress.advance(f"{name}: compare", len(contestants), len(contestants))
     sound = [index for index, result in enumerate(results) if result.error is None]
     running = [contestants[index] for index in sound]
@@ -79,9 +85,10 @@ def _bench_voice(name: str, choice: Choice, work: Path, progress: Progress) -> V
     floor = replace(compare(spoken, other), kept_durations=None, duration_change=None)
     return VoiceResult(
         name=name,
+        weights="trained" if kind.trained else "random",
         sample_rate=voice.sample_rate,
         sha256=sha256_of(reference.path),
-        sentences={sentence.name: len(sentence.ids) for sentence in sentences},
+        sentences={sentence.name: sentence.tokens for sentence in sentences},
         noise_floor=floor,
         contestants=tuple(results),
     )
@@ -90,36 +97,49 @@ def _bench_voice(name: str, choice: Choice, work: Path, progress: Progress) -> V
 def _make_all(
     voice: GraphModel, choice: Choice, work: Path, progress: Progress
 ) -> list[Contestant]:
-    path = voice.files().weights[0]
+    files = voice.files().weights
     wanted: list[tuple[Literal["peer", "scheme"], str]] = [("peer", name) for name in choice.peers]
-    wanted += [("scheme", name) for name in choice.schemes]
-    found = [Contestant(kind="reference", name="fp32", path=path)]
+    wanted += [("scheme", name) for name in find_schemes(voice.family, choice)]
+    graphs = tuple(file.name for file in files)
+    found = [Contestant(kind="reference", name="fp32", path=files[0], graphs=graphs)]
     stage = f"{work.name}: make"
     for done, (kind, name) in enumerate(wanted):
         progress.advance(stage, done, len(wanted))
-        found.append(make_contestant(kind, name, path, work, _Named(progress, work.name)))
+        found.append(make_contestant(kind, name, files, work, _Named(progress, work.name)))
     progress.advance(stage, len(wanted), max(len(wanted), 1))
     return found
 
 
-def _measure(
-    contestant: Contestant,
-    reference: Contestant,
-    spoken: Sequence[Spoken],
-    sentences: Sequence[Sentence],
-) -> ContestantResult:
+def find_schemes(family: str, choice: Choice) -> list[str]:
+    """Return the chosen schemes that a family has, in their order."""
+    names = schemes_of(family)
+    if choice.schemes is not None:
+        return [name for name in choice.schemes if name in names]
+    return [name for name in names if choice.train or not find_scheme(name).trained]
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """A voice in FP32."""
+
+    voice: BenchVoice
+    sentences: Sequence[Sentence]
+    spoken: Sequence[Spoken]
+
+
+def _measure(contestant: Contestant, reference: Contestant, fp32: _Heard) -> ContestantResult:
     """Return everything about a contestant but its speed."""
     result = ContestantResult(kind=contestant.kind, name=contestant.name, making=contestant.cost)
     if contestant.error is not None:
         return replace(result, error=contestant.error)
-    size = contestant.path.stat().st_size
+    size = contestant.size_bytes()
     try:
         return replace(
             result,
             size_bytes=size,
-            size_ratio=reference.path.stat().st_size / size,
-            memory=measure_memory(contestant, sentences[-1]),
-            fidelity=_fidelity(contestant, spoken, sentences),
+            size_ratio=reference.size_bytes() / size,
+            memory=measure_memory(contestant, fp32.sentences[-1]),
+            fidelity=_fidelity(contestant, fp32),
         )
     except TTSCompressError as error:
         if contestant.kind == "reference":
@@ -127,19 +147,18 @@ def _measure(
         return replace(result, error=str(error))
 
 
-def _fidelity(
-    contestant: Contestant, spoken: Sequence[Spoken], sentences: Sequence[Sentence]
-) -> Fidelity | None:
+def _fidelity(contestant: Contestant, fp32: _Heard) -> Fidelity | None:
     """Return the distance to FP32; measured once per file, because it is always the same."""
     if contestant.kind == "reference":
         return None
-    code = Path(__file__).with_name("fidelity.py").read_text(encoding="utf-8")
-    asked = repr([code, [asdict(sentence) for sentence in sentences]])
+    files = [Path(__file__).with_name(name) for name in ("fidelity.py", "holding.py")]
+    code = [file.read_text(encoding="utf-8") for file in files]
+    asked = repr([code, [sentence.digest() for sentence in fp32.sentences]])
     key = hashlib.sha256(asked.encode()).hexdigest()[:12]
     kept = contestant.path.parents[1] / f"fidelity-{key}.json"
     if not kept.is_file():
-        candidate = speak(contestant.path, sentences, spoken[0].audio.sample_rate, spoken)
-        write_text_atomically(kept, json.dumps(asdict(compare(spoken, candidate))))
+        candidate = speak(contestant.path, fp32.sentences, fp32.voice, fp32.spoken)
+        write_text_atomically(kept, json.dumps(asdict(compare(fp32.spoken, candidate))))
     return Fidelity(**json.loads(kept.read_text(encoding="utf-8")))
 
 

@@ -1,34 +1,33 @@
-"""Sentences of a wanted length: real phonemes, at a real speaking rate whatever the voice."""
+"""Sentences of a wanted length, and what a process is asked for to speak them."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import helper
 
-from tts_compress.onnx.session import open_session
+from tts_compress.onnx.noise import noise_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import onnx
+    from collections.abc import Mapping, Sequence
 
     from tts_compress.models.base import GraphModel
     from tts_compress.onnx.session import Feeds
 
-FRAMES_PER_ID = 2.5
-"""Frames of a phoneme id in Piper's English voices, pads between phonemes counted."""
+_SEED = 16
+_IDS = 40
+"""Random ids are below, which the vocabularies of all voices have."""
 
-# About 600 phoneme ids; written for this purpose and in no calibration set.
-_TEXT = (
-    "The keeper of the lighthouse counted seven ships before the fog rolled in from the west, "
-    "and by noon the harbor bell was ringing for the fishermen who had gone out at dawn, while "
-    "their children waited on the pier with lanterns, blankets, and a kettle of hot soup, "
-    "because the old captain had told them that nobody comes home from the winter sea without "
-    "a story, an empty stomach, and at least one frozen finger to complain about."
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """Wanted lengths; a voice takes the one whose unit it knows."""
+
+    seconds: tuple[float, ...]
+    tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,89 +37,51 @@ class Sentence:
     name: str
     """Its length in words, such as `5 s`."""
 
-    ids: tuple[int, ...]
-    scales: tuple[float, float, float]
-    """Noise, length and duration noise, as Piper orders them."""
+    tokens: int
+    """Ids that the graph is given."""
 
-    def feeds(self, *, random_durations: bool) -> Feeds:
-        """Return the graph's inputs; without random durations every run is equally long."""
-        noise, length, duration_noise = self.scales
-        scales = [noise, length, duration_noise if random_durations else 0.0]
-        return {
-            "input": np.array([self.ids], np.int64),
-            "input_lengths": np.array([len(self.ids)], np.int64),
-            "scales": np.array(scales, np.float32),
-        }
+    feeds: Feeds
+    """Inputs of the first graph, without fed noise, for comparing sounds."""
+
+    request: Mapping[str, Any]
+    """What `benchmarks.worker` is asked, as JSON, for a run that is timed."""
+
+    def digest(self) -> str:
+        """Return a text that is another one for other inputs."""
+        values = {name: [str(v.dtype), v.tolist()] for name, v in self.feeds.items()}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-class Durations:
-    """The frames that an FP32 voice gives to phoneme ids.
+def run_request(feeds: Feeds) -> dict[str, Any]:
+    """Return the request that runs a voice of one graph on inputs."""
+    values = {name: [str(value.dtype), value.tolist()] for name, value in feeds.items()}
+    return {"do": "run", "feeds": values}
 
-    Args:
-        voice: Its graph has the one `Ceil` of VITS, which makes whole frames.
+
+def speak_request(text: str) -> dict[str, Any]:
+    """Return the request that lets a voice speak a text, all its graphs and their host code."""
+    return {"do": "speak", "text": text}
+
+
+def id_sentences(voice: GraphModel, counts: Sequence[int]) -> list[Sentence]:
+    """Return sentences of so many random ids for a voice with a contract.
+
+    What the contract adds to them (edges, blanks) is not counted in their names.
     """
-
-    def __init__(self, voice: GraphModel) -> None:
-        graph = voice.graph()
-        ceil = next(node for node in graph.graph.node if node.op_type == "Ceil")
-        del graph.graph.output[:]
-        graph.graph.output.append(helper.make_empty_tensor_value_info(ceil.output[0]))
-        _drop_unneeded(graph.graph)
-        self._session = open_session(graph, voice.spec, 1)
-        usual = next(voice.calibration_calls([_TEXT], seed=0))
-        self._ids = tuple(int(value) for value in usual["input"][0])
-        self._noise, _, self._duration_noise = (float(value) for value in usual["scales"])
-
-    def ids(self, count: int) -> tuple[int, ...]:
-        """Return the first phoneme ids of a text and its last, repeated where it is too short."""
-        inner = self._ids[:-1] + self._ids[1:-1] * (count // len(self._ids))
-        return (*inner[: count - 1], self._ids[-1])
-
-    def sentence(self, name: str, count: int, frames: float) -> Sentence:
-        """Return so many ids at the length scale at which they take so many frames."""
-
-        def at(scale: float) -> Sentence:
-            scales = (self._noise, scale, self._duration_noise)
-            return Sentence(name=name, ids=self.ids(count), scales=scales)
-
-        return at(search_scale(lambda scale: self._frames(at(scale)), frames))
-
-    def _frames(self, sentence: Sentence) -> float:
-        return float(self._session.run(None, sentence.feeds(random_durations=False))[0].sum())
-
-
-def _drop_unneeded(graph: onnx.GraphProto) -> None:
-    """Leave out what no output needs; the runtime would compute it all the same."""
-    needed = {value.name for value in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if needed & set(node.output):
-            needed |= set(node.input)
-            kept.append(node)
-    del graph.node[:]
-    graph.node.extend(reversed(kept))
-
-
-def make_sentences(
-    voice: GraphModel, seconds: Sequence[float], samples_per_frame: int = 256
-) -> list[Sentence]:
-    """Return a sentence for each wanted length of audio."""
-    durations = Durations(voice)
+    random = np.random.default_rng(_SEED)
     sentences = []
-    for wanted in seconds:
-        frames = wanted * voice.sample_rate / samples_per_frame
-        count = max(3, round(frames / FRAMES_PER_ID))
-        sentences.append(durations.sentence(f"{wanted:g} s", count, frames))
+    for count in counts:
+        text = "ids: " + " ".join(map(str, random.integers(1, _IDS, count)))
+        [call] = voice.calibration_calls([text], seed=0)
+        noise = set(noise_inputs(list(call)))
+        feeds = {name: value for name, value in call.items() if name not in noise}
+        longest = max(value.size for value in feeds.values() if value.dtype.kind == "i")
+        sentences.append(
+            Sentence(
+                name=f"{count} tokens",
+                tokens=int(longest),
+                feeds=feeds,
+                request=speak_request(text),
+            )
+        )
     return sentences
-
-
-def search_scale(frames_at: Callable[[float], float], wanted: float) -> float:
-    """Return the scale at which a function that grows with it comes closest to `wanted`."""
-    low, high = 0.02, 50.0
-    for _ in range(20):
-        middle = (low * high) ** 0.5
-        if frames_at(middle) < wanted:
-            low = middle
-        else:
-            high = middle
-    return min((low, high), key=lambda scale: abs(frames_at(scale) - wanted))

@@ -34,7 +34,7 @@ def _label(contestant: ContestantResult) -> str:
 
 def _files(voice: VoiceResult) -> Table:
     table = _table(
-        f"{voice.name}, {voice.sample_rate} Hz: size, memory and distance to FP32",
+        f"{_title(voice)}, {voice.sample_rate} Hz: size, memory and distance to FP32",
         "contestant|MB|smaller|peak MB|SNR dB|log-mel dB|durations kept|length|made in|peak MB",
     )
     for contestant in _sound(voice):
@@ -51,6 +51,10 @@ def _files(voice: VoiceResult) -> Table:
     table.add_section()
     table.add_row("fp32, other noise", _NONE, _NONE, _NONE, *_distance(voice.noise_floor))
     return table
+
+
+def _title(voice: VoiceResult) -> str:
+    return f"{voice.name}, {voice.weights} weights"
 
 
 def _distance(fidelity: Fidelity | None) -> tuple[str, str, str, str]:
@@ -70,7 +74,8 @@ def _speeds(voice: VoiceResult) -> Table:
     fp32 = voice.contestants[0]
     columns = [f"{t.sentence}, {_threads(t.threads)}" for t in fp32.timings]
     table = _table(
-        f"{voice.name}: times faster than FP32 (minimum / median), real-time factor",
+        f"{_title(voice)}: times faster than FP32 (minimum / median, 95 % interval of the mean), "
+        "real-time factor",
         "|".join(["contestant", *columns]),
     )
     changed = False
@@ -79,7 +84,8 @@ def _speeds(voice: VoiceResult) -> Table:
         for t in contestant.timings:
             mark = f" ({t.length_change:+.1%}*)" if t.length_change else ""
             changed |= bool(mark)
-            cells.append(f"{t.ratio_min:.2f} / {t.ratio_median:.2f}, {t.rtf:.3f}{mark}")
+            spread = "" if t.interval is None else f" {t.interval[0]:.2f}–{t.interval[1]:.2f}"
+            cells.append(f"{t.ratio_min:.2f} / {t.ratio_median:.2f}{spread}, {t.rtf:.3f}{mark}")
         table.add_row(_label(contestant), *cells)
     if changed:
         table.caption = "* the audio is so much longer than FP32's: durations moved"

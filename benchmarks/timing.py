@@ -51,7 +51,9 @@ def time_in_turns(
     done = 0
     for threads in plan.threads:
         with ExitStack() as stack:
-            workers = [stack.enter_context(_worker(c, threads)) for c in contestants]
+            workers = [stack.enter_context(_new_worker(c, threads)) for c in contestants]
+            for worker in workers:
+                _open(worker, sentences[0], threads)
             for sentence in sentences:
                 runs: list[list[float]] = [[] for _ in workers]
                 seconds = [0.0] * len(workers)
@@ -78,15 +80,9 @@ def measure_memory(contestant: Contestant, sentence: Sentence) -> Memory:
         EvaluationError: The contestant cannot be run.
     """
     with _new_worker(contestant, 1) as worker:
-        idle = worker.ask("open", threads=1)["idle_bytes"]
+        idle = _open(worker, sentence, 1)["idle_bytes"]
         _speak(worker, sentence)
         return Memory(idle_bytes=idle, peak_bytes=worker.ask("peak")["peak_bytes"])
-
-
-def _worker(contestant: Contestant, threads: int) -> Worker:
-    worker = _new_worker(contestant, threads)
-    worker.ask("open", threads=threads)
-    return worker
 
 
 def _new_worker(contestant: Contestant, threads: int) -> Worker:
@@ -95,7 +91,9 @@ def _new_worker(contestant: Contestant, threads: int) -> Worker:
     return Worker("model", str(contestant.path), options, shown=contestant.name)
 
 
+def _open(worker: Worker, sentence: Sentence, threads: int) -> dict[str, int]:
+    return worker.ask("open", threads=threads, speaks=sentence.request["do"] == "speak")
+
+
 def _speak(worker: Worker, sentence: Sentence) -> dict[str, float]:
-    feeds = sentence.feeds(random_durations=False)
-    scales = [float(value) for value in feeds["scales"]]
-    return worker.ask("speak", ids=list(sentence.ids), scales=scales)
+    return worker.ask(**sentence.request)

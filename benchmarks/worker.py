@@ -17,27 +17,43 @@ from tts_compress.onnx.session import open_session
 if TYPE_CHECKING:
     import onnxruntime
 
+    from tts_compress.models.base import Runtime
+
 
 class _Host:
+    """Runs a voice: one graph on inputs, or all that speaks a text, as it was opened for."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._session: onnxruntime.InferenceSession | None = None
+        self._runtime: Runtime | None = None
 
-    def open(self, threads: int) -> dict[str, Any]:
+    def open(self, threads: int, speaks: bool) -> dict[str, Any]:
+        if not speaks:
+            idle = resident_bytes()
+            self._session = open_session(self._path, self._path.name, threads)
+            return {"idle_bytes": idle}
+        from tts_compress.models import load
+        from tts_compress.models.base import TTSModel
+
         idle = resident_bytes()
-        self._session = open_session(self._path, self._path.name, threads)
+        voice = load(self._path)
+        assert isinstance(voice, TTSModel)
+        self._runtime = voice.open_runtime(threads=threads)
         return {"idle_bytes": idle}
 
-    def speak(self, ids: list[int], scales: list[float]) -> dict[str, Any]:
+    def run(self, feeds: dict[str, tuple[str, Any]]) -> dict[str, Any]:
         assert self._session is not None, "open comes first"
-        feeds = {
-            "input": np.array([ids], np.int64),
-            "input_lengths": np.array([len(ids)], np.int64),
-            "scales": np.array(scales, np.float32),
-        }
+        given = {name: np.array(values, kind) for name, (kind, values) in feeds.items()}
         start = perf_counter()
-        audio = self._session.run(None, feeds)[0]
+        audio = self._session.run(None, given)[0]
         return {"ms": (perf_counter() - start) * 1e3, "samples": int(audio.size)}
+
+    def speak(self, text: str) -> dict[str, Any]:
+        assert self._runtime is not None, "open comes first"
+        start = perf_counter()
+        audio = self._runtime.speak(text)
+        return {"ms": (perf_counter() - start) * 1e3, "samples": int(audio.samples.size)}
 
     def peak(self) -> dict[str, Any]:
         return {"peak_bytes": peak_bytes()}

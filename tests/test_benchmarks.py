@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,22 +12,29 @@ import pytest
 from benchmarks.__main__ import _choice, _parser
 from benchmarks.fidelity import compare, speak
 from benchmarks.results import summarize
-from benchmarks.sentences import make_sentences, search_scale
+from benchmarks.run import find_schemes
+from benchmarks.voices import VOICES
+from benchmarks.voices.piper_sentences import make_sentences, search_scale
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tts_compress.models.base import GraphModel
 
+_PIPER = VOICES["medium"]
 
+
+@pytest.mark.parametrize("family", ["piper", "contract"])
 @pytest.mark.parametrize("arguments", [[], ["--quick"], ["--train"]])
-def test_schemes_that_train_are_timed_only_when_asked_for(arguments: list[str]) -> None:
+def test_schemes_that_train_are_timed_only_when_asked_for(
+    arguments: list[str], family: str
+) -> None:
     """Training takes longer than everything else together."""
-    chosen = _choice(_parser().parse_args(arguments))
-    assert "int8" in chosen.schemes
-    assert ("int8-qat" in chosen.schemes) == (arguments == ["--train"])
+    chosen = find_schemes(family, _choice(_parser().parse_args(arguments)))
+    assert "int8" in chosen
+    assert ("int8-qat" in chosen) == (arguments == ["--train"])
     named = _choice(_parser().parse_args([*arguments, "--schemes", "int8-qat"]))
-    assert named.schemes == ("int8-qat",)
+    assert find_schemes(family, named) == ["int8-qat"]
 
 
 def test_scale_is_found_in_a_staircase() -> None:
@@ -45,9 +53,9 @@ def test_ratios_are_reference_over_candidate() -> None:
 
 def test_a_sentence_has_the_wanted_length_and_speaks_equal_noise(tiny: GraphModel) -> None:
     [sentence] = make_sentences(tiny, [0.5])
-    reference = speak(tiny.files().weights[0], [sentence], tiny.sample_rate)
-    again = speak(tiny.files().weights[0], [sentence], tiny.sample_rate, reference)
-    assert len(sentence.ids) == round(0.5 * tiny.sample_rate / 256 / 2.5)
+    reference = speak(tiny.files().weights[0], [sentence], _PIPER)
+    again = speak(tiny.files().weights[0], [sentence], _PIPER, reference)
+    assert sentence.tokens == round(0.5 * tiny.sample_rate / 256 / 2.5)
     assert compare(reference, again).snr_db is None  # no difference at all
     assert compare(reference, again).kept_durations == 1.0
 
@@ -55,14 +63,16 @@ def test_a_sentence_has_the_wanted_length_and_speaks_equal_noise(tiny: GraphMode
 def test_given_durations_are_spoken(tiny: GraphModel, tmp_path: Path) -> None:
     """A candidate that predicts other durations is still run with the reference's."""
     [sentence] = make_sentences(tiny, [0.5])
-    reference = speak(tiny.files().weights[0], [sentence], tiny.sample_rate)
+    reference = speak(tiny.files().weights[0], [sentence], _PIPER)
     changed = onnx.load(tiny.files().weights[0])
     ceil = next(node for node in changed.graph.node if node.op_type == "Ceil")
     slower = onnx.helper.make_node("Add", [ceil.input[0], ceil.input[0]], ["slower"])
     ceil.input[0] = "slower"
     changed.graph.node.insert(list(changed.graph.node).index(ceil), slower)
     onnx.save(changed, tmp_path / "slow.onnx")
-    candidate = speak(tmp_path / "slow.onnx", [sentence], tiny.sample_rate, reference)
+    beside = tiny.files().settings[0]
+    shutil.copyfile(beside, tmp_path / "slow.onnx.json")
+    candidate = speak(tmp_path / "slow.onnx", [sentence], _PIPER, reference)
     found = compare(reference, candidate)
     assert len(candidate[0].audio.samples) == len(reference[0].audio.samples)
     assert found.log_mel_db == pytest.approx(0.0, abs=1e-3)

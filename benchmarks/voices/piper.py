@@ -1,25 +1,27 @@
-"""The voices that are timed: Piper's low, medium and high network with random weights, and `demo`.
-
-Speed, size and memory depend on the network's shape, not on its weights, so seeded random weights
-stand for every voice of a quality; effects of trained weights are measured on the demo voice.
-"""
+"""Piper's low, medium and high network with random weights, and the demo voice."""
 
 from __future__ import annotations
 
-import hashlib
 import json
+import shutil
 import warnings
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from functools import partial as bound
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.sentences import FRAMES_PER_ID, Durations
-from tts_compress.config import demo_voice
+from benchmarks.voices import piper_sentences
+from benchmarks.voices.piper_sentences import FRAMES_PER_ID, Durations, make_sentences
+from benchmarks.voices.voice import DURATIONS, BenchVoice, keep_folder
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
+
+if TYPE_CHECKING:
+    import onnx
+
+    from benchmarks.sentences import Lengths, Sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,42 +61,24 @@ _NETWORKS = {
     "medium": _Network(sample_rate=22_050),
     "high": _Network(sample_rate=22_050, changes=_HIGH),
 }
-VOICES = (*_NETWORKS, "demo")
 _SYMBOLS = 256
 
 
-def usual_voices() -> tuple[str, ...]:
-    """Return the voices that are timed by default; the embedded one may lack in a checkout."""
-    return ("medium", "demo") if demo_voice().is_file() else ("medium",)
-
-
-def open_voice(name: str, work: Path) -> GraphModel:
-    """Return a voice that has a file, made on first use and kept in `work`.
-
-    Raises:
-        ModelError: There is no such voice.
-        MissingExtraError: torch or piper-tts is not installed.
-    """
-    if name not in VOICES:
-        raise ModelError(f"no benchmark voice {name!r}; there are {', '.join(VOICES)}")
-    spec = "demo" if name == "demo" else str(_random_voice(name, work))
-    voice = load(spec)
-    assert isinstance(voice, GraphModel)
-    return voice
-
-
-def _random_voice(name: str, work: Path) -> Path:
+def _random_voice(name: str, work: Path) -> str:
     network = _NETWORKS[name]
-    made_of = [_MEDIUM | network.changes, network.sample_rate, Path(__file__).read_text("utf-8")]
+    code = [Path(file).read_text("utf-8") for file in (__file__, piper_sentences.__file__)]
+    made_of = [_MEDIUM | network.changes, network.sample_rate, code]
     try:
-        made_of += [version("torch"), version("piper-tts")]
+        folder = keep_folder(
+            work,
+            name,
+            made_of,
+            bound(_make, name, network),
+            packages=["torch", "piper-tts"],
+        )
     except ModuleNotFoundError as error:
         raise MissingExtraError(str(error.name), "torch") from error
-    key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]
-    folder = work / f"{name}-{key}"
-    if not folder.exists():
-        _make(name, network, folder)
-    return folder / f"{name}.onnx"
+    return str(folder / f"{name}.onnx")
 
 
 def _make(name: str, network: _Network, folder: Path) -> None:
@@ -111,10 +95,12 @@ def _make(name: str, network: _Network, folder: Path) -> None:
         voice = load(checkpoint)
         assert isinstance(voice, GraphModel)
         # Random weights know no speaking rate; calibration, too, needs a real one.
-        usual = Durations(voice).sentence("usual", 200, 200 * FRAMES_PER_ID)
-        config["inference"]["length_scale"] = usual.scales[1]
+        usual = Durations(voice).scale(200, 200 * FRAMES_PER_ID)
+        config["inference"]["length_scale"] = usual
         beside.write_text(json.dumps(config), encoding="utf-8")
-        voice.save(folder)
+        made = voice.save(Path(temporary) / "made")
+        for file in made.iterdir():
+            shutil.copyfile(file, folder / file.name)
 
 
 def _checkpoint(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -155,3 +141,35 @@ def _config(sample_rate: int) -> dict[str, Any]:
         "speaker_id_map": {},
         "piper_version": "1.0.0",
     }
+
+
+def _held(graph: onnx.GraphProto) -> dict[str, str]:
+    """Return the frames of each id: the output of the one `Ceil` of VITS.
+
+    Raises:
+        ModelError: There is none, or several.
+    """
+    ceils = [node for node in graph.node if node.op_type == "Ceil"]
+    if len(ceils) != 1:
+        raise ModelError(f"the graph has {len(ceils)} Ceil operators; a Piper voice has one")
+    return {DURATIONS: ceils[0].output[0]}
+
+
+def _sentences(voice: GraphModel, lengths: Lengths) -> list[Sentence]:
+    return make_sentences(voice, lengths.seconds)
+
+
+_RANDOM = tuple(
+    BenchVoice(
+        name=name,
+        trained=False,
+        spec=bound(_random_voice, name),
+        sentences=_sentences,
+        held=_held,
+    )
+    for name in _NETWORKS
+)
+_DEMO = BenchVoice(
+    name="demo", trained=True, spec=lambda _: "demo", sentences=_sentences, held=_held
+)
+VOICES = (*_RANDOM, _DEMO)

@@ -1,0 +1,132 @@
+"""Kokoro-82M at its published size, built and exported by its own package, with random weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.sentences import Lengths, Sentence, id_sentences
+from benchmarks.voices.voice import (
+    DURATIONS,
+    BenchVoice,
+    Packages,
+    imported,
+    imported_in_part,
+    keep_folder,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import onnx
+
+    from tts_compress.models.base import GraphModel
+
+CONFIG: Mapping[str, Any] = {
+    "vocab": {},
+    "n_token": 178,
+    "hidden_dim": 512,
+    "style_dim": 128,
+    "n_layer": 3,
+    "max_dur": 50,
+    "n_mels": 80,
+    "dim_in": 64,
+    "text_encoder_kernel_size": 5,
+    "dropout": 0.2,
+    "plbert": {
+        "hidden_size": 768,
+        "num_attention_heads": 12,
+        "intermediate_size": 2048,
+        "max_position_embeddings": 512,
+        "num_hidden_layers": 12,
+        "dropout": 0.1,
+    },
+    "istftnet": {
+        "upsample_kernel_sizes": [20, 12],
+        "upsample_rates": [10, 6],
+        "gen_istft_hop_size": 5,
+        "gen_istft_n_fft": 20,
+        "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]],
+        "resblock_kernel_sizes": [3, 7, 11],
+        "upsample_initial_channel": 512,
+    },
+}
+"""`config.json` of hexgrad/Kokoro-82M, without the ids of its phonemes."""
+
+PACKAGES = Packages(
+    names=("kokoro", "loguru", "transformers", "torch"),
+    install="kokoro==0.9.4 loguru==0.7.3",
+)
+_HELD = {
+    DURATIONS: "duration",
+    # Errors of the pitch add up in the phase of the sine source, and no signal is left to compare.
+    "pitch": "/F0_proj/Conv_output_0",
+    "energy": "/N_proj/Conv_output_0",
+}
+_STYLES = 510
+
+
+def build(folder: Path, config: Mapping[str, Any] = CONFIG) -> None:
+    """Write `kokoro.onnx` and a style file of one voice into a folder."""
+    import torch
+
+    torch.manual_seed(0)
+    empty = folder / "empty.pth"
+    torch.save({}, empty)
+    # What the package imports on top of its network turns texts into phonemes.
+    with imported_in_part(("kokoro",), {}):
+        module = imported("kokoro.model")
+        network = module.KModel(
+            repo_id="hexgrad/Kokoro-82M",
+            config=dict(config),
+            model=str(empty),
+            disable_complex=True,
+        ).eval()
+        _let_speak(network)
+        torch.onnx.export(
+            module.KModelForONNX(network).eval(),
+            (torch.ones(1, 22, dtype=torch.long), torch.zeros(1, 256), torch.ones(1)),
+            str(folder / "kokoro.onnx"),
+            dynamo=False,
+            opset_version=17,
+            input_names=["input_ids", "style", "speed"],
+            output_names=["waveform", "duration"],
+            dynamic_axes={
+                "input_ids": {1: "tokens"},
+                "waveform": {0: "samples"},
+                "duration": {0: "tokens"},
+            },
+        )
+    empty.unlink()
+    styles = np.random.default_rng(0).standard_normal((_STYLES, 1, 256), np.float32)
+    with (folder / "voices-v1.0.bin").open("wb") as file:
+        np.savez(file, af_random=styles * np.float32(0.1))
+
+
+def _let_speak(network: Any) -> None:
+    """Set what random weights do not know: a speaking rate, and that most of speech is voiced."""
+    import torch
+
+    with torch.no_grad():
+        network.predictor.duration_proj.linear_layer.bias.fill_(-2.6)
+        network.predictor.F0_proj.bias.fill_(120.0)
+
+
+def _spec(work: Path) -> str:
+    PACKAGES.check("kokoro")
+    code = Path(__file__).read_text("utf-8")
+    folder = keep_folder(work, "kokoro", [code], build, ["kokoro", "torch", "transformers"])
+    return str(folder / "kokoro.onnx")
+
+
+def _sentences(voice: GraphModel, lengths: Lengths) -> list[Sentence]:
+    return id_sentences(voice, lengths.tokens)
+
+
+def _held(_: onnx.GraphProto) -> Mapping[str, str]:
+    return _HELD
+
+
+VOICES = (BenchVoice(name="kokoro", trained=False, spec=_spec, sentences=_sentences, held=_held),)

@@ -1,0 +1,259 @@
+"""Matcha-TTS and HiFi-GAN as icefall publishes them for sherpa-onnx, with random weights.
+
+The networks are those of the package `matcha-tts`; icefall's are copies of them. Inputs, metadata,
+operator set and configuration are icefall's.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import onnx
+from onnx import helper
+
+from benchmarks.sentences import Lengths, Sentence, id_sentences
+from benchmarks.voices.voice import (
+    DURATIONS,
+    BenchVoice,
+    Packages,
+    imported,
+    imported_in_part,
+    keep_folder,
+)
+from tts_compress.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tts_compress.models.base import GraphModel
+
+STEPS = 3
+"""Of the flow; sherpa-onnx documents `model-steps-3.onnx`."""
+
+SYMBOLS = 157
+_MELS = 80
+
+CONFIG: Mapping[str, Any] = {
+    "encoder": {
+        "n_feats": _MELS,
+        "n_channels": 192,
+        "filter_channels": 768,
+        "filter_channels_dp": 256,
+        "n_heads": 2,
+        "n_layers": 6,
+        "kernel_size": 3,
+        "p_dropout": 0.1,
+        "spk_emb_dim": 64,
+        "n_spks": 1,
+        "prenet": True,
+    },
+    "durations": {"filter_channels_dp": 256, "kernel_size": 3, "p_dropout": 0.1},
+    "decoder": {
+        "channels": [256, 256],
+        "dropout": 0.05,
+        "attention_head_dim": 64,
+        "n_blocks": 1,
+        "num_mid_blocks": 2,
+        "num_heads": 2,
+        "act_fn": "snakebeta",
+    },
+    # HiFi-GAN V2; of the three that sherpa-onnx offers the one of phones.
+    "vocoder": {
+        "resblock": "1",
+        "upsample_rates": [8, 8, 2, 2],
+        "upsample_kernel_sizes": [16, 16, 4, 4],
+        "upsample_initial_channel": 128,
+        "resblock_kernel_sizes": [3, 7, 11],
+        "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]],
+    },
+}
+"""Of icefall's `egs/ljspeech/TTS/matcha/train.py`, and `config_v2.json` of jik876/hifi-gan."""
+
+PACKAGES = Packages(
+    names=("matcha", "conformer", "diffusers", "einops", "torch"),
+    install="matcha-tts==0.0.7.2 conformer==0.3.2 diffusers==0.42.1 einops==0.8.2",
+)
+_METADATA = {
+    "model_type": "matcha-tts",
+    "language": "English",
+    "voice": "en-us",
+    "has_espeak": "1",
+    "jieba": "0",
+    "n_speakers": "1",
+    "sample_rate": "22050",
+    "version": "1",
+    "pad_id": "0",
+    "use_eos_bos": "0",
+    "num_ode_steps": str(STEPS),
+}
+
+
+def build(folder: Path, config: Mapping[str, Any] = CONFIG) -> None:
+    """Write both graphs and the table of tokens into a folder."""
+    import torch
+
+    torch.manual_seed(0)
+    # The packages' own beginnings import what trains and draws (lightning, hydra, matplotlib).
+    with imported_in_part(("matcha", "matcha.utils"), _stand_ins()):
+        _export_matcha(folder / f"model-steps-{STEPS}.onnx", config)
+        _export_vocoder(folder / "hifigan_v2.onnx", config)
+    table = "".join(f"{chr(0x100 + i)} {i}\n" for i in range(SYMBOLS))
+    (folder / "tokens.txt").write_text(table, encoding="utf-8")
+
+
+def _export_matcha(path: Path, config: Mapping[str, Any]) -> None:
+    import torch
+
+    network = (
+        imported("matcha.models.matcha_tts")
+        .MatchaTTS(
+            n_vocab=SYMBOLS,
+            n_spks=1,
+            spk_emb_dim=64,
+            n_feats=_MELS,
+            encoder=SimpleNamespace(
+                encoder_type="RoPE Encoder",
+                encoder_params=SimpleNamespace(**config["encoder"]),
+                duration_predictor_params=SimpleNamespace(**config["durations"]),
+            ),
+            decoder=config["decoder"],
+            cfm=SimpleNamespace(name="CFM", solver="euler", sigma_min=1e-4),
+            data_statistics={"mel_mean": -5.5, "mel_std": 2.1},  # about LJSpeech's
+            out_size=None,
+        )
+        .eval()
+    )
+    with torch.no_grad():  # about two frames a token, as of speech with blanks between phonemes
+        network.encoder.proj_w.proj.bias.fill_(0.6)
+
+    class Exported(torch.nn.Module):
+        """Inputs and output as icefall exports them."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = network
+
+        def forward(self, x: Any, x_length: Any, noise_scale: Any, length_scale: Any) -> Any:
+            """Return the mel spectrogram."""
+            return self.model.synthesise(
+                x=x,
+                x_lengths=x_length,
+                n_timesteps=STEPS,
+                temperature=noise_scale,
+                length_scale=length_scale,
+            )["mel"]
+
+    # Long, so that the table of rotary positions is.
+    ids = torch.ones(1, 1000, dtype=torch.long)
+    torch.onnx.export(
+        Exported().eval(),
+        (ids, torch.tensor([ids.shape[1]]), torch.ones(1), torch.ones(1)),
+        str(path),
+        dynamo=False,
+        opset_version=14,
+        input_names=["x", "x_length", "noise_scale", "length_scale"],
+        output_names=["mel"],
+        dynamic_axes={"x": {0: "N", 1: "L"}, "x_length": {0: "N"}, "mel": {0: "N", 2: "L"}},
+    )
+    _add_metadata(path, _METADATA)
+
+
+def _export_vocoder(path: Path, config: Mapping[str, Any]) -> None:
+    import torch
+
+    generator = imported("matcha.hifigan.models").Generator(SimpleNamespace(**config["vocoder"]))
+    generator.remove_weight_norm()
+    with torch.no_grad():
+        for layer in generator.modules():
+            if isinstance(layer, torch.nn.Conv1d | torch.nn.ConvTranspose1d):
+                # The package begins with weights so small that nothing would be heard.
+                torch.nn.init.kaiming_uniform_(layer.weight, a=1.0)
+        loudness = generator.eval()(torch.randn(1, _MELS, 50)).square().mean().sqrt()
+        generator.conv_post.weight *= 0.1 / loudness
+
+    class Exported(torch.nn.Module):
+        """Output as icefall exports it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = generator
+
+        def forward(self, mel: Any) -> Any:
+            """Return audio."""
+            return self.model(mel).clamp(-1, 1).squeeze(1)
+
+    torch.onnx.export(
+        Exported().eval(),
+        (torch.ones(1, _MELS, 100),),
+        str(path),
+        dynamo=False,
+        opset_version=14,
+        input_names=["mel"],
+        output_names=["audio"],
+        dynamic_axes={"mel": {0: "N", 2: "L"}, "audio": {0: "N", 1: "L"}},
+    )
+    _add_metadata(path, {"model_type": "hifigan", "sample_rate": "22050", "version": "1"})
+
+
+def _add_metadata(path: Path, values: Mapping[str, str]) -> None:
+    model = onnx.load(path)
+    helper.set_model_props(model, dict(values))
+    onnx.save(model, path)
+
+
+def _stand_ins() -> dict[str, dict[str, Any]]:
+    """Return what the networks need of modules that import training and drawing."""
+    import torch
+
+    class Base(torch.nn.Module):
+        """Networks without a trainer."""
+
+        def save_hyperparameters(self, **_: object) -> None:
+            """Keep nothing."""
+
+        def update_data_statistics(self, values: Mapping[str, float]) -> None:
+            """Keep what mel spectrograms are scaled by."""
+            for name, value in values.items():
+                self.register_buffer(name, torch.tensor(value))
+
+    def padding(kernel: int, dilation: int = 1) -> int:
+        return (kernel * dilation - dilation) // 2
+
+    logger = {"get_pylogger": logging.getLogger}
+    return {
+        "matcha.utils": logger,
+        "matcha.utils.pylogger": logger,
+        "matcha.utils.monotonic_align": {},
+        "matcha.models.baselightningmodule": {"BaseLightningClass": Base},
+        "matcha.hifigan.xutils": {"get_padding": padding, "init_weights": lambda _: None},
+    }
+
+
+def _spec(work: Path) -> str:
+    PACKAGES.check("matcha")
+    code = Path(__file__).read_text("utf-8")
+    packages = ["matcha-tts", "conformer", "diffusers", "torch"]
+    folder = keep_folder(work, "matcha", [code], build, packages)
+    return str(folder / f"model-steps-{STEPS}.onnx")
+
+
+def _sentences(voice: GraphModel, lengths: Lengths) -> list[Sentence]:
+    return id_sentences(voice, lengths.tokens)
+
+
+def _held(graph: onnx.GraphProto) -> Mapping[str, str]:
+    """Return the frames of each token: what is rounded up of an exponential.
+
+    Raises:
+        ModelError: The graph has none.
+    """
+    for node in graph.node:
+        if node.op_type == "Ceil":  # the second one rounds the length of the whole
+            return {DURATIONS: node.output[0]}
+    raise ModelError("the graph has no Ceil operator; Matcha's has, which makes whole frames")
+
+
+VOICES = (BenchVoice(name="matcha", trained=False, spec=_spec, sentences=_sentences, held=_held),)

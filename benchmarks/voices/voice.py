@@ -1,0 +1,141 @@
+"""A voice that is timed, and what building one takes."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import sys
+import warnings
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.sentences import Lengths, Sentence
+from tts_compress.artifact import atomic_directory
+from tts_compress.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import onnx
+
+    from tts_compress.models.base import GraphModel
+
+DURATIONS = "durations"
+"""Label of the held tensor of frames by token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchVoice:
+    """One voice, and what the benchmark cannot know about its system."""
+
+    name: str
+    trained: bool
+    """False where the weights are random."""
+
+    spec: Callable[[Path], str]
+    """Makes the voice on first use in a folder → the spec by which it is loaded."""
+
+    sentences: Callable[[GraphModel, Lengths], list[Sentence]]
+    held: Callable[[onnx.GraphProto], Mapping[str, str]]
+    """Tensors of the first graph that are FP32's in all when sounds are compared, by label: those
+    that move everything behind them, `DURATIONS` above all. The graph may be a compressed one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packages:
+    """Packages that build a voice, beside our own."""
+
+    names: tuple[str, ...]
+    """As imported; the first is the system's."""
+
+    install: str
+    """Arguments of `pip install`. Their lists of dependencies name what speaking or training needs
+    (spacy, gradio, lightning), and building does not."""
+
+    def check(self, voice: str) -> None:
+        """Refuse to build a voice without them.
+
+        Raises:
+            ModelError: One is not installed.
+        """
+        missing = [name for name in self.names if find_spec(name) is None]
+        if missing:
+            raise ModelError(
+                f"voice {voice!r} is built by packages of which {', '.join(missing)} is not "
+                f"installed; run: pip install --no-deps {self.install}"
+            )
+
+
+def keep_folder(
+    work: Path, name: str, made_of: list[Any], make: Callable[[Path], None], packages: list[str]
+) -> Path:
+    """Return a folder of files, made anew when what it is made of changed.
+
+    Args:
+        work: The folder it is kept in.
+        name: Beginning of its name.
+        made_of: Values that JSON knows: settings, text of the code.
+        make: Writes the files into a folder.
+        packages: Distributions whose versions decide the files, too.
+    """
+    asked = json.dumps([made_of, [version(package) for package in packages]])
+    folder = work / f"{name}-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
+    if not folder.exists():
+        # Networks are older than the torch that exports them, and some print.
+        with warnings.catch_warnings(), redirect_stdout(sys.stderr):
+            warnings.simplefilter("ignore")
+            with atomic_directory(folder, marker="") as partial:
+                make(partial)
+    return folder
+
+
+@contextmanager
+def imported_in_part(
+    packages: tuple[str, ...], stand_ins: Mapping[str, Mapping[str, Any]]
+) -> Iterator[None]:
+    """Let modules be imported without the `__init__` of their packages, which import much more.
+
+    Args:
+        packages: Those whose `__init__` is not run, outer ones first.
+        stand_ins: Modules that are replaced, with their attributes; of a package of `packages` what
+            its own would have.
+    """
+    before = dict(sys.modules)
+    try:
+        for name in packages:
+            _register(name, stand_ins.get(name, {}), _folder(name))
+        for name in stand_ins.keys() - set(packages):
+            _register(name, stand_ins[name], None)
+        yield
+    finally:
+        tops = {name.partition(".")[0] for name in (*packages, *stand_ins)}
+        for name in [name for name in sys.modules if name.partition(".")[0] in tops]:
+            del sys.modules[name]
+        sys.modules.update({n: m for n, m in before.items() if n.partition(".")[0] in tops})
+
+
+def _register(name: str, attributes: Mapping[str, Any], folder: Path | None) -> None:
+    module = ModuleType(name)
+    if folder is not None:
+        module.__path__ = [str(folder)]
+    module.__dict__.update(attributes)
+    sys.modules[name] = module
+
+
+def _folder(name: str) -> Path:
+    top, *inner = name.split(".")
+    spec = find_spec(top) if top not in sys.modules else None
+    places = sys.modules[top].__path__ if spec is None else spec.submodule_search_locations
+    assert places, f"{top} is a package"
+    return Path(next(iter(places))).joinpath(*inner)
+
+
+def imported(name: str) -> Any:
+    """Return a module of a package without type information."""
+    return importlib.import_module(name)
