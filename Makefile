@@ -92,8 +92,8 @@ test-gpt-sovits: $(GPT_SOVITS)/.user  ## the tests of GPT-SoVITS (TTS_COMPRESS_G
 test-naturalspeech2: $(NATURALSPEECH2)/.user  ## the tests of NaturalSpeech2 (TTS_COMPRESS_AMPHION=DIR)
 	$(call PYTEST,$(NATURALSPEECH2)) tests/families/naturalspeech2 tests/models/naturalspeech2
 
-bench: $(VENV)/.developer  ## time FP32, stock quantization and our schemes into out/bench (BENCH=--quick, --train)
-	$(VENV)/bin/python -m benchmarks --output out/bench $(BENCH)
+bench: $(VENV)/.developer $(if $(filter kokoro matcha,$(BENCH)),$(VENV)/.bench)  ## time FP32, stock quantization and our schemes into out/bench (BENCH="--voices kokoro --threads 1")
+	PYTHONPATH=$(VENV)/bench $(VENV)/bin/python -m benchmarks --output out/bench $(BENCH)
 
 bench-torch: $(BENCH_HOMES:%=%/.user)  ## time whole networks in torch (GPT-SoVITS, NaturalSpeech2: as test-…)
 	$(foreach home,$(BENCH_HOMES),$(home)/bin/python $(INSTALL) --no-deps torchao==0.18.0 && \
@@ -130,6 +130,12 @@ $(VENV)/.developer: $(VENV)/.user
 	$(PIP) -e '.[piper,evaluate,torch,inc,qat,qat-logs,whisper,onnx-asr,transformers]' --group dev
 	# Apart, for its own tests: where it is found, every evaluation takes longer.
 	$(PIP) --upgrade --target $(VENV)/listen --no-deps speechmos==0.0.1.1 resemblyzer==0.1.4
+	touch $@
+
+# Builders of voices of true size, without what they train and speak with; matcha-tts is compiled.
+$(VENV)/.bench: $(VENV)/.developer
+	$(PIP) --upgrade --target $(VENV)/bench --no-deps kokoro==0.9.4 loguru==0.7.3 \
+		matcha-tts==0.0.7.2 conformer==0.3.2 diffusers==0.42.1 einops==0.8.2
 	touch $@
 
 $(F5)/.user: pyproject.toml constraints-f5.txt

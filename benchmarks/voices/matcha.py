@@ -33,7 +33,13 @@ if TYPE_CHECKING:
 STEPS = 3
 """Of the flow; sherpa-onnx documents `model-steps-3.onnx`."""
 
-SYMBOLS = 157
+_SYMBOLS = 157
+"""Of icefall's voice in English; here the first of them are espeak-ng's phonemes."""
+
+_PHONEMES = (
+    "_^$ ,.;:!?-'()\"abcdefghijklmnopqrstuvwxyzæçðøħŋœɐɑɒɓɔɕɖɗɘəɚɛɜɞɟɠɡɢɣɤɥɦɧɨɪɫɬɭɮɯɰɱɲɳɴɵɶɸɹɺɻɽɾ"
+    "ʀʁʂʃʄʈʉʊʋʌʍʎʏʐʑʒʔʕˈˌːˑ˞βθχᵻⱱ"
+)
 _MELS = 80
 
 CONFIG: Mapping[str, Any] = {
@@ -100,7 +106,7 @@ def build(folder: Path, config: Mapping[str, Any] = CONFIG) -> None:
     with imported_in_part(("matcha", "matcha.utils"), _stand_ins()):
         _export_matcha(folder / f"model-steps-{STEPS}.onnx", config)
         _export_vocoder(folder / "hifigan_v2.onnx", config)
-    table = "".join(f"{chr(0x100 + i)} {i}\n" for i in range(SYMBOLS))
+    table = "".join(f"{symbol} {number}\n" for number, symbol in enumerate(_PHONEMES))
     (folder / "tokens.txt").write_text(table, encoding="utf-8")
 
 
@@ -110,7 +116,7 @@ def _export_matcha(path: Path, config: Mapping[str, Any]) -> None:
     network = (
         imported("matcha.models.matcha_tts")
         .MatchaTTS(
-            n_vocab=SYMBOLS,
+            n_vocab=_SYMBOLS,
             n_spks=1,
             spk_emb_dim=64,
             n_feats=_MELS,
