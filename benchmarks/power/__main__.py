@@ -26,7 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     (options.reference_seeds, options.candidate_seeds),
                     options.suite,
                     options.work,
-                    EvaluationOptions(jobs=options.jobs, progress=progress),
+                    EvaluationOptions(
+                        recognizer=options.recognizer, jobs=options.jobs, progress=progress
+                    ),
                 )
                 write_text_atomically(options.errors, found.model_dump_json() + "\n")
             data = read_word_errors(options.errors)
@@ -90,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--reference-seeds", type=int, nargs="+", default=[0, 1, 2, 1000], metavar="SEED")
     add("--candidate-seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED")
     add("--work", type=Path, default=Path("out/power"), metavar="DIR", help="of finished pieces")
+    add("--recognizer", metavar="NAME[:MODEL]", help="of the words (the suite's)")
     add("--jobs", type=int, default=2, help="recognizers at a time (%(default)s)")
     return parser
 

@@ -31,6 +31,8 @@ def measure(
         options: Settings of the run.
     """
     chosen = read_suite(suite)
+    if options.recognizer is not None:
+        chosen = chosen.with_recognizer(options.recognizer)
     store = Store(work)
     found = [
         _count(spec, chosen.with_seeds(tuple(numbers)), store, options)

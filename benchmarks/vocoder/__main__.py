@@ -53,7 +53,7 @@ def _measure(options: argparse.Namespace, vocoder: Path) -> Found:
         judged = judge(
             spoken.files,
             clips,
-            options.heard,
+            options.recognizer,
             Store(options.output),
             EvaluationOptions(jobs=options.jobs, progress=progress),
         )
@@ -61,8 +61,8 @@ def _measure(options: argparse.Namespace, vocoder: Path) -> Found:
         judged=judged,
         clips=[clip.name for clip in clips],
         speed=spoken.speed,
-        command=f"python -m benchmarks.vocoder --clips {len(clips)} --heard {options.heard} "
-        f"--others {' '.join(options.others)}",
+        command=f"python -m benchmarks.vocoder --clips {len(clips)} "
+        f"--recognizer {options.recognizer} --others {' '.join(options.others)}",
     )
 
 
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     others = [c.name for c in CONTESTANTS if c.name not in {FP32, OURS, NAIVE}]
     add("--others", nargs="*", choices=others, default=others, metavar="CONTESTANT")
     add("--clips", type=int, default=32, help="judged (%(default)s)")
-    add("--heard", type=int, default=32, help="clips whose words are counted (%(default)s)")
+    add("--recognizer", default="moonshine", metavar="NAME[:MODEL]", help="(%(default)s)")
     add("--jobs", type=int, default=os.cpu_count(), help="analyses at a time (%(default)s)")
     add(
         "--output",

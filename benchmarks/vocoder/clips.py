@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.qat.clips import find_recordings
 from benchmarks.qat.spectra import SAMPLE_RATE, mel_spectrogram
 from tts_compress.audio import Audio, read_wav
-from tts_compress.evaluation.normalizers import english_v1
+from tts_compress.evaluation.normalizers import NORMALIZERS
 
 _HOP = 256
 
@@ -45,7 +45,7 @@ def read_clips(assets: Path, most: int) -> list[Clip]:
     """
     with (assets / "sentences" / "ljspeech_metadata_all.csv").open(encoding="utf-8") as file:
         rows = csv.reader(file, delimiter="|", quoting=csv.QUOTE_NONE)
-        texts = {row[0]: english_v1(row[-1]) for row in rows}
+        texts = {row[0]: NORMALIZERS["en-v2"](row[-1]) for row in rows}
     found = []
     for path in find_recordings(assets / "speech-ljspeech32" / "wavs", most):
         samples = read_wav(path).samples

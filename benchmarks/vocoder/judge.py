@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.vocoder.clips import Clip
-from benchmarks.vocoder.speak import FP32, NAIVE, OURS, RECORDING
+from benchmarks.vocoder.speak import FP32
 from tts_compress.audio import Audio, read_wav
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzer, find_recognizer
@@ -17,7 +17,7 @@ from tts_compress.evaluation.bootstrap import paired_interval
 from tts_compress.evaluation.metric import find_measures
 from tts_compress.evaluation.metrics.distortion import mu_law, spectrum
 from tts_compress.evaluation.metrics.error_rates import count_edits
-from tts_compress.evaluation.normalizers import english_v1
+from tts_compress.evaluation.normalizers import NORMALIZERS
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.spectra import compare_warped, log_mel_distance
 from tts_compress.evaluation.store import Store
@@ -44,13 +44,10 @@ QUANTITIES = (
     Quantity(name="word_errors", label="word errors, %", better="lower", share=True),
 )
 
-HEARD = (RECORDING, FP32, OURS, NAIVE)
-"""Contestants whose words are counted: that takes longest, and tells least."""
-
 _OPINIONS = ("dnsmos_overall", "dnsmos_signal", "dnsmos_background", "dnsmos_p808", "plcmos")
 
 Values = Mapping[str, npt.NDArray[np.float64]]
-"""Each quantity of one contestant by clip; word errors are counts, of the first clips."""
+"""Each quantity of one contestant by clip; word errors are counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +67,7 @@ class Judged:
     """By contestant."""
 
     words: npt.NDArray[np.int64]
-    """Words in the transcript of each clip that is recognized."""
+    """Words in the transcript of each clip."""
 
     coded_db: float
     """Distortion of FP32's audio by 8-bit mu-law, mean over clips."""
@@ -97,7 +94,7 @@ class Judged:
 def judge(
     files: Mapping[str, Sequence[Path]],
     clips: Sequence[Clip],
-    heard: int,
+    recognizer: str,
     store: Store,
     options: EvaluationOptions,
 ) -> Judged:
@@ -106,7 +103,7 @@ def judge(
     Args:
         files: WAV files of the clips by contestant.
         clips: The clips, in that order.
-        heard: Number of clips whose words are counted, from the first on.
+        recognizer: Name, or name and model, of what listens.
         store: Takes values, so that a killed run goes on.
         options: Processes, progress.
 
@@ -119,9 +116,8 @@ def judge(
         key: path for name in files for key, path in zip(keys[name], files[name], strict=True)
     }
     opinions = analyze(store, _opinion(options), by_key.items(), options, total=len(by_key))
-    recognizer = find_recognizer("pocketsphinx", "en-us", options)
-    asked = {key: by_key[key] for name in HEARD for key in keys[name][:heard]}
-    words = analyze(store, recognizer, asked.items(), options, total=len(asked))
+    listener = find_recognizer(recognizer, "en-us", options)
+    words = analyze(store, listener, by_key.items(), options, total=len(by_key))
     targets = [spectrum(clip.recording) for clip in clips]
     values: dict[str, dict[str, npt.NDArray[np.float64]]] = {}
     for done, (name, own) in enumerate(audios.items()):
@@ -131,17 +127,15 @@ def judge(
             "distortion_db": _distances(own, targets),
             "log_mel_db": np.array([log_mel_distance(c.recording, audio) for c, audio in pairs]),
             **{score: np.array([opinions[k][score] for k in keys[name]]) for score in _OPINIONS},
+            "word_errors": _word_errors(clips, [words[key] for key in keys[name]]),
         }
-        if name in HEARD:
-            hypotheses = [words[key] for key in keys[name][:heard]]
-            values[name]["word_errors"] = _word_errors(clips[:heard], hypotheses)
     options.progress.advance("compare", len(audios), len(audios))
     coded = _distances([mu_law(audio) for audio in audios[FP32]], targets)
     return Judged(
         values=values,
-        words=np.array([len(clip.transcript.split()) for clip in clips[:heard]]),
+        words=np.array([len(clip.transcript.split()) for clip in clips]),
         coded_db=float(np.mean(coded - values[FP32]["distortion_db"])),
-        recognizer=recognizer.description,
+        recognizer=listener.description,
     )
 
 
@@ -161,6 +155,7 @@ def _distances(
 
 
 def _word_errors(clips: Sequence[Clip], hypotheses: Sequence[str]) -> npt.NDArray[np.float64]:
+    normalize = NORMALIZERS["en-v2"]
     pairs = zip(clips, hypotheses, strict=True)
-    edits = [count_edits(clip.transcript, english_v1(heard), "word") for clip, heard in pairs]
+    edits = [count_edits(clip.transcript, normalize(heard), "word") for clip, heard in pairs]
     return np.array([float(edit.errors) for edit in edits])

@@ -1,0 +1,93 @@
+"""Moonshine, by moonshine-voice, whose wheel holds a trained model for English.
+
+An encoder and decoder network of 27 million weights that reads the waveform (Jeffries et al., 2024,
+arXiv:2410.15608), in INT8. Nothing is downloaded.
+"""
+
+from importlib.metadata import version
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from tts_compress.audio import Audio
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.recognizer_files import check_language, identify, model_files, opening
+from tts_compress.evaluation.resampling import finite_samples
+from tts_compress.models.languages import primary_language
+
+EXTRA = "moonshine"
+
+_DEFAULT = "tiny-en"
+_SAMPLE_RATE = 16_000
+
+
+class Moonshine:
+    """A Moonshine model behind the library's detector of speech; its decoding is greedy.
+
+    Args:
+        model: The opened `moonshine_voice.Transcriber`; it computes on one thread.
+        name: The model's name.
+        folder: The folder of its files.
+    """
+
+    def __init__(self, model: Any, name: str, folder: Path) -> None:
+        self._model = model
+        self._name = name
+        self._folder = folder
+
+    @property
+    def device(self) -> str:
+        """Always `cpu`."""
+        return "cpu"
+
+    @property
+    def description(self) -> str:
+        """Version, model and its files."""
+        return (
+            f"moonshine-voice {version('moonshine-voice')}, model {self._name} "
+            f"({identify(model_files(self._folder))}), greedy"
+        )
+
+    def transcribe(self, audio: Audio) -> str:
+        """Return the transcript; empty where no words are found."""
+        samples = finite_samples(audio, _SAMPLE_RATE)
+        if not len(samples):
+            return ""
+        # The detector of speech keeps its state from one sound to the next, save in a new stream.
+        with self._model.create_stream(update_interval=inf) as stream:
+            stream.start()
+            stream.add_audio(samples.tolist(), _SAMPLE_RATE)
+            found = stream.update_transcription(self._model.MOONSHINE_FLAG_FORCE_UPDATE)
+        return " ".join(line.text.strip() for line in found.lines).strip()
+
+
+def open_recognizer(model: str, language: str) -> Moonshine:
+    """Open the model in the wheel, or a folder of another one, such as `base-es`.
+
+    Args:
+        model: Empty or `tiny-en` for the model in the wheel. Otherwise a folder that
+            `python -m moonshine_voice.download` filled; its name says architecture and language.
+        language: The language of the texts.
+
+    Raises:
+        EvaluationError: It cannot be opened, or does not know the language.
+        ImportError: moonshine-voice is not installed.
+    """
+    from moonshine_voice import Transcriber, get_model_path, string_to_model_arch
+
+    folder = Path(model).expanduser().resolve()
+    if model in {"", _DEFAULT}:
+        folder = get_model_path(_DEFAULT)
+    elif not (folder / "tokenizer.bin").is_file():
+        raise EvaluationError(
+            f"no Moonshine model in {model!r}; give a folder that `python -m "
+            "moonshine_voice.download` filled, or none for the English model in the package"
+        )
+    # The library keeps some models in `NAME/quantized`.
+    name = folder.parent.name if folder.name == "quantized" else folder.name
+    architecture, _, spoken = name.rpartition("-")
+    given = f"moonshine:{model}" if model else "moonshine"
+    check_language(given, (spoken,), primary_language(language), language)
+    with opening("moonshine", model or _DEFAULT):
+        opened = Transcriber(str(folder), string_to_model_arch(architecture))
+    return Moonshine(opened, name, folder)
