@@ -52,7 +52,7 @@ def test_a_folder_is_known_by_its_name(
     assert other.transcribe(recordings[0]) == moonshine.transcribe(recordings[0])
     assert other.description == moonshine.description.replace("tiny-en", "tiny-de")
     (folder / "encoder_model.ort").write_bytes(b"no graph")
-    with pytest.raises(EvaluationError, match="cannot open the model .* of 'moonshine'") as caught:
+    with pytest.raises(EvaluationError, match=r"cannot open the model .* of 'moonshine'") as caught:
         open_recognizer(f"moonshine:{folder}", "de")
     assert len(str(caught.value).splitlines()) == 1
 
