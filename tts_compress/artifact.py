@@ -16,6 +16,8 @@ from tts_compress.errors import ArtifactError
 
 MANIFEST_NAME = "manifest.json"
 _FORMAT_VERSION = 1
+_DEPTH = 2
+"""Most parts of a file's name in an artifact: a folder and the name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +151,8 @@ def read_manifest(directory: Path) -> Manifest:
     wrong = []
     for name, digest in manifest.files.items():
         file = directory / name
-        if Path(name).name != name:
-            wrong.append(f"{name!r} is not a plain file name")
+        if not _is_inside(name):
+            wrong.append(f"{name!r} is not a plain file name, or one in a folder")
         elif not file.is_file():
             wrong.append(f"'{name}' is missing")
         elif sha256_of(file) != digest:
@@ -162,9 +164,18 @@ def read_manifest(directory: Path) -> Manifest:
 
 def with_files(manifest: Manifest, directory: Path, *model_files: str) -> Manifest:
     """Return the manifest completed with the hashes and size of the files in a directory."""
-    files = {p.name: sha256_of(p) for p in sorted(directory.iterdir()) if p.name != MANIFEST_NAME}
+    paths = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    names = {path.relative_to(directory).as_posix(): path for path in paths}
+    files = {name: sha256_of(path) for name, path in names.items() if name != MANIFEST_NAME}
     size_bytes = sum((directory / name).stat().st_size for name in model_files)
     return replace(manifest, files=files, size_bytes=size_bytes)
+
+
+def _is_inside(name: str) -> bool:
+    """Return True for the name of a file in an artifact, or in a folder of it."""
+    parts = name.split("/")
+    plain = all(part not in {"", ".", ".."} and Path(part).name == part for part in parts)
+    return len(parts) <= _DEPTH and plain
 
 
 def sha256_of(path: Path) -> str:

@@ -181,14 +181,14 @@ def _compress_chain(
     if not isinstance(model, GraphChain) or not model.followers():
         return made
     assert isinstance(made, GraphChain), "a chain stays one"
-    followers = []
-    for number, follower in enumerate(model.followers(), 2):
+    followers = {}
+    for number, (name, follower) in enumerate(model.followers().items(), 2):
         own = job
         if job.training is not None and job.training.folder is not None:
             folder = job.training.folder / f"graph-{number}"
             own = replace(job, training=replace(job.training, folder=folder))
-        followers.append(_compress_graph(follower, recipe, calibration, own))
-    return made.with_followers(tuple(followers))
+        followers[name] = _compress_graph(follower, recipe, calibration, own)
+    return made.with_followers(followers)
 
 
 def _compress_graph(
@@ -198,7 +198,12 @@ def _compress_graph(
     if recipe.calibration is not None:
         calls, record = open_calibration(model, recipe.calibration, calibration, seed=job.seed)
     conversion = prepare_conversion(
-        model.graph, recipe, calls, batch_one=isinstance(model, TTSModel), progress=job.progress
+        model.graph,
+        recipe,
+        calls,
+        batch_one=isinstance(model, TTSModel),
+        lengths=model.lengths,
+        progress=job.progress,
     )
     trained = None
     if job.training is not None:

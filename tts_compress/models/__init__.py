@@ -85,10 +85,14 @@ def _manifest_of(path: Path) -> Manifest | None:
     """Return the manifest of the artifact that a path is or belongs to."""
     if path.is_dir():
         return read_manifest(path) if (path / MANIFEST_NAME).is_file() else None
-    if not path.is_file() or not path.with_name(MANIFEST_NAME).is_file():
+    if not path.is_file():
         return None
-    manifest = read_manifest(path.parent)
-    return manifest if path.name in manifest.files else None  # or another model's folder
+    for folder in path.absolute().parents[:2]:  # an artifact may have folders
+        if (folder / MANIFEST_NAME).is_file():
+            manifest = read_manifest(folder)
+            name = path.absolute().relative_to(folder).as_posix()
+            return manifest if name in manifest.files else None  # or another model's folder
+    return None
 
 
 def _recognize(location: str, spec: str, manifest: Manifest | None, *, bare: bool) -> Family:

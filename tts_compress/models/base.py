@@ -265,6 +265,10 @@ class LanguageModel(Protocol):
 class OnnxGraph(Model, Protocol):
     """A model that is an ONNX graph, whether it speaks texts or is a part that does not."""
 
+    @property
+    def lengths(self) -> frozenset[str]:
+        """Outputs that decide how long something is that is made of what the graph returns."""
+
     def graph(self) -> onnx.ModelProto:
         """Return a copy of the graph that the caller may change."""
 
@@ -279,15 +283,15 @@ class OnnxGraph(Model, Protocol):
 class GraphChain(OnnxGraph, Protocol):
     """A graph that may be followed by others, which run on what the one before returns."""
 
-    def followers(self) -> tuple[OnnxGraph, ...]:
-        """Return the other graphs, in their order."""
+    def followers(self) -> Mapping[str, OnnxGraph]:
+        """Return the other graphs by their names as components, in their order."""
 
-    def with_followers(self, followers: tuple[OnnxGraph, ...]) -> GraphChain:
+    def with_followers(self, followers: Mapping[str, OnnxGraph]) -> GraphChain:
         """Return this model with other graphs of the same kind behind its own.
 
         Args:
-            followers: As many as `followers` returns, each with its manifest, whose layers and
-                counts come behind this model's own.
+            followers: Those that `followers` returns, or what became of them. The layers and
+                counts of their manifests come behind this model's own.
         """
 
 

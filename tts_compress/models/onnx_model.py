@@ -42,6 +42,12 @@ class OnnxModel:
     kind = "ONNX graph"
     """Noun for the file in errors."""
 
+    folder: str | None = None
+    """Folder that the file has in an artifact; None for none."""
+
+    lengths: frozenset[str] = frozenset()
+    """Outputs that decide how long something is that is made of what the graph returns."""
+
     speakers: Mapping[str, int] = NO_SPEAKERS
     """Ids of the speakers to choose from, by name; families that have some fill it."""
 
@@ -109,7 +115,7 @@ class OnnxModel:
         inputs = ", ".join(str(expected) for expected in graph_inputs(model).values())
         outputs = ", ".join(value.name for value in model.graph.output)
         found = {"inputs": inputs, "outputs": outputs}
-        deciding = duration_outputs(model)
+        deciding = duration_outputs(model, self.lengths)
         initializers, weights = initializer_names(model.graph), WeightFinder(model.graph)
         modules = dict.fromkeys(
             module_of(node, initializers) or node.name
@@ -136,27 +142,30 @@ class OnnxModel:
         """
         target = Path(directory)
         with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
-            names = [part.write_graph(partial) for part in (self, *self.followers())]
+            names = [part.write_graph(partial) for part in (self, *self.followers().values())]
             for name, source in self._settings().items():
+                (partial / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(source, partial / name)
             if self.manifest is not None:
                 manifest = with_files(self.manifest, partial, *names)
                 (partial / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         return target
 
-    def followers(self) -> "tuple[OnnxModel, ...]":
-        """Return the graphs that run on what this one returns, in their order."""
-        return ()
+    def followers(self) -> "Mapping[str, OnnxModel]":
+        """Return the graphs that run behind this one by their names as components, in order."""
+        return {}
 
     def write_graph(self, folder: Path) -> str:
-        """Write the graph into a folder, and return the name of its file."""
-        file = folder / self._path.name
+        """Write the graph into a folder of an artifact, and return the name of its file there."""
+        name = "/".join(filter(None, (self.folder, self._path.name)))
+        file = folder / name
+        file.parent.mkdir(exist_ok=True)
         if self._held is None and not is_split(self._path):
             shutil.copyfile(self._path, file)
         else:
             # Weights that lay in files of their own are in the one file afterwards.
             file.write_bytes(self.graph().SerializeToString(deterministic=True))
-        return file.name
+        return name
 
     def _settings(self) -> Mapping[str, Path]:
         """Return the files without weights that belong to the graph, by their names beside it."""

@@ -5,7 +5,7 @@ repeated frames, of masks made of cumulative sums. A rounding error before that 
 everything behind them is another sound; so these operators are better left in floats.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import onnx
@@ -116,11 +116,15 @@ class _Flow:
         return any(tensor in self.makers and is_kind(self.makers[tensor]) for tensor in tensors)
 
 
-def duration_outputs(model: onnx.ModelProto) -> frozenset[str]:
+def duration_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()) -> frozenset[str]:
     """Return the outputs of operators that decide durations and nothing else of the sound.
 
     An encoder that durations and sound are both predicted from is not among them. A graph without
     predicted lengths, such as a vocoder, has none.
+
+    Args:
+        model: The graph.
+        ends: Outputs of the graph that are durations, which others than the graph make use of.
     """
     flow = _Flow()
     flow.add(model.graph)
@@ -131,11 +135,16 @@ def duration_outputs(model: onnx.ModelProto) -> frozenset[str]:
         if flow.made_by(before, _is_layer):
             lengths |= before
             regulated.update(node.output)
+    lengths |= flow.behind(ends, flow.values)
     if not lengths:
         return frozenset()
     # A graph may also return what it predicted; that is not sound.
-    ends = [value.name for value in model.graph.output]
-    sounds = [end for end in ends if not regulated.isdisjoint(flow.behind([end], flow.values))]
+    outputs = [value.name for value in model.graph.output if value.name not in ends]
+    sounds = [
+        output
+        for output in outputs
+        if ends or not regulated.isdisjoint(flow.behind([output], flow.values))
+    ]
     return frozenset(lengths & flow.makers.keys() - flow.behind(sounds, flow.sound))
 
 

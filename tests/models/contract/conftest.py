@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -321,5 +322,28 @@ def make_matcha(tmp_path: Path) -> Callable[..., Path]:
         lines = [f"{symbol} {number}\n" for number, symbol in enumerate(symbols)]
         (folder / "tokens.txt").write_text("".join(lines), encoding="utf-8")
         return folder / "model-steps-3.onnx"
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def supertonic_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a tiny voice of Supertonic's structure, not to be changed."""
+    pytest.importorskip("torch")
+    from benchmarks.supertonic.files import write_voice
+    from benchmarks.supertonic.structure import TINY
+
+    folder = tmp_path_factory.mktemp("supertonic") / "voice"
+    write_voice(folder, TINY)
+    return folder
+
+
+@pytest.fixture
+def make_supertonic(supertonic_files: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that copies a tiny voice of Supertonic's structure."""
+
+    def make() -> Path:
+        shutil.copytree(supertonic_files, tmp_path / "supertonic")
+        return tmp_path / "supertonic" / "onnx" / "duration_predictor.onnx"
 
     return make

@@ -34,6 +34,15 @@ _SYSTEMS = {
     "styletts2": ("styletts2", _IDS, ["voices.bin"]),
     "matcha": ("matcha", "ids: 5 9 12 30 7", ["tokens.txt", "hifigan_v2.onnx"]),
     "melo": ("melo", "Hello, world.", ["tokens.txt", "lexicon.txt"]),
+    "supertonic": (
+        "supertonic",
+        "Hello, world.",
+        [
+            *(f"onnx/{name}.onnx" for name in ("text_encoder", "vector_estimator", "vocoder")),
+            *("onnx/tts.json", "onnx/unicode_indexer.json"),
+            *("voice_styles/F1.json", "voice_styles/M1.json"),
+        ],
+    ),
 }
 """The contract, a text without optional packages, and the files beside each tiny voice."""
 
@@ -86,10 +95,11 @@ def test_every_scheme_compresses_and_the_artifact_speaks(
     calibration = _write_set(tmp_path) if scheme in {"int8", "int8-static"} else None
     small = compress(original, scheme, calibration=calibration)
     saved: Any = load(small.save(tmp_path / "saved"))
-    assert {p.name for p in (tmp_path / "saved").iterdir()} == {
+    files = [file for file in (tmp_path / "saved").rglob("*") if file.is_file()]
+    assert {file.relative_to(tmp_path / "saved").as_posix() for file in files} == {
         "manifest.json",
         "contract.toml",
-        path.name,
+        f"onnx/{path.name}" if system == "supertonic" else path.name,
         *_SYSTEMS[system][2],
     }
     assert saved.manifest.scheme == scheme
@@ -262,7 +272,11 @@ def test_it_is_evaluated_by_ids(
     small = compress(load(path), "int8-dynamic")
     options = EvaluationOptions(work=tmp_path / "work", timing_texts=1, timing_runs=1)
     found = evaluate(path, small, suite=suite, options=options)
-    names = {"kokoro": ["af_heart", "am_adam"], "kitten": ["expr-voice-2-m", "expr-voice-2-f"]}
+    names = {
+        "kokoro": ["af_heart", "am_adam"],
+        "kitten": ["expr-voice-2-m", "expr-voice-2-f"],
+        "supertonic": ["F1", "M1"],
+    }
     turns = names.get(system, [None, None])
     assert [row.speaker for row in found.utterances[::2]] == [*turns, turns[0]]
     assert (found.reference.family, found.candidate.scheme) == ("contract", "int8-dynamic")

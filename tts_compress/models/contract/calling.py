@@ -1,7 +1,7 @@
-"""Values for the inputs of a graph that speaks a text."""
+"""Values for the inputs of the graphs that speak a text."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -10,15 +10,20 @@ import numpy.typing as npt
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError
-from tts_compress.models.contract.reading import Explained
-from tts_compress.models.contract.schema import (
+from tts_compress.models.contract.inputs import (
+    TOKENS,
     Input,
     NoiseInput,
+    OutputInput,
     SpeakerInput,
+    StepInput,
     StyleInput,
+    TokensInput,
     ValueInput,
 )
-from tts_compress.models.contract.styles import choose_row, read_styles
+from tts_compress.models.contract.parts import Part
+from tts_compress.models.contract.schema import Contract, Size
+from tts_compress.models.contract.styles import Folders, choose_row, read_styles
 from tts_compress.models.contract.symbols import Speller, Symbols
 from tts_compress.models.feeds import GraphInput
 from tts_compress.models.speakers import NO_SPEAKERS
@@ -27,31 +32,46 @@ from tts_compress.onnx.session import Feeds
 Seed = tuple[int, ...] | None
 """Seed of the noise of one call; None for no noise."""
 
+Made = dict[str, Any]
+"""What the graphs of a call returned so far, by the names of their outputs."""
+
 _NOISE_STREAM = 1 << 20
 """Beginning of the streams of noise inputs, far from those of random operators."""
 
+_LONGEST = 1 << 20
+"""Largest size that may follow from what a graph returned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What is spoken at once."""
+
+    symbols: Symbols
+    seed: Seed
+    speaker: str | None
+
 
 class Caller:
-    """Makes the inputs of a graph, by its contract.
+    """Makes the inputs of a voice's graphs, by its contract.
 
     Args:
-        found: The contract and the graph that it explains.
-        folder: The folder of the files that it names.
+        contract: The contract.
+        parts: The graphs that it explains, in their order.
+        folders: Folders of the files that it names.
 
     Raises:
-        ModelError: A style file is missing or malformed.
+        ModelError: A style file is missing or malformed, or two have other voices.
     """
 
-    def __init__(self, found: Explained, folder: Path) -> None:
-        self._found = found
-        self._styles = self._read_styles(folder)
-        self._speller = Speller(found.contract.tokens, found.contract.language, folder)
+    def __init__(self, contract: Contract, parts: tuple[Part, ...], folders: Folders) -> None:
+        self._sizes = contract.size
+        self._parts = parts
+        self._styles = _read_styles(parts, folders)
+        self._speller = Speller(contract.tokens, contract.language, folders)
         self.speakers = self._find_speakers()
 
-    def calls(
-        self, text: str, seed: int | None, speaker: str | None
-    ) -> Iterator[tuple[Feeds, Seed]]:
-        """Yield the values of the graph's own inputs for each call, and the seed of its noise.
+    def calls(self, text: str, seed: int | None, speaker: str | None) -> Iterator[Call]:
+        """Yield the calls that speak a text.
 
         Raises:
             TextError: The text has nothing to speak, or too much at once.
@@ -61,46 +81,101 @@ class Caller:
             raise TTSCompressError(f"seed {seed} is negative; give 0 or a larger integer")
         for index, symbols in enumerate(self._speller.calls(text)):
             own = None if seed is None else (seed, index)
-            feeds: Feeds = {}
-            for place, (name, role) in enumerate(self._found.roles.items()):
-                stream = None if own is None else (*own, _NOISE_STREAM + place)
-                value = self._value(role, symbols, stream, speaker)
-                feeds[name] = _as_input(value, self._found.signature.inputs[name])
-            yield feeds, own
+            yield Call(symbols=symbols, seed=own, speaker=speaker)
 
-    def _value(self, role: Input, symbols: Symbols, seed: Seed, speaker: str | None) -> Any:
-        """Return what an input is given, with the axes that its role has."""
+    def feeds(self, position: int, call: Call, made: Made, step: int = 0) -> Feeds:
+        """Return the values of a graph's own inputs.
+
+        Args:
+            position: Place of the graph, from 0.
+            call: What is spoken.
+            made: What the graphs before it returned.
+            step: Round of its loop, from 0.
+        """
+        part = self._parts[position]
+        feeds: Feeds = {}
+        for place, (name, role) in enumerate(part.roles.items()):
+            if isinstance(role, OutputInput):
+                value = made[role.output or name]
+            elif isinstance(role, StepInput):
+                value = step if role.role == "step" else part.repeat
+            elif isinstance(role, NoiseInput):
+                seed = None
+                if call.seed is not None:
+                    seed = (*call.seed, _NOISE_STREAM + place, position, step)
+                value = _noise(role, self._shape(role, call, made), seed)
+            else:
+                value = self._value(name, role, call, made)
+            feeds[name] = _as_input(value, part.signature.inputs[name])
+        return feeds
+
+    def _value(self, name: str, role: Input, call: Call, made: Made) -> Any:
+        """Return what an input is given by a text, with the axes that its role has."""
         if isinstance(role, ValueInput):
-            return role.value if seed is not None or role.quiet is None else role.quiet
+            quiet = call.seed is None and role.quiet is not None
+            return role.quiet if quiet else role.value
         if isinstance(role, SpeakerInput):
-            return role.value if speaker is None else self.speakers[speaker]
-        ids = self._speller.framed(symbols.ids)
+            return role.value if call.speaker is None else self.speakers[call.speaker]
+        symbols = call.symbols
         if isinstance(role, StyleInput):
-            style = self._styles[speaker or next(iter(self._styles))]
+            voices = self._styles[role]
+            style = voices[call.speaker or next(iter(voices))]
             return choose_row(role.rule, style, tokens=len(symbols.ids), text=symbols.characters)
-        if isinstance(role, NoiseInput):
-            return _noise(role, len(ids), seed)
-        values: dict[str, Any] = {
-            "tokens": ids,
-            "lengths": len(ids),
-            "mask": [1] * len(ids),
-            "tones": self._speller.framed(symbols.tones, tones=True),
-        }
-        return values[role.role]
+        assert isinstance(role, TokensInput), f"input '{name}' has a role of its own"
+        if role.role == "tokens":
+            return self._speller.framed(symbols.ids)
+        if role.role == "tones":
+            return self._speller.framed(symbols.tones, tones=True)
+        size = self._size(role.size, call, made)
+        return size if role.role == "lengths" else [1] * size
 
-    def _read_styles(self, folder: Path) -> Mapping[str, Samples]:
-        for role in self._found.roles.values():
-            if isinstance(role, StyleInput):
-                return read_styles(role, folder)
-        return {}
+    def _shape(self, role: NoiseInput, call: Call, made: Made) -> tuple[int, ...]:
+        sizes = role.shape
+        return tuple(s if isinstance(s, int) else self._size(s, call, made) for s in sizes)
+
+    def _size(self, name: str, call: Call, made: Made) -> int:
+        if name == TOKENS:
+            return len(self._speller.framed(call.symbols.ids))
+        return _size_of(name, self._sizes[name], made)
 
     def _find_speakers(self) -> Mapping[str, int]:
-        names: Iterable[str] = self._styles
-        for role in self._found.roles.values():
+        names: Iterable[str] = next(iter(self._styles.values()), {})
+        for role in (role for part in self._parts for role in part.roles.values()):
             if isinstance(role, SpeakerInput):
                 names = role.speakers or [str(number) for number in range(role.count)]
         found = {name: number for number, name in enumerate(names)}
         return MappingProxyType(found) if len(found) > 1 else NO_SPEAKERS
+
+
+def _read_styles(
+    parts: tuple[Part, ...], folders: Folders
+) -> dict[StyleInput, Mapping[str, Samples]]:
+    """Return the arrays of each input that is a style, by voice."""
+    roles = [role for part in parts for role in part.roles.values()]
+    return {role: read_styles(role, folders) for role in roles if isinstance(role, StyleInput)}
+
+
+def _size_of(name: str, size: Size, made: Made) -> int:
+    """Return a size that follows from what a graph returned.
+
+    Arithmetic is in float32, as of programs that go on with a graph's own numbers.
+
+    Raises:
+        ModelError: The graph returned several numbers, or none that can be a size.
+    """
+    value = np.asarray(made[size.output])
+    if value.size != 1:
+        raise ModelError(
+            f"size '{name}' follows from one number, but output '{size.output}' has the shape "
+            f"{list(value.shape)}"
+        )
+    length = value.reshape(()).astype(np.float32) / np.float32(size.speed) * np.float32(size.rate)
+    if not np.isfinite(length) or not 1 <= length / size.hop <= _LONGEST:
+        raise ModelError(
+            f"output '{size.output}' is {float(value.reshape(())):.4g}, from which no size "
+            f"'{name}' follows (1 to {_LONGEST})"
+        )
+    return -(-int(length) // size.hop)
 
 
 def _as_input(value: Any, expected: GraphInput) -> npt.NDArray[np.generic]:
@@ -118,11 +193,14 @@ def _as_input(value: Any, expected: GraphInput) -> npt.NDArray[np.generic]:
     return array.reshape((1,) * (rank - array.ndim) + array.shape)
 
 
-def _noise(role: NoiseInput, tokens: int, seed: Seed) -> Samples:
-    shape = tuple(tokens if size == "tokens" else int(size) for size in role.shape)
+def _noise(role: NoiseInput, shape: tuple[int, ...], seed: Seed) -> Samples:
+    """Return noise that is equal at equal times, along the last axis, for any length."""
     if seed is None:
         return np.zeros(shape, np.float32)
     generator = np.random.default_rng(seed)
+    turned = (shape[-1], *shape[:-1])
     if role.distribution == "uniform":
-        return generator.random(shape, np.float32)
-    return generator.standard_normal(shape, np.float32)
+        values = generator.random(turned, np.float32)
+    else:
+        values = generator.standard_normal(turned, np.float32)
+    return np.ascontiguousarray(np.moveaxis(values, 0, -1))

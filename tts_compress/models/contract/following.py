@@ -1,22 +1,21 @@
 """Graphs that run behind a voice's own, such as vocoders."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 import onnx
 import onnxruntime
 
 from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
-from tts_compress.errors import RecipeError
 from tts_compress.models.base import Runtime, TTSModel
-from tts_compress.models.contract.reading import read_signature
-from tts_compress.models.contract.schema import Follower
+from tts_compress.models.contract.calling import Seed
+from tts_compress.models.contract.chain import Run
+from tts_compress.models.contract.parts import Part
 from tts_compress.models.onnx_model import OnnxModel
 from tts_compress.onnx.noise import draw_noise, feed_noise
-from tts_compress.onnx.session import Feeds, open_session, run_session
+from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
 
 
 class Chained(TTSModel, Protocol):
@@ -26,58 +25,51 @@ class Chained(TTSModel, Protocol):
     def language(self) -> str | None:
         """The language it states."""
 
-    def observe(self, texts: Iterable[str], *, seed: int, position: int) -> Iterator[Any]:
-        """Yield what the follower at a position is given in each call that speaks the texts."""
+    def observe(
+        self, texts: Iterable[str], *, seed: int, position: int
+    ) -> Iterator[tuple[Feeds, Seed]]:
+        """Yield what the graph at a position is given in each round of the calls for texts."""
 
 
 class FollowingGraph(OnnxModel):
-    """A graph of a voice that runs on what the one before returns.
+    """A graph of a voice that runs on what those before it return.
 
     Args:
-        path: Its `.onnx` file.
-        stated: The contract's table of it.
-        position: Its place among those that follow, from 0.
+        part: The graph, explained.
+        position: Its place, from 1.
+        folder: Folder that it has in an artifact; None for none.
         held: The graph in place of the file's, where it is in memory only.
         manifest: Record of its compression; None for an original.
-
-    Raises:
-        RecipeError: The graph has no such input or output, or several inputs.
     """
 
     family = "contract"
 
     def __init__(
         self,
-        path: Path,
-        stated: Follower,
+        part: Part,
         *,
         position: int,
+        folder: str | None = None,
         manifest: Manifest | None = None,
         held: onnx.ModelProto | None = None,
     ) -> None:
-        super().__init__(path, spec=str(path), manifest=manifest, held=held)
-        self.position = position
-        self.name = path.stem
+        super().__init__(part.path, spec=str(part.path), manifest=manifest, held=held)
+        self.folder = folder
+        self.lengths = part.lengths
         self.voice: Chained | None = None
-        self._stated = stated
+        self._part = part
+        self._position = position
         self._session: onnxruntime.InferenceSession | None = None
-        signature = read_signature(path)
-        self._input = stated.input or next(iter(signature.inputs), "")
-        self._output = stated.output or signature.outputs[0]
-        if {self._input} != signature.inputs.keys():
-            has = ", ".join(map(str, signature.inputs.values())) or "none"
-            raise RecipeError(
-                f"'{path}' has the inputs {has}; a graph that follows another is given one, "
-                "[[then]] states it as `input`"
-            )
-        if self._output not in signature.outputs:
-            has = ", ".join(signature.outputs)
-            raise RecipeError(f"'{path}' has no output {self._output!r}; its outputs are {has}")
+
+    @property
+    def name(self) -> str:
+        """Name of the voice's component that it is."""
+        return self._part.path.stem
 
     def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> "FollowingGraph":
         """Return it with another graph; nothing is written."""
         return FollowingGraph(
-            self._path, self._stated, position=self.position, manifest=manifest, held=graph
+            self._part, position=self._position, folder=self.folder, manifest=manifest, held=graph
         )
 
     def bound_to(self, voice: "Chained") -> "FollowingGraph":
@@ -107,30 +99,22 @@ class FollowingGraph(OnnxModel):
     def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
         """Yield what it is given while the voice speaks the texts, with fed noise."""
         names = [value.name for value in feed_noise(self.graph()).graph.input]
-        observed = self._bound().observe(texts, seed=seed, position=self.position)
-        for number, given in enumerate(observed):
-            yield self.feeds(given) | draw_noise(names, seed=(seed, number))
+        observed = self._bound().observe(texts, seed=seed, position=self._position)
+        for feeds, own in observed:
+            yield feeds | draw_noise(names, seed=own)
 
-    def run(self, given: Any, seed: tuple[int, ...] | None) -> Any:
-        """Return what it makes of what the graph before it returned, with fed noise."""
+    def run(self, feeds: Feeds, seed: Seed) -> list[object]:
+        """Return what it makes of its inputs, with fed noise."""
         if self._session is None:
             self._session = open_session(feed_noise(self.graph()), self.spec)
-        names = [value.name for value in self._session.get_inputs()]
-        return self._call(self._session, self.feeds(given) | draw_noise(names, seed=seed))
+        feeds = feeds | draw_noise(input_names(self._session), seed=seed)
+        return run_session(self._session, feeds, self.spec, self._part.returns)
 
-    def feeds(self, given: Any) -> Feeds:
-        """Return its inputs."""
-        return {self._input: given}
-
-    def runner(self, threads: int) -> Callable[[Any], Any]:
+    def runner(self, threads: int) -> Run:
         """Return its file as a function, with its own noise."""
         session = open_session(self.files().weights[0], self.spec, threads)
-        return lambda given: self._call(session, self.feeds(given))
+        return lambda feeds, _: run_session(session, feeds, self.spec, self._part.returns)
 
     def _bound(self) -> "Chained":
         assert self.voice is not None, "a voice hands out its graphs"
         return self.voice
-
-    def _call(self, session: onnxruntime.InferenceSession, feeds: Feeds) -> Any:
-        [made] = run_session(session, feeds, self.spec, [self._output])
-        return made

@@ -1,23 +1,22 @@
 """Schema of a contract: how texts become tokens, and what each input of a graph is given."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
 from tts_compress.config import Config, ConfigFile
-
-Names: TypeAlias = tuple[str, ...]
-
-FileName: TypeAlias = Annotated[str, Field(pattern=r"^[^/\\]+$", max_length=200)]
-"""Name of a file beside the graph; may hold `*`, and then is the first one that fits."""
+from tts_compress.models.contract.inputs import (
+    TOKENS,
+    FileName,
+    Input,
+    Names,
+    NoiseInput,
+    StyleInput,
+    TokensInput,
+)
 
 _Id: TypeAlias = Annotated[int, Field(ge=0)]
-_Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
-_Values: TypeAlias = _Number | tuple[_Number, ...]
-
-ROW = r"^voice(\[len\((?P<counted>tokens|text)\)(?P<less> - 1)?\])?$"
-"""Rules that choose a style: the whole array of a voice, or the row of a number of tokens or of
-characters of the text; the last row where there are not as many."""
 
 
 class Tokens(Config):
@@ -33,6 +32,21 @@ class Tokens(Config):
 
     lexicon: FileName | None = None
     """A file of lines `word symbol …`, or `word symbol … tone …` where an input takes tones."""
+
+    normalize: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = None
+    """Unicode's form that the text is brought into first."""
+
+    replace: dict[str, str] = Field(default_factory=dict)
+    """What takes the place of characters or strings, in this order."""
+
+    tidy: bool = False
+    """True to put one space between words, and none before marks."""
+
+    endings: str = ""
+    """Marks, the first of which is put behind a text that ends with none of them."""
+
+    around: tuple[()] | tuple[str, str] = ()
+    """Put before and behind the whole text, such as the names of its language."""
 
     lowercase: bool = False
     spaced: bool = False
@@ -70,102 +84,63 @@ class Tokens(Config):
         return self
 
 
-class _Input(Config):
-    names: Names = ()
-    """Other names that exports give this input."""
+class Size(Config):
+    """A size that follows from what a graph returned: of noise, or of a mask, of a later graph.
 
-    optional: bool = False
-    """True where graphs may lack it."""
+    It is the value, divided by `speed` and times `rate` without what is behind the point, in parts
+    of `hop`, the last of which may not be full.
+    """
 
-    axes: int | None = None
-    """Number of axes it must have; by default any."""
+    output: str
+    """Name of the output, of one value."""
 
-    type: str | None = None
-    """Type it must have, such as `int32`; by default any that holds its values."""
-
-
-class TokensInput(_Input):
-    """The tokens themselves, what the lexicon states of each, their number, or ones for each."""
-
-    role: Literal["tokens", "tones", "lengths", "mask"]
+    speed: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    rate: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    hop: int = Field(default=1, ge=1)
 
 
-class StyleInput(_Input):
-    """An array of the voice that speaks; the voices are the speakers."""
+class Spectrum(Config):
+    """An inverse short-time Fourier transform that makes sound of a graph's outputs."""
 
-    role: Literal["style"]
-    file: FileName | tuple[FileName, ...]
-    """An `.npz` of arrays by voice, one array as `numpy.save` writes it, or float32 values
-    without a header, voice after voice."""
+    form: Literal["magnitude-cosine-sine", "magnitude-phase", "real-imaginary"]
+    """The outputs that it takes, each of shape [1, n_fft / 2 + 1, frames]."""
 
-    rule: str = Field(
-        default="voice", pattern=ROW.replace("?P<counted>", "").replace("?P<less>", "")
-    )
-    shape: tuple[int, ...] = ()
-    """Shape of one voice's array, 0 where any size above 1 will do; without a header it must be
-    stated."""
+    outputs: Names = ()
+    """Their names; by default the first ones of the graph."""
 
-    speakers: Names = ()
-    """Names of the voices of a file without a header; by default their numbers."""
+    n_fft: int = Field(ge=2, le=65_536, multiple_of=2)
+    hop_length: int = Field(ge=1, le=65_536)
+    window: Literal["hann", "none"] = "hann"
+    """A periodic one of `n_fft` samples."""
 
+    center: bool | int = True
+    """True to leave out half a window at both ends, as frames were centred."""
 
-class SpeakerInput(_Input):
-    """Number of the speaker."""
+    normalized: bool | int = False
+    """True where the transform was divided by the root of `n_fft`."""
 
-    role: Literal["speaker"]
-    count: int = Field(default=1, ge=1, le=65_536)
-    speakers: Names = ()
-    """Names, in the order of their numbers; by default the numbers."""
-
-    value: int = Field(default=0, ge=0)
-    """The number where none was chosen, and of a voice of one."""
-
-
-class ValueInput(_Input):
-    """Numbers that are always the same."""
-
-    role: Literal["speed", "scales", "constant"]
-    value: _Values
-    quiet: _Values | None = None
-    """The numbers that turn noise off; by default the same."""
-
-
-class NoiseInput(_Input):
-    """Random values."""
-
-    role: Literal["noise"]
-    shape: tuple[int | Literal["tokens"], ...] = Field(min_length=1)
-    distribution: Literal["normal", "uniform"] = "normal"
-    """Normal of deviation 1, or uniform in [0, 1)."""
-
-
-Input: TypeAlias = Annotated[
-    TokensInput | StyleInput | SpeakerInput | ValueInput | NoiseInput, Field(discriminator="role")
-]
-
-ROLES = (
-    "tokens",
-    "tones",
-    "lengths",
-    "mask",
-    "style",
-    "speaker",
-    "speed",
-    "scales",
-    "constant",
-    "noise",
-)
+    @property
+    def count(self) -> int:
+        """Number of outputs it takes."""
+        return self.form.count("-") + 1
 
 
 class Follower(Config):
-    """A graph that runs on what the one before returns, such as a vocoder on a mel spectrogram."""
+    """A graph that runs on what those before return, such as a vocoder on a mel spectrogram."""
 
     graph: FileName
-    input: str | None = None
-    """Its input; by default the only one."""
+    input: str | dict[str, Input] | None = None
+    """Its only input, which is given what the graph before returned, by default the only one it
+    has; or a table for each input."""
 
     output: str | None = None
     """Its output that the next one reads, or that is audio; by default the first one."""
+
+    repeat: int = Field(default=1, ge=1, le=1_000)
+    """Number of rounds of a loop."""
+
+    spectrum: Spectrum | None = None
+    """Makes sound of its outputs, where they are none."""
 
 
 class Contract(ConfigFile):
@@ -177,8 +152,20 @@ class Contract(ConfigFile):
     language: str | None = None
     """An espeak-ng voice name, such as `en-us`."""
 
+    folder: FileName | None = None
+    """Name of the folder of the graphs, where the voice has others with further files."""
+
+    files: tuple[FileName, ...] = ()
+    """Further files that the system's own program reads, kept with the graphs where they are."""
+
     output: str | None = None
     """The output that is audio, or that the next graph reads; by default the first one."""
+
+    spectrum: Spectrum | None = None
+    """Makes sound of the outputs, where they are none."""
+
+    size: dict[str, Size] = Field(default_factory=dict)
+    """Sizes that follow from what graphs returned, by name."""
 
     then: tuple[Follower, ...] = ()
     """Graphs beside it that run behind it, in this order; the last one returns audio."""
@@ -189,13 +176,32 @@ class Contract(ConfigFile):
     tokens: Tokens
     input: dict[str, Input]
 
+    @property
+    def inputs(self) -> tuple[dict[str, Input], ...]:
+        """Tables of the inputs of each graph, in their order."""
+        others = (table.input for table in self.then)
+        return (self.input, *(table for table in others if isinstance(table, dict)))
+
     @model_validator(mode="after")
     def _is_complete(self) -> "Contract":
         roles = [table.role for table in self.input.values()]
         if "tokens" not in roles:
             raise ValueError("input: none has the role 'tokens'")
-        if roles.count("style") > 1 or ("style" in roles and "speaker" in roles):
-            raise ValueError("input: one of them chooses the voice, by a style or a speaker")
+        tables = [table for tables in self.inputs for table in tables.values()]
+        styles = {table.file for table in tables if isinstance(table, StyleInput)}
+        if len(styles) > 1 or (styles and any(table.role == "speaker" for table in tables)):
+            raise ValueError("input: one file of styles, or a speaker, chooses the voice")
+        for size in (size for table in tables for size in _sizes(table)):
+            if size != TOKENS and size not in self.size:
+                raise ValueError(f"input: no size is named {size!r}; add a table [size.{size}]")
         if self.tokens.source == "espeak" and self.language is None:
             raise ValueError("language: source 'espeak' needs one, such as 'en-us'")
         return self
+
+
+def _sizes(table: Input) -> Iterator[str]:
+    """Yield the names of the sizes that an input needs."""
+    if isinstance(table, NoiseInput):
+        yield from (size for size in table.shape if isinstance(size, str))
+    elif isinstance(table, TokensInput):
+        yield table.size

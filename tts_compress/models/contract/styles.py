@@ -9,40 +9,65 @@ import numpy as np
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, reason
-from tts_compress.models.contract.schema import ROW, StyleInput
+from tts_compress.models.contract.inputs import ROW, StyleInput
 from tts_compress.models.feeds import UNREADABLE
+from tts_compress.models.files import read_json
+
+Folders = tuple[Path, ...]
+"""Folders in which the files of a voice are looked for, in this order: the graph's comes first."""
 
 _NPY = b"\x93NUMPY"
 _MOST_BYTES = 1 << 29
 """Largest style file, unpacked; Kokoro's has 28 MB for 54 voices."""
 
 
-def find_file(names: str | tuple[str, ...], folder: Path) -> Path:
-    """Return the first file of a folder that fits a name or pattern.
+def find_file(names: str | tuple[str, ...], folders: Folders) -> Path:
+    """Return the first file that fits a name or pattern.
+
+    Raises:
+        ModelError: There is none.
+    """
+    return _find_files(names, folders)[0]
+
+
+def style_files(role: StyleInput, folders: Folders) -> list[Path]:
+    """Return the files of styles: one of all voices, or one for each.
+
+    Raises:
+        ModelError: There is none.
+    """
+    found = _find_files(role.file, folders)
+    return found if role.key is not None else found[:1]
+
+
+def _find_files(names: str | tuple[str, ...], folders: Folders) -> list[Path]:
+    """Return the files that fit the first name or pattern that any fits, by name.
 
     Raises:
         ModelError: There is none.
     """
     patterns = (names,) if isinstance(names, str) else names
     for pattern in patterns:
-        if found := sorted(path for path in folder.glob(pattern) if path.is_file()):
-            return found[0]
-    raise ModelError(f"no file '{' or '.join(patterns)}' in '{folder}'; put it beside the graph")
+        for folder in folders:
+            if found := sorted(path for path in folder.glob(pattern) if path.is_file()):
+                return found
+    raise ModelError(
+        f"no file '{' or '.join(patterns)}' in '{folders[-1]}'; put it beside the graph"
+    )
 
 
-def read_styles(role: StyleInput, folder: Path) -> Mapping[str, Samples]:
-    """Return the arrays of a style file, by voice.
+def read_styles(role: StyleInput, folders: Folders) -> Mapping[str, Samples]:
+    """Return the arrays of a style file, or of the files of one kind, by voice.
 
     Raises:
         ModelError: The file is missing or malformed, or has arrays of another shape.
     """
-    path = find_file(role.file, folder)
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ModelError(f"'{path}' has more than {_MOST_BYTES} bytes; it is no style file")
-        found = _read(path, role)
-    except UNREADABLE as error:
-        raise ModelError(f"cannot read styles from '{path}': {reason(error)}") from error
+    files = style_files(role, folders)
+    path = files[0]
+    if role.key is not None:
+        found = {file.stem: _read_json(file, role.key) for file in files}
+    else:
+        found = _read_checked(path, role)
     for name, array in found.items():
         if role.shape and not _fits(array.shape, role.shape):
             raise ModelError(
@@ -77,6 +102,33 @@ def choose_row(rule: str, style: Samples, *, tokens: int, text: int) -> Samples:
 def _fits(shape: tuple[int, ...], stated: tuple[int, ...]) -> bool:
     pairs = list(zip(shape, stated, strict=False))
     return len(shape) == len(stated) and all(n == w if w else n > 1 for n, w in pairs)
+
+
+def _read_checked(path: Path, role: StyleInput) -> dict[str, Samples]:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ModelError(f"'{path}' has more than {_MOST_BYTES} bytes; it is no style file")
+        return _read(path, role)
+    except UNREADABLE as error:
+        raise ModelError(f"cannot read styles from '{path}': {reason(error)}") from error
+
+
+def _read_json(path: Path, key: str) -> Samples:
+    """Return an array of a voice that a `.json` holds as a table of `dims` and `data`.
+
+    Raises:
+        ModelError: The file is malformed, or has no such array.
+    """
+    if path.stat().st_size > _MOST_BYTES:
+        raise ModelError(f"'{path}' has more than {_MOST_BYTES} bytes; it is no style file")
+    table = read_json(path)
+    try:
+        stated = table[key]
+        return np.array(stated["data"], np.float32).reshape([int(n) for n in stated["dims"]])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ModelError(
+            f"'{path}' holds no array {key!r} of `dims` and `data`: {reason(error)}"
+        ) from error
 
 
 def _read(path: Path, role: StyleInput) -> dict[str, Samples]:

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 from tts_compress.errors import MissingExtraError, ModelError, TextError, reason
 from tts_compress.models.base import check_encodable, check_text
+from tts_compress.models.contract.normalizing import normalize
 from tts_compress.models.contract.schema import Tokens
-from tts_compress.models.contract.styles import find_file
+from tts_compress.models.contract.styles import Folders, find_file
 from tts_compress.models.files import read_json
 
 IDS = "ids:"
@@ -20,6 +21,9 @@ _MOST_BYTES = 1 << 27
 _WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[^\w\s]")
 _WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 _ID = re.compile(r"(\d{1,9})(?:/(\d{1,9}))?")
+_CHARACTERS = 0x110000
+"""Characters that Unicode has room for."""
+
 _LONGEST_WORD = 12
 """Characters of the longest word that is looked for in writing without spaces."""
 
@@ -49,16 +53,27 @@ class Characters:
     Args:
         vocabulary: Ids by character.
         spaced: True to put one space between words and marks.
+        around: What is put before and behind a text that has any.
     """
 
-    def __init__(self, vocabulary: Mapping[str, int], *, spaced: bool = False) -> None:
+    def __init__(
+        self,
+        vocabulary: Mapping[str, int],
+        *,
+        spaced: bool = False,
+        around: tuple[str, ...] = (),
+    ) -> None:
         self._vocabulary = vocabulary
         self._spaced = spaced
+        self._around = around or ("", "")
 
     def __call__(self, text: str) -> Iterator[Symbols]:
         """Yield the ids of a text."""
         if self._spaced:
             text = " ".join(_WORD_OR_MARK.findall(text))
+        if not any(character in self._vocabulary for character in text):
+            return
+        text = text.join(self._around)
         yield _symbols(((self._vocabulary[c], 0) for c in text if c in self._vocabulary), len(text))
 
 
@@ -132,13 +147,13 @@ class Speller:
     Args:
         tokens: The contract's table.
         language: The contract's language.
-        folder: The folder of the graph, with its vocabulary and lexicon.
+        folders: Folders with its vocabulary and lexicon.
     """
 
-    def __init__(self, tokens: Tokens, language: str | None, folder: Path) -> None:
+    def __init__(self, tokens: Tokens, language: str | None, folders: Folders) -> None:
         self._tokens = tokens
         self._language = language
-        self._folder = folder
+        self._folders = folders
         self._source: Source | None = None
 
     def calls(self, text: str) -> list[Symbols]:
@@ -156,7 +171,7 @@ class Speller:
         else:
             check_text(text)
             self._source = self._source or self._open_source()
-            source = self._source(plain.lower() if self._tokens.lowercase else plain)
+            source = self._source(normalize(plain, self._tokens))
             found = [symbols for symbols in source if symbols.ids]
         if not found:
             raise TextError(f"nothing in {text[:40]!r} is in the voice's vocabulary")
@@ -188,25 +203,28 @@ class Speller:
                 for index, symbol in enumerate(symbols)
             }
         else:
-            vocabulary = read_vocabulary(find_file(tokens.vocabulary, self._folder))
+            vocabulary = read_vocabulary(find_file(tokens.vocabulary, self._folders))
         if tokens.source == "espeak":
             return Phonemes(Characters(vocabulary, spaced=tokens.spaced), self._language or "")
         if tokens.source == "characters":
-            return Characters(vocabulary, spaced=tokens.spaced)
+            return Characters(vocabulary, spaced=tokens.spaced, around=tokens.around)
         assert tokens.lexicon is not None, "the schema asks for one"
-        return Lexicon(read_lexicon(find_file(tokens.lexicon, self._folder), vocabulary))
+        return Lexicon(read_lexicon(find_file(tokens.lexicon, self._folders), vocabulary))
 
 
 def read_vocabulary(path: Path) -> dict[str, int]:
     """Return the ids of symbols: of lines `symbol id`, or of a `.json`.
 
-    A line of an id alone is the space's, as in files of icefall and sherpa-onnx.
+    A line of an id alone is the space's, as in files of icefall and sherpa-onnx. A list holds the
+    id of each character by its number in Unicode, -1 for those without one, as Supertonic's does.
 
     Raises:
         ModelError: The file is malformed.
     """
     if path.suffix == ".json":
         found = read_json(path)
+        if isinstance(found, list) and found and all(type(i) is int for i in found[:_CHARACTERS]):
+            return {chr(n): i for n, i in enumerate(found[:_CHARACTERS]) if i >= 0}
         table = found.get("vocab", found) if isinstance(found, dict) else None
         if not isinstance(table, dict) or not all(type(i) is int for i in table.values()):
             raise ModelError(f"'{path}' holds no table of symbols and their ids")

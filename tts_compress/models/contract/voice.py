@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,18 @@ from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Component, ModelFiles
-from tts_compress.models.contract.calling import Caller, Seed
+from tts_compress.models.contract.calling import Call, Caller, Made, Seed
+from tts_compress.models.contract.chain import Chain, Run
 from tts_compress.models.contract.following import FollowingGraph
-from tts_compress.models.contract.reading import (
-    CONTRACT_NAME,
-    Explained,
-    find_contract,
-    leading_graph,
-)
-from tts_compress.models.contract.schema import Contract, StyleInput
-from tts_compress.models.contract.styles import find_file
+from tts_compress.models.contract.inputs import StyleInput
+from tts_compress.models.contract.reading import Explained, find_contract, leading_graph
+from tts_compress.models.contract.schema import Contract
+from tts_compress.models.contract.styles import find_file, style_files
+from tts_compress.models.contract.tables import CONTRACT_NAME
 from tts_compress.models.onnx_model import OnnxModel
 from tts_compress.models.speakers import find_speaker, speakers_in_turn
 from tts_compress.onnx.noise import draw_noise, feed_noise
-from tts_compress.onnx.session import Feeds, open_session, run_session
+from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
 
 
 @dataclass(slots=True)
@@ -67,13 +65,17 @@ class ContractVoice(OnnxModel):
             raise ModelError(f"no file '{path}'; give an existing {self.kind} (.onnx)")
         super().__init__(path, spec=spec, manifest=manifest, held=held)
         self._found: Explained = find_contract(path)
-        self._caller = Caller(self._found, path.parent)
+        self._parts = self._found.parts()
+        self._caller = Caller(self.contract, self._parts, self._found.folders)
+        self._chain = Chain(self._caller, self._parts)
         self._opened = _Opened()
+        self.folder = self.contract.folder
+        self.lengths = self._parts[0].lengths
         self.speakers = self._caller.speakers
         self.speaker: str | None = None
-        self._followers: tuple[FollowingGraph, ...] = tuple(
-            FollowingGraph(find_file(stated.graph, path.parent), stated, position=position)
-            for position, stated in enumerate(self.contract.then)
+        self._followers = tuple(
+            FollowingGraph(part, position=position, folder=self.folder)
+            for position, part in enumerate(self._parts[1:], 1)
         )
 
     @property
@@ -95,33 +97,32 @@ class ContractVoice(OnnxModel):
         """Return this voice with another graph; nothing is written."""
         made = ContractVoice(self._path, spec=self.spec, manifest=manifest, held=graph)
         made.speaker = self.speaker
-        return made.with_followers(self._followers)
+        return made.with_followers(self.followers())
 
-    def followers(self) -> tuple[FollowingGraph, ...]:
-        """Return the graphs that run on what this one returns, in their order."""
-        return tuple(graph.bound_to(self) for graph in self._followers)
+    def followers(self) -> Mapping[str, FollowingGraph]:
+        """Return the graphs that run behind the first one, by name, in their order."""
+        return {graph.name: graph.bound_to(self) for graph in self._followers}
 
-    def with_followers(self, followers: tuple[Any, ...]) -> "ContractVoice":
+    def with_followers(self, followers: Mapping[str, Any]) -> "ContractVoice":
         """Return this voice with other graphs behind its own; nothing is written."""
         made = copy.copy(self)
         made.join(followers)
         return made
 
-    def join(self, followers: tuple[FollowingGraph, ...]) -> None:
-        """Put graphs behind the voice's own, with the records of their compression."""
-        self._followers = followers
-        records = [graph.manifest for graph in followers if graph.manifest is not None]
+    def join(self, followers: Mapping[str, FollowingGraph]) -> None:
+        """Put graphs behind the first one, with the records of their compression."""
+        self._followers = tuple(followers.values())
+        records = {n: graph.manifest for n, graph in followers.items() if graph.manifest}
         if self.manifest is None or not records:
             return
         counts = Counter(self.manifest.counts)
-        for record in records:
+        for record in records.values():
             counts.update(record.counts)
         others = [
-            # A colon, because blame looks for components of the voice's own graph.
-            replace(layer, module=f"{graph.name}:{layer.module}")
-            for graph in followers
-            if graph.manifest is not None
-            for layer in graph.manifest.layers
+            # A colon, because blame looks for components of the first graph itself.
+            replace(layer, module=f"{name}:{layer.module}")
+            for name, record in records.items()
+            for layer in record.layers
         ]
         layers = (*self.manifest.layers, *others)
         self.manifest = replace(self.manifest, counts=dict(counts), layers=layers)
@@ -153,14 +154,23 @@ class ContractVoice(OnnxModel):
             )
         return found
 
-    def observe(self, texts: Iterable[str], *, seed: int, position: int) -> Iterator[Any]:
-        """Yield what the follower at a position is given in each call that speaks the texts."""
-        session = self._open_session()
-        for feeds in self.calibration_calls(texts, seed=seed):
-            [given] = run_session(session, feeds, self.spec, [self._output])
-            for graph in self._followers[:position]:
-                given = graph.run(given, (seed, graph.position))
-            yield given
+    def observe(
+        self, texts: Iterable[str], *, seed: int, position: int
+    ) -> Iterator[tuple[Feeds, Seed]]:
+        """Yield what the graph at a position is given in each round of the calls for texts.
+
+        Texts go round the speakers.
+
+        Args:
+            texts: What is spoken.
+            seed: Seed of the noise of the first text; the next one has the next.
+            position: Place of the graph, from 0.
+        """
+        speakers = speakers_in_turn(self)
+        for index, text in enumerate(texts):
+            speaker = speakers[index % len(speakers)] if speakers else None
+            for call in self._caller.calls(text, seed + index, speaker):
+                yield from self._chain.rounds(self._runs(), call, position)
 
     def with_speaker(self, speaker: str | int) -> "ContractVoice":
         """Return this voice speaking as one of its speakers.
@@ -190,97 +200,90 @@ class ContractVoice(OnnxModel):
             TextError: The text has nothing to speak, or too much at once.
             ModelError: The graph cannot be run.
         """
-        session = self._open_session()
-        names = [value.name for value in session.get_inputs()]
-
-        def run(feeds: Feeds, own: Seed) -> list[Any]:
-            feeds |= draw_noise(names, seed=own)
-            made, *rest = run_session(session, feeds, self.spec, self._outputs())
-            for graph in self._followers:
-                made = graph.run(made, None if own is None else (*own, graph.position))
-            return [made, *rest]
-
-        return self._audio([run(*call) for call in self._caller.calls(text, seed, self.speaker)])
+        runs = self._runs()
+        return self._audio(
+            [self._chain.speak(runs, call) for call in self._calls(text, seed)],
+        )
 
     def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
-        """Yield the inputs of the graph with fed noise; texts go round the speakers."""
+        """Yield the inputs of the first graph with fed noise; texts go round the speakers."""
         names = [value.name for value in feed_noise(self.graph()).graph.input]
-        speakers = speakers_in_turn(self)
-        for index, text in enumerate(texts):
-            speaker = speakers[index % len(speakers)] if speakers else None
-            for feeds, own in self._caller.calls(text, seed + index, speaker):
-                yield feeds | draw_noise(names, seed=own)
+        for feeds, own in self.observe(texts, seed=seed, position=0):
+            yield feeds | draw_noise(names, seed=own)
 
     def open_runtime(self, *, threads: int) -> "ContractRuntime":
-        """Open the file in onnxruntime, called as the contract states."""
+        """Open the files in onnxruntime, called as the contract states."""
         session = open_session(self.files().weights[0], self.spec, threads)
-        others = [graph.runner(threads) for graph in self._followers]
+        returns = self._parts[0].returns
+        runs: list[Run] = [lambda feeds, _: run_session(session, feeds, self.spec, returns)]
+        runs += [graph.runner(threads) for graph in self._followers]
+        return ContractRuntime(self, runs)
 
-        def run(feeds: Feeds) -> list[Any]:
-            made, *rest = run_session(session, feeds, self.spec, self._outputs())
-            for other in others:
-                made = other(made)
-            return [made, *rest]
-
-        return ContractRuntime(self, run)
-
-    def speak(self, run: Callable[[Feeds], list[Any]], text: str) -> Audio:
+    def speak(self, runs: Sequence[Run], text: str) -> Audio:
         """Speak with the graphs' own random noise, and fresh noise where it is an input.
 
         Args:
-            run: Runs all graphs.
+            runs: Run the graphs, in their order.
             text: The text.
         """
         seed = int(np.random.default_rng().integers(1 << 31))
-        return self._audio(
-            [run(feeds) for feeds, _ in self._caller.calls(text, seed, self.speaker)]
-        )
+        return self._audio([self._chain.speak(runs, call) for call in self._calls(text, seed)])
+
+    def _calls(self, text: str, seed: int | None) -> Iterator[Call]:
+        return self._caller.calls(text, seed, self.speaker)
+
+    def _runs(self) -> list[Run]:
+        """Return what runs the graphs, with fed noise."""
+        return [self._run, *(graph.run for graph in self._followers)]
+
+    def _run(self, feeds: Feeds, seed: Seed) -> list[Any]:
+        if self._opened.session is None:
+            self._opened.session = open_session(feed_noise(self.graph()), self.spec)
+        session = self._opened.session
+        feeds = feeds | draw_noise(input_names(session), seed=seed)
+        return run_session(session, feeds, self.spec, self._parts[0].returns)
 
     def _settings(self) -> Mapping[str, Path]:
-        folder, tokens = self._path.parent, self.contract.tokens
-        named = [role.file for role in self._found.roles.values() if isinstance(role, StyleInput)]
+        folders, contract = self._found.folders, self.contract
+        tokens = contract.tokens
+        roles = [role for part in self._parts for role in part.roles.values()]
+        styles = [role for role in roles if isinstance(role, StyleInput)]
+        found = [path for role in styles for path in style_files(role, folders)]
+        named = []
         if tokens.source != "ids" and isinstance(tokens.vocabulary, str):
             named.append(tokens.vocabulary)
         if tokens.source == "lexicon" and tokens.lexicon is not None:
             named.append(tokens.lexicon)
-        files = [find_file(name, folder) for name in named]
-        return {CONTRACT_NAME: self._found.path} | {file.name: file for file in files}
+        found += [find_file(name, folders) for name in named]
+        for name in contract.files:
+            found += [path for folder in folders for path in sorted(folder.glob(name))]
+        root = folders[-1]
+        return {CONTRACT_NAME: self._found.path} | {
+            path.relative_to(root).as_posix(): path for path in found
+        }
 
-    @property
-    def _output(self) -> str:
-        return self.contract.output or self._found.signature.outputs[0]
-
-    def _outputs(self) -> list[str]:
-        durations = self.contract.durations
-        has = durations is not None and durations in self._found.signature.outputs
-        return [self._output, durations] if has and durations else [self._output]
-
-    def _open_session(self) -> onnxruntime.InferenceSession:
-        if self._opened.session is None:
-            self._opened.session = open_session(feed_noise(self.graph()), self.spec)
-        return self._opened.session
-
-    def _audio(self, runs: list[list[Any]]) -> Audio:
+    def _audio(self, runs: list[Made]) -> Audio:
         """Return the speech of calls: of each its samples, and durations where it has any."""
-        durations = [run[1].reshape(-1) for run in runs if len(run) > 1]
+        frames = self.contract.durations or ""
+        durations = [made[frames].reshape(-1) for made in runs if frames in made]
         return Audio(
-            samples=np.concatenate([run[0].reshape(-1) for run in runs]).astype(np.float32),
+            samples=np.concatenate([self._chain.samples(made) for made in runs]).astype(np.float32),
             sample_rate=self.sample_rate,
             durations=np.rint(np.concatenate(durations)).astype(np.int64) if durations else None,
         )
 
 
 class ContractRuntime:
-    """onnxruntime on a voice's file, called as its contract states.
+    """onnxruntime on a voice's files, called as its contract states.
 
     Args:
         voice: The voice.
-        run: Runs its files, opened: the inputs of the first one → audio, and durations.
+        runs: Run its files, opened, in their order.
     """
 
-    def __init__(self, voice: ContractVoice, run: Callable[[Feeds], list[Any]]) -> None:
+    def __init__(self, voice: ContractVoice, runs: Sequence[Run]) -> None:
         self._voice = voice
-        self._run = run
+        self._runs = runs
 
     def speak(self, text: str) -> Audio:
         """Speak a text with random noise.
@@ -288,7 +291,7 @@ class ContractRuntime:
         Raises:
             TextError: There is nothing to speak in the text.
         """
-        return self._voice.speak(self._run, text)
+        return self._voice.speak(self._runs, text)
 
 
 def open_voice(location: str, spec: str, manifest: Manifest | None) -> ContractVoice:

@@ -71,6 +71,9 @@ class Conversion:
     form: Format = "qdq"
     """Form in which the finished graph expresses integer arithmetic."""
 
+    lengths: frozenset[str] = frozenset()
+    """Outputs of the graph that decide durations."""
+
     @property
     def static(self) -> frozenset[str]:
         """Outputs of the operators that compute in calibrated integers."""
@@ -93,6 +96,7 @@ def prepare_conversion(
     calls: Calls | None,
     *,
     batch_one: bool,
+    lengths: frozenset[str] = frozenset(),
     progress: Progress,
 ) -> Conversion:
     """Decide what happens to each operator of a graph, and calibrate it.
@@ -102,6 +106,7 @@ def prepare_conversion(
         recipe: Decides by module.
         calls: Inputs to observe activations on; None where the recipe needs none.
         batch_one: The graph is a voice's, which is called with one text at a time.
+        lengths: Outputs of the graph that decide durations.
         progress: Is advanced with every call.
 
     Raises:
@@ -110,7 +115,7 @@ def prepare_conversion(
     graph = convertible_graph(exported(), recipe.format, batch_one=batch_one)
     model = graph.model
     fused = recipe.format == "qoperator"
-    decisions = decide(model, recipe)
+    decisions = decide(model, recipe, lengths)
     ranges: dict[str, Range] = {}
     if recipe.calibration is not None:
         assert calls is not None
@@ -126,7 +131,13 @@ def prepare_conversion(
             decisions = follow_weights(graph, decisions)
         seen = collect(model, observed, _reported(calls, progress))
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
-    return Conversion(graph=model, decisions=tuple(decisions), ranges=ranges, form=recipe.format)
+    return Conversion(
+        graph=model,
+        decisions=tuple(decisions),
+        ranges=ranges,
+        form=recipe.format,
+        lengths=lengths,
+    )
 
 
 def convertible_graph(model: onnx.ModelProto, form: Format, *, batch_one: bool) -> Graph:
@@ -150,8 +161,9 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
         integer.emit_integer(graph, conversion.static, conversion.ranges)
     else:
         static.quantize_statically(graph, decisions, conversion.ranges)
-    for technique in (quantize_dynamically, halve, store_weights):
-        technique(graph, decisions)
+    quantize_dynamically(graph, decisions)
+    halve(graph, decisions, conversion.lengths)
+    store_weights(graph, decisions)
     finished = graph.finish()
     promised, held = count_decisions(decisions), count_operators(finished)
     if promised != held:

@@ -114,8 +114,15 @@ class Decision:
         )
 
 
-def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
+def decide(
+    model: onnx.ModelProto, recipe: Recipe, lengths: Collection[str] = frozenset()
+) -> list[Decision]:
     """Return a decision for every operator with weights, and for every other one a rule names.
+
+    Args:
+        model: A prepared graph.
+        recipe: Decides by module.
+        lengths: Outputs of the graph that decide durations.
 
     Raises:
         QuantizationError: A rule names operators its technique cannot convert, or the recipe
@@ -123,7 +130,7 @@ def decide(model: onnx.ModelProto, recipe: Recipe) -> list[Decision]:
     """
     for rule in recipe.component:
         _check_rule(rule, recipe.format)
-    graph, durations = Graph(model), duration_outputs(model)
+    graph, durations = Graph(model), duration_outputs(model, lengths)
     found = (_decide_one(graph, node, recipe, durations) for node in graph.nodes)
     decisions = [decision for decision in found if decision is not None]
     if all(decision.weights == Weights.FLOAT32 for decision in decisions):

@@ -1,6 +1,6 @@
 """Half-precision arithmetic, except where it is unsafe."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import onnx
@@ -29,8 +29,15 @@ rounding, division, ranges, and random numbers, whose half-precision form onnxru
 refuses."""
 
 
-def halve(graph: Graph, decisions: Sequence[Decision]) -> None:
+def halve(
+    graph: Graph, decisions: Sequence[Decision], lengths: Collection[str] = frozenset()
+) -> None:
     """Run modules with `activations = "float16"`, and safe operators between, in float16.
+
+    Args:
+        graph: A prepared graph.
+        decisions: What happens to each operator.
+        lengths: Outputs of the graph that decide durations.
 
     Raises:
         QuantizationError: A weight does not fit into float16.
@@ -40,7 +47,7 @@ def halve(graph: Graph, decisions: Sequence[Decision]) -> None:
         return
     components = {module.split(".")[0] for module in modules}
     kept = {d.module for d in decisions if d.activations != Activations.FLOAT16}
-    durations = duration_outputs(graph.finish())
+    durations = duration_outputs(graph.finish(), lengths)
     region = [
         node
         for node in graph.nodes

@@ -1,0 +1,196 @@
+"""Voices whose graphs run in a loop, on what the others return, and finish on the host."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tts_compress.cli import main
+from tts_compress.compression import compress
+from tts_compress.config import data_file
+from tts_compress.errors import ArtifactError, ModelError, RecipeError
+from tts_compress.models import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_TEXT = "Hello  there , “you” – e.g., me"
+
+
+def _write_set(folder: Path) -> Path:
+    path = folder / "texts.toml"
+    path.write_text(
+        'version = 1\nname = "two"\nlanguage = "en-us"\ntexts = ["Go on.", "The rain stopped."]\n'
+        '[card]\nsummary = "s"\nsource = "s"\nlicence = "s"\ncomposition = "s"\n',
+        encoding="utf-8",
+    )
+    return path
+
+
+@pytest.mark.parametrize("scheme", [None, "int8", "int8-dynamic", "int8-weight-only", "bf16"])
+def test_its_own_package_speaks_an_artifact_as_we_do(
+    make_supertonic: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    scheme: str | None,
+) -> None:
+    """From a text: symbols, language, durations, eight steps, and vocoder, without noise."""
+    client = pytest.importorskip("supertonic")
+    path = make_supertonic()
+    voice: Any = load(path)
+    folder = path.parents[1]
+    if scheme is not None:
+        calibration = _write_set(tmp_path) if scheme == "int8" else None
+        small: Any = compress(voice, scheme, calibration=calibration)
+        voice = load(small.save(tmp_path / "out"))
+        folder = tmp_path / "out"
+    tts = client.TTS(model_dir=folder, auto_download=False, intra_op_num_threads=1)
+    monkeypatch.setattr(np.random, "randn", lambda *shape: np.zeros(shape))
+    for name in ("F1", "M1"):
+        [samples], _ = tts.synthesize(_TEXT, voice_style=tts.get_voice_style(name), lang="en")
+        spoken = voice.with_speaker(name).synthesize(_TEXT, seed=None).samples
+        assert spoken.shape == samples.shape
+        assert np.abs(spoken - samples).max() < 1e-3 * np.abs(samples).max()
+
+
+def test_a_loop_feeds_back_what_its_graph_returns(make_supertonic: Callable[..., Path]) -> None:
+    """Against a loop written here, of noise drawn for the frames that follow from the seconds."""
+    path = make_supertonic()
+    voice: Any = load(path)
+    estimator = voice.followers()["vector_estimator"]
+    calls = [*estimator.calibration_calls(["Go on."], seed=4)]
+    assert [call["current_step"].tolist() for call in calls] == [[float(n)] for n in range(8)]
+    assert {call["total_step"].item() for call in calls} == {8.0}
+    session = onnxruntime.InferenceSession(path.with_name("vector_estimator.onnx"))
+    latent = calls[0]["noisy_latent"]
+    for call in calls:
+        assert np.array_equal(call["noisy_latent"], latent)
+        [latent] = session.run(None, call)
+    [first] = voice.calibration_calls(["Go on."], seed=4)
+    [seconds] = onnxruntime.InferenceSession(path).run(None, first)
+    frames = int(np.ceil(int(seconds[0] / 1.05 * 44_100) / 3_072))
+    assert latent.shape == (1, 144, frames)
+    assert calls[0]["latent_mask"].tolist() == [[[1.0] * frames]]
+    assert first["text_ids"].shape[1] == len("<en>Go on.</en>")
+    vocoder = onnxruntime.InferenceSession(path.with_name("vocoder.onnx"))
+    [samples] = vocoder.run(None, {"latent": latent})
+    assert np.array_equal(voice.synthesize("Go on.", seed=4).samples, samples[0])
+
+
+def test_noise_is_equal_for_both_and_at_equal_times(make_supertonic: Callable[..., Path]) -> None:
+    """Also where one speaks longer than the other."""
+    voice: Any = load(make_supertonic())
+    small: Any = compress(voice, "int8-dynamic")
+
+    def noise(model: Any, text: str, seed: int) -> Any:
+        [call, *_] = model.followers()["vector_estimator"].calibration_calls([text], seed=seed)
+        return call["noisy_latent"]
+
+    drawn = noise(voice, "Go on.", 1)
+    assert np.array_equal(drawn, noise(small, "Go on.", 1))
+    longer = noise(voice, "Go on, as before.", 1)
+    assert longer.shape[2] > drawn.shape[2]
+    assert np.array_equal(drawn, longer[:, :, : drawn.shape[2]])
+    assert not np.array_equal(drawn, noise(voice, "Go on.", 2))
+    assert 0.9 < drawn.std() < 1.1
+
+
+def test_what_decides_the_duration_stays_in_floats(
+    make_supertonic: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The whole first graph: no integers in it, so that both speak equally long."""
+    voice: Any = load(make_supertonic())
+    small: Any = compress(voice, "int8", calibration=_write_set(tmp_path))
+    first = [layer for layer in small.manifest.layers if ":" not in layer.module]
+    assert first
+    assert all(layer.decides_durations for layer in first if layer.operator != "Gather")
+    assert {layer.activations for layer in first} == {"none"}
+    assert any(layer.activations == "dynamic" for layer in small.manifest.layers)
+    for text in ("Go on.", "The rain stopped an hour ago."):
+        sizes = [len(model.synthesize(text, seed=0).samples) for model in (voice, small)]
+        assert sizes[0] == sizes[1]
+
+
+def test_characters_are_those_of_its_package(make_supertonic: Callable[..., Path]) -> None:
+    core = pytest.importorskip("supertonic.core")
+    path = make_supertonic()
+    theirs = core.UnicodeProcessor(str(path.with_name("unicode_indexer.json")))
+    voice: Any = load(path)
+    for text in (_TEXT, "Ünïcode [or] not?", "a@b_c/d", "It’s “done”"):
+        [call] = voice.calibration_calls([text], seed=0)
+        # Accents that the vocabulary lacks are left out here, and -1 there.
+        ids = [number for number in theirs([text], "en")[0][0].tolist() if number >= 0]
+        assert call["text_ids"][0].tolist() == ids
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            '[then.input.latent_mask]\nrole = "mask"\nsize = "latent"\n',
+            "",
+            r"'vector_estimator.onnx': input 'latent_mask float32 \[batch, 1, latent\]' of the "
+            r"graph is unexplained; add a table \[then.input.latent_mask\] with a role",
+        ),
+        ("[size.latent]", "[size.frames]", r"no size is named 'latent'; add .*\[size.latent\]"),
+        ('output = "duration"', 'output = "length"', "follows from the output 'length', but"),
+        ("[then.input.text_emb]", "[then.input.text]", "no input 'text'; its inputs are noisy"),
+        (
+            '[then.input.text_emb]\nrole = "output"',
+            '[then.input.text_emb]\nrole = "output"\noutput = "emb"',
+            "is the output 'emb', but the graphs before it return duration, text_emb",
+        ),
+        ('next = "denoised_latent"', 'next = "latent"', "the graph has no output 'latent'"),
+        ('[input.text_mask]\nrole = "mask"', '[input.text_mask]\nrole = "step"', "'step', which"),
+        ("repeat = 8", "repeat = 0", "then.2?.?.*repeat.*greater than or equal to 1"),
+        ('graph = "vocoder.onnx"', 'graph = "text_encoder.onnx"', "has the inputs text_ids"),
+    ],
+)
+def test_a_wrong_contract_of_a_chain_gets_one_line(
+    make_supertonic: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    old: str,
+    new: str,
+    message: str,
+) -> None:
+    path = make_supertonic()
+    text = data_file("calib/contracts", "supertonic").read_text(encoding="utf-8")
+    assert old in text
+    path.with_name("contract.toml").write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises((RecipeError, ModelError), match=message):
+        load(path)
+    assert main(["inspect", str(path)]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_damaged_voices_are_model_errors(make_supertonic: Callable[..., Path]) -> None:
+    path = make_supertonic()
+    style = path.parents[1] / "voice_styles" / "F1.json"
+    whole = json.loads(style.read_text(encoding="utf-8"))
+    for broken in ({}, {"style_dp": 1}, whole | {"style_dp": {"dims": [1, 9], "data": [[1]]}}):
+        style.write_text(json.dumps(broken), encoding="utf-8")
+        with pytest.raises(ModelError, match=r"F1.json' holds no array 'style_"):
+            load(f"contract:{path}")
+
+
+def test_an_artifact_is_found_by_its_graph_and_its_folder(
+    make_supertonic: Callable[..., Path], tmp_path: Path
+) -> None:
+    small: Any = compress(load(make_supertonic()), "int8-dynamic")
+    folder = small.save(tmp_path / "out")
+    for spec in (folder, folder / "onnx" / "duration_predictor.onnx"):
+        found: Any = load(spec)
+        assert found.manifest.scheme == "int8-dynamic"
+        assert np.array_equal(
+            found.synthesize("Go on.", seed=1).samples, small.synthesize("Go on.", seed=1).samples
+        )
+    moved = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    moved["files"]["../onnx/vocoder.onnx"] = moved["files"].pop("onnx/vocoder.onnx")
+    (folder / "manifest.json").write_text(json.dumps(moved), encoding="utf-8")
+    with pytest.raises(ArtifactError, match=r"'../onnx/vocoder\.onnx' is not a plain"):
+        load(folder)

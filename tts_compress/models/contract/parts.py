@@ -1,0 +1,254 @@
+"""The graphs of a voice as its contract explains them: what each is given, and what it returns."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from tts_compress.errors import ModelError, RecipeError, first_line
+from tts_compress.models.contract.inputs import (
+    LEADING_ROLES,
+    ROLES,
+    Input,
+    OutputInput,
+    ValueInput,
+)
+from tts_compress.models.contract.schema import Contract, Follower, Spectrum
+from tts_compress.models.contract.styles import Folders, find_file
+from tts_compress.models.feeds import GraphInput, graph_inputs
+
+_WHOLE = frozenset({"tokens", "tones", "lengths", "speaker"})
+_REAL = frozenset({"style", "noise"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """Inputs, outputs and metadata of a graph."""
+
+    inputs: Mapping[str, GraphInput]
+    outputs: tuple[str, ...]
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One graph of a voice, explained."""
+
+    path: Path
+    signature: Signature
+    roles: Mapping[str, Input]
+    """The contract's tables by the graph's own names of its inputs."""
+
+    output: str
+    """The output that is audio, or that the next graph reads where nothing else is stated."""
+
+    returns: tuple[str, ...]
+    """Every output that is read."""
+
+    lengths: frozenset[str] = frozenset()
+    """The outputs that sizes follow from."""
+
+    repeat: int = 1
+    spectrum: Spectrum | None = None
+
+
+def read_signature(path: Path) -> Signature:
+    """Return the inputs, outputs and metadata of a graph; weights in other files are not read.
+
+    Raises:
+        ModelError: The file is not a readable ONNX file.
+    """
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except (DecodeError, OSError, ValueError) as error:
+        raise ModelError(f"'{path}' is not a readable ONNX file: {first_line(error)}") from error
+    return Signature(
+        inputs=graph_inputs(model),
+        outputs=tuple(value.name for value in model.graph.output),
+        metadata={entry.key: entry.value for entry in model.metadata_props},
+    )
+
+
+def leading_part(path: Path, signature: Signature, contract: Contract, stated: str) -> Part:
+    """Return the graph that comes first, explained.
+
+    Args:
+        path: Its file.
+        signature: What it reads and returns.
+        contract: The contract.
+        stated: The contract's name in errors.
+
+    Raises:
+        RecipeError: Graph and contract differ.
+    """
+    roles = _match(contract.input, signature, f"{stated}:", "input", LEADING_ROLES)
+    return _part(path, signature, roles, contract, contract, f"{stated}: the graph")
+
+
+def following_parts(
+    leading: Part, contract: Contract, folders: Folders, stated: str
+) -> Iterator[Part]:
+    """Yield the graphs that run behind the first one, explained, in their order.
+
+    Raises:
+        ModelError: A file is missing, or is not a readable ONNX file.
+        RecipeError: A graph and the contract differ.
+    """
+    before = leading
+    made = {*leading.signature.outputs}
+    for table in contract.then:
+        path = find_file(table.graph, folders[:1])
+        signature = read_signature(path)
+        prefix = f"{stated}, '{path.name}':"
+        if isinstance(table.input, dict):
+            roles = _match(table.input, signature, prefix, "then.input", ROLES)
+        else:
+            roles = {_only_input(table, signature, path): _piped(before)}
+        for name, role in roles.items():
+            if isinstance(role, OutputInput) and (role.output or name) not in made:
+                raise RecipeError(
+                    f"{prefix} [then.input.{name}] is the output {role.output or name!r}, but the "
+                    f"graphs before it return {', '.join(sorted(made))}"
+                )
+        yield (before := _part(path, signature, roles, table, contract, f"{prefix} the graph"))
+        made |= {*signature.outputs}
+    for name, size in contract.size.items():
+        if size.output not in made:
+            raise RecipeError(
+                f"{stated}: [size.{name}] follows from the output {size.output!r}, but the graphs "
+                f"return {', '.join(sorted(made))}"
+            )
+
+
+def _part(
+    path: Path,
+    signature: Signature,
+    roles: Mapping[str, Input],
+    table: Contract | Follower,
+    contract: Contract,
+    prefix: str,
+) -> Part:
+    own = [table.output or signature.outputs[0], *(role.next for role in roles.values())]
+    spectrum = _named_outputs(table.spectrum, signature, prefix)
+    own += spectrum.outputs if spectrum is not None else ()
+    returns = [name for name in dict.fromkeys(own) if name is not None]
+    for name in returns:
+        if name not in signature.outputs:
+            has = ", ".join(signature.outputs)
+            raise RecipeError(f"{prefix} has no output {name!r}; its outputs are {has}")
+    lengths = {size.output for size in contract.size.values()}
+    read = {name for tables in contract.inputs for name in _outputs_read(tables)}
+    read |= lengths
+    if contract.durations is not None:
+        read.add(contract.durations)
+    return Part(
+        path=path,
+        signature=signature,
+        roles=roles,
+        output=returns[0],
+        returns=tuple(dict.fromkeys([*returns, *(n for n in signature.outputs if n in read)])),
+        lengths=frozenset(lengths.intersection(signature.outputs)),
+        repeat=table.repeat if isinstance(table, Follower) else 1,
+        spectrum=spectrum,
+    )
+
+
+def _named_outputs(spectrum: Spectrum | None, signature: Signature, prefix: str) -> Spectrum | None:
+    """Return a table that names the outputs which it takes.
+
+    Raises:
+        RecipeError: There are not as many as its form needs.
+    """
+    if spectrum is None:
+        return None
+    names = (spectrum.outputs or signature.outputs)[: spectrum.count]
+    if len(names) < spectrum.count:
+        raise RecipeError(
+            f"{prefix} form '{spectrum.form}' needs {spectrum.count} outputs; there are "
+            f"{', '.join(names)}"
+        )
+    return spectrum.model_copy(update={"outputs": names})
+
+
+def _piped(before: Part) -> OutputInput:
+    """Return the role of an only input, which is what the graph before returned."""
+    return OutputInput(role="output", output=before.output)
+
+
+def _only_input(table: Follower, signature: Signature, path: Path) -> str:
+    names = [*signature.inputs]
+    if len(names) == 1 and table.input in {None, *names}:
+        return names[0]
+    stated = table.input if isinstance(table.input, str) else None
+    has = ", ".join(map(str, signature.inputs.values())) or "none"
+    if stated is not None and stated not in names:
+        raise RecipeError(f"'{path}': the graph has no input '{stated}'; its inputs are {has}")
+    left = next((value for name, value in signature.inputs.items() if name != stated), "")
+    raise RecipeError(
+        f"'{path}': input '{left}' of the graph is unexplained: it has the inputs {has}; a graph "
+        "that follows another and has several needs a table [then.input.NAME] for each"
+    )
+
+
+def _match(
+    tables: Mapping[str, Input],
+    signature: Signature,
+    prefix: str,
+    place: str,
+    accepted: Iterable[str],
+) -> dict[str, Input]:
+    """Return the tables by the graph's own names of its inputs.
+
+    Raises:
+        RecipeError: An input has no table, a table no input, or they differ.
+    """
+    roles: dict[str, Input] = {}
+    for name, role in tables.items():
+        found = [n for n in (name, *role.names) if n in signature.inputs]
+        if found:
+            roles[found[0]] = role
+        elif not role.optional:
+            has = ", ".join(signature.inputs) or "none"
+            raise RecipeError(f"{prefix} the graph has no input '{name}'; its inputs are {has}")
+    for name, expected in signature.inputs.items():
+        if name not in roles:
+            raise RecipeError(
+                f"{prefix} input '{expected}' of the graph is unexplained; add a table "
+                f"[{place}.{name}] with a role ({', '.join(accepted)})"
+            )
+        if roles[name].role not in accepted:
+            raise RecipeError(
+                f"{prefix} [{place}.{name}] has the role '{roles[name].role}', which only graphs "
+                "that run behind another can have"
+            )
+        if problem := _type_problem(roles[name], expected):
+            raise RecipeError(f"{prefix} [{place}.{name}] {problem}")
+    return roles
+
+
+def _type_problem(role: Input, expected: GraphInput) -> str | None:
+    """Return why an input of a graph cannot be given what its role states, or None if it can."""
+    if role.type is not None and role.type != expected.dtype:
+        return f"states type {role.type}, but the graph wants {expected}"
+    if role.axes is not None and expected.shape is not None and len(expected.shape) != role.axes:
+        return f"states {role.axes} axes, but the graph wants {expected}"
+    whole = expected.dtype.kind in "iu"
+    if role.role in _WHOLE and not whole:
+        return f"has the role '{role.role}', of whole numbers, but the graph wants {expected}"
+    if role.role in _REAL and expected.dtype.kind != "f":
+        return f"has the role '{role.role}', of real numbers, but the graph wants {expected}"
+    if isinstance(role, ValueInput) and whole:
+        for value in (role.value, role.value if role.quiet is None else role.quiet):
+            if np.any(np.asarray(value) % 1):
+                return f"states {value}, but the graph wants {expected}: give whole numbers"
+    return None
+
+
+def _outputs_read(tables: Mapping[str, Input]) -> Iterator[str]:
+    """Yield the outputs of other graphs that inputs are."""
+    for name, role in tables.items():
+        if isinstance(role, OutputInput):
+            yield role.output or name
