@@ -151,7 +151,10 @@ def test_altered_and_missing_files_are_named_together(artifact: Path) -> None:
     assert "'voice.onnx.json' is missing" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "sub/file", ".", "..", "", "\0"])
+@pytest.mark.parametrize(
+    "name",
+    ["../secret", "/etc/passwd", "sub/../secret", "sub//file", "a/sub/file", ".", "..", "", "\0"],
+)
 def test_names_that_leave_the_artifact_are_refused(
     artifact: Path, manifest: Manifest, name: str
 ) -> None:
@@ -161,6 +164,19 @@ def test_names_that_leave_the_artifact_are_refused(
     altered = replace(manifest, files={name: sha256_of(artifact.parent / "secret")})
     (artifact / MANIFEST_NAME).write_text(altered.to_json(), encoding="utf-8")
     with pytest.raises(ArtifactError, match="compress the model again"):
+        read_manifest(artifact)
+
+
+def test_a_file_in_a_folder_of_the_artifact_is_checked(artifact: Path, manifest: Manifest) -> None:
+    file = artifact / "sub" / "file"
+    file.parent.mkdir()
+    file.write_text("s", encoding="utf-8")
+    whole = with_files(manifest, artifact, "voice.onnx")
+    assert whole.files["sub/file"] == sha256_of(file)
+    (artifact / MANIFEST_NAME).write_text(whole.to_json(), encoding="utf-8")
+    assert read_manifest(artifact).files == whole.files
+    file.write_text("t", encoding="utf-8")
+    with pytest.raises(ArtifactError, match="'sub/file' was altered"):
         read_manifest(artifact)
 
 
