@@ -26,6 +26,7 @@ def test_quantize_saves_an_artifact_and_prints_its_contents(
     printed = capsys.readouterr().out
     assert "times smaller" in printed
     assert "Conv int8/none" in printed
+    assert "times as fast, on one thread" in printed
     assert (target / "manifest.json").is_file()
 
 

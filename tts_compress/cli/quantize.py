@@ -1,10 +1,16 @@
 """`tts-compress quantize`: compress a model and save the artifact."""
 
-from argparse import ArgumentParser, Namespace
+import sys
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 
 from tts_compress.cli.arguments import Output, add_checkout, add_prompt, prompted
+from tts_compress.errors import TTSCompressError
 from tts_compress.families import accepted_specs
+from tts_compress.models.base import Model, OnnxGraph
+
+_SLOWER = 0.95
+"""Below this share of the original's speed a model is slower, and not only noisily measured."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -25,6 +31,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="a calibration set's name or TOML; for a bare graph an .npz of its inputs",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the calibration noise (0)")
+    parser.add_argument(
+        "--time",
+        action=BooleanOptionalAction,
+        help="compare the speed with the original's, for ONNX models (only one of at most 100 "
+        "million weights)",
+    )
     add_prompt(parser)
     parser.add_argument("--force", action="store_true", help="replace an existing artifact")
     add_checkout(parser)
@@ -58,11 +70,50 @@ def run(options: Namespace) -> Output:
     manifest = read_manifest(directory)
     before, after = manifest.source.size_bytes, manifest.size_bytes
     sizes = {"reference_bytes": before, "candidate_bytes": after}
+    speed = _speed(model, directory, options)
     return Output(
-        {"artifact": str(directory), "scheme": manifest.scheme, **sizes},
+        {"artifact": str(directory), "scheme": manifest.scheme, **sizes, "speed_ratio": speed},
         [
             f"{human_bytes(before)} → {human_bytes(after)}, {before / after:.2f} times smaller",
             *(f"  {count:4d} × {label}" for label, count in manifest.counts.items()),
+            *(
+                []
+                if speed is None
+                else [f"{speed:.2f} times as fast, on one thread of this machine"]
+            ),
             f"artifact: {directory}",
         ],
     )
+
+
+def _speed(model: Model, directory: Path, options: Namespace) -> float | None:
+    """Return the artifact's speed over the original's, and warn where it is slower."""
+    from tts_compress.compression import is_feeds
+    from tts_compress.inspection import is_quick, speed_ratio
+    from tts_compress.models import open_model
+    from tts_compress.models.feeds import graph_inputs, open_feeds
+
+    if options.time is False or not isinstance(model, OnnxGraph):
+        return None
+    if options.time is None and not is_quick(model):
+        return None
+    small = open_model(str(directory))
+    feeds = None
+    try:
+        if is_feeds(options.calibration):
+            file = open_feeds(Path(options.calibration), graph_inputs(model.graph()))
+            feeds = next(file.read(1))
+        ratio = speed_ratio(model, small, feeds)
+    except TTSCompressError as error:
+        _remark(f"the speed is not compared: {error}")
+        return None
+    if ratio is not None and ratio < _SLOWER:
+        _remark(
+            f"slower than the original on this processor ({ratio:.2f} times its speed); "
+            "`tts-compress schemes` lists others, and `evaluate` measures more exactly"
+        )
+    return ratio
+
+
+def _remark(text: str) -> None:
+    print(f"tts-compress: {text}", file=sys.stderr)
