@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,6 +39,9 @@ class Contestant:
     graphs: tuple[str, ...]
     """Names of all of its graphs."""
 
+    kept: Path | None = None
+    """Folder of what is remembered of it; None of FP32."""
+
     cost: MakingCost | None = None
     error: str | None = None
 
@@ -64,17 +67,25 @@ def make_contestant(
         progress: Told of its stages.
     """
     folder = work / f"{kind}-{name}-{_key(kind, name, files)}"
-    voice, path = files[0], folder / "files" / files[0].name
-    graphs = tuple(file.name for file in files)
+    voice, output = files[0], folder / "files"
+    contestant = Contestant(
+        kind=kind,
+        name=name,
+        path=output / voice.name,
+        graphs=tuple(file.name for file in files),
+        kept=folder,
+    )
     if not (folder / _COST).is_file():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        answer = _run([kind, name, str(voice), str(path)], progress)
+        answer = _run([kind, name, str(voice), str(output)], progress)
         if "error" in answer:
-            return Contestant(kind=kind, name=name, path=path, graphs=graphs, error=answer["error"])
+            return replace(contestant, error=answer["error"])
         write_text_atomically(folder / _COST, json.dumps(answer))
     cost = MakingCost(**json.loads((folder / _COST).read_text(encoding="utf-8")))
-    return Contestant(kind=kind, name=name, path=path, graphs=graphs, cost=cost)
+    # Some systems have a folder for their graphs.
+    [path] = output.rglob(voice.name)
+    return replace(contestant, path=path, cost=cost)
 
 
 def _run(arguments: list[str], progress: Progress) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from benchmarks.holding import HoldingSession
+from benchmarks.holding import HoldingSession, bake
 from benchmarks.results import Fidelity
 from benchmarks.voices.voice import DURATIONS
 from tts_compress.audio import Audio
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from benchmarks.holding import Held
     from benchmarks.sentences import Sentence
     from benchmarks.voices.voice import BenchVoice
+
+
+_SENTENCES = 1_000
+"""More than are compared; the next noise begins there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,24 +58,27 @@ def speak(
         ModelError: The graph cannot be run, or lacks a tensor that is held.
     """
     model: Any = load(path)
-    fed = feed_noise(onnx.load(path))
+    graph = onnx.load(path)
+    tensors, fed = voice.held(graph.graph), feed_noise(graph)
     given = None if reference is None else reference[0].own
-    session = HoldingSession(fed, voice.held(fed.graph), given, path.name)
+    session = HoldingSession(fed, tensors, given, path.name)
     noises = input_names(session.session)
-    # Of a chain the first graph decides durations; the others are run as the voice runs them.
-    others: Any = model.followers() if isinstance(model, GraphChain) else ()
     spoken = []
     for index, sentence in enumerate(sentences):
-        seed = (noise, index)
+        seed = noise * _SENTENCES + index
         held = None if reference is None else reference[index].own
-        made, own = session.run(sentence.feeds | draw_noise(noises, seed=seed), held)
-        for other in others:
-            made = other.run(made, (*seed, other.position))
-        durations = (held or own)[DURATIONS].astype(np.int64).reshape(-1)
+        # As `synthesize` draws noise for the first call of a text.
+        made, own = session.run(sentence.feeds | draw_noise(noises, seed=(seed, 0)), held)
+        if isinstance(model, GraphChain) and model.followers():
+            # The first graph decides durations; how the others follow the voice knows.
+            first = bake(graph, tensors, held or own, path.name)
+            manifest: Any = model.manifest  # of FP32 there is none
+            chain: Any = model.with_graph(first, manifest)
+            made = chain.synthesize(sentence.request["text"], seed=seed).samples
         audio = Audio(
             samples=np.asarray(made, np.float32).reshape(-1),
             sample_rate=model.sample_rate,
-            durations=durations,
+            durations=np.rint((held or own)[DURATIONS]).astype(np.int64).reshape(-1),
         )
         spoken.append(Spoken(audio=audio, own=own))
     return spoken

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import ModelError
+from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.session import open_session, run_session
 
 if TYPE_CHECKING:
@@ -84,6 +85,36 @@ class HoldingSession:
         first, *own = run_session(self._session, feeds, self._spec, wanted)
         computed = (np.asarray(value, np.float64) for value in own)
         return np.asarray(first, np.float32), dict(zip(self._tensors, computed, strict=True))
+
+
+def bake(
+    model: onnx.ModelProto, tensors: Mapping[str, str], given: Held, spec: str
+) -> onnx.ModelProto:
+    """Return a copy of a graph in which tensors have values for good.
+
+    Args:
+        model: The graph.
+        tensors: The tensors, by label.
+        given: Their values.
+        spec: Its name in messages.
+
+    Raises:
+        ModelError: The graph has no such tensor, or cannot be opened.
+    """
+    copy = copy_model(model)
+    types = _types(copy_model(model), tensors.values(), spec)
+    for label, tensor in tensors.items():
+        values = given[label].astype(types[tensor][1])
+        copy.graph.initializer.append(numpy_helper.from_array(values, _PREFIX + label))
+        _replace(copy.graph, tensor, _PREFIX + label)
+    return copy
+
+
+def _types(model: onnx.ModelProto, tensors: Iterable[str], spec: str) -> dict[str, tuple[Any, Any]]:
+    """Return the types of tensors of a graph, which is changed, as the runtime finds them."""
+    _expose(model.graph, tensors, spec)
+    found = open_session(model, spec).get_outputs()
+    return {value.name: _TYPES[value.type] for value in found if value.type in _TYPES}
 
 
 def _expose(graph: onnx.GraphProto, tensors: Iterable[str], spec: str) -> None:

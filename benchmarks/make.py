@@ -1,4 +1,4 @@
-"""The process that makes one contestant's file: ``KIND NAME VOICE OUTPUT``, timed."""
+"""The process that makes one contestant's files: ``KIND NAME VOICE FOLDER``, timed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def _make(kind: str, name: str, voice: Path, output: Path) -> None:
     if kind == "scheme":
         from tts_compress.compression import compress
 
-        compress(voice, name, progress=_Reporter()).save(output.parent)
+        compress(voice, name, progress=_Reporter()).save(output)
     else:
         from benchmarks.peers import make_peer
 
-        make_peer(name, voice, output.parent)
+        make_peer(name, voice, output)
 
 
 def main(arguments: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -77,14 +77,16 @@ def make_peer(name: str, voice: Path, folder: Path) -> None:
         voice: The voice's graph that tokens go into.
         folder: The folder that is made.
     """
-    folder.mkdir(parents=True)
     model = load(voice)
     assert isinstance(model, GraphModel)
+    model.save(folder)
     followers: Any = model.followers() if isinstance(model, GraphChain) else ()
+    if isinstance(followers, Mapping):
+        followers = followers.values()
     for part in (model, *followers):
-        PEER_CALLS[name](part, folder / Path(_file(part)).name)
-    for file in model.files().settings:
-        shutil.copyfile(file, folder / file.name)
+        [output] = folder.rglob(Path(_file(part)).name)
+        output.unlink()
+        PEER_CALLS[name](part, output)
 
 
 def _file(part: GraphModel) -> str:

@@ -155,7 +155,8 @@ def _fidelity(contestant: Contestant, fp32: _Heard) -> Fidelity | None:
     code = [file.read_text(encoding="utf-8") for file in files]
     asked = repr([code, [sentence.digest() for sentence in fp32.sentences]])
     key = hashlib.sha256(asked.encode()).hexdigest()[:12]
-    kept = contestant.path.parents[1] / f"fidelity-{key}.json"
+    assert contestant.kept is not None, "FP32 is not compared"
+    kept = contestant.kept / f"fidelity-{key}.json"
     if not kept.is_file():
         candidate = speak(contestant.path, fp32.sentences, fp32.voice, fp32.spoken)
         write_text_atomically(kept, json.dumps(asdict(compare(fp32.spoken, candidate))))
