@@ -4,33 +4,24 @@ What else moves all that follows, such as the pitch of a sine source, is FP32's 
 states the tensors that are held.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 
-from benchmarks.holding import HoldingSession, bake
+from benchmarks.holding import Held, HoldingSession, bake
 from benchmarks.results import Fidelity
-from benchmarks.voices.voice import DURATIONS
+from benchmarks.sentences import Sentence
+from benchmarks.voices.voice import DURATIONS, BenchVoice
 from tts_compress.audio import Audio
 from tts_compress.evaluation.metrics.signal import observe, snr_db
 from tts_compress.models import load
 from tts_compress.models.base import GraphChain
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.session import input_names
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from typing import Any
-
-    from benchmarks.holding import Held
-    from benchmarks.sentences import Sentence
-    from benchmarks.voices.voice import BenchVoice
-
 
 _SENTENCES = 1_000
 """More than are compared; the next noise begins there."""

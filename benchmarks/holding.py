@@ -1,24 +1,17 @@
 """Tensors of a graph as outputs, and as inputs in place of what the graph itself computes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import ModelError
 from tts_compress.onnx.graph import copy_model
-from tts_compress.onnx.session import open_session, run_session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    import numpy.typing as npt
-    import onnx
-    import onnxruntime
-
-    from tts_compress.onnx.session import Feeds
+from tts_compress.onnx.session import Feeds, open_session, run_session
 
 Held = dict[str, "npt.NDArray[np.float64]"]
 """Values of held tensors, by label."""

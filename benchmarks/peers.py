@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -80,9 +79,7 @@ def make_peer(name: str, voice: Path, folder: Path) -> None:
     model = load(voice)
     assert isinstance(model, GraphModel)
     model.save(folder)
-    followers: Any = model.followers() if isinstance(model, GraphChain) else ()
-    if isinstance(followers, Mapping):
-        followers = followers.values()
+    followers: Any = model.followers().values() if isinstance(model, GraphChain) else ()
     for part in (model, *followers):
         [output] = folder.rglob(Path(_file(part)).name)
         output.unlink()

@@ -1,21 +1,16 @@
 """Sentences of a wanted length, and what a process is asked for to speak them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import noise_inputs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tts_compress.models.base import GraphModel
-    from tts_compress.onnx.session import Feeds
+from tts_compress.onnx.session import Feeds
 
 _SEED = 16
 _IDS = 40

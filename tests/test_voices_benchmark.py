@@ -1,10 +1,9 @@
 """Voices of the benchmark other than Piper's: how they are built, called and compared."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,9 +25,6 @@ from tts_compress.errors import ModelError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.progress import Silent
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def _chain(folder: Path) -> Path:

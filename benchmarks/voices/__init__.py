@@ -4,20 +4,15 @@ Speed, size and memory depend on a network's shape, not on its weights, so seede
 stand for every voice of a system; effects of trained weights are measured on the demo voice.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from benchmarks.voices.voice import BenchVoice
 from tts_compress.config import demo_voice
 from tts_compress.errors import ModelError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _find_voices() -> dict[str, BenchVoice]:

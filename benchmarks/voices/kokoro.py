@@ -1,11 +1,11 @@
 """Kokoro-82M at its published size, built and exported by its own package, with random weights."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
 
 from benchmarks.sentences import Lengths, Sentence, id_sentences
 from benchmarks.voices.voice import (
@@ -16,13 +16,7 @@ from benchmarks.voices.voice import (
     imported_in_part,
     keep_folder,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import onnx
-
-    from tts_compress.models.base import GraphModel
+from tts_compress.models.base import GraphModel
 
 CONFIG: Mapping[str, Any] = {
     "vocab": {},

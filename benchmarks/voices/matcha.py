@@ -4,12 +4,11 @@ The networks are those of the package `matcha-tts`; icefall's are copies of them
 operator set and configuration are icefall's.
 """
 
-from __future__ import annotations
-
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx
 from onnx import helper
@@ -24,11 +23,7 @@ from benchmarks.voices.voice import (
     keep_folder,
 )
 from tts_compress.errors import ModelError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tts_compress.models.base import GraphModel
+from tts_compress.models.base import GraphModel
 
 STEPS = 3
 """Of the flow; sherpa-onnx documents `model-steps-3.onnx`."""

@@ -1,30 +1,25 @@
 """A voice that is timed, and what building one takes."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json
 import sys
 import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import onnx
 
 from benchmarks.sentences import Lengths, Sentence
 from tts_compress.artifact import atomic_directory
 from tts_compress.errors import ModelError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    import onnx
-
-    from tts_compress.models.base import GraphModel
+from tts_compress.models.base import GraphModel
 
 DURATIONS = "durations"
 """Label of the held tensor of frames by token."""
