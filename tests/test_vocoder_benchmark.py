@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.vocoder import __main__ as command
 from benchmarks.vocoder import speak
-from benchmarks.vocoder.clips import read_clips, split
+from benchmarks.vocoder.clips import read_clips, read_sentences, split
 from benchmarks.vocoder.judge import QUANTITIES, Judged, Quantity
 from benchmarks.vocoder.report import order_is_shown
 from benchmarks.vocoder.speak import FP32, NAIVE, OURS
@@ -70,6 +70,17 @@ def test_every_clip_is_judged_once_and_never_by_what_it_calibrated(assets: Path)
     assert clips[1].transcript == "in being comparatively modern"
 
 
+def test_sentences_calibrate_nothing_and_each_is_judged_once(assets: Path) -> None:
+    pytest.importorskip("piper")
+    clips, sentences = read_clips(assets, 4), read_sentences(3)
+    folds = split(clips, sentences)
+    judged = [clip.name for fold in folds for clip in fold.judged]
+    assert sorted(judged) == sorted(clip.name for clip in (*clips, *sentences))
+    calibrating = {clip.name for fold in folds for clip in fold.calibration}
+    assert calibrating == {clip.name for clip in clips}
+    assert sentences[1].transcript == "several bees buzzed above the purple clover"
+
+
 def test_without_the_vocoder_there_is_nothing_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,7 +100,7 @@ def test_our_int8_is_between_fp32_and_stock_int8(
     monkeypatch.setenv("PYTHONPATH", str(wheel))
     stem = tmp_path / "report" / "vocoder"
     arguments = ["--assets", str(assets), "--clips", "4", "--output", str(tmp_path / "out")]
-    arguments += ["--report", str(stem), "--others"]
+    arguments += ["--report", str(stem), "--sentences", "6", "--others"]
     command.main(arguments)
     document = json.loads(stem.with_suffix(".json").read_text())
     found = document["contestants"]

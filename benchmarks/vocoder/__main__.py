@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.qat.clips import ASSETS
-from benchmarks.vocoder.clips import read_clips
+from benchmarks.vocoder.clips import read_clips, read_sentences
 from benchmarks.vocoder.contestants import CONTESTANTS, Given
 from benchmarks.vocoder.judge import judge
 from benchmarks.vocoder.report import Found, holds, write_report
@@ -46,13 +46,15 @@ def _measure(options: argparse.Namespace, vocoder: Path) -> Found:
         folder=options.output,
     )
     clips = read_clips(options.assets, options.clips)
+    sentences = read_sentences(options.sentences)
     needed = {FP32, OURS, NAIVE, *options.others}
     chosen = [contestant for contestant in CONTESTANTS if contestant.name in needed]
     with progress_bars() as progress:
-        spoken = speak(given, clips, chosen, progress)
+        spoken = speak(given, clips, sentences, chosen, progress)
         judged = judge(
             spoken.files,
             clips,
+            sentences,
             options.recognizer,
             Store(options.output),
             EvaluationOptions(jobs=options.jobs, progress=progress),
@@ -61,7 +63,7 @@ def _measure(options: argparse.Namespace, vocoder: Path) -> Found:
         judged=judged,
         clips=[clip.name for clip in clips],
         speed=spoken.speed,
-        command=f"python -m benchmarks.vocoder --clips {len(clips)} "
+        command=f"python -m benchmarks.vocoder --clips {len(clips)} --sentences {len(sentences)} "
         f"--recognizer {options.recognizer} --others {' '.join(options.others)}",
     )
 
@@ -73,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     others = [c.name for c in CONTESTANTS if c.name not in {FP32, OURS, NAIVE}]
     add("--others", nargs="*", choices=others, default=others, metavar="CONTESTANT")
     add("--clips", type=int, default=32, help="judged (%(default)s)")
+    add("--sentences", type=int, default=200, help="whose words are counted (%(default)s)")
     add("--recognizer", default="moonshine", metavar="NAME[:MODEL]", help="(%(default)s)")
     add("--jobs", type=int, default=os.cpu_count(), help="analyses at a time (%(default)s)")
     add(

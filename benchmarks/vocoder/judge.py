@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,7 @@ QUANTITIES = (
 _OPINIONS = ("dnsmos_overall", "dnsmos_signal", "dnsmos_background", "dnsmos_p808", "plcmos")
 
 Values = Mapping[str, npt.NDArray[np.float64]]
-"""Each quantity of one contestant by clip; word errors are counts."""
+"""Each quantity of one contestant by clip; word errors are counts, by sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Judged:
     """By contestant."""
 
     words: npt.NDArray[np.int64]
-    """Words in the transcript of each clip."""
+    """Words of each sentence."""
 
     coded_db: float
     """Distortion of FP32's audio by 8-bit mu-law, mean over clips."""
@@ -94,6 +94,7 @@ class Judged:
 def judge(
     files: Mapping[str, Sequence[Path]],
     clips: Sequence[Clip],
+    sentences: Sequence[Clip],
     recognizer: str,
     store: Store,
     options: EvaluationOptions,
@@ -101,8 +102,9 @@ def judge(
     """Measure all audio.
 
     Args:
-        files: WAV files of the clips by contestant.
-        clips: The clips, in that order.
+        files: WAV files of clips and sentences by contestant.
+        clips: What is judged by its sound.
+        sentences: What is judged by its words; their files are behind those of the clips.
         recognizer: Name, or name and model, of what listens.
         store: Takes values, so that a killed run goes on.
         options: Processes, progress.
@@ -110,33 +112,46 @@ def judge(
     Raises:
         EvaluationError: The networks that predict opinions are not installed.
     """
-    audios = {name: [read_wav(path) for path in own] for name, own in files.items()}
-    keys = {name: [audio_sha256(audio) for audio in own] for name, own in audios.items()}
-    by_key = {
-        key: path for name in files for key, path in zip(keys[name], files[name], strict=True)
-    }
-    opinions = analyze(store, _opinion(options), by_key.items(), options, total=len(by_key))
+    count = len(clips)
+    sound = {name: own[:count] for name, own in files.items()}
+    opinions = _analyze(sound, _opinion(options), store, options)
     listener = find_recognizer(recognizer, "en-us", options)
-    words = analyze(store, listener, by_key.items(), options, total=len(by_key))
+    heard = _analyze({name: own[count:] for name, own in files.items()}, listener, store, options)
     targets = [spectrum(clip.recording) for clip in clips]
     values: dict[str, dict[str, npt.NDArray[np.float64]]] = {}
-    for done, (name, own) in enumerate(audios.items()):
-        options.progress.advance("compare", done, len(audios))
+    for done, (name, paths) in enumerate(sound.items()):
+        options.progress.advance("compare", done, len(sound))
+        own = [read_wav(path) for path in paths]
         pairs = zip(clips, own, strict=True)
         values[name] = {
             "distortion_db": _distances(own, targets),
             "log_mel_db": np.array([log_mel_distance(c.recording, audio) for c, audio in pairs]),
-            **{score: np.array([opinions[k][score] for k in keys[name]]) for score in _OPINIONS},
-            "word_errors": _word_errors(clips, [words[key] for key in keys[name]]),
+            **{score: np.array([row[score] for row in opinions[name]]) for score in _OPINIONS},
+            "word_errors": _word_errors(sentences, heard[name]),
         }
-    options.progress.advance("compare", len(audios), len(audios))
-    coded = _distances([mu_law(audio) for audio in audios[FP32]], targets)
+    options.progress.advance("compare", len(sound), len(sound))
+    coded = _distances([mu_law(read_wav(path)) for path in sound[FP32]], targets)
     return Judged(
         values=values,
-        words=np.array([len(clip.transcript.split()) for clip in clips]),
+        words=np.array([len(sentence.transcript.split()) for sentence in sentences]),
         coded_db=float(np.mean(coded - values[FP32]["distortion_db"])),
         recognizer=listener.description,
     )
+
+
+def _analyze(
+    files: Mapping[str, Sequence[Path]],
+    analyzer: Analyzer,
+    store: Store,
+    options: EvaluationOptions,
+) -> dict[str, list[Any]]:
+    """Return what is found in each file, by contestant; equal audio is analyzed once."""
+    keys = {name: [audio_sha256(read_wav(path)) for path in own] for name, own in files.items()}
+    by_key = {
+        key: path for name in files for key, path in zip(keys[name], files[name], strict=True)
+    }
+    found = analyze(store, analyzer, by_key.items(), options, total=len(by_key))
+    return {name: [found[key] for key in own] for name, own in keys.items()}
 
 
 def _opinion(options: EvaluationOptions) -> Analyzer:
@@ -154,8 +169,8 @@ def _distances(
     return np.array([compare_warped(spectrum(a), target).distance_db for a, target in pairs])
 
 
-def _word_errors(clips: Sequence[Clip], hypotheses: Sequence[str]) -> npt.NDArray[np.float64]:
+def _word_errors(sentences: Sequence[Clip], hypotheses: Sequence[str]) -> npt.NDArray[np.float64]:
     normalize = NORMALIZERS["en-v2"]
-    pairs = zip(clips, hypotheses, strict=True)
+    pairs = zip(sentences, hypotheses, strict=True)
     edits = [count_edits(clip.transcript, normalize(heard), "word") for clip, heard in pairs]
     return np.array([float(edit.errors) for edit in edits])

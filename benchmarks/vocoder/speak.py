@@ -28,39 +28,48 @@ class Spoken:
     """Audio and speed of all contestants."""
 
     files: Mapping[str, Sequence[Path]]
-    """WAV files of the clips by contestant; `recording` is among them."""
+    """WAV files of the clips, then of the sentences, by contestant; `recording` is among them."""
 
     speed: Mapping[str, float]
     """FP32's least time over the contestant's, by contestant."""
 
 
 def speak(
-    given: Given, clips: Sequence[Clip], contestants: Sequence[Contestant], progress: Progress
+    given: Given,
+    clips: Sequence[Clip],
+    sentences: Sequence[Clip],
+    contestants: Sequence[Contestant],
+    progress: Progress,
 ) -> Spoken:
     """Return the audio of each clip by each contestant; what a folder holds is not made again."""
     names = [contestant.name for contestant in contestants]
+    both = [*clips, *sentences]
     files = {
-        name: [given.folder / "wav" / name / f"{clip.name}.wav" for clip in clips]
+        name: [given.folder / "wav" / name / f"{clip.name}.wav" for clip in both]
         for name in (RECORDING, *names)
     }
     done = given.folder / "spoken.json"
-    made_from = {"clips": [clip.name for clip in clips], "contestants": names}
+    made_from = {"clips": [clip.name for clip in both], "contestants": names}
     kept = json.loads(done.read_text()) if done.is_file() else {}
     if not made_from.items() <= kept.items():
         done.unlink(missing_ok=True)
-        kept = made_from | {"speed": _make(given, clips, contestants, progress)}
+        kept = made_from | {"speed": _make(given, clips, sentences, contestants, progress)}
         write_text_atomically(done, json.dumps(kept) + "\n")
     return Spoken(files=files, speed=kept["speed"])
 
 
 def _make(
-    given: Given, clips: Sequence[Clip], contestants: Sequence[Contestant], progress: Progress
+    given: Given,
+    clips: Sequence[Clip],
+    sentences: Sequence[Clip],
+    contestants: Sequence[Contestant],
+    progress: Progress,
 ) -> dict[str, float]:
     """Write all audio, and return the speeds."""
     folder = given.folder / "wav"
-    for clip in clips:
+    for clip in (*clips, *sentences):
         write_float_wav(folder / RECORDING / f"{clip.name}.wav", clip.recording)
-    for place, fold in enumerate(split(clips)):
+    for place, fold in enumerate(split(clips, sentences)):
         vocoders: dict[str, Vocoder] = {}
         for count, contestant in enumerate(contestants, place * len(contestants)):
             progress.advance("make", count, 2 * len(contestants))
