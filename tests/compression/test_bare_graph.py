@@ -184,7 +184,9 @@ def test_what_has_no_integer_form_is_stored_small(vocoder: Path, feeds: Path) ->
         "odd": "none",
         "conv_post": "none",  # makes one channel
     }
-    assert {layer.weights for layer in manifest.layers} == {"int8"}
+    # Few weights save no space.
+    assert {layer.weights for layer in manifest.layers if layer.parameters >= 256} == {"int8"}
+    assert {layer.weights for layer in manifest.layers if layer.parameters < 256} == {"float32"}
     assert manifest.calibration is not None
     assert (manifest.calibration.set, manifest.calibration.utterances) == ("feeds.npz", 4)
 

@@ -34,6 +34,7 @@ class _Component(Config):
     durations: bool = False
     min_channels: int = 1
     min_kernel: int = 1
+    min_weights: int = 1
 
     def rules(self, given: str | Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the rules, one per pattern, that a format makes of the component.

@@ -71,6 +71,9 @@ class Rule(Config):
     min_kernel: int = Field(default=1, ge=1)
     """Leave out convolutions whose kernels are smaller than this along some axis."""
 
+    min_weights: int = Field(default=1, ge=1)
+    """Leave out operators with fewer weights than this."""
+
     operators: tuple[str, ...] = ()
     """Operator types the rule is about, ONNX's or torch's; empty means every type the technique
     supports."""

@@ -108,6 +108,8 @@ def _objection(geometry: Geometry, rule: Rule) -> str:
         return f"it has fewer than {rule.min_channels} channels"
     if len(geometry.shape) == 3 and geometry.shape[2] < rule.min_kernel:
         return f"its kernel is smaller than {rule.min_kernel}"
+    if math.prod(geometry.shape) < rule.min_weights:
+        return f"it has fewer than {rule.min_weights} weights"
     if not is_layer(rule.weights, rule.activations):
         return ""
     chosen = (geometry, rule.weights, rule.activations)

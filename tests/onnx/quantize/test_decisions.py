@@ -97,6 +97,13 @@ def test_kernels_with_few_taps_can_be_left_out(decided: Decided, taps: int, cove
     assert sum(decision.weights == "int8" for decision in decisions) == covered
 
 
+@pytest.mark.parametrize(("least", "covered"), [(48, 4), (49, 3), (385, 2), (1281, 0)])
+def test_small_weights_can_be_left_out(decided: Decided, least: int, covered: int) -> None:
+    other = {"match": "*", "weights": "float16"}
+    _, decisions = decided({"min_weights": least}, other)
+    assert sum(decision.weights == "int8" for decision in decisions) == covered
+
+
 def test_parameters_are_counted(decided: Decided) -> None:
     _, decisions = decided({})
     assert [d.parameters for d in decisions] == [16 * 8 * 3, 16 * 16 * 5, 16 * 8 * 4, 8 * 6]

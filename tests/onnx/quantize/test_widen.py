@@ -90,6 +90,8 @@ def test_weights_that_are_integers_already_are_named() -> None:
     model = widen_halves(_half())
     graph = convertible_graph(model, "qdq", batch_one=False).model
     recipe = find_recipe("onnx", "int8-dynamic")
+    rules = tuple(rule.model_copy(update={"min_weights": 1}) for rule in recipe.component)
+    recipe = recipe.model_copy(update={"component": rules})
     small = convert(Conversion(graph=graph, decisions=tuple(decide(graph, recipe)), ranges={}))
     with pytest.raises(QuantizationError, match="weights are int8 already; compress the FP32"):
         decide(small, recipe)

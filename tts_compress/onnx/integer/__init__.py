@@ -5,13 +5,14 @@ from collections.abc import Mapping
 import onnx
 
 from tts_compress.numerics.affine import LEVELS, Affine
-from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.integer import elementwise
 from tts_compress.onnx.integer.convolutions import convolve
 from tts_compress.onnx.integer.emitter import CONTRIB, Emitter
 from tts_compress.onnx.integer.projection import project
 from tts_compress.onnx.integer.region import (
     Region,
+    channel_factors,
     find_region,
     make_residuals_float,
     observed_tensors,
@@ -54,11 +55,22 @@ def emit_integer(
     for tensor in (tensor for node in region.nodes for tensor in node.output):
         unserved = graph.producer(tensor) is None and tensor not in region.skipped
         if unserved and (graph.readers(tensor) or tensor in graph.outputs):
-            emitter.restore(tensor)
+            emitter.restore(tensor, _take_factors(graph, tensor))
     # Codes and products stand channels last; so does what has been turned for its own sake.
     while cancel_transposes(graph):
         graph.sweep()
     graph.finish()
+
+
+def _take_factors(graph: Graph, tensor: str) -> Array | None:
+    """Take out the product with a factor per channel that alone reads a tensor; return them."""
+    node = graph.only_reader(tensor)
+    factors = None if node is None else channel_factors(graph, node)
+    if node is None or factors is None or node.output[0] in graph.outputs:
+        return None
+    graph.remove(node)
+    graph.redirect(node.output[0], tensor)
+    return factors
 
 
 def _emit(emitter: Emitter, region: Region, node: onnx.NodeProto) -> None:

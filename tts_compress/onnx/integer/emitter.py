@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tts_compress.numerics.affine import Affine
-from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.graph import Array, Graph
 
 CONTRIB = "com.microsoft"
 """The domain of onnxruntime's own operators, part of every build of it."""
@@ -60,12 +60,26 @@ class Emitter:
         """Record the codes of a real tensor that is no longer computed."""
         self._coded[tensor] = coded
 
-    def restore(self, tensor: str) -> None:
-        """Write the real tensor again, from its codes, for readers that stayed real."""
+    def restore(self, tensor: str, factors: Array | None = None) -> None:
+        """Write the real tensor again, from its codes, for readers that stayed real.
+
+        Args:
+            tensor: The tensor (B, C, T).
+            factors: What its channels are to be multiplied by, (C,), at no cost.
+        """
         coded = self.narrow(self._coded[tensor])
         # (B, T, C) -> (B, C, T)
         turned = self.graph.make("Transpose", [coded.tensor], f"{tensor}.first", perm=[0, 2, 1])
-        self.graph.add("DequantizeLinear", [turned, *self.names(coded.code)], [tensor])
+        if factors is None:
+            names = self.names(coded.code)
+        else:
+            scales = (coded.code.scale * factors.astype(np.float64)).astype(np.float32)
+            zeros = np.full(len(scales), coded.code.zero, np.uint8)
+            names = (
+                self.graph.add_constant(f"{tensor}.scales", scales),
+                self.graph.add_constant(f"{tensor}.zeros", zeros),
+            )
+        self.graph.add("DequantizeLinear", [turned, *names], [tensor], axis=1)
 
     def narrow(self, coded: Coded) -> Coded:
         """Return codes without spare channels."""

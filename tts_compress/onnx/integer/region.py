@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
 
+import numpy as np
 import onnx
 
 from tts_compress.onnx.convolution import read_convolution
-from tts_compress.onnx.graph import Graph, attribute
+from tts_compress.onnx.graph import Array, Graph, attribute
 from tts_compress.onnx.integer.convolutions import integer_form
 from tts_compress.onnx.integer.projection import samples_at_once
 
@@ -64,6 +65,8 @@ def find_region(graph: Graph, convolutions: frozenset[str]) -> Region:
     for node in (node for node in nodes if node.op_type == "Conv"):
         made, only = node.output[0], graph.only_reader(node.output[0])
         if not any(id(reader) in inside for reader in graph.readers(made)):
+            if is_normalized(graph, made):
+                continue
             together = samples_at_once(graph, node, divisors.get(node.input[0], 1))
             real |= {made: together} if together else {}
         elif only is not None and only.op_type == "Relu":
@@ -136,6 +139,33 @@ def length_divisors(graph: Graph) -> dict[str, int]:
     return known
 
 
+def is_normalized(graph: Graph, tensor: str) -> bool:
+    """Return True if each channel of a tensor, or of a sum with it, is normalized over time.
+
+    Then a convolution may return it as codes: what is rounded counts against the spread of its own
+    channel, like what has been rounded before, and a normalized stream is never quiet.
+    """
+    pending, seen = [tensor], {tensor}
+    while pending:
+        for reader in graph.readers(pending.pop()):
+            if reader.op_type == "InstanceNormalization":
+                return True
+            scaled = positive_factor(graph, reader) or channel_factors(graph, reader) is not None
+            if (scaled or reader.op_type in {"Add", "Sum"}) and reader.output[0] not in seen:
+                seen.add(reader.output[0])
+                pending.append(reader.output[0])
+    return False
+
+
+def channel_factors(graph: Graph, node: onnx.NodeProto) -> Array | None:
+    """Return the constant (C,) of which a Mul multiplies a tensor (B, C, T) by each channel's."""
+    values = [graph.constant(tensor) for tensor in node.input] if node.op_type == "Mul" else []
+    value = next((value for value in values if value is not None), None)
+    if value is None or value.ndim not in {2, 3} or value.size != value.shape[-2]:
+        return None
+    return value.reshape(-1) if value.dtype == np.float32 and (value > 0).all() else None
+
+
 def positive_factor(graph: Graph, node: onnx.NodeProto) -> float | None:
     """Return the positive number a Mul or Div multiplies by, or None where it does otherwise."""
     if node.op_type not in {"Mul", "Div"}:
@@ -199,6 +229,8 @@ def _follows(graph: Graph, node: onnx.NodeProto, made: set[str]) -> bool:
         return True
     if node.op_type == "Concat":
         return attribute(node, "axis", 0) == 1 and len(data) == len(node.input)
+    if node.op_type == "Add" and is_normalized(graph, node.output[0]):
+        return False  # read as real numbers, which a sum of real numbers spares rounding
     return node.op_type in {"Add", "Mul"} and len(data) == 2
 
 

@@ -278,6 +278,7 @@ def _applies(
     shape = tuple(weight.dims)[node.op_type in RECURRENT :]
     kernel = min(shape[2:], default=rule.min_kernel)
     is_small = min(shape[:2]) < rule.min_channels or kernel < rule.min_kernel
+    is_small |= math.prod(weight.dims) < rule.min_weights
     if is_small or not _has_kernel(rule, form, node, shape):
         return False
     if rule.activations != Activations.STATIC:

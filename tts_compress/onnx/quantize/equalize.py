@@ -10,7 +10,7 @@ the factors come from observed activations, as in Xiao et al., "SmoothQuant" (20
 have a scale per output channel here and need no equalising themselves.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -19,6 +19,7 @@ import onnx
 
 from tts_compress.onnx.convolution import read_convolution
 from tts_compress.onnx.graph import Array, Graph, tensors_read
+from tts_compress.onnx.integer.region import is_normalized
 from tts_compress.onnx.quantize.collect import collect_peaks
 from tts_compress.onnx.session import Feeds
 
@@ -59,9 +60,45 @@ def equalize_channels(graph: Graph, coded: Sequence[str], calls: Iterator[Feeds]
     """
     groups = find_groups(graph)
     found = {tensor for group in groups for tensor in group.tensors}
-    tensors = [tensor for tensor in coded if tensor in found]
-    equalize(graph, groups, collect_peaks(graph.model, tensors, islice(calls, _CALLS)))
+    ends = find_ends(graph, coded)
+    tensors = [tensor for tensor in coded if tensor in found or tensor in ends]
+    peaks = collect_peaks(graph.model, tensors, islice(calls, _CALLS))
+    equalize(graph, groups, peaks)
+    for tensor in ends:
+        _scale_end(graph, tensor, _factors([peaks[tensor]]))
     graph.infer_types()
+
+
+def find_ends(graph: Graph, coded: Collection[str]) -> list[str]:
+    """Return results of convolutions, among tensors of codes, that are normalized by channel.
+
+    Each is made for readers of real numbers, which a product can give back what it was.
+    """
+    known = set(coded).difference(graph.outputs)
+    ends = []
+    for node in graph.nodes:
+        found = read_convolution(graph, node) if node.op_type == "Conv" else None
+        own = all(_is_own(graph, tensor) for tensor in node.input[1:3])
+        if (
+            found is not None
+            and own
+            and node.output[0]
+            in known.intersection(t for t in node.output if is_normalized(graph, t))
+        ):
+            ends.append(node.output[0])
+    return ends
+
+
+def _scale_end(graph: Graph, tensor: str, factors: Array) -> None:
+    """Divide the channels of what a convolution returns by factors, and multiply them again."""
+    node, readers = graph.producer(tensor), graph.readers(tensor)
+    assert node is not None
+    for position in range(1, len(node.input)):
+        if node.input[position]:
+            _scale(graph, node, position, 1 / factors, 0)
+    column = factors.astype(np.float32)[:, None]
+    inputs = [tensor, graph.add_constant(f"{tensor}.factors", column)]
+    graph.redirect(tensor, graph.make("Mul", inputs, f"{tensor}.multiplied"), readers)
 
 
 def equalize(graph: Graph, groups: Iterable[Group], peaks: Mapping[str, Array]) -> int:
