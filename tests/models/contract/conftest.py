@@ -137,6 +137,34 @@ def build_vocoder() -> onnx.ModelProto:
     return model
 
 
+def build_vocos(n_fft: int = HOP, **metadata: str) -> onnx.ModelProto:
+    """Return a graph that makes magnitudes, cosines and sines of a mel spectrogram."""
+    g = GraphBuilder()
+    bins = n_fft // 2 + 1
+    g.weight("backbone.embed.weight", CHANNELS, CHANNELS, 7)
+    g.add("Conv", ["mels", "backbone.embed.weight"], "backbone.embed", pads=[3, 3])
+    g.add("LeakyRelu", ["backbone.embed"], "backbone.act", alpha=0.1)
+    for name in ("magnitude", "phase"):
+        g.weight(f"head.{name}.weight", bins, CHANNELS, 1)
+        g.add("Conv", ["backbone.act", f"head.{name}.weight"], f"head.{name}")
+    outputs = ["mag", "x", "y"]
+    for operator, source, name in zip(
+        ("Exp", "Cos", "Sin"), ("magnitude", "phase", "phase"), outputs, strict=True
+    ):
+        g.add(operator, [f"head.{source}"], name)
+    graph = helper.make_graph(
+        g.nodes,
+        "vocos",
+        [helper.make_tensor_value_info("mels", TensorProto.FLOAT, ["N", CHANNELS, "L"])],
+        [helper.make_tensor_value_info(o, TensorProto.FLOAT, ["N", bins, "L"]) for o in outputs],
+        g.weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    stated = {"n_fft": str(n_fft), "hop_length": str(n_fft // 4), "win_length": str(n_fft)}
+    helper.set_model_props(model, {"model_type": "vocos"} | stated | metadata)
+    return model
+
+
 def write_styles(path: Path, *names: str, shape: tuple[int, ...] = (510, 1, STYLE)) -> None:
     """Write a style file as kokoro-onnx publishes it: an `.npz` under any name."""
     random = np.random.default_rng(3)
@@ -291,7 +319,7 @@ def make_melo(tmp_path: Path) -> Callable[..., Path]:
 def make_matcha(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes Matcha as icefall exports it, with a vocoder."""
 
-    def make() -> Path:
+    def make(vocoder: onnx.ModelProto | None = None) -> Path:
         scalar = (TensorProto.FLOAT, [1])
         inputs: dict[str, tuple[int, list[Any]]] = {
             "x": (TensorProto.INT64, ["N", "L"]),
@@ -317,11 +345,24 @@ def make_matcha(tmp_path: Path) -> Callable[..., Path]:
         folder.mkdir()
         model = build_voice(inputs, roles, "mel", metadata=metadata, mel=True)
         onnx.save(model, folder / "model-steps-3.onnx")
-        onnx.save(build_vocoder(), folder / "hifigan_v2.onnx")
+        if vocoder is None:
+            onnx.save(build_vocoder(), folder / "hifigan_v2.onnx")
+        else:
+            onnx.save(vocoder, folder / "vocos-22khz-univ.onnx")
         symbols = "_^$ abcdefhijklmnoprstuvwxzæðŋɐɑɔəɚɛɜɡɪɹɾʃʊʌʒˈˌːθᵻ.,!?"
         lines = [f"{symbol} {number}\n" for number, symbol in enumerate(symbols)]
         (folder / "tokens.txt").write_text("".join(lines), encoding="utf-8")
         return folder / "model-steps-3.onnx"
+
+    return make
+
+
+@pytest.fixture
+def make_matcha_vocos(make_matcha: Callable[..., Path]) -> Callable[..., Path]:
+    """Return a function that writes Matcha with a Vocos vocoder."""
+
+    def make() -> Path:
+        return make_matcha(build_vocos())
 
     return make
 

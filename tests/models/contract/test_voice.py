@@ -33,6 +33,11 @@ _SYSTEMS = {
     "kitten": ("kitten-0.1", _IDS, ["voices.npz"]),
     "styletts2": ("styletts2", _IDS, ["voices.bin"]),
     "matcha": ("matcha", "ids: 5 9 12 30 7", ["tokens.txt", "hifigan_v2.onnx"]),
+    "matcha_vocos": (
+        "matcha-vocos",
+        "ids: 5 9 12 30 7",
+        ["tokens.txt", "vocos-22khz-univ.onnx"],
+    ),
     "melo": ("melo", "Hello, world.", ["tokens.txt", "lexicon.txt"]),
     "supertonic": (
         "supertonic",
