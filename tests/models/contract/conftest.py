@@ -137,7 +137,7 @@ def build_vocoder() -> onnx.ModelProto:
     return model
 
 
-def build_vocos(n_fft: int = HOP, **metadata: str) -> onnx.ModelProto:
+def build_vocos(metadata: dict[str, str] | None = None, *, n_fft: int = HOP) -> onnx.ModelProto:
     """Return a graph that makes magnitudes, cosines and sines of a mel spectrogram."""
     g = GraphBuilder()
     bins = n_fft // 2 + 1
@@ -161,7 +161,7 @@ def build_vocos(n_fft: int = HOP, **metadata: str) -> onnx.ModelProto:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     stated = {"n_fft": str(n_fft), "hop_length": str(n_fft // 4), "win_length": str(n_fft)}
-    helper.set_model_props(model, {"model_type": "vocos"} | stated | metadata)
+    helper.set_model_props(model, {"model_type": "vocos"} | stated | (metadata or {}))
     return model
 
 

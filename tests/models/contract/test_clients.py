@@ -142,7 +142,7 @@ def test_sherpa_onnx_makes_the_same_sound_of_spectra(
     scheme: str | None,
 ) -> None:
     """Vocos returns magnitudes and phases; both programs transform them back."""
-    path = make_matcha(build_vocos(**metadata))
+    path = make_matcha(build_vocos(metadata))
     _compare_matcha(path, "vocos-22khz-univ.onnx", tmp_path, scheme)
 
 
