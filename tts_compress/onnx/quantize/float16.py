@@ -11,6 +11,7 @@ from tts_compress.numerics.weights import Float32
 from tts_compress.onnx.durations import duration_outputs
 from tts_compress.onnx.graph import Graph, tensors_read
 from tts_compress.onnx.modules import module_of
+from tts_compress.onnx.phases import phase_outputs
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.formats import Activations
 
@@ -47,12 +48,12 @@ def halve(
         return
     components = {module.split(".")[0] for module in modules}
     kept = {d.module for d in decisions if d.activations != Activations.FLOAT16}
-    durations = duration_outputs(graph.finish(), lengths)
+    exact = duration_outputs(graph.finish(), lengths) | phase_outputs(graph)
     region = [
         node
         for node in graph.nodes
         if node.op_type in _SAFE
-        and durations.isdisjoint(node.output)
+        and exact.isdisjoint(node.output)
         and (module := module_of(node, graph.initializers.keys())) not in kept
         and module.split(".")[0] in components
         and graph.types.get(node.output[0]) == TensorProto.FLOAT
