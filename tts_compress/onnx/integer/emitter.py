@@ -79,7 +79,8 @@ class Emitter:
                 self.graph.add_constant(f"{tensor}.scales", scales),
                 self.graph.add_constant(f"{tensor}.zeros", zeros),
             )
-        self.graph.add("DequantizeLinear", [turned, *names], [tensor], axis=1)
+        # Scales of several channels are those of the second axis, unless it says otherwise.
+        self.graph.add("DequantizeLinear", [turned, *names], [tensor])
 
     def narrow(self, coded: Coded) -> Coded:
         """Return codes without spare channels."""

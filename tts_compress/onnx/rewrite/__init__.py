@@ -14,11 +14,13 @@ from tts_compress.onnx.rewrite.convolutions import (
 )
 from tts_compress.onnx.rewrite.eliminate_identity import eliminate_identity
 from tts_compress.onnx.rewrite.masks import drop_masks, single_utterance
+from tts_compress.onnx.rewrite.normalization import fold_affine
+from tts_compress.onnx.rewrite.snake import simplify_snakes
 from tts_compress.onnx.rewrite.spline import simplify_splines
 
 __all__ = ["REWRITES", "rewrite"]
 
-_BATCH_ONE = (single_utterance, drop_masks, simplify_attention, simplify_splines)
+_BATCH_ONE = (single_utterance, drop_masks, simplify_attention, simplify_splines, fold_affine)
 """Rewrites that are exact where a program speaks one text at a time."""
 
 REWRITES = (
@@ -28,6 +30,7 @@ REWRITES = (
     split_convolutions,
     merge_pointwise,
     fuse_normalization,
+    simplify_snakes,
 )
 """Rewrites that help every scheme, in order; `cancel_transposes` only pays behind integers."""
 

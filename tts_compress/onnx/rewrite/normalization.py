@@ -1,0 +1,101 @@
+"""Normalization over time that takes over the factor and offset behind it.
+
+Adaptive instance normalization (Huang and Belongie, "Arbitrary Style Transfer in Real-time with
+Adaptive Instance Normalization", 2017), as StyleTTS 2 and Kokoro have it, multiplies each channel
+by what a style says and adds something. `InstanceNormalization` does that in the same pass.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from tts_compress.onnx.graph import Graph
+
+_Shape = tuple[int | None, ...]
+
+
+def fold_affine(graph: Graph) -> int:
+    """Fold γ · x + β into the normalizations that make x; return how many were folded.
+
+    Required: one text at a time; γ and β known to hold one number per channel, constant or made at
+    run time; a normalization that nothing else reads. β may be missing.
+    """
+    shapes = _shapes(graph)
+    return sum(
+        _fold(graph, shapes, node)
+        for node in list(graph.nodes)
+        if node.op_type == "InstanceNormalization"
+    )
+
+
+def _fold(graph: Graph, shapes: Mapping[str, _Shape], node: onnx.NodeProto) -> bool:
+    channels = _channels(graph, node)
+    product = graph.only_reader(node.output[0])
+    factor = _operand(shapes, product, "Mul", node.output[0], channels)
+    if product is None or factor is None:
+        return False
+    last = graph.only_reader(product.output[0])
+    offset = _operand(shapes, last, "Add", product.output[0], channels)
+    if last is None or offset is None:
+        last, offset = product, None
+    if last.output[0] in graph.outputs:
+        return False
+    source, scale, shift = node.input
+    flat = graph.share_constant("tts_compress.flat", np.array([-1], np.int64))
+    rows = graph.make("Reshape", [factor, flat], f"{factor}.channels")
+    if not (graph.value(scale) == 1).all():
+        scale = graph.make("Mul", [scale, rows], f"{node.output[0]}.scale")
+    else:
+        scale = rows
+    if graph.value(shift).any():
+        shift = graph.make("Mul", [shift, rows], f"{node.output[0]}.shift")
+        if offset is not None:
+            more = graph.make("Reshape", [offset, flat], f"{offset}.channels")
+            shift = graph.make("Add", [shift, more], f"{node.output[0]}.offset")
+    elif offset is not None:
+        shift = graph.make("Reshape", [offset, flat], f"{offset}.channels")
+    for old in {id(n): n for n in (node, product, last)}.values():
+        graph.remove(old)
+    epsilon = {entry.name: entry.f for entry in node.attribute}
+    inputs = [source, scale, shift]
+    graph.add("InstanceNormalization", inputs, [last.output[0]], node.name, **epsilon)
+    return True
+
+
+def _channels(graph: Graph, node: onnx.NodeProto) -> int | None:
+    """Return the number of channels of a normalization with constants."""
+    scale, shift = (graph.constant(tensor) for tensor in node.input[1:])
+    return None if scale is None or shift is None else len(scale)
+
+
+def _operand(
+    shapes: Mapping[str, _Shape],
+    node: onnx.NodeProto | None,
+    operator: str,
+    tensor: str,
+    channels: int | None,
+) -> str | None:
+    """Return the other operand of a sum or product, if it is one number per channel."""
+    if node is None or node.op_type != operator or channels is None:
+        return None
+    others = [name for name in node.input if name != tensor]
+    if len(others) != 1:
+        return None
+    shape = shapes.get(others[0], ())
+    # A batch of unknown size is one text.
+    fits = shape[-2:] == (channels, 1) and shape[:-2] in {(), (1,), (None,)}
+    return others[0] if fits else None
+
+
+def _shapes(graph: Graph) -> dict[str, _Shape]:
+    """Return the shapes of all tensors of which it is known; None stands for an unknown size."""
+    model = graph.model.graph
+    found: dict[str, _Shape] = {name: tuple(t.dims) for name, t in graph.initializers.items()}
+    for value in (*model.value_info, *model.input):
+        if value.type.tensor_type.HasField("shape"):
+            found[value.name] = tuple(
+                size.dim_value if size.HasField("dim_value") else None
+                for size in value.type.tensor_type.shape.dim
+            )
+    return found
