@@ -18,6 +18,7 @@ from tts_compress.models.base import GraphChain, GraphModel, Model, OnnxGraph, T
 from tts_compress.onnx.quantize.convert import convert, prepare_conversion
 from tts_compress.progress import Progress, Silent
 from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.schemes import find_scheme
 
 if TYPE_CHECKING:
@@ -206,7 +207,9 @@ def _compress_graph(
         progress=job.progress,
     )
     trained = None
-    if job.training is not None:
+    # A graph of nothing but durations has no integers to learn.
+    learns = not model.lengths or any(d.weights == Weights.INT8 for d in conversion.decisions)
+    if job.training is not None and learns:
         from tts_compress.qat.training import train_graph
 
         conversion, trained = train_graph(

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
+
+import onnx
 
 from tts_compress.artifact import LayerRecord, Manifest
 from tts_compress.errors import ModelError
-from tts_compress.models.base import GraphModel, TorchModel, TTSModel
+from tts_compress.models.base import GraphChain, GraphModel, TorchModel, TTSModel
 from tts_compress.onnx.hybrid import with_component
 from tts_compress.onnx.quantize.convert import convertible_graph
 from tts_compress.recipes.formats import Activations, Weights
@@ -45,14 +48,7 @@ def hybrids(
     manifest = candidate.manifest
     assert manifest is not None, "compressed components are those of a manifest"
     if isinstance(reference, GraphModel) and isinstance(candidate, GraphModel):
-        form = manifest.recipe["format"]
-        base = convertible_graph(reference.graph(), form, batch_one=True).finish()
-        compressed = candidate.graph()
-        for name in components:
-            graph = with_component(base, compressed, name)
-            made = reference.with_graph(graph, _only(manifest, name))
-            assert isinstance(made, GraphModel), "a voice stays one"
-            yield name, made
+        yield from _graph_hybrids(reference, candidate, manifest, components)
     elif isinstance(reference, TorchModel) and isinstance(candidate, TorchModel):
         for name in components:
             yield name, _torch_hybrid(reference, candidate, name)
@@ -61,6 +57,31 @@ def hybrids(
             f"'{candidate.spec}' and '{reference.spec}' are not models of one kind; give the "
             "reference that the candidate was made from"
         )
+
+
+def _graph_hybrids(
+    reference: GraphModel, candidate: GraphModel, manifest: Manifest, components: list[str]
+) -> Iterator[tuple[str, TTSModel]]:
+    """Yield hybrids of a graph's components, and of graphs that follow it, each as a whole."""
+    others = candidate.followers() if isinstance(candidate, GraphChain) else {}
+    base: onnx.ModelProto | None = None
+    for name in components:
+        record = _only(manifest, name)
+        if name in others:
+            assert isinstance(reference, GraphChain), "both are made alike"
+            if name not in reference.followers():
+                raise ModelError(
+                    f"'{reference.spec}' has no graph '{name}', but '{candidate.spec}'"
+                )
+            chain: Any = reference.with_graph(reference.graph(), record)
+            yield name, chain.with_followers({**reference.followers(), name: others[name]})
+            continue
+        if base is None:
+            form = manifest.recipe["format"]
+            base = convertible_graph(reference.graph(), form, batch_one=True).finish()
+        made = reference.with_graph(with_component(base, candidate.graph(), name), record)
+        assert isinstance(made, GraphModel), "a voice stays one"
+        yield name, made
 
 
 def _torch_hybrid(reference: TorchModel, candidate: TorchModel, name: str) -> TorchModel:
@@ -84,7 +105,7 @@ def _only(manifest: Manifest, component: str) -> Manifest:
 
 
 def _is_part(module: str, component: str) -> bool:
-    return module == component or module.startswith(f"{component}.")
+    return module == component or module.startswith((f"{component}.", f"{component}:"))
 
 
 def _is_changed(layer: LayerRecord) -> bool:

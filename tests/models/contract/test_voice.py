@@ -13,6 +13,7 @@ from onnx import TensorProto
 from tts_compress.artifact import TrainingRecord
 from tts_compress.cli import main
 from tts_compress.compression import compress, compress_trained
+from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.errors import ModelError, TextError, TTSCompressError
 from tts_compress.evaluation import EvaluationOptions, Suite, evaluate
 from tts_compress.inspection import inspect_model, time_shares
@@ -275,8 +276,13 @@ def test_it_is_evaluated_by_ids(
         )
     )
     small = compress(load(path), "int8-dynamic")
-    options = EvaluationOptions(work=tmp_path / "work", timing_texts=1, timing_runs=1)
+    options = EvaluationOptions(
+        work=tmp_path / "work", timing_texts=1, timing_runs=1, blame=system == "matcha"
+    )
     found = evaluate(path, small, suite=suite, options=options)
+    if found.blame is not None:
+        blamed = {part.component for part in found.blame.parts}
+        assert blamed == {"encoder", "decoder", "hifigan_v2"}
     names = {
         "kokoro": ["af_heart", "am_adam"],
         "kitten": ["expr-voice-2-m", "expr-voice-2-f"],
@@ -372,6 +378,51 @@ def test_every_graph_of_a_chain_is_compressed_and_in_the_record(
     )
 
 
+@pytest.mark.parametrize("system", ["matcha", "supertonic"])
+def test_every_graph_of_a_chain_has_its_share_of_the_time(
+    request: pytest.FixtureRequest, system: str
+) -> None:
+    """In a loop of each round; the shares of all add up."""
+    path = request.getfixturevalue(f"make_{system}")()
+    voice: Any = load(path)
+    shares = time_shares(voice, "ids: 5 9 12 30 7")
+    assert sum(shares.values()) == pytest.approx(1)
+    assert all(shares[graph.stem] > 0.01 for graph in path.parent.glob("*.onnx") if graph != path)
+    assert shares.keys() == {*voice.components(), "other"}
+    if system == "supertonic":
+        assert max(shares, key=lambda name: shares[name]) == "vector_estimator"
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_each_graph_of_a_chain_is_blamed_alone(
+    make_supertonic: Callable[..., Path], tmp_path: Path, is_saved: bool
+) -> None:
+    """The reference with one graph of the candidate, and with one component of the first graph."""
+    path = make_supertonic()
+    small: Any = compress(load(path), "int8-dynamic")
+    if is_saved:
+        small = load(small.save(tmp_path / "small"))
+    names = compressed_components(small)
+    graphs = ["text_encoder", "vector_estimator", "vocoder"]
+    assert names[-3:] == graphs
+    made = dict(hybrids(load(path), small, [names[0], *graphs]))
+    text = "ids: 5 9 12 30 7"
+    expected = load(path).synthesize(text, seed=1).samples
+    for name, hybrid in made.items():
+        saved: Any = load(hybrid.save(tmp_path / name))
+        changed = [
+            graph.stem
+            for graph in sorted(path.parent.glob("*.onnx"))
+            if graph.stat().st_size != (tmp_path / name / "onnx" / graph.name).stat().st_size
+        ]
+        assert changed == [name if name in graphs else "duration_predictor"]
+        assert {layer.module.split(":")[0].split(".")[0] for layer in saved.manifest.layers} == {
+            name
+        }
+        error = np.abs(saved.synthesize(text, seed=1).samples - expected).max()
+        assert name not in graphs or 0 < error < 0.2 * np.abs(expected).max()
+
+
 def test_a_chain_is_trained_graph_by_graph(
     make_matcha: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -380,3 +431,15 @@ def test_a_chain_is_trained_graph_by_graph(
     small: Any = compress_trained(make_matcha(), calibration=_write_set(tmp_path), run=run)
     assert (tmp_path / "work" / "graph-2").is_dir()
     assert len(small.synthesize("ids: 5 6", seed=0).samples) == 9 * 64
+
+
+def test_graphs_in_a_loop_are_trained_and_those_of_durations_are_not(
+    make_supertonic: Callable[..., Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("accelerate")
+    run = TrainingRun(options=TrainingOptions(steps=2))
+    original: Any = load(make_supertonic())
+    small: Any = compress_trained(original, calibration=_write_set(tmp_path), run=run)
+    assert isinstance(small.manifest.training, TrainingRecord)
+    sizes = [len(voice.synthesize("Go on.", seed=0).samples) for voice in (original, small)]
+    assert sizes[0] == sizes[1]

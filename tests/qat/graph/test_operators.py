@@ -151,6 +151,11 @@ _CASES = [
         inputs=(_normal(4, 3), _normal(5, 4), _normal(3, 1)),
         attributes={"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0},
     ),
+    Case(
+        operator="BatchNormalization",
+        inputs=(_normal(2, 4, 6), *(_normal(4) for _ in range(3)), _normal(4) ** 2),
+        attributes={"epsilon": 1e-3},
+    ),
     Case(operator="LayerNormalization", inputs=(_X, _normal(11), _normal(11))),
     Case(
         operator="LayerNormalization",

@@ -124,8 +124,13 @@ class ContractVoice(OnnxModel):
             for name, record in records.items()
             for layer in record.layers
         ]
-        layers = (*self.manifest.layers, *others)
-        self.manifest = replace(self.manifest, counts=dict(counts), layers=layers)
+        trained = [r.training for r in (self.manifest, *records.values()) if r.training]
+        self.manifest = replace(
+            self.manifest,
+            counts=dict(counts),
+            layers=(*self.manifest.layers, *others),
+            training=trained[0] if trained else None,
+        )
 
     def files(self) -> ModelFiles:
         """Return the graphs, and the files beside them that decide how they are run.

@@ -211,6 +211,16 @@ def _normalize_layer(
     return functional.layer_norm(x, shape, scale, shift, attributes.get("epsilon", 1e-5))
 
 
+def _normalize_batch(attributes: Attributes, x: Tensor, *stored: Tensor) -> Tensor:
+    if attributes.outputs > 1 or attributes.get("training_mode", 0):
+        raise attributes.refuse("updates mean and variance")
+    axes = (-1, *(1,) * (x.ndim - 2))
+    scale, shift, mean, variance = (values.reshape(axes) for values in stored)
+    # Not torch's function, which has no gradients of the mean and variance.
+    deviation: Tensor = (variance + attributes.get("epsilon", 1e-5)).sqrt()
+    return (x - mean) * scale / deviation + shift
+
+
 _NAMED_ALIKE = (
     *("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Reciprocal", "Relu"),
     *("Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Tanh"),
@@ -248,6 +258,7 @@ ARITHMETIC: dict[str, Operator] = {
     **{name: _unary(getattr(torch, name.lower())) for name in _NAMED_ALIKE},
     **{name: _several(function) for name, function in _SEVERAL.items()},
     **{name: _reduction(function) for name, function in _REDUCTIONS.items()},
+    "BatchNormalization": _normalize_batch,
     "Cast": lambda attributes, x: x.to(_torch_type(attributes.get("to"), attributes.label)),
     "Clip": _clip,
     "Conv": _convolve,
