@@ -1,1 +1,1 @@
-"""Supertonic's four graphs with random weights, and how fast they speak."""
+"""Supertonic's four graphs with random weights."""

@@ -14,6 +14,7 @@ from tts_compress.compression import compress
 from tts_compress.config import data_file
 from tts_compress.errors import ArtifactError, ModelError, RecipeError
 from tts_compress.models import load
+from tts_compress.onnx.quantize.prepare import optimize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,3 +195,21 @@ def test_an_artifact_is_found_by_its_graph_and_its_folder(
     (folder / "manifest.json").write_text(json.dumps(moved), encoding="utf-8")
     with pytest.raises(ArtifactError, match=r"'../onnx/vocoder\.onnx' is not a plain"):
         load(folder)
+
+
+def test_convnext_blocks_compute_in_integers_but_for_what_is_quicker_in_floats(
+    make_supertonic: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Pointwise convolutions are products of integers; onnxruntime computes each GELU at once."""
+    small: Any = compress(load(make_supertonic()), "int8", calibration=_write_set(tmp_path))
+    arithmetic = {layer.module: layer.activations for layer in small.manifest.layers}
+    for graph in ("vector_estimator", "vocoder"):
+        blocks = {n: a for n, a in arithmetic.items() if n.startswith(graph) and ".convnext" in n}
+        blocks |= {n: a for n, a in arithmetic.items() if n.startswith(f"{graph}:convnext")}
+        pointwise = {a for name, a in blocks.items() if "pwconv" in name}
+        depthwise = {a for name, a in blocks.items() if "dwconv" in name}
+        assert (pointwise, depthwise) == ({"static"}, {"none"})
+        optimized = optimize(small.followers()[graph].graph(), fuse=True).graph
+        operators = {node.op_type for node in optimized.node}
+        assert "Gelu" in operators
+        assert "Erf" not in operators

@@ -36,7 +36,11 @@ def _snake() -> list[onnx.NodeProto]:
 
 
 _ALPHA: np.ndarray = np.array([0.3, 1, 4, 12], np.float32).reshape(1, 4, 1)
-_VALUES: dict[str, np.ndarray] = {"alpha": _ALPHA, "share": 1 / _ALPHA, "two": np.array(2, np.float32)}
+_VALUES: dict[str, np.ndarray] = {
+    "alpha": _ALPHA,
+    "share": 1 / _ALPHA,
+    "two": np.array(2, np.float32),
+}
 
 
 @pytest.mark.parametrize("rank", [2, 3])

@@ -224,7 +224,9 @@ def _follows(graph: Graph, node: onnx.NodeProto, made: set[str]) -> bool:
     if not data or not made.issuperset(data):
         return False
     if positive_factor(graph, node) is not None:
-        return True
+        # Left in floats, the runtime computes a whole GELU at once, of real numbers.
+        reader = graph.only_reader(node.output[0])
+        return reader is None or reader.op_type != "Erf"
     if node.op_type in {"LeakyRelu", "Relu", "Tanh", "Sigmoid"}:
         return True
     if node.op_type == "Concat":
