@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from tts_compress.environment import Processor
-from tts_compress.models.base import Model, OnnxGraph, TorchModel
+from tts_compress.models.base import GraphChain, Model, OnnxGraph, TorchModel
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
 from tts_compress.onnx.modules import INTEGER_LSTM, WeightFinder
 
@@ -50,7 +50,8 @@ def count_integer_layers(model: Model) -> IntegerLayers:
     """Count a model's layers that multiply integers, by hazard."""
     found: list[tuple[bool, bool]] = []  # (can overflow, is signed)
     if isinstance(model, OnnxGraph):
-        found = list(_layers_of_graph(model.graph()))
+        graphs = [model, *(model.followers().values() if isinstance(model, GraphChain) else ())]
+        found = [layer for graph in graphs for layer in _layers_of_graph(graph.graph())]
     elif isinstance(model, TorchModel):
         found = [(overflows, False) for overflows in _layers_of_module(model.root())]
     return IntegerLayers(

@@ -14,6 +14,7 @@ from tts_compress.compression import compress
 from tts_compress.config import data_file
 from tts_compress.errors import ArtifactError, ModelError, RecipeError
 from tts_compress.models import load
+from tts_compress.models.integers import count_integer_layers
 from tts_compress.onnx.quantize.prepare import optimize
 
 if TYPE_CHECKING:
@@ -202,6 +203,8 @@ def test_convnext_blocks_compute_in_integers_but_for_what_is_quicker_in_floats(
 ) -> None:
     """Pointwise convolutions are products of integers; onnxruntime computes each GELU at once."""
     small: Any = compress(load(make_supertonic()), "int8", calibration=_write_set(tmp_path))
+    layers = [layer for layer in small.manifest.layers if layer.activations != "none"]
+    assert count_integer_layers(small).count == len(layers)
     arithmetic = {layer.module: layer.activations for layer in small.manifest.layers}
     for graph in ("vector_estimator", "vocoder"):
         blocks = {n: a for n, a in arithmetic.items() if n.startswith(graph) and ".convnext" in n}

@@ -1,0 +1,38 @@
+"""Texts as systems' own programs write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tts_compress.config import data_file, read_config
+from tts_compress.models.contract.normalizing import normalize
+from tts_compress.models.contract.schema import Contract, Tokens
+from tts_compress.models.contract.symbols import Characters
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello  there , “you” – e.g., me", 'Hello there, "you" - for example, me.'),
+        ("Is it?", "Is it?"),
+        ("a@b_c/d\n", "a at b c d."),
+        ("ﬁne … é", "fine... e\u0301."),
+        ("50 %", "50 %."),
+        ("(yes)", "(yes)"),
+    ],
+)
+def test_supertonics_texts(text: str, expected: str) -> None:
+    tokens = read_config(data_file("calib/contracts", "supertonic"), Contract).tokens
+    assert normalize(text, tokens) == expected
+
+
+def test_nothing_is_changed_unless_stated() -> None:
+    tokens = Tokens(source="ids")
+    assert normalize(" A  b , ﬁ", tokens) == " A  b , ﬁ"
+    assert normalize("Ab", tokens.model_copy(update={"lowercase": True})) == "ab"
+
+
+def test_names_of_languages_stand_around_texts_that_have_symbols() -> None:
+    spell = Characters({"a": 1, "<": 2, ">": 3}, around=("<a>", "</a>"))
+    assert [symbols.ids for symbols in spell("ab")] == [(2, 1, 3, 1, 2, 1, 3)]
+    assert [*spell("b")] == []
