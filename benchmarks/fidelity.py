@@ -84,6 +84,7 @@ def compare(reference: Sequence[Spoken], candidate: Sequence[Spoken]) -> Fidelit
     return Fidelity(
         snr_db=snr_db(differences),
         log_mel_db=float(np.mean([one.spectra.distance_db for one in differences])),
-        kept_durations=float(np.mean(own == frames)),
+        # Frames are whole; seconds have rounding errors.
+        kept_durations=float(np.mean(np.isclose(own, frames, rtol=1e-5, atol=0.0))),
         duration_change=float(own.sum() / frames.sum() - 1.0),
     )

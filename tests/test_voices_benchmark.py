@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchmarks.contestants import Contestant, make_contestant
-from benchmarks.fidelity import compare, speak
+from benchmarks.fidelity import Spoken, compare, speak
 from benchmarks.holding import HoldingSession
 from benchmarks.results import summarize
 from benchmarks.sentences import Lengths, id_sentences
@@ -21,6 +21,7 @@ from benchmarks.voices import kokoro as kokoro_voice
 from benchmarks.voices import matcha as matcha_voice
 from benchmarks.voices.voice import DURATIONS, BenchVoice, Packages, imported_in_part
 from tests.models.contract.conftest import build_vocoder, build_voice
+from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
@@ -141,6 +142,19 @@ def test_held_tensors_are_given_to_all_that_read_them() -> None:
 def test_a_graph_without_a_held_tensor_is_refused() -> None:
     with pytest.raises(ModelError, match="'graph' has no tensor 'pitch'"):
         HoldingSession(_branching(), {"pitch": "pitch"}, None, "graph")
+
+
+def test_seconds_are_kept_where_only_the_last_digits_differ() -> None:
+    """Frames are whole numbers, but some systems predict seconds."""
+
+    def spoken(*durations: float) -> Spoken:
+        audio = Audio(samples=np.ones(2_048, np.float32), sample_rate=16_000)
+        return Spoken(audio=audio, own={DURATIONS: np.array(durations)})
+
+    reference = [spoken(3.0), spoken(1.2345678)]
+    assert compare(reference, [spoken(3.0), spoken(1.2345679)]).kept_durations == 1.0
+    assert compare(reference, [spoken(3.0), spoken(1.2349)]).kept_durations == 0.5
+    assert compare(reference, [spoken(4.0), spoken(1.2345678)]).kept_durations == 0.5
 
 
 def test_ratios_come_with_an_interval_of_turns() -> None:
