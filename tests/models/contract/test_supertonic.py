@@ -216,3 +216,46 @@ def test_convnext_blocks_compute_in_integers_but_for_what_is_quicker_in_floats(
         operators = {node.op_type for node in optimized.node}
         assert "Gelu" in operators
         assert "Erf" not in operators
+
+
+@pytest.mark.parametrize("scheme", [None, "int8"])
+def test_sherpa_onnx_speaks_an_artifact_as_long(
+    make_supertonic: Callable[..., Path], tmp_path: Path, scheme: str | None
+) -> None:
+    """With its own files of characters and voices; its noise cannot be chosen."""
+    client = pytest.importorskip("sherpa_onnx")
+    path = make_supertonic()
+    voice: Any = load(path)
+    if scheme is not None:
+        saved = compress(voice, scheme, calibration=_write_set(tmp_path)).save(tmp_path / "out")
+        path = saved / "onnx" / path.name
+        voice = load(path)
+    indexer = json.loads(path.with_name("unicode_indexer.json").read_text(encoding="utf-8"))
+    np.array(indexer, np.int32).tofile(tmp_path / "indexer.bin")
+    files = sorted((path.parents[1] / "voice_styles").glob("*.json"))
+    tables = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    styles = [
+        np.concatenate([np.array(t[key]["data"], np.float32) for t in tables])
+        for key in ("style_ttl", "style_dp")
+    ]
+    with (tmp_path / "voice.bin").open("wb") as file:
+        for style in styles:
+            file.write(np.array(style.shape, np.int64).tobytes())
+        for style in styles:
+            file.write(style.tobytes())
+    supertonic = client.OfflineTtsSupertonicModelConfig(
+        duration_predictor=str(path),
+        text_encoder=str(path.with_name("text_encoder.onnx")),
+        vector_estimator=str(path.with_name("vector_estimator.onnx")),
+        vocoder=str(path.with_name("vocoder.onnx")),
+        tts_json=str(path.with_name("tts.json")),
+        unicode_indexer=str(tmp_path / "indexer.bin"),
+        voice_style=str(tmp_path / "voice.bin"),
+    )
+    model = client.OfflineTtsModelConfig(supertonic=supertonic, num_threads=1)
+    speech = client.OfflineTts(client.OfflineTtsConfig(model=model))
+    made = speech.generate("Go on as before.", sid=1, speed=1.05)
+    spoken = voice.with_speaker("M1").synthesize("Go on as before.", seed=0)
+    assert made.sample_rate == spoken.sample_rate
+    assert abs(len(made.samples) - len(spoken.samples)) <= 3_072
+    assert 0.5 < np.std(made.samples) / np.std(spoken.samples) < 2
