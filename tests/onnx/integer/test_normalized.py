@@ -108,6 +108,24 @@ def test_normalized_results_are_codes_and_all_others_are_real() -> None:
     assert operators["DequantizeLinear"] == 2
 
 
+def test_what_is_added_last_to_a_normalized_stream_is_codes_too() -> None:
+    model = _model()
+    model.graph.node[-1].CopyFrom(helper.make_node("Add", ["last", "stream"], ["y"], "y"))
+    operators = Counter(node.op_type for node in _emitted(model, equalized=True).graph.node)
+    assert (operators["QLinearConv"], operators["MatMulIntegerToFloat"]) == (3, 0)
+
+
+def test_a_constant_that_sums_share_joins_no_streams() -> None:
+    model = _model()
+    model.graph.node[-1].CopyFrom(helper.make_node("Add", ["last", "first.b3"], ["y"], "y"))
+    model.graph.node.insert(1, helper.make_node("Add", ["first", "first.b3"], ["more"], "more"))
+    model.graph.node[2].input[0] = "more"
+    value = np.ones((1, _CHANNELS, 1), np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(value, "first.b3"))
+    operators = Counter(node.op_type for node in _emitted(model, equalized=True).graph.node)
+    assert (operators["QLinearConv"], operators["MatMulIntegerToFloat"]) == (2, 1)
+
+
 def test_without_a_normalization_results_are_real() -> None:
     operators = Counter(
         node.op_type for node in _emitted(_model(normalized=False), equalized=True).graph.node

@@ -143,17 +143,21 @@ def is_normalized(graph: Graph, tensor: str) -> bool:
     """Return True if each channel of a tensor, or of a sum with it, is normalized over time.
 
     Then a convolution may return it as codes: what is rounded counts against the spread of its own
-    channel, like what has been rounded before, and a normalized stream is never quiet.
+    channel, like what has been rounded before, and a normalized stream is never quiet. The same is
+    true of what is added to such a stream last, behind its last normalization.
     """
     pending, seen = [tensor], {tensor}
     while pending:
-        for reader in graph.readers(pending.pop()):
+        current = pending.pop()
+        for reader in graph.readers(current):
             if reader.op_type == "InstanceNormalization":
                 return True
             scaled = positive_factor(graph, reader) or channel_factors(graph, reader) is not None
-            if (scaled or reader.op_type in {"Add", "Sum"}) and reader.output[0] not in seen:
-                seen.add(reader.output[0])
-                pending.append(reader.output[0])
+            if not scaled and reader.op_type not in {"Add", "Sum"}:
+                continue
+            near = [reader.output[0]] if scaled else [reader.output[0], *_data(graph, reader)]
+            pending += [name for name in near if name not in seen]
+            seen.update(near)
     return False
 
 
