@@ -63,6 +63,54 @@ def test_phases_reach_from_sines_over_sums_to_layers() -> None:
     assert phase_outputs(Graph(_source())) == {"phase", "summed", "turns"}
 
 
+def _angle() -> onnx.ModelProto:
+    """Return sound [1, 1, T] → angles of two parts of its spectrum, as Kokoro has them."""
+    generator = np.random.default_rng(0)
+    names = ("net.imaginary.weight", "net.real.weight")
+    kernels = [
+        numpy_helper.from_array(generator.normal(0, 0.5, (4, 1, 7)).astype(np.float32), name)
+        for name in names
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", names[0]], ["a"], "/net/imaginary/Conv", pads=[3, 3]),
+        helper.make_node("Conv", ["x", names[1]], ["b"], "/net/real/Conv", pads=[3, 3]),
+        helper.make_node("Div", ["a", "b"], ["ratio"], "/net/Div"),
+        helper.make_node("Atan", ["ratio"], ["angle"], "/net/Atan"),
+    ]
+    value: list[str | int | None] = [1, 1, "T"]
+    graph = helper.make_graph(
+        nodes,
+        "angle",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, value)],
+        [helper.make_tensor_value_info("angle", TensorProto.FLOAT, [1, 4, "T"])],
+        kernels,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_angles_of_quiet_sounds_are_numbers_in_half_precision(tmp_path: Path) -> None:
+    """Below 6e-8 half precision has only zero, and zero by zero is no number."""
+    path = tmp_path / "angle.onnx"
+    model = _angle()
+    # Another layer, because a graph without any in half precision is refused.
+    extra = np.random.default_rng(1).normal(0, 0.5, (1, 1, 3)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(extra, "net.extra.weight"))
+    model.graph.node.append(
+        helper.make_node("Conv", ["x", "net.extra.weight"], ["y"], "/net/extra/Conv", pads=[1, 1])
+    )
+    value: list[str | int | None] = [1, 1, "T"]
+    model.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, value))
+    onnx.save(model, path)
+    assert phase_outputs(Graph(model)) == {"ratio", "a", "b"}
+    small = compress(open_model(f"onnx:{path}"), "fp16").save(tmp_path / "out")
+    quiet = np.random.default_rng(2).normal(0, 1e-9, (1, 1, 50)).astype(np.float32)
+    before, after = (
+        onnxruntime.InferenceSession(file).run(["angle"], {"x": quiet})[0]
+        for file in (path, small / path.name)
+    )
+    assert np.allclose(before, after, atol=1e-5)
+
+
 def test_a_sine_source_survives_half_precision(tmp_path: Path) -> None:
     """Three seconds: phases of 2,500 radians, which half precision holds to two.
 

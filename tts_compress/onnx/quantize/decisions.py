@@ -19,6 +19,7 @@ from tts_compress.onnx.modules import (
     is_small_cut,
     module_of,
 )
+from tts_compress.onnx.phases import phase_outputs
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Format, Recipe, Rule
 
@@ -131,7 +132,8 @@ def decide(
     for rule in recipe.component:
         _check_rule(rule, recipe.format)
     graph, durations = Graph(model), duration_outputs(model, lengths)
-    found = (_decide_one(graph, node, recipe, durations) for node in graph.nodes)
+    phases = phase_outputs(graph)
+    found = (_decide_one(graph, node, recipe, durations, phases) for node in graph.nodes)
     decisions = [decision for decision in found if decision is not None]
     if all(decision.weights == Weights.FLOAT32 for decision in decisions):
         reason = _why_nothing(graph, decisions, recipe)
@@ -189,7 +191,11 @@ def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
 
 
 def _decide_one(
-    graph: Graph, node: onnx.NodeProto, recipe: Recipe, durations: Collection[str]
+    graph: Graph,
+    node: onnx.NodeProto,
+    recipe: Recipe,
+    durations: Collection[str],
+    phases: Collection[str],
 ) -> Decision | None:
     weight, second, output = _weight(graph, node), _second_weight(graph, node), node.output[0]
     # Graphs also add lengths and indices; only what is known to be sound is touched.
@@ -207,6 +213,8 @@ def _decide_one(
     rule = next((r for r in covering if _applies(r, recipe.format, graph, node, weight)), None)
     convertible = weight is None or _is_convertible(graph, node, weight)
     if rule is not None and (rule.excludes(module) or not convertible):
+        rule = None
+    if rule is not None and rule.activations == Activations.FLOAT16 and output in phases:
         rule = None
     if weight is None and rule is None:
         return None

@@ -47,8 +47,11 @@ def halve(
     if not modules:
         return
     components = {module.split(".")[0] for module in modules}
-    kept = {d.module for d in decisions if d.activations != Activations.FLOAT16}
-    exact = duration_outputs(graph.finish(), lengths) | phase_outputs(graph)
+    phases = phase_outputs(graph)
+    exact = duration_outputs(graph.finish(), lengths) | phases
+    # Of a module, such as an STFT, angles may need one half only.
+    others = (d for d in decisions if d.output not in phases)
+    kept = {d.module for d in others if d.activations != Activations.FLOAT16}
     region = [
         node
         for node in graph.nodes
