@@ -50,8 +50,10 @@ def test_examples_of_equal_shapes_are_joined() -> None:
 
 
 def test_what_has_no_axis_to_be_joined_along_stays_alone() -> None:
-    example = Example(inputs=(torch.ones(1, 3), torch.tensor(2.0)), targets=())
-    assert [size for _, size in joined([example, example])] == [1, 1]
+    """Nor does what has another first axis: the first of an LSTM's output is the time."""
+    for other in (torch.tensor(2.0), torch.ones(5, 1, 3)):
+        example = Example(inputs=(torch.ones(1, 3), other), targets=())
+        assert [size for _, size in joined([example, example])] == [1, 1]
 
 
 def test_examples_to_judge_by_are_spread() -> None:

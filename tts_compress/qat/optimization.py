@@ -83,8 +83,9 @@ def joined(examples: Sequence[Example]) -> Iterator[tuple[Example, int]]:
     for number, example in enumerate(examples):
         tensors = (*example.inputs, *example.targets)
         key: object = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
-        if any(tensor.dim() == 0 for tensor in tensors):
-            key = number  # it has no batch axis to be joined along
+        sizes = {tensor.shape[0] if tensor.dim() else None for tensor in tensors}
+        if None in sizes or len(sizes) > 1:
+            key = number  # there is no batch axis to be joined along
         groups.setdefault(key, []).append(example)
     for group in groups.values():
         if len(group) == 1:

@@ -16,9 +16,10 @@ _HELD_OUT = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Example:
-    """One training example; the first axis of every tensor is the batch, if only of one.
+    """One training example.
 
-    Examples whose tensors have equal shapes can be joined along it, unless one has no axis.
+    Examples of equal shapes are joined along the first axis of their tensors, the batch, where that
+    is equally long in all of one's tensors.
     """
 
     inputs: tuple[Tensor, ...]

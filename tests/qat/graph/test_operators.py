@@ -68,7 +68,7 @@ _W = _normal(6, 4, 3)
 _POSITIVE = np.abs(_normal(2, 3)) + 0.1
 _TABLE = _normal(5, 3, 2)
 
-_SINGLE = ["Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Identity", "Neg", "Relu", "Round"]
+_SINGLE = ["Abs", "Atan", "Ceil", "Cos", "Erf", "Exp", "Floor", "Identity", "Neg", "Relu", "Round"]
 _SINGLE += ["Sigmoid", "Sign", "Sin", "Softplus", "Tanh"]
 _PAIRS = ["Add", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Sub"]
 _REDUCTIONS = ["ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"]
@@ -94,6 +94,26 @@ _CASES = [
     Case(operator="LeakyRelu", inputs=(_X,), attributes={"alpha": 0.3}),
     Case(operator="PRelu", inputs=(_X, _normal(4, 1))),
     Case(operator="Gelu", inputs=(_X,), opset=20),
+    Case(operator="IsNaN", inputs=(np.where(_X > 0, np.nan, _X),)),
+    Case(operator="Einsum", inputs=(_X, _normal(6, 4)), attributes={"equation": "bct,oc->bot"}),
+    Case(operator="InstanceNormalization", inputs=(_X, _normal(4), _normal(4))),
+    Case(
+        operator="InstanceNormalization",
+        inputs=(_X, _normal(4), _normal(4)),
+        attributes={"epsilon": 0.1},
+    ),
+    *(
+        Case(
+            operator="Resize",
+            inputs=(_X, None, np.array([1, 1, factor], np.float32)),
+            attributes={
+                "mode": "nearest",
+                "nearest_mode": "floor",
+                "coordinate_transformation_mode": "asymmetric",
+            },
+        )
+        for factor in (2, 2.5, 300)
+    ),
     Case(operator="Gelu", inputs=(_X,), attributes={"approximate": "tanh"}, opset=20),
     Case(operator="Where", inputs=(_X > 0, _X, np.float32(7))),
     # Convolutions

@@ -11,13 +11,15 @@ from torch import Tensor, nn
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, pass_through
 from tts_compress.qat.graph.operators import ARITHMETIC, Attributes, Operator, read_tensor
-from tts_compress.qat.graph.shapes import SHAPES
+from tts_compress.qat.graph.shapes import SHAPES, repeats_values
 from tts_compress.qat.graph.subgraph import Subgraph
 
 OPERATORS: dict[str, Operator] = {**ARITHMETIC, **SHAPES}
 """Operators of the standard domain by name. Random ones are missing: noise has to be an input."""
 
-_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "LayerNormalization", "MatMul"})
+_WEIGHTED = frozenset(
+    {"Conv", "ConvTranspose", "Gemm", "InstanceNormalization", "LayerNormalization", "MatMul"}
+)
 """Operators whose constants are trained; any other constant is part of what the graph means."""
 
 _ONCE_ATTRIBUTES = {
@@ -31,13 +33,19 @@ _ONCE_ATTRIBUTES = {
 """Inputs, behind the first, that were attributes in earlier versions of an operator."""
 
 
+def is_trainable(node: onnx.NodeProto) -> bool:
+    """Return True if a node can be computed in torch."""
+    known = node.domain in {"", "ai.onnx"} and node.op_type in OPERATORS
+    return known and (node.op_type != "Resize" or repeats_values(node))
+
+
 def find_operator(node: onnx.NodeProto, opset: int) -> Callable[..., tuple[Tensor, ...]]:
     """Return the function that computes a node from its inputs, None for each that is left out.
 
     Raises:
         QuantizationError: The operator is not known here.
     """
-    operator = OPERATORS.get(node.op_type) if node.domain in {"", "ai.onnx"} else None
+    operator = OPERATORS[node.op_type] if is_trainable(node) else None
     attributes = Attributes(node, opset)
     if operator is None:
         name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type

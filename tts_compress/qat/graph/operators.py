@@ -221,9 +221,14 @@ def _normalize_batch(attributes: Attributes, x: Tensor, *stored: Tensor) -> Tens
     return (x - mean) * scale / deviation + shift
 
 
+def _normalize_instance(attributes: Attributes, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    epsilon = attributes.get("epsilon", 1e-5)
+    return functional.instance_norm(x, weight=scale, bias=shift, eps=epsilon)
+
+
 _NAMED_ALIKE = (
-    *("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Reciprocal", "Relu"),
-    *("Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Tanh"),
+    *("Abs", "Atan", "Ceil", "Cos", "Erf", "Exp", "Floor", "IsNaN", "Log", "Neg", "Reciprocal"),
+    *("Relu", "Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Tanh"),
 )
 
 _SEVERAL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -265,9 +270,11 @@ ARITHMETIC: dict[str, Operator] = {
     "ConvTranspose": _convolve_transposed,
     "CastLike": lambda _, x, like: x.to(like.dtype),
     "CumSum": _cumulate,
+    "Einsum": lambda attributes, *inputs: torch.einsum(attributes["equation"], *inputs),
     "Elu": lambda attributes, x: functional.elu(x, attributes.get("alpha", 1.0)),
     "Gelu": lambda attributes, x: functional.gelu(x, **attributes),
     "Gemm": _general_product,
+    "InstanceNormalization": _normalize_instance,
     "LayerNormalization": _normalize_layer,
     "LeakyRelu": lambda attributes, x: functional.leaky_relu(x, attributes.get("alpha", 0.01)),
     "MatMul": lambda _, a, b: a @ b,

@@ -3,7 +3,9 @@
 from itertools import accumulate
 
 import numpy as np
+import onnx
 import torch
+from onnx import helper
 from torch import Tensor
 from torch.nn import functional
 
@@ -111,6 +113,33 @@ def _scatter_slices(attributes: Attributes, x: Tensor, indices: Tensor, updates:
     return x.index_put(indices.to(x.device).unbind(-1), updates, accumulate=reduction == "add")
 
 
+def _resize(
+    attributes: Attributes,
+    x: Tensor,
+    _: Tensor | None = None,
+    scales: Tensor | None = None,
+    sizes: Tensor | None = None,
+) -> Tensor:
+    """Repeat values; other forms than that are outside of what is trained (`is_trainable`)."""
+    if scales is None or not scales.numel() or sizes is not None or "axes" in attributes:
+        raise attributes.refuse("is given sizes or axes, and not a factor for each axis")
+    for axis, factor in enumerate(scales.tolist()):
+        if factor != 1:
+            made = torch.arange(int(x.shape[axis] * factor), device=x.device)
+            x = x.index_select(axis, (made / factor).floor().long())
+    return x
+
+
+def repeats_values(node: onnx.NodeProto) -> bool:
+    """Return True if a `Resize` takes the value before each position, rather than a mean."""
+    found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    expected = {"mode": b"nearest", "coordinate_transformation_mode": b"asymmetric"}
+    return (
+        found.get("nearest_mode") == b"floor"
+        and expected.items() <= ({"mode": b"nearest"} | found).items()
+    )
+
+
 def _range(_: Attributes, start: Tensor, limit: Tensor, step: Tensor) -> Tensor:
     bounds = (start.item(), limit.item(), step.item())
     return torch.arange(*bounds, dtype=start.dtype, device=start.device)
@@ -147,6 +176,7 @@ SHAPES: dict[str, Operator] = {
     "Pad": _pad,
     "Range": _range,
     "Reshape": _reshape,
+    "Resize": _resize,
     "ScatterND": _scatter_slices,
     "Shape": _shape,
     "Size": lambda _, x: torch.tensor(x.numel(), dtype=torch.int64),

@@ -1,6 +1,6 @@
 """Parts of ONNX graphs: between given tensors, and flow and decoder of a Piper voice."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,46 @@ def extract_subgraph(
         del values[:]
         values.extend(helper.make_empty_tensor_value_info(name) for name in wanted)
     return Subgraph(model=part, shared=frozenset(shared))
+
+
+def last_part(
+    model: onnx.ModelProto, fits: Callable[[onnx.NodeProto], bool], outputs: Sequence[str]
+) -> Subgraph:
+    """Return everything that outputs are computed by, back to operators that do not fit.
+
+    The tensors of those are its inputs, behind those of the graph. Where all operators fit, it is
+    everything that the outputs depend on.
+
+    Args:
+        model: It is not changed.
+        fits: False for an operator that is left outside.
+        outputs: Some of the graph's outputs.
+
+    Raises:
+        QuantizationError: An output is made by such an operator.
+    """
+    graph = Graph(model)
+    given = set(graph.inputs) - initializer_names(model.graph)
+    found, waiting = set[str](), list(outputs)
+    seen = set[str]()
+    while waiting:
+        tensor = waiting.pop()
+        if tensor in seen:
+            continue
+        seen.add(tensor)
+        maker = graph.producer(tensor)
+        if tensor in given or (maker is not None and not fits(maker)):
+            found.add(tensor)
+        elif maker is not None:
+            waiting += tensors_read(maker)
+    if outside := sorted(found.intersection(outputs) - given):
+        raise QuantizationError(
+            f"output {outside[0]!r} is made by an operator that cannot be trained, so nothing "
+            "before it can"
+        )
+    made = [tensor for node in sort_nodes(graph.nodes) for tensor in node.output]
+    inputs = [tensor for tensor in (*graph.inputs, *made) if tensor in found]
+    return extract_subgraph(model, inputs, outputs)
 
 
 def record_tensors(

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import onnx
 import torch
-from onnx import helper
+from onnx import TensorProto, helper
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
@@ -13,11 +14,12 @@ from tts_compress.onnx.noise import feed_noise, noise_inputs
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import open_session, run_session
-from tts_compress.qat.graph.network import GraphNetwork
+from tts_compress.qat.graph.network import GraphNetwork, is_trainable
 from tts_compress.qat.graph.student import build_student, learned_conversion
 from tts_compress.qat.graph.subgraph import (
     SPEAKER,
     extract_subgraph,
+    last_part,
     record_tensors,
     voice_subgraph,
 )
@@ -59,7 +61,7 @@ class Cut:
         For a segment that is without both ends; a whole call is complete.
         """
         frames = example.inputs[0].shape[-1]
-        if frames != self.window:
+        if not self.context or frames != self.window:
             return values
         per_frame = values.shape[-1] // frames
         return values[..., self.context * per_frame : (self.context + self.frames) * per_frame]
@@ -101,8 +103,9 @@ def graph_task(
 ) -> Task:
     """Return the task of training a voice, or a bare graph, judged by the converted graph.
 
-    In a voice, flow and decoder are trained; everything else is compressed as without training,
-    because what it decides, durations above all, is hardly rounded. A bare graph is trained whole.
+    In a Piper voice, flow and decoder are trained; everything else is compressed as without
+    training, because what it decides, durations above all, is hardly rounded. Of other graphs all
+    is trained that lies behind the last operators which torch cannot compute here.
 
     Args:
         conversion: The teacher, prepared; not modified.
@@ -117,11 +120,13 @@ def graph_task(
             few calls to hold one out.
     """
     assert recipe.calibration is not None, "the conversion was calibrated by it"
+    given = {value.name for value in conversion.graph.graph.input}
     besides: list[str] = []
     if recipe.family == "piper":
         part, *besides = voice_subgraph(conversion.graph)
     else:
-        part = extract_subgraph(feed_noise(conversion.graph))
+        teacher = feed_noise(conversion.graph)
+        part = last_part(teacher, is_trainable, _real_outputs(teacher))
     targets = (*part.outputs, *besides)
     recorded = tuple(dict.fromkeys((*part.inputs, *targets)))
     examples = [
@@ -137,8 +142,10 @@ def graph_task(
         )
     longest = max((example.inputs for example in examples), key=lambda given: given[0].shape[-1])
     cut = Cut(frames=longest[0].shape[-1], context=0)
-    # Noise drawn for a whole call does not belong to a segment of it.
-    if not noise_inputs(part.inputs) and longest[0].is_floating_point():
+    # Noise drawn for a whole call does not belong to a segment of it, and tensors inside the graph
+    # have their time on any axis.
+    whole = noise_inputs(part.inputs) or (not besides and not given.issuperset(part.inputs))
+    if not whole and longest[0].is_floating_point():
         context = _receptive_field(GraphNetwork(part), longest)
         cut = cut if context is None else Cut(frames=frames, context=context)
     places = held_out_places(len(examples))
@@ -156,6 +163,12 @@ def graph_task(
         loss=partial(_terms, names, cut, sample_rate or _SAMPLE_RATE),
         converted=partial(_converted, conversion, judged[0].inputs),
     )
+
+
+def _real_outputs(model: onnx.ModelProto) -> list[str]:
+    """Return the outputs that are no whole numbers, such as durations."""
+    floats = {TensorProto.FLOAT, TensorProto.UNDEFINED}
+    return [o.name for o in model.graph.output if o.type.tensor_type.elem_type in floats]
 
 
 def _terms(
