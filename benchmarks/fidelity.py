@@ -33,7 +33,7 @@ class Spoken:
 
     audio: Audio
     own: Held
-    """What the file itself computed for the held tensors, whatever it was given."""
+    """The file's own values of the held tensors, whatever it was given."""
 
 
 def speak(

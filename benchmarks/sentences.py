@@ -39,7 +39,7 @@ class Sentence:
     """Inputs of the first graph, without fed noise, for comparing sounds."""
 
     request: Mapping[str, Any]
-    """What `benchmarks.worker` is asked, as JSON, for a run that is timed."""
+    """The request to `benchmarks.worker`, as JSON, for a run that is timed."""
 
     def digest(self) -> str:
         """Return a text that is another one for other inputs."""

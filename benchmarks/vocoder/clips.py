@@ -1,4 +1,4 @@
-"""What vocoders are judged on: recordings by their sound, sentences of a voice by their words."""
+"""Recordings that vocoders are judged on by sound, and sentences of a voice, by their words."""
 
 import csv
 from collections.abc import Sequence

@@ -26,10 +26,10 @@ from tts_compress.errors import ModelError
 from tts_compress.models.base import GraphModel
 
 STEPS = 3
-"""Of the flow; sherpa-onnx documents `model-steps-3.onnx`."""
+"""Steps of the flow; sherpa-onnx documents `model-steps-3.onnx`."""
 
 _SYMBOLS = 157
-"""Of icefall's voice in English; here the first of them are espeak-ng's phonemes."""
+"""Symbols of icefall's voice in English; here the first of them are espeak-ng's phonemes."""
 
 _PHONEMES = (
     "_^$ ,.;:!?-'()\"abcdefghijklmnopqrstuvwxyzæçðøħŋœɐɑɒɓɔɕɖɗɘəɚɛɜɞɟɠɡɢɣɤɥɦɧɨɪɫɬɭɮɯɰɱɲɳɴɵɶɸɹɺɻɽɾ"
@@ -71,7 +71,7 @@ CONFIG: Mapping[str, Any] = {
         "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]],
     },
 }
-"""Of icefall's `egs/ljspeech/TTS/matcha/train.py`, and `config_v2.json` of jik876/hifi-gan."""
+"""Sizes in icefall's `egs/ljspeech/TTS/matcha/train.py` and jik876/hifi-gan's `config_v2.json`."""
 
 PACKAGES = Packages(
     names=("matcha", "conformer", "diffusers", "einops", "torch"),

@@ -52,7 +52,7 @@ def characters_v1(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Language:
-    """How a language writes and speaks numbers."""
+    """Rules by which a language writes and speaks numbers."""
 
     code: str
     """Its name in num2words."""

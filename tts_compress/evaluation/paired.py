@@ -54,7 +54,7 @@ def compare_pairs(run: Run, before: npt.ArrayLike, after: npt.ArrayLike) -> Pair
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """How a figure is printed."""
+    """The form in which a figure is printed."""
 
     label: str
     unit: str = ""

@@ -26,7 +26,7 @@ _CONFIDENT = NormalDist().inv_cdf(0.975)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How far differences per text lie from their mean; standard deviations, shares of words."""
+    """Spread of the differences per text: standard deviations, shares of words."""
 
     text: float
     """Spread that other seeds of the same texts leave: the candidate loses more on some texts."""

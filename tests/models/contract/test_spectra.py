@@ -51,7 +51,7 @@ def test_a_spectrum_becomes_the_sound_it_was(form: str, normalized: bool) -> Non
 
 
 def test_frames_that_are_not_centred_keep_both_ends() -> None:
-    """Of frames of ones without a window: their mean where they overlap."""
+    """Frames of ones without a window give their mean where they overlap."""
     spectra = np.zeros((1, _SIZE // 2 + 1, 3), np.complex64)
     spectra[:, 0] = _SIZE
     stated = Spectrum.model_validate(

@@ -33,7 +33,7 @@ Seed = tuple[int, ...] | None
 """Seed of the noise of one call; None for no noise."""
 
 Made = dict[str, Any]
-"""What the graphs of a call returned so far, by the names of their outputs."""
+"""Outputs of the graphs of a call so far, by name."""
 
 _NOISE_STREAM = 1 << 20
 """Beginning of the streams of noise inputs, far from those of random operators."""
@@ -44,7 +44,7 @@ _LONGEST = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What is spoken at once."""
+    """One utterance: its symbols, and the seed of its noise."""
 
     symbols: Symbols
     seed: Seed

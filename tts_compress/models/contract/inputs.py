@@ -1,4 +1,4 @@
-"""What a graph's inputs are given: the tables of a contract, told apart by their role."""
+"""Values of a graph's inputs: the tables of a contract, told apart by their role."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -105,7 +105,7 @@ class NoiseInput(BaseInput):
 
 
 class OutputInput(BaseInput):
-    """What a graph before this one returned."""
+    """An output of a graph before this one."""
 
     role: Literal["output"]
     output: str | None = None

@@ -20,7 +20,7 @@ _Id: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class Tokens(Config):
-    """How a text becomes tokens: a source of symbols, their ids, and what is added to them."""
+    """The way from a text to tokens: a source of symbols, their ids, and what is added to them."""
 
     source: Literal["ids", "characters", "lexicon", "espeak"]
     """Origin of symbols: the user's own ids, the characters of the text, the words of a file, or
@@ -37,7 +37,7 @@ class Tokens(Config):
     """Unicode's form that the text is brought into first."""
 
     replace: dict[str, str] = Field(default_factory=dict)
-    """What takes the place of characters or strings, in this order."""
+    """Characters or strings, and their replacements, in this order."""
 
     tidy: bool = False
     """True to put one space between words, and none before marks."""
@@ -144,7 +144,7 @@ class Follower(Config):
 
 
 class Contract(ConfigFile):
-    """How one graph, or the graphs of one system, are called."""
+    """The rules for calling one graph, or the graphs of one system."""
 
     name: str
     summary: str = ""
