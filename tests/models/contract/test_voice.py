@@ -13,7 +13,6 @@ from onnx import TensorProto
 from tts_compress.artifact import TrainingRecord
 from tts_compress.cli import main
 from tts_compress.compression import compress, compress_trained
-from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.errors import ModelError, TextError, TTSCompressError
 from tts_compress.evaluation import EvaluationOptions, Suite, evaluate
 from tts_compress.inspection import inspect_model, time_shares
@@ -53,17 +52,6 @@ _SYSTEMS = {
 """The contract, a text without optional packages, and the files beside each tiny voice."""
 
 
-def _write_set(folder: Path) -> Path:
-    path = folder / "ids.toml"
-    texts = [f"ids: {' '.join(str((n * k) % 60) for k in range(1, 20))}" for n in range(1, 9)]
-    path.write_text(
-        f'version = 1\nname = "ids"\nlanguage = "en-us"\ntexts = {texts}\n'.replace("'", '"')
-        + '[card]\nsummary = "s"\nsource = "s"\nlicence = "s"\ncomposition = "s"\n',
-        encoding="utf-8",
-    )
-    return path
-
-
 def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
     make_kokoro: Callable[..., Path],
 ) -> None:
@@ -94,11 +82,11 @@ def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
 @pytest.mark.parametrize("scheme", [s for s in schemes_of("contract") if s != "int8-qat"])
 @pytest.mark.parametrize("system", [*_SYSTEMS])
 def test_every_scheme_compresses_and_the_artifact_speaks(
-    request: pytest.FixtureRequest, tmp_path: Path, scheme: str, system: str
+    request: pytest.FixtureRequest, tmp_path: Path, scheme: str, system: str, ids_set: Path
 ) -> None:
     path = request.getfixturevalue(f"make_{system}")()
     original: Any = load(path)
-    calibration = _write_set(tmp_path) if scheme in {"int8", "int8-static"} else None
+    calibration = ids_set if scheme in {"int8", "int8-static"} else None
     small = compress(original, scheme, calibration=calibration)
     saved: Any = load(small.save(tmp_path / "saved"))
     files = [file for file in (tmp_path / "saved").rglob("*") if file.is_file()]
@@ -120,13 +108,11 @@ def test_every_scheme_compresses_and_the_artifact_speaks(
     )
 
 
-def test_training_takes_one_text_at_a_time(
-    make_kokoro: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_training_takes_one_text_at_a_time(make_kokoro: Callable[..., Path], ids_set: Path) -> None:
     """Such graphs have batches of one, and inputs without an axis for them."""
     pytest.importorskip("accelerate")
     run = TrainingRun(options=TrainingOptions(steps=2))
-    small = compress_trained(make_kokoro(), calibration=_write_set(tmp_path), run=run)
+    small = compress_trained(make_kokoro(), calibration=ids_set, run=run)
     assert isinstance(small.manifest.training, TrainingRecord)  # type: ignore[union-attr]
 
 
@@ -336,110 +322,3 @@ def test_two_fitting_contracts_are_told_apart_by_the_style_file(
         ModelError, match=r"fit the contracts kitten and kitten-0.1 and kokoro; put"
     ):
         load(f"contract:{path}")
-
-
-def test_a_chain_speaks_what_its_graphs_make_one_after_the_other(
-    make_matcha: Callable[..., Path],
-) -> None:
-    path = make_matcha()
-    voice: Any = load(path)
-    ids = np.array([[0, 1, 0, 5, 0, 6, 0, 2, 0]], np.int64)
-    one = np.ones(1, np.float32)
-    [mel] = onnxruntime.InferenceSession(path).run(
-        None,
-        {"x": ids, "x_length": np.array([9]), "noise_scale": 0 * one, "length_scale": one},
-    )
-    vocoder = onnxruntime.InferenceSession(path.with_name("hifigan_v2.onnx"))
-    [expected] = vocoder.run(None, {"mel": mel})
-    assert np.array_equal(voice.synthesize("ids: 5 6", seed=None).samples, expected)
-    assert {file.name for file in voice.files().weights} == {path.name, "hifigan_v2.onnx"}
-    assert voice.open_runtime(threads=1).speak("ids: 5 6").samples.shape == expected.shape
-
-
-def test_every_graph_of_a_chain_is_compressed_and_in_the_record(
-    make_matcha: Callable[..., Path], tmp_path: Path
-) -> None:
-    path = make_matcha()
-    original: Any = load(path)
-    small: Any = compress(original, "int8", calibration=_write_set(tmp_path))
-    assert [*small.components()] == ["encoder", "decoder", "hifigan_v2"]
-    saved: Any = load(small.save(tmp_path / "saved"))
-    for name in (path.name, "hifigan_v2.onnx"):
-        sizes = [(folder / name).stat().st_size for folder in (path.parent, tmp_path / "saved")]
-        assert sizes[1] < 0.8 * sizes[0]
-    manifest = saved.manifest
-    graphs = list((tmp_path / "saved").glob("*.onnx"))
-    assert manifest.size_bytes == sum(p.stat().st_size for p in graphs)
-    assert any(layer.module == "hifigan_v2:generator.pre" for layer in manifest.layers)
-    assert load(tmp_path / "saved" / path.name).sample_rate == 22050
-    text = "ids: 5 9 12 30 7"
-    assert np.array_equal(
-        small.synthesize(text, seed=1).samples, saved.synthesize(text, seed=1).samples
-    )
-
-
-@pytest.mark.parametrize("system", ["matcha", "supertonic"])
-def test_every_graph_of_a_chain_has_its_share_of_the_time(
-    request: pytest.FixtureRequest, system: str
-) -> None:
-    """In a loop of each round; the shares of all add up."""
-    path = request.getfixturevalue(f"make_{system}")()
-    voice: Any = load(path)
-    shares = time_shares(voice, "ids: 5 9 12 30 7")
-    assert sum(shares.values()) == pytest.approx(1)
-    assert all(shares[graph.stem] > 0.01 for graph in path.parent.glob("*.onnx") if graph != path)
-    assert shares.keys() == {*voice.components(), "other"}
-    if system == "supertonic":
-        assert max(shares, key=lambda name: shares[name]) == "vector_estimator"
-
-
-@pytest.mark.parametrize("is_saved", [False, True])
-def test_each_graph_of_a_chain_is_blamed_alone(
-    make_supertonic: Callable[..., Path], tmp_path: Path, is_saved: bool
-) -> None:
-    """The reference with one graph of the candidate, and with one component of the first graph."""
-    path = make_supertonic()
-    small: Any = compress(load(path), "int8-dynamic")
-    if is_saved:
-        small = load(small.save(tmp_path / "small"))
-    names = compressed_components(small)
-    graphs = ["text_encoder", "vector_estimator", "vocoder"]
-    assert names[-3:] == graphs
-    made = dict(hybrids(load(path), small, [names[0], *graphs]))
-    text = "ids: 5 9 12 30 7"
-    expected = load(path).synthesize(text, seed=1).samples
-    for name, hybrid in made.items():
-        saved: Any = load(hybrid.save(tmp_path / name))
-        changed = [
-            graph.stem
-            for graph in sorted(path.parent.glob("*.onnx"))
-            if graph.stat().st_size != (tmp_path / name / "onnx" / graph.name).stat().st_size
-        ]
-        assert changed == [name if name in graphs else "duration_predictor"]
-        assert {layer.module.split(":")[0].split(".")[0] for layer in saved.manifest.layers} == {
-            name
-        }
-        error = np.abs(saved.synthesize(text, seed=1).samples - expected).max()
-        assert name not in graphs or 0 < error < 0.2 * np.abs(expected).max()
-
-
-def test_a_chain_is_trained_graph_by_graph(
-    make_matcha: Callable[..., Path], tmp_path: Path
-) -> None:
-    pytest.importorskip("accelerate")
-    run = TrainingRun(options=TrainingOptions(steps=2), folder=tmp_path / "work")
-    small: Any = compress_trained(make_matcha(), calibration=_write_set(tmp_path), run=run)
-    assert (tmp_path / "work" / "graph-2").is_dir()
-    assert len(small.synthesize("ids: 5 6", seed=0).samples) == 9 * 64
-
-
-def test_graphs_in_a_loop_are_trained_and_those_of_durations_are_not(
-    make_supertonic: Callable[..., Path], tmp_path: Path
-) -> None:
-    pytest.importorskip("accelerate")
-    run = TrainingRun(options=TrainingOptions(steps=2))
-    original: Any = load(make_supertonic())
-    small: Any = compress_trained(original, calibration=_write_set(tmp_path), run=run)
-    assert isinstance(small.manifest.training, TrainingRecord)
-    sizes = [len(voice.synthesize("Go on.", seed=0).samples) for voice in (original, small)]
-    assert sizes[0] == sizes[1]
