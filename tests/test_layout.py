@@ -36,6 +36,7 @@ LAYERS = [
     "export",
     "evaluation",
     "report",
+    "sweep",
     "terminal",
     "inspection",
     "cli",

@@ -10,7 +10,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from tts_compress.cli import evaluate, export, gate, inspect, qat, quantize, schemes, synthesize
+from tts_compress.cli import (
+    evaluate,
+    export,
+    gate,
+    inspect,
+    qat,
+    quantize,
+    schemes,
+    sweep,
+    synthesize,
+)
 from tts_compress.cli.arguments import BAD_USE, GOOD, INTERRUPTED, Output
 from tts_compress.environment import installed_version
 from tts_compress.errors import TTSCompressError, TTSCompressWarning
@@ -23,6 +33,7 @@ _COMMANDS = (
     (qat, "compress a model by training it to sound as before (minutes to hours)"),
     (evaluate, "compare a compressed model with its reference"),
     (gate, "pass or fail a report; exits 1 when it fails"),
+    (sweep, "compress and evaluate many voices by many schemes, on many machines"),
     (synthesize, "speak a text into a WAV file"),
     (export, "write a torch system's ONNX graphs"),
     (inspect, "show a model's components and how it was made"),

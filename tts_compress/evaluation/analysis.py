@@ -2,9 +2,9 @@
 
 import json
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, local
@@ -39,12 +39,22 @@ class Analyzer:
         """The name of its stage in the progress."""
         return "recognize" if self.kind == "recognizer" else f"measure {self.given}"
 
-    def start(self, options: EvaluationOptions) -> Worker:
-        """Start a process with it.
+    @contextmanager
+    def start(self, options: EvaluationOptions) -> Iterator[Worker]:
+        """Give a process with it until the block ends.
 
         Raises:
             EvaluationError: It does not start.
         """
+        if options.kept is None:
+            with self._open(options) as worker:
+                yield worker
+            return
+        key = (self.kind, self.given, self.setting, options.worker)
+        with options.kept.borrow(key, lambda: self._open(options)) as worker:
+            yield worker
+
+    def _open(self, options: EvaluationOptions) -> Worker:
         return Worker(self.kind, self.given, options, setting=self.setting)
 
 

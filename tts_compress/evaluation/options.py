@@ -4,9 +4,13 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tts_compress.errors import EvaluationError
 from tts_compress.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from tts_compress.evaluation.process import KeptWorkers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,13 @@ class EvaluationOptions:
     work: Path | None = None
     """Folder of unfinished work, which stays; by default one in the user's cache, which goes when
     the evaluation is done."""
+
+    timed_before: bool = False
+    """Take the timings that `time_pair` left in `work`, in place of measuring."""
+
+    kept: "KeptWorkers | None" = None
+    """Keeps processes open for the stages and evaluations to come; None ends each with its
+    stage."""
 
     timeout_s: float = 600.0
     """Longest time to speak or recognize one text, and to load a model."""

@@ -1,7 +1,7 @@
 """The single pass over the audio: pairs of utterances, and all that metrics are computed from."""
 
 import hashlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tts_compress.audio import Audio, read_wav, write_wav
+from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metric import Audios, Measure, find_metrics
 from tts_compress.evaluation.options import EvaluationOptions
@@ -17,6 +18,7 @@ from tts_compress.evaluation.stages import Timings, synthesize, time_models
 from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob
 from tts_compress.evaluation.subject import Subject
 from tts_compress.evaluation.suite import Suite
+from tts_compress.evaluation.timed import TimedModels, read_timed
 from tts_compress.evaluation.wav_files import audio_sha256, make_directory, write_float_wav
 
 OTHER_SEEDS = 1000
@@ -84,7 +86,20 @@ class Run:
     def timings(self) -> tuple[Timings, Timings]:
         """Timings of both models, measured once for all metrics that need them."""
         texts = [item.text for item in self.suite.utterances]
+        if self.earlier is not None:
+            return self.earlier.timings()
         return time_models(self.models, texts, self.options)
+
+    @cached_property
+    def earlier(self) -> TimedModels | None:
+        """Timings that were measured before this run, where the options ask for those."""
+        if not self.options.timed_before:
+            return None
+        return read_timed(self.store, self.models, self.options)
+
+    def environment(self) -> dict[str, Any]:
+        """Return the machine that the timings are of."""
+        return describe_environment() if self.earlier is None else self.earlier.environment
 
 
 class PairedSpeech:
@@ -134,7 +149,7 @@ class PairedSpeech:
         """
         before, after = self._models
         spoken = []
-        jobs = self._jobs(before) + self._jobs(before, OTHER_SEEDS)
+        jobs = suite_jobs(before, self._suite) + suite_jobs(before, self._suite, OTHER_SEEDS)
         half, seeds = len(jobs) // 2, len(self._suite.seeds)
         for place, piece in enumerate(self._synthesize(before, jobs, "synthesize reference")):
             spoken.append(piece)
@@ -142,7 +157,7 @@ class PairedSpeech:
             if place < half or place % seeds == 0:
                 yield audio
         both = zip(spoken[:half], spoken[half:], strict=True)
-        candidates = self._synthesize(after, self._jobs(after), "synthesize candidate")
+        candidates = self._synthesize(after, suite_jobs(after, self._suite), "synthesize candidate")
         for (reference, other), candidate in zip(both, candidates, strict=True):
             pieces = {"reference": reference, "candidate": candidate, "other_seed": other}
             pair = self._observe(pieces)
@@ -152,18 +167,6 @@ class PairedSpeech:
                 yield self._add(copy, self._store.disturbed_path(copy))
         if not any(pair.seconds["reference"] for pair in self.pairs):
             raise EvaluationError("the reference speaks nothing: every text gave empty audio")
-
-    def _jobs(self, model: Subject, shift: int = 0) -> list[SynthesisJob]:
-        return [
-            SynthesisJob(
-                model=model.fingerprint,
-                text=item.text,
-                seed=seed + shift,
-                speaker=model.speaker_of(index),
-            )
-            for index, item in enumerate(self._suite.utterances)
-            for seed in self._suite.seeds
-        ]
 
     def _synthesize(
         self, model: Subject, jobs: Sequence[SynthesisJob], stage: str
@@ -181,9 +184,7 @@ class PairedSpeech:
         audios = {role: read_spoken(self._store, piece) for role, piece in pieces.items()}
         hashes = {role: piece.audio for role, piece in pieces.items()}
         if seed == self._suite.seeds[0]:
-            copy = disturb(audios["reference"])
-            hashes["disturbed"] = audio_sha256(copy)
-            write_float_wav(self._store.disturbed_path(hashes["disturbed"]), copy)
+            hashes["disturbed"] = write_disturbed(self._store, audios["reference"])
         kept = {}
         if self._keep_in is not None:
             for role in ("reference", "candidate"):
@@ -200,6 +201,37 @@ class PairedSpeech:
             kept=kept,
             observed={m.name: m.observe(Audios(**audios)) for m in find_metrics() if m.observe},
         )
+
+
+def suite_jobs(
+    model: Subject, suite: Suite, shift: int = 0, texts: Iterable[int] | None = None
+) -> list[SynthesisJob]:
+    """Return a model's jobs, text by text and seed by seed.
+
+    Args:
+        model: The model.
+        suite: The texts and seeds.
+        shift: Added to every seed.
+        texts: Places of the texts in the suite; None for all.
+    """
+    return [
+        SynthesisJob(
+            model=model.fingerprint,
+            text=suite.utterances[index].text,
+            seed=seed + shift,
+            speaker=model.speaker_of(index),
+        )
+        for index in (range(len(suite.utterances)) if texts is None else texts)
+        for seed in suite.seeds
+    ]
+
+
+def write_disturbed(store: Store, audio: Audio) -> str:
+    """Write an inaudibly changed copy of an audio; return the hash of its samples."""
+    copy = disturb(audio)
+    key = audio_sha256(copy)
+    write_float_wav(store.disturbed_path(key), copy)
+    return key
 
 
 def count_audios(texts: int, seeds: int) -> int:

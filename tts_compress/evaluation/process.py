@@ -4,9 +4,9 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
-from threading import Timer
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from threading import Lock, Timer
 from time import monotonic
 from typing import Any, Literal
 
@@ -48,7 +48,7 @@ class Worker:
 
     Args:
         kind: Kind of its content.
-        name: A model spec, a recognizer's name and model, or the name of a measure.
+        name: A model spec, a recognizer's name and model, or the name of a measure or of a sweep.
         options: Settings of the process.
         shown: Name in messages; by default `name`.
         setting: Language of the texts for a recognizer; settings of a measure, as JSON.
@@ -59,7 +59,7 @@ class Worker:
 
     def __init__(
         self,
-        kind: Literal["model", "recognizer", "measure"],
+        kind: Literal["model", "recognizer", "measure", "sweep"],
         name: str,
         options: EvaluationOptions,
         *,
@@ -148,3 +148,48 @@ class Worker:
         lines = self._stderr.read().decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
         return EvaluationError(f"the process of {self._title} {how} during '{do}'; it said: {last}")
+
+
+class KeptWorkers:
+    """Processes that stay open when their user is done with them; a context manager.
+
+    Args:
+        most: Number of idle ones that stay; the one that was used longest ago is ended first.
+    """
+
+    def __init__(self, most: int = 4) -> None:
+        self._most = most
+        self._idle: list[tuple[Hashable, Worker]] = []
+        self._lock = Lock()
+
+    @contextmanager
+    def borrow(self, key: Hashable, start: Callable[[], Worker]) -> Iterator[Worker]:
+        """Give an idle process of this content, or a new one; after an error it is ended."""
+        with self._lock:
+            found = next((kept for kept in self._idle if kept[0] == key), None)
+            if found is not None:
+                self._idle.remove(found)
+        worker = start() if found is None else found[1]
+        try:
+            yield worker
+        except BaseException:
+            worker.close()
+            raise
+        with self._lock:
+            self._idle.append((key, worker))
+            dropped, self._idle = self._idle[: -self._most], self._idle[-self._most :]
+        for _, old in dropped:
+            old.close()
+
+    def close(self) -> None:
+        """End the idle ones."""
+        with self._lock:
+            dropped, self._idle = self._idle, []
+        for _, old in dropped:
+            old.close()
+
+    def __enter__(self) -> "KeptWorkers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from tts_compress.environment import describe_environment, describe_processor
+from tts_compress.environment import describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzer, find_recognizer
 from tts_compress.evaluation.metric import Measure, find_measures, find_metrics
@@ -95,7 +95,7 @@ def evaluate(
             )
         if not options.any_language:
             for subject in (before, after):
-                _check_language(subject.model, chosen)
+                check_language(subject.model, chosen)
         before, after = give_speakers((before, after), options.speaker)
         if options.blame:
             from tts_compress.compression.hybrid import compressed_components  # loads onnx
@@ -117,7 +117,7 @@ def evaluate(
         return found.model_copy(update={"warnings": hazards, "stages": stages})
 
 
-def _check_language(model: TTSModel, suite: Suite) -> None:
+def check_language(model: TTSModel, suite: Suite) -> None:
     """Refuse a suite of another language than a model states.
 
     Raises:
@@ -191,7 +191,7 @@ def _run(
             language=suite.language,
             normalizer=suite.normalizer,
         ),
-        environment=describe_environment(),
+        environment=run.environment(),
         blame=_find_blame(run) if options.blame else None,
         utterances=tuple(_utterance(run, pair) for pair in speech.pairs),
         **{metric.name: metric.compute(run) for metric in find_metrics()},

@@ -4,6 +4,7 @@
     synthesis/<model>/<text>-<seed>.json    a `Synthesis`, written after its WAV file
     disturbed/<audio>.wav                   an inaudibly changed copy
     analyses/<by>/<audio>.json              an `Analysis`, such as a transcript; may lie elsewhere
+    timed/<pair>.json                       timings that were measured before the rest
     teacher-forced/<pair>.json              a finished comparison of language models
     teacher-forced/<pair>/                  tokens and scores while they are compared
 
@@ -83,6 +84,10 @@ class Store:
     def disturbed_path(self, audio: str) -> Path:
         """Return the WAV file of an inaudibly changed copy."""
         return self.root / "disturbed" / f"{audio[:32]}.wav"
+
+    def timed_path(self, models: str) -> Path:
+        """Return the file of the timings of a pair of models, by their joined fingerprints."""
+        return self.root / "timed" / f"{short_hash(models)}.json"
 
     def find_synthesis(self, job: SynthesisJob) -> Synthesis | None:
         """Return a finished job whose WAV file is intact, or None."""

@@ -61,14 +61,27 @@ class Subject:
         Raises:
             EvaluationError: It did not start, or cannot speak by the prompt.
         """
-        with Worker("model", self.location, options, shown=self.model.spec) as worker:
+        if options.kept is None:
+            with self._open(options) as worker:
+                yield worker
+            return
+        key = (self.location, self.fingerprint, self.speakers, options.worker)
+        with options.kept.borrow(key, lambda: self._open(options)) as worker:
+            yield worker
+
+    def _open(self, options: EvaluationOptions) -> Worker:
+        worker = Worker("model", self.location, options, shown=self.model.spec)
+        try:
             if self.prompt is not None:
                 worker.ask("prompt", **asdict(self.prompt))
             if self.language is not None:
                 worker.ask("choose_language", language=self.language)
             if len(self.speakers) == 1:
                 worker.ask("choose_speaker", name=self.speakers[0])
-            yield worker
+        except BaseException:
+            worker.close()
+            raise
+        return worker
 
     def identity(self) -> ModelIdentity:
         """Return its identity for the report."""

@@ -13,7 +13,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
@@ -155,6 +155,17 @@ def main(arguments: list[str]) -> None:
     Args:
         arguments: `model SPEC`, `recognizer NAME[:MODEL] LANGUAGE` or `measure NAME SETTINGS`.
     """
+    kind, *content = arguments
+    serve(lambda: _HOSTS[kind](*content), sys.stdin)
+
+
+def serve(open_host: Callable[[], object], requests: Iterable[str]) -> None:
+    """Have an object respond to requests, each by its method of the name after `do`.
+
+    Args:
+        open_host: Returns the object; the first response says whether that worked.
+        requests: Lines of JSON.
+    """
     # Standard output is for responses alone; what libraries print goes to standard error.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -162,14 +173,13 @@ def main(arguments: list[str]) -> None:
     def reply(answer: Answer) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
-    kind, *content = arguments
     try:
-        host = _HOSTS[kind](*content)
+        host = open_host()
     except Exception as error:
         reply(_describe(error))
         return
     reply({"ok": {}})
-    for line in sys.stdin:
+    for line in requests:
         request = json.loads(line)
         try:
             reply({"ok": getattr(host, request.pop("do"))(**request)})

@@ -4,6 +4,7 @@ import io
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from matplotlib import style
@@ -19,17 +20,17 @@ from tts_compress.report.blame import TITLE, ranking
 _SIZE = (380 / 72, 270 / 72)
 
 _NAMES = ("ink", "muted", "line", "reference", "candidate", "floor", "paper")
-_COLORS = {name: f"#01010{place}" for place, name in enumerate(_NAMES, start=1)}
+COLORS = {name: f"#01010{place}" for place, name in enumerate(_NAMES, start=1)}
 """Stand-ins that matplotlib accepts; in the SVG each becomes a variable of the page's style sheet,
 so that a plot turns dark together with the page. None is black: black is left out of the SVG."""
 
 _SETTINGS = {
     "svg.fonttype": "none",  # text stays text: searchable, read aloud, a tenth of the bytes
     "font.size": 12.5,
-    "text.color": _COLORS["ink"],
-    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), _COLORS["line"]),
-    **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), _COLORS["muted"]),
-    "grid.color": _COLORS["line"],
+    "text.color": COLORS["ink"],
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), COLORS["line"]),
+    **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), COLORS["muted"]),
+    "grid.color": COLORS["line"],
     "grid.linewidth": 0.8,
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.spines.left"), False),
     "axes.axisbelow": True,
@@ -68,13 +69,22 @@ def plots(evaluation: Evaluation) -> list[Plot]:
     found = []
     asked = _PLOTS if evaluation.blame is None else (*_PLOTS, _BLAME)
     for title, label, caption, draw in asked:
-        # Our settings, whatever the user's matplotlib is set to. Identifiers come of the content
-        # and the salt: the same in every run, other in every figure.
-        with style.context(["default", {**_SETTINGS, "svg.hashsalt": label}]):
-            figure = draw(evaluation)
-            svg = None if figure is None else _inline_svg(figure, label)
-        found.append(Plot(title, svg, caption))
+        found.append(Plot(title, draw_svg(label, partial(draw, evaluation)), caption))
     return found
+
+
+def draw_svg(label: str, draw: Callable[[], Figure | None]) -> str | None:
+    """Return a figure as an `<svg>` element for a page; None where there is nothing to draw.
+
+    Args:
+        label: Text alternative: plain words, no markup, and another one for each figure.
+        draw: Draws it, with `new_axes` and `COLORS`.
+    """
+    # Our settings, whatever the user's matplotlib is set to. Identifiers come of the content
+    # and the salt: the same in every run, other in every figure.
+    with style.context(["default", {**_SETTINGS, "svg.hashsalt": label}]):
+        figure = draw()
+        return None if figure is None else _inline_svg(figure, label)
 
 
 def _draw_words(evaluation: Evaluation) -> Figure | None:
@@ -87,13 +97,13 @@ def _draw_words(evaluation: Evaluation) -> Figure | None:
     shown = [line for line in lines if _all_finite(line[1].delta, *line[1].interval)]
     if not shown:
         return None
-    figure, axes = _axes()
-    axes.axvline(0, color=_COLORS["muted"], linewidth=1.2)
+    figure, axes = new_axes()
+    axes.axvline(0, color=COLORS["muted"], linewidth=1.2)
     axes.grid(axis="x")
     for place, (name, rate, color) in enumerate(shown):
         ends = [100 * bound for bound in rate.interval]
-        axes.plot(ends, [place, place], color=_COLORS[color], linewidth=3, solid_capstyle="round")
-        axes.plot([100 * rate.delta], [place], "o", color=_COLORS[color], markersize=9)
+        axes.plot(ends, [place, place], color=COLORS[color], linewidth=3, solid_capstyle="round")
+        axes.plot([100 * rate.delta], [place], "o", color=COLORS[color], markersize=9)
         _label(axes, place, f"{name}: {formatting.points(rate.delta)}")
     axes.set(ylim=(len(shown) - 0.5, -0.75), yticks=[], xlabel="change in percentage points")
     axes.margins(x=0.08)
@@ -107,14 +117,14 @@ def _draw_distances(evaluation: Evaluation) -> Figure | None:
     floor = evaluation.floors.other_seeds_log_mel_distance_db
     if not values:
         return None
-    figure, axes = _axes(left=0.12)
+    figure, axes = new_axes(left=0.12)
     axes.grid(axis="y")
     # Starting from zero: the distance to the floor is the message, not the spread.
     widest = max(*values, floor if math.isfinite(floor) else 0.0, 0.1)
     bins = min(48, max(24, math.isqrt(len(values)) * 3))
-    axes.hist(values, bins=bins, range=(0, widest), color=_COLORS["candidate"])
+    axes.hist(values, bins=bins, range=(0, widest), color=COLORS["candidate"])
     if math.isfinite(floor):
-        axes.axvline(floor, color=_COLORS["floor"], linewidth=3)
+        axes.axvline(floor, color=COLORS["floor"], linewidth=3)
         on_left = floor > widest / 2
         axes.annotate(
             "other seeds",
@@ -145,12 +155,12 @@ def _draw_costs(evaluation: Evaluation) -> Figure | None:
     bars = [bar for bar in costs if _all_finite(bar[1], bar[2]) and bar[1] > 0]
     if not bars:
         return None
-    figure, axes = _axes()
+    figure, axes = new_axes()
     axes.grid(axis="x")
     for place, (name, reference, candidate, written) in enumerate(bars):
-        axes.barh(place, 100 * candidate / reference, height=0.34, color=_COLORS["candidate"])
+        axes.barh(place, 100 * candidate / reference, height=0.34, color=COLORS["candidate"])
         _label(axes, place, f"{name}: {written(candidate)} of {written(reference)}")
-    axes.axvline(100, color=_COLORS["reference"], linewidth=3)
+    axes.axvline(100, color=COLORS["reference"], linewidth=3)
     axes.set(ylim=(len(bars) - 0.6, -0.75), yticks=[], xlabel="per cent of the reference")
     return figure
 
@@ -164,14 +174,14 @@ def _draw_blame(evaluation: Evaluation) -> Figure | None:
     bars = [(part.component, part.values[column.path], "candidate") for part in found.parts]
     bars = [*bars[:_MOST_BARS], ("whole model", found.whole[column.path], "reference")]
     shown = [(name, value, color) for name, value, color in bars if formatting.is_finite(value)]
-    figure, axes = _axes()
+    figure, axes = new_axes()
     axes.grid(axis="x")
     for place, (name, value, color) in enumerate(shown):
-        axes.barh(place, value, height=0.34, color=_COLORS[color])
+        axes.barh(place, value, height=0.34, color=COLORS[color])
         _label(axes, place, f"{name}: {column.show(value)}")
     together = found.together.get(column.path)
     if formatting.is_finite(together):
-        axes.axvline(together, color=_COLORS["floor"], linewidth=3)
+        axes.axvline(together, color=COLORS["floor"], linewidth=3)
     axes.set(ylim=(len(shown) - 0.6, -0.75), yticks=[], xlabel=column.label)
     axes.locator_params(axis="x", nbins=4)
     axes.xaxis.set_major_formatter(lambda value, _: column.show(value))
@@ -216,11 +226,11 @@ no markup, and another one for each figure."""
 
 def _label(axes: Axes, place: int, text: str) -> None:
     """Write above a bar or whisker, from the left edge, over whatever lines are there."""
-    background = {"facecolor": _COLORS["paper"], "edgecolor": "none", "pad": 1}
+    background = {"facecolor": COLORS["paper"], "edgecolor": "none", "pad": 1}
     axes.text(0, place - 0.28, text, transform=axes.get_yaxis_transform(), bbox=background)
 
 
-def _axes(left: float = 0.03) -> tuple[Figure, Axes]:
+def new_axes(left: float = 0.03) -> tuple[Figure, Axes]:
     """Return a figure and its axes, with a margin for a scale on the left or without."""
     # The class, not pyplot: no window, no global list of figures.
     figure = Figure(figsize=_SIZE)
@@ -240,7 +250,7 @@ def _inline_svg(figure: Figure, label: str) -> str:
     svg = buffer.getvalue()
     for pattern in _DROPPED:
         svg = pattern.sub("", svg)
-    for name, color in _COLORS.items():
+    for name, color in COLORS.items():
         svg = svg.replace(color, f"var(--{name})")
     svg = re.sub(r'<svg width="[^"]*" height="[^"]*"', "<svg", svg, count=1)
     return svg.strip().replace("<svg", f'<svg role="img" aria-label="{label}"', 1)

@@ -1,0 +1,1 @@
+"""The efficiency of a sweep on many workers, with units replaced by sleeps of measured length."""

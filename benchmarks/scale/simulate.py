@@ -1,0 +1,154 @@
+"""A sweep by the real schedule on a real Ray cluster, whose seats sleep."""
+
+import random
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tts_compress.evaluation.suite import read_suite
+from tts_compress.progress import Progress
+from tts_compress.sweep.on_ray import RayExecutor
+from tts_compress.sweep.plan import OpenPlan, Scheme, Settings
+from tts_compress.sweep.results import open_results
+from tts_compress.sweep.schedule import Outcome, Task, run_units
+from tts_compress.sweep.units import PHASES, Identity, Kind, Opened, Unit, units_of
+
+_SCHEMES = ("int8", "int8-static", "int8-weight-only", "fp16", "int8-dynamic", "bf16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Size of a simulated sweep, and of its cluster."""
+
+    voices: int
+    schemes: int
+    shards: int
+    nodes: int
+    processors: int
+    """Of each node."""
+
+    pace: float
+    """Seconds of sleep for a second of work: below 1, overheads weigh more than they would."""
+
+
+@dataclass(frozen=True, slots=True)
+class SleepingSeat:
+    """Sleeps as long as a unit takes, and notes it where results are."""
+
+    output: str
+    lengths: dict[Kind, float]
+    pace: float
+
+    def run(self, unit: Unit, _: Identity) -> Outcome:
+        """Sleep."""
+        begun = time.monotonic()
+        time.sleep(length_of(unit, self.lengths) * self.pace)
+        open_results(self.output).files.write(f"units/{unit.key}.zip", b"")
+        return Outcome(unit.key, "done", seconds=time.monotonic() - begun)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSleepingSeat:
+    """Opens a seat that sleeps."""
+
+    output: str
+    lengths: dict[Kind, float]
+    pace: float
+
+    def __call__(self) -> SleepingSeat:
+        """Return the seat."""
+        return SleepingSeat(self.output, self.lengths, self.pace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Efficiency of one simulated sweep."""
+
+    units: int
+    wall_s: float
+    busy_s: float
+    """Sleep of all units, each as often as it has processors."""
+
+    efficiency: float
+    """Share of the cluster's processor time that was reserved for a running unit."""
+
+
+def length_of(unit: Unit, lengths: dict[Kind, float]) -> float:
+    """Return the seconds of a unit: around the mean of its kind, the same in every run.
+
+    Voices differ: a quarter more or less, normally distributed.
+    """
+    chance = random.Random(unit.key)  # noqa: S311  no secret
+    return lengths[unit.kind] * max(0.2, chance.gauss(1.0, 0.25))
+
+
+def make_tasks(shape: Shape, output: str) -> tuple[OpenPlan, list[Task]]:
+    """Return the units of as many made-up voices."""
+    plan = OpenPlan(
+        voices=("demo",),
+        schemes=tuple(Scheme(name=name, scheme=name) for name in _SCHEMES[: shape.schemes]),
+        output=output,
+        suite=read_suite("en-quick"),
+        calibration=None,
+        gates=(),
+        shards=shape.shards,
+        unit_hours=1.0,
+        settings=Settings(),
+        environments={},
+    )
+    identity = Identity(code="", packages={}, recognizer="", measures={})
+    tasks: dict[str, Task] = {}
+    for number in range(shape.voices):
+        name = f"voice-{number}"
+        voice = Opened(spec=name, name=name, family="piper", fingerprint=name)
+        for scheme in plan.schemes:
+            units = units_of(plan, voice, scheme, identity)
+            tasks |= {unit.key: Task(unit, identity) for unit in units}
+    return plan, [*tasks.values()]
+
+
+def simulate(shape: Shape, lengths: dict[Kind, float], progress: Progress) -> Measured:
+    """Run a sweep of sleeps on a cluster of this machine.
+
+    Args:
+        shape: Sizes.
+        lengths: Mean seconds of each kind of unit.
+        progress: Is advanced with each unit.
+    """
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster()
+    try:
+        for _ in range(shape.nodes):
+            cluster.add_node(num_cpus=shape.processors, include_dashboard=False)
+        ray.init(address=cluster.address, log_to_driver=False)
+        with TemporaryDirectory() as output:
+            plan, tasks = make_tasks(shape, output)
+            seat = OpenSleepingSeat(output, lengths, shape.pace)
+            begun = time.monotonic()
+            lost = run_units(tasks, (), RayExecutor(plan, None, seat), progress)
+            wall = time.monotonic() - begun
+            done = len(list((Path(output) / "units").iterdir()))
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert done == len(tasks), f"{len(tasks) - done} units were lost: {lost}"
+    busy = busy_seconds((task.unit for task in tasks), lengths, shape)
+    total = shape.nodes * shape.processors * wall
+    return Measured(units=len(tasks), wall_s=wall, busy_s=busy, efficiency=busy / total)
+
+
+def busy_seconds(units: Iterable[Unit], lengths: dict[Kind, float], shape: Shape) -> float:
+    """Return the sleep of all units, each as often as it reserves processors."""
+    return sum(
+        length_of(unit, lengths) * shape.pace * (shape.processors if unit.kind in PHASES[1] else 1)
+        for unit in units
+    )
+
+
+def describe(shape: Shape, lengths: dict[Kind, float], found: Measured) -> dict[str, object]:
+    """Return everything for JSON."""
+    return {"shape": asdict(shape), "lengths_s": lengths, **asdict(found)}

@@ -1,0 +1,174 @@
+"""Sweeps of made-up models, in this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tts_compress.evaluation import EvaluationOptions
+from tts_compress.evaluation.analysis import Analyzer
+from tts_compress.evaluation.stages import Timings
+from tts_compress.recipes.family import find_recipe
+from tts_compress.sweep.host import _Host
+from tts_compress.sweep.plan import Settings
+from tts_compress.sweep.schedule import Outcome, Task
+from tts_compress.sweep.units import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tts_compress.sweep.plan import Environment, OpenPlan
+
+_FAKE = Path(__file__).parents[1] / "evaluation" / "fake_worker.py"
+
+SUITE = """
+version = 1
+name = "small"
+language = "en-us"
+recognizer = "pocketsphinx"
+normalizer = "en-v1"
+seeds = [0, 1]
+utterances = [{text = "Open the door."}, {text = "A cat sat down"}, {text = "We saw birds"}]
+[card]
+summary = "s"
+source = "s"
+licence = "s"
+composition = "s"
+"""
+
+
+class InProcessSeat:
+    """Does units by the host program's object, in this process."""
+
+    def __init__(self, plan: OpenPlan, scratch: Path) -> None:
+        self._host = _Host()
+        self._host.open(plan.model_dump(mode="json"), str(scratch))
+
+    def describe(self, _: Environment, specs: list[str]) -> dict[str, Any]:
+        """Return the environment and the voices."""
+        found: dict[str, Any] = json.loads(json.dumps(self._host.describe(specs)))
+        return found
+
+    def run(self, task: Task) -> Outcome:
+        """Do a unit."""
+        unit, identity = (part.model_dump(mode="json") for part in task)
+        answer = self._host.run(unit, identity)
+        key = task.unit.key
+        if "failed" in answer:
+            return Outcome(key, "failed", answer["failed"])
+        return Outcome(key, "done", seconds=answer["seconds"])
+
+    def __enter__(self) -> InProcessSeat:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._host._place.close()
+
+
+class InProcessPool:
+    """A pool of one seat that does each unit when it is waited for; an executor, too."""
+
+    def __init__(self, seat: InProcessSeat, stop_after: int | None = None) -> None:
+        self._seat = seat
+        self._left = stop_after
+        self._task: Task | None = None
+        self.begun: list[str] = []
+
+    def open(self, *, whole_nodes: bool) -> InProcessPool:
+        """Return itself."""
+        del whole_nodes
+        return self
+
+    def idle(self) -> list[int]:
+        """Return the seat if nothing is begun."""
+        return [0] if self._task is None else []
+
+    def start(self, seat: int, task: Task) -> None:
+        """Take note."""
+        assert seat == 0
+        self._task = task
+
+    def wait(self) -> Iterator[tuple[int, Outcome]]:
+        """Do the unit; be interrupted after some."""
+        assert self._task is not None
+        if self._left is not None:
+            if not self._left:
+                raise KeyboardInterrupt
+            self._left -= 1
+        task, self._task = self._task, None
+        self.begun.append(task.unit.title)
+        yield 0, self._seat.run(task)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class _Compressed:
+    def __init__(self, ways: dict[str, Any]) -> None:
+        self._ways = ways
+
+    def save(self, path: Path) -> None:
+        """Write the file of a made-up model."""
+        path.write_text(json.dumps(self._ways), encoding="utf-8")
+
+
+@pytest.fixture
+def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have sweeps open and compress made-up models, and measure no time."""
+    spec = importlib.util.spec_from_file_location("fake_worker", _FAKE)
+    assert spec is not None
+    assert spec.loader is not None
+    fake = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fake)
+
+    def compress(model: Any, scheme: str, **_: object) -> _Compressed:
+        return _Compressed({**model._ways, "skip": 2 if scheme == "int8" else 1})
+
+    def recognizer(given: str, language: str, _: object) -> Analyzer:
+        about = {"given": given, "setting": language, "description": "tone reader 1"}
+        return Analyzer(kind="recognizer", **about)
+
+    own = Settings.options
+
+    def options(self: Settings, recognizer: str, **more: Any) -> EvaluationOptions:
+        return replace(own(self, recognizer, **more), worker=(sys.executable, str(_FAKE)))
+
+    timings = Timings(spent=np.full((3, 5), 0.1), audio=np.ones((3, 5)))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("tts_compress.evaluation.subject.load", fake.load)
+    monkeypatch.setattr("tts_compress.sweep.work.compress", compress)
+    monkeypatch.setattr("tts_compress.sweep.identity.find_recognizer", recognizer)
+    monkeypatch.setattr("tts_compress.evaluation.run.find_recognizer", recognizer)
+    monkeypatch.setattr("tts_compress.evaluation.timed.time_models", lambda *_: (timings, timings))
+    monkeypatch.setattr(Settings, "options", options)
+    recipe = find_recipe("piper", "fp16")
+    monkeypatch.setattr("tts_compress.sweep.units.find_recipe", lambda *_: recipe)
+
+
+@pytest.fixture
+def identity() -> Identity:
+    """Return an environment."""
+    return Identity(code="1", packages={"numpy": "2"}, recognizer="r", measures={})
+
+
+@pytest.fixture
+def write_plan(tmp_path: Path) -> Callable[..., Path]:
+    """Write a plan with the keywords' values in its first lines; return its path."""
+    (tmp_path / "small.toml").write_text(SUITE, encoding="utf-8")
+
+    def write(name: str = "plan", more: str = "", **values: Any) -> Path:
+        given = {"voices": ["demo"], "schemes": ["int8"], "suite": "small.toml"} | values
+        given = {"version": 1, "shards": 2, "output": f"{name}-out"} | given
+        lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
+        path = tmp_path / f"{name}.toml"
+        path.write_text("\n".join([*lines, more]), encoding="utf-8")
+        return path
+
+    return write

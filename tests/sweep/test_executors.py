@@ -1,0 +1,109 @@
+"""The demo voice by every executor; workers that die."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tts_compress.cli import main
+from tts_compress.evaluation import read_report
+from tts_compress.progress import Silent
+from tts_compress.sweep.plan import read_plan
+from tts_compress.sweep.results import open_results
+from tts_compress.sweep.run import plan_sweep
+from tts_compress.sweep.schedule import Outcome, Task, run_units
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TIMINGS = {"latency", "rtf", "memory", "load", "stages"}
+_QUICK = "[settings]\ntiming_texts = 2\ntiming_runs = 2"
+
+
+def _report(output: Path) -> dict[str, Any]:
+    (path,) = output.glob("reports/*/*/report.json")
+    return read_report(path).model_dump(mode="json", exclude=_TIMINGS)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("demo")
+def test_every_executor_gives_the_same_report(
+    tmp_path: Path, write_plan: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ray")
+    values: dict[str, Any] = {"schemes": ["fp16"], "seeds": [0], "more": _QUICK, "gates": []}
+    local = write_plan("local", **values)
+    assert main(["sweep", str(local), "--workers", "2"]) == 0
+    capsys.readouterr()
+    assert main(["sweep", str(local), "--dry-run", "--json"]) == 0
+    counts = json.loads(capsys.readouterr().out)["units"]
+    assert counts["candidate"] == {"units": 2, "done": 2}
+    on_ray = write_plan("ray", **values)
+    assert main(["sweep", str(on_ray), "--executor", "ray", "--workers", "2"]) == 0
+    shared = write_plan("shared", **values)
+    for number in (1, 2):
+        assert main(["sweep", str(shared), "--shard", f"{number}/2", "--workers", "2"]) == 0
+    assert main(["sweep", "merge", str(shared)]) == 0
+    first = _report(tmp_path / "local-out")
+    assert first["utterances"]
+    assert _report(tmp_path / "ray-out") == first
+    assert _report(tmp_path / "shared-out") == first
+    for name in ("local", "ray", "shared"):
+        results = open_results(str(tmp_path / f"{name}-out"))
+        log = results.log(results.keys())
+        assert len(log) == len(results.keys()) == 1 + 2 + 2 + 1 + 1
+        assert {len(executions) for executions in log.values()} == {1}, "each was done once"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("made_up")
+def test_an_actor_that_dies_has_its_unit_done_by_another(
+    tmp_path: Path, write_plan: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray")
+    from tts_compress.sweep.on_ray import RayExecutor
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    died, log = tmp_path / "died", tmp_path / "log"
+    log.mkdir()
+
+    class Seat:  # in here, so that it goes to the actors by value
+        def run(self, unit: Any, _: object) -> Outcome:
+            if unit.kind == "candidate" and not died.exists():
+                died.touch()
+                os._exit(1)
+            (log / f"{unit.key}-{os.getpid()}").touch()
+            return Outcome(unit.key, "done", seconds=0.0)
+
+    plan = read_plan(write_plan())
+    tasks = _tasks(write_plan("same"), monkeypatch)
+    lost = run_units(tasks, (), RayExecutor(plan, 2, Seat), Silent())
+    ray.shutdown()
+    assert lost == {}
+    assert died.exists()
+    done = [path.name.partition("-")[0] for path in log.iterdir()]
+    assert sorted(done) == sorted(task.unit.key for task in tasks), "each once"
+
+
+def _tasks(plan: Path, monkeypatch: pytest.MonkeyPatch) -> list[Task]:
+    """Return the units of a plan whose voice nobody opens."""
+
+    class Seat:
+        def __init__(self, *_: object) -> None: ...
+
+        def __enter__(self) -> Seat:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def describe(self, _: object, specs: list[str]) -> dict[str, Any]:
+            identity = {"code": "", "packages": {}, "recognizer": "", "measures": {}}
+            voices = {spec: {"family": "piper", "fingerprint": spec} for spec in specs}
+            return {"identity": identity, "voices": voices}
+
+    monkeypatch.setattr("tts_compress.sweep.run.Seat", Seat)
+    return list(plan_sweep(plan, Silent()).tasks)

@@ -1,0 +1,85 @@
+"""The sweep's page and table."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from tts_compress.sweep.merge import Entry, FailedWork, SweepReport, table_of
+from tts_compress.sweep.page import render_page
+
+
+def entry(voice: str, scheme: str, *, speed: float = 2.0, passed: bool = True) -> Entry:
+    """Return a pair with plausible numbers."""
+    return Entry(
+        voice=voice,
+        scheme=scheme,
+        report=f"reports/{voice}/{scheme}/report.html",
+        reference_bytes=9_600_000,
+        candidate_bytes=2_600_000,
+        size_ratio=9.6 / 2.6,
+        speed=speed,
+        speed_interval=(speed - 0.1, speed + 0.1),
+        peak_bytes=120_000_000,
+        wer_reference=0.15,
+        wer_candidate=0.16,
+        wer_delta=0.01,
+        wer_interval=(-0.01, 0.03),
+        distortion=0.2,
+        dnsmos_reference=None,
+        dnsmos_candidate=None,
+        gates={"default": passed},
+    )
+
+
+@pytest.fixture
+def found() -> SweepReport:
+    """Return a sweep of which a part failed."""
+    return SweepReport(
+        suite="en-quick",
+        suite_sha256="0",
+        recognizer="pocketsphinx",
+        voices=("a", "b"),
+        schemes=("int8", "fp16"),
+        units=20,
+        left=3,
+        entries=(entry("a", "int8"), entry("a", "fp16", speed=9.0, passed=False)),
+        failures=(FailedWork(voice="<b>", scheme="", unit="", reason="no <file>"),),
+    )
+
+
+def test_the_page_links_escapes_and_is_the_same_every_time(found: SweepReport) -> None:
+    page = render_page(found)
+    assert page == render_page(found)
+    assert page.count('href="reports/a/int8/report.html"') >= 3, "best, picture, table"
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+    assert "no &lt;file&gt;" in page
+    assert "2 of 4 pairs of voice and scheme have a report; 1 passed every gate. 1 failure." in page
+    assert "3 of 20 units are still to be done" in page
+    fastest = page[page.index("Fastest that passed") :]
+    assert fastest.index("a/int8") < fastest.index("a/fp16"), "what failed a gate is not best"
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_opinions_are_shown_where_they_were_measured(found: SweepReport) -> None:
+    assert "DNSMOS" not in render_page(found)
+    scored = found.entries[0].model_copy(update={"dnsmos_reference": 3.1, "dnsmos_candidate": 3.0})
+    page = render_page(found.model_copy(update={"entries": (scored, found.entries[1])}))
+    assert "Size and opinion" in page
+    assert ">3.00</td>" in page
+
+
+def test_an_empty_sweep_has_a_page_and_a_table(found: SweepReport) -> None:
+    empty = found.model_copy(update={"entries": ()})
+    assert "No pair has a report yet" in render_page(empty)
+    assert table_of(empty).startswith("voice,scheme,report,")
+
+
+def test_the_table_has_every_number(found: SweepReport) -> None:
+    rows = list(csv.DictReader(io.StringIO(table_of(found))))
+    assert [row["scheme"] for row in rows] == ["int8", "fp16"]
+    assert rows[0]["wer_interval_high"] == "0.03"
+    assert [row["gate default"] for row in rows] == ["True", "False"]

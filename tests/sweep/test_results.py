@@ -1,0 +1,84 @@
+"""Results on a file system: whole or not at all."""
+
+from __future__ import annotations
+
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tts_compress.errors import ArtifactError
+from tts_compress.sweep.results import open_results
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(params=["path", "file", "memory"])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return a folder, by a path or by fsspec."""
+    if request.param == "path":
+        return str(tmp_path / "out")
+    fsspec = pytest.importorskip("fsspec")
+    if request.param == "memory":
+        fsspec.filesystem("memory").store.clear()
+        return "memory://sweep/out"
+    return f"file://{tmp_path}/out"
+
+
+def test_a_result_comes_back(output: str, tmp_path: Path) -> None:
+    results = open_results(output)
+    assert results.keys() == set()
+    assert results.log({"a"}) == {}
+    folder = tmp_path / "made" / "deep"
+    folder.mkdir(parents=True)
+    (folder / "x.bin").write_bytes(b"\0" * 1000)
+    results.put("a", folder.parent)
+    results.put("a", folder.parent)  # a second time, by another machine
+    assert results.keys() == {"a"}
+    assert results.has("a")
+    assert not results.has("b")
+    results.get("a", tmp_path / "back")
+    assert (tmp_path / "back" / "deep" / "x.bin").read_bytes() == b"\0" * 1000
+    results.note("a", {"seconds": 1.0})
+    results.note("a", {"seconds": 2.0})
+    assert [one["seconds"] for one in results.log({"a"})["a"]] == [1.0, 2.0]
+    assert {name for name in results.files.names("") if "/." in f"/{name}"} == set(), "no leftovers"
+
+
+def test_what_is_written_half_is_not_there(
+    output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = open_results(output)
+    (tmp_path / "made").mkdir()
+
+    def cut(*_: object) -> None:
+        raise OSError("cut")
+
+    monkeypatch.setattr("shutil.copyfile", cut)
+    if not output.startswith("/"):
+        monkeypatch.setattr(type(results.files.system), "mv", cut)  # type: ignore[attr-defined]
+    with pytest.raises((OSError, ArtifactError), match="cut"):
+        results.put("a", tmp_path / "made")
+    assert results.keys() == set()
+    assert not results.has("a")
+
+
+def test_a_damaged_or_hostile_archive_is_refused(tmp_path: Path) -> None:
+    results = open_results(str(tmp_path / "out"))
+    path = tmp_path / "out" / "units" / "a.zip"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"PK\3\4 cut short")
+    with pytest.raises(ArtifactError, match=r"units/a\.zip' is damaged.*remove it"):
+        results.get("a", tmp_path / "back")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("../../escaped", "x")
+    results.get("a", tmp_path / "back")
+    assert not (tmp_path.parent / "escaped").exists()
+    assert not (tmp_path / "escaped").exists()
+
+
+def test_an_unknown_kind_of_url_is_an_error() -> None:
+    pytest.importorskip("fsspec")
+    with pytest.raises(ArtifactError, match="nowhere"):
+        open_results("nowhere://x")

@@ -1,0 +1,134 @@
+"""`tts-compress sweep`: compress and evaluate many voices by many schemes."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tts_compress.cli.arguments import BAD_USE, GATE_FAILED, GOOD, Output
+from tts_compress.errors import RecipeError
+
+if TYPE_CHECKING:
+    from tts_compress.progress import Progress
+    from tts_compress.sweep.merge import SweepReport
+    from tts_compress.sweep.run import Planned
+    from tts_compress.sweep.schedule import Executor
+
+_DESCRIPTION = """\
+Compress and evaluate many voices by many schemes. A sweep that was interrupted, run again, goes on
+where it ended: what is done is never done twice. One broken voice does not stop the others.
+Exit code 2 where something failed or is still to be done, 1 where a gate failed.
+"""
+
+_EXAMPLES = """\
+examples:
+  tts-compress sweep plan.toml --workers 8              on this machine
+  tts-compress sweep plan.toml --executor ray           on a Ray cluster (RAY_ADDRESS)
+  tts-compress sweep plan.toml --shard 3/48             one of 48 shares, on any scheduler
+  tts-compress sweep merge plan.toml                    the page, when all shares are done
+  tts-compress sweep plan.toml --dry-run                only count the units
+
+plan.toml:
+  version = 1
+  voices = ["demo", "voices/*.onnx"]
+  schemes = ["int8", "fp16", "mine.toml"]   # names, and recipes of your own
+  suite = "en-quick"
+  gates = ["default"]
+  shards = 4                                # parts of the suite, per model
+  output = "out"                            # or a URL that fsspec knows: s3://bucket/sweep
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.add_argument(
+        "plan", nargs="+", metavar="[merge] PLAN.toml", help="the plan; 'merge' ends shares"
+    )
+    parser.add_argument(
+        "--executor", choices=("local", "ray"), default="local", help="what does it (%(default)s)"
+    )
+    parser.add_argument("--workers", type=int, help="units at a time (all processors)")
+    parser.add_argument("--shard", metavar="K/N", help="do only this share of the units")
+    parser.add_argument("--dry-run", action="store_true", help="only count the units")
+
+
+def run(options: Namespace) -> Output:
+    """Run the command."""
+    from tts_compress.sweep.run import merge_shares, parse_share, plan_sweep, run_sweep
+    from tts_compress.terminal import progress_bars
+
+    *action, plan = options.plan
+    if action not in ([], ["merge"]):
+        raise RecipeError(f"give one plan, or 'merge' and a plan; not {' '.join(options.plan)!r}")
+    if options.workers is not None and options.workers < 1:
+        raise RecipeError(f"--workers is {options.workers}; a positive number is needed")
+    share = None if options.shard is None else parse_share(options.shard)
+    if share is not None and action:
+        raise RecipeError("'merge' takes no --shard; run it once, when all shares are done")
+    with progress_bars() as progress:
+        planned = plan_sweep(Path(plan), progress)
+        if options.dry_run:
+            return _count(planned)
+        executor = _executor(options, planned)
+        if share is not None:
+            return _show_share(planned, share, executor, progress)
+        found = (merge_shares if action else run_sweep)(planned, executor, progress)
+    return _show(found, planned.plan.output)
+
+
+def _executor(options: Namespace, planned: Planned) -> Executor:
+    if options.executor == "ray":
+        from tts_compress.sweep.on_ray import OpenSeat, RayExecutor
+
+        seat = OpenSeat(planned.plan.model_dump_json())
+        return RayExecutor(planned.plan, options.workers, seat)
+    from tts_compress.sweep.local import LocalExecutor
+
+    workers = options.workers or os.cpu_count() or 1
+    return LocalExecutor(planned.plan.model_dump_json(), workers)
+
+
+def _count(planned: Planned) -> Output:
+    """Print the units by kind, and how many are done."""
+    done = planned.results().keys()
+    counts: dict[str, dict[str, int]] = {}
+    for task in planned.tasks:
+        count = counts.setdefault(task.unit.kind, {"units": 0, "done": 0})
+        count["units"] += 1
+        count["done"] += task.unit.key in done
+    failures = [failure.model_dump() for failure in planned.failures]
+    lines = [f"{kind}: {one['done']} of {one['units']} done" for kind, one in counts.items()]
+    lines += [
+        f"cannot be done: {one['voice']} {one['scheme']}: {one['reason']}" for one in failures
+    ]
+    return Output({"units": counts, "failures": failures}, lines)
+
+
+def _show_share(
+    planned: Planned, share: tuple[int, int], executor: Executor, progress: Progress
+) -> Output:
+    from tts_compress.sweep.run import run_share
+
+    done, total = run_share(planned, share, executor, progress)
+    line = f"share {share[0]} of {share[1]}: {done} of {total} units done"
+    document = {"share": share, "done": done, "units": total}
+    return Output(document, [line], GOOD if done == total else BAD_USE)
+
+
+def _show(found: SweepReport, output: str) -> Output:
+    lines = [
+        f"{entry.voice} {entry.scheme}: {entry.size_ratio:.2f}x smaller, {entry.speed:.2f}x as "
+        f"fast, {100 * entry.wer_delta:+.1f} points of WER"
+        f"{'' if all(entry.gates.values()) else '; a gate failed'}"
+        for entry in found.entries
+    ]
+    lines += [f"FAILED {one.voice} {one.scheme}: {one.reason}" for one in found.failures]
+    if found.left:
+        lines.append(f"{found.left} of {found.units} units are still to be done")
+    lines.append(f"page: {output}/index.html")
+    code = BAD_USE if not found.is_complete else GOOD if found.passed else GATE_FAILED
+    return Output(found.model_dump(mode="json"), lines, code)

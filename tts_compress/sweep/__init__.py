@@ -1,0 +1,11 @@
+"""Sweeps: many voices by many schemes, as units of work that any number of machines share.
+
+plan       what is to be done, from a TOML file
+units      the units of work: what each needs, and its name by the hash of what decides it
+results    the results of units, on any file system; each is there whole, or not at all
+work       how a unit is done, above the stages of an evaluation
+host       the program that does units, one after the other
+schedule   which unit is next, whatever does it
+local, on_ray   processes of this machine, or actors of a Ray cluster
+merge      the document, from the reports of all pairs; `page` draws it
+"""

@@ -1,0 +1,183 @@
+"""The plan of a sweep: a TOML file, and what it means with its voices opened."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from tts_compress.config import Config, ConfigFile, data_file, read_config
+from tts_compress.errors import RecipeError
+from tts_compress.evaluation.gates import read_gates
+from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.suite import Suite, read_suite
+from tts_compress.families import families
+from tts_compress.recipes.recipe import Recipe
+from tts_compress.recipes.schemes import find_scheme
+
+_MAGIC = frozenset("*?[")
+
+
+class Environment(Config):
+    """The Python environment of a family whose packages clash with those of others."""
+
+    python: str | None = None
+    """Its interpreter, at the same place on every machine; by default the one that runs this."""
+
+    runtime_env: dict[str, Any] = Field(default_factory=dict)
+    """Ray's `runtime_env` of the actors that do its units, such as `{pip = ["f5-tts"]}`."""
+
+
+class Scheme(Config):
+    """A scheme, or a recipe of the user's."""
+
+    name: str
+    scheme: str
+    recipe: str | None = None
+    """Absolute path of a recipe's TOML file; None for the shipped recipe."""
+
+
+class Settings(Config):
+    """How pairs are evaluated."""
+
+    any_language: bool = False
+    speaker: str | None = None
+    mos: str | None = None
+    threads: int = Field(default=1, ge=1)
+    timing_texts: int = Field(default=8, ge=1)
+    timing_runs: int = Field(default=5, ge=1)
+    timeout_s: float = Field(default=600.0, gt=0)
+    """Longest time to speak or recognize one text."""
+
+    def options(self, recognizer: str, **more: Any) -> EvaluationOptions:
+        """Return them as the evaluation takes them; a unit has one processor."""
+        return EvaluationOptions(jobs=1, recognizer=recognizer, **self.model_dump(), **more)
+
+
+class Plan(ConfigFile):
+    """The file."""
+
+    voices: tuple[str, ...] = Field(min_length=1)
+    """Model specs; `*` in a path stands for all files that match."""
+
+    schemes: tuple[str, ...] = Field(min_length=1)
+    """Names of schemes, and paths of recipes."""
+
+    output: str
+    """Folder of all results: a path, or any URL that fsspec knows, such as `s3://bucket/sweep`."""
+
+    suite: str = "en-quick"
+    recognizer: str | None = None
+    seeds: tuple[int, ...] | None = None
+    calibration: str | None = None
+    gates: tuple[str, ...] = ("default",)
+    shards: int = Field(default=4, ge=1, le=10_000)
+    """Parts of the suite, for each model."""
+
+    unit_hours: float = Field(default=24.0, gt=0)
+    """Longest time of a unit."""
+
+    settings: Settings = Settings()
+    environments: dict[str, Environment] = Field(default_factory=dict)
+    """By family."""
+
+
+class OpenPlan(Config):
+    """A plan with everything that it names found: all that a process needs to do its units."""
+
+    voices: tuple[str, ...]
+    schemes: tuple[Scheme, ...]
+    output: str
+    suite: Suite
+    calibration: str | None
+    gates: tuple[str, ...]
+    shards: int
+    unit_hours: float
+    settings: Settings
+    environments: dict[str, Environment]
+
+    def environment_of(self, spec: str) -> Environment:
+        """Return the environment of a voice, by the family that its spec names."""
+        name, separator, _ = spec.partition(":")
+        found = self.environments.get(name) if separator else None
+        return found or self.environments.get("", Environment())
+
+    def texts_of(self, shard: int) -> range:
+        """Return the places of a shard's texts in the suite: every so many, from its number on.
+
+        Suites begin with short texts or end with hard ones; strides give all shards of each.
+        """
+        return range(shard, len(self.suite.utterances), self.shards)
+
+
+def read_plan(path: Path) -> OpenPlan:
+    """Return the plan in a file. Paths in it start from its folder.
+
+    Raises:
+        RecipeError: It is malformed, or names something that is not there.
+        SchemeError: A scheme is unknown.
+        EvaluationError: The recognizer is unknown.
+    """
+    plan, folder = read_config(path, Plan), path.absolute().parent
+    _check_environments(plan, path)
+    suite = read_suite(_found(plan.suite, folder))
+    if plan.seeds is not None:
+        suite = suite.with_seeds(plan.seeds)
+    if plan.recognizer is not None:
+        suite = suite.with_recognizer(plan.recognizer)
+    gates = tuple(_found(name, folder) for name in plan.gates)
+    for name in gates:
+        read_gates(name)  # refused before the work
+    schemes = tuple(_scheme(name, folder) for name in plan.schemes)
+    _check_distinct("schemes", [scheme.name for scheme in schemes])
+    voices = tuple(spec for given in plan.voices for spec in _expand(given, folder))
+    _check_distinct("voices", list(voices))
+    return OpenPlan(
+        voices=voices,
+        schemes=schemes,
+        output=plan.output if "://" in plan.output else str(folder / plan.output),
+        suite=suite,
+        calibration=plan.calibration and _found(plan.calibration, folder),
+        gates=gates,
+        shards=min(plan.shards, len(suite.utterances)),
+        unit_hours=plan.unit_hours,
+        settings=plan.settings,
+        environments=plan.environments,
+    )
+
+
+def _check_environments(plan: Plan, path: Path) -> None:
+    known = ", ".join(sorted(families()))
+    for name in plan.environments:
+        if name not in families():
+            raise RecipeError(f"'{path}': `environments` names no family {name!r}; known: {known}")
+
+
+def _check_distinct(kind: str, names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise RecipeError(f"`{kind}` has {', '.join(map(repr, twice))} twice; give each once")
+
+
+def _found(name: str, folder: Path) -> str:
+    """Return a path from the plan's folder on where there is such a file, else the name."""
+    own = folder / name
+    return str(own) if own.exists() else name
+
+
+def _expand(spec: str, folder: Path) -> list[str]:
+    if not _MAGIC & {*spec}:
+        return [_found(spec, folder)]
+    # `Path.glob` takes no absolute pattern.
+    start = Path(spec).anchor
+    found = sorted((Path(start) if start else folder).glob(spec.removeprefix(start)))
+    if not found:
+        raise RecipeError(f"`voices`: no file matches {spec!r} in '{start or folder}'")
+    return [str(path) for path in found]
+
+
+def _scheme(given: str, folder: Path) -> Scheme:
+    if not given.endswith(".toml"):
+        return Scheme(name=find_scheme(given).name, scheme=given)
+    path = data_file("calib/recipes", _found(given, folder))
+    recipe = read_config(path, Recipe)
+    return Scheme(name=path.stem, scheme=recipe.scheme, recipe=str(path))

@@ -1,0 +1,241 @@
+"""Results of units, on any file system: each is one archive, there whole or not at all.
+
+units/<key>.zip                  what a unit made
+log/<key>/<time>-<random>.json   one execution: what it was, where, how long, how it ended
+reports/<voice>/<scheme>/        the report of a pair, for people
+index.html sweep.json sweep.csv  the sweep's page and its numbers
+"""
+
+import json
+import os
+import secrets
+import shutil
+import time
+import zipfile
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+from tts_compress.artifact import atomic_file
+from tts_compress.errors import ArtifactError, MissingExtraError, reason
+from tts_compress.evaluation.wav_files import make_directory
+
+_ATOMIC_PUTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "r2"})
+"""Object stores: what is put there is visible when all of it has come."""
+
+_LARGEST = 64 * 2**30
+"""Bytes that an archive may unpack to."""
+
+_SAME_TIME = (1980, 1, 1, 0, 0, 0)
+"""Date of all files in archives, so that the same content gives the same bytes."""
+
+
+class Files(Protocol):
+    """A folder somewhere; names are relative to it."""
+
+    def names(self, folder: str) -> Iterator[str]:
+        """Yield the names of all files in a folder and the folders in it."""
+
+    def exists(self, name: str) -> bool:
+        """Return True if there is such a file."""
+
+    def read(self, name: str) -> bytes:
+        """Return a file's content."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, never seen half-written."""
+
+    def upload(self, source: Path, name: str) -> None:
+        """Write a file from one of this machine, never seen half-written."""
+
+    def download(self, name: str, target: Path) -> None:
+        """Copy a file to this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """A folder of this machine, or of a network file system."""
+
+    root: Path
+
+    def names(self, folder: str) -> Iterator[str]:
+        """Yield the names of all files in a folder and the folders in it."""
+        for parent, _, files in os.walk(self.root / folder):
+            place = Path(parent).relative_to(self.root)
+            yield from ((place / name).as_posix() for name in files)
+
+    def exists(self, name: str) -> bool:
+        """Return True if there is such a file."""
+        return (self.root / name).is_file()
+
+    def read(self, name: str) -> bytes:
+        """Return a file's content."""
+        return (self.root / name).read_bytes()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, never seen half-written."""
+        with self._partial(name) as partial:
+            partial.write_bytes(content)
+
+    def upload(self, source: Path, name: str) -> None:
+        """Write a file from one of this machine, never seen half-written."""
+        with self._partial(name) as partial:
+            shutil.copyfile(source, partial)
+
+    def download(self, name: str, target: Path) -> None:
+        """Copy a file to this machine."""
+        shutil.copyfile(self.root / name, target)
+
+    @contextmanager
+    def _partial(self, name: str) -> Iterator[Path]:
+        path = self.root / name
+        make_directory(path.parent)
+        # Machines that share the folder may have processes of the same number.
+        own = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        with atomic_file(own) as partial:
+            yield partial
+        own.replace(path)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFiles:
+    """A folder of a file system that fsspec knows."""
+
+    system: Any
+    root: str
+    puts_whole: bool
+
+    def names(self, folder: str) -> Iterator[str]:
+        """Yield the names of all files in a folder and the folders in it."""
+        start = self.root.rstrip("/") + "/"
+        try:
+            found = self.system.find(start + folder)
+        except FileNotFoundError:
+            return
+        yield from (str(path).removeprefix(start) for path in found)
+
+    def exists(self, name: str) -> bool:
+        """Return True if there is such a file."""
+        return bool(self.system.isfile(f"{self.root}/{name}"))
+
+    def read(self, name: str) -> bytes:
+        """Return a file's content."""
+        content: bytes = self.system.cat_file(f"{self.root}/{name}")
+        return content
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, never seen half-written."""
+        self._put(name, lambda path: self.system.pipe_file(path, content))
+
+    def upload(self, source: Path, name: str) -> None:
+        """Write a file from one of this machine, never seen half-written."""
+        self._put(name, lambda path: self.system.put_file(str(source), path))
+
+    def download(self, name: str, target: Path) -> None:
+        """Copy a file to this machine."""
+        self.system.get_file(f"{self.root}/{name}", str(target))
+
+    def _put(self, name: str, put: Callable[[str], object]) -> None:
+        path = f"{self.root}/{name}"
+        if self.puts_whole:
+            put(path)
+            return
+        folder, _, last = path.rpartition("/")
+        self.system.makedirs(folder, exist_ok=True)
+        partial = f"{folder}/.{last}.{secrets.token_hex(4)}"
+        put(partial)
+        self.system.mv(partial, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The output of a sweep."""
+
+    files: Files
+
+    def keys(self) -> set[str]:
+        """Return the keys of all units that are done."""
+        names = (Path(name) for name in self.files.names("units"))
+        return {path.stem for path in names if path.suffix == ".zip" and path.name[0] != "."}
+
+    def has(self, key: str) -> bool:
+        """Return True if a unit is done."""
+        return self.files.exists(_archive(key))
+
+    def put(self, key: str, folder: Path) -> None:
+        """Keep the files in a folder as the result of a unit."""
+        with _spare_file() as path:
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+                for file in sorted(found for found in folder.rglob("*") if found.is_file()):
+                    entry = zipfile.ZipInfo(file.relative_to(folder).as_posix(), _SAME_TIME)
+                    entry.compress_type = zipfile.ZIP_DEFLATED
+                    with file.open("rb") as source, archive.open(entry, "w") as target:
+                        shutil.copyfileobj(source, target)
+            self.files.upload(path, _archive(key))
+
+    def get(self, key: str, folder: Path) -> None:
+        """Put the files of a unit's result into a folder.
+
+        Raises:
+            ArtifactError: It is damaged.
+        """
+        with _spare_file() as path:
+            self.files.download(_archive(key), path)
+            try:
+                with zipfile.ZipFile(path) as archive:
+                    if sum(entry.file_size for entry in archive.infolist()) > _LARGEST:
+                        raise ValueError(f"it unpacks to more than {_LARGEST:,} bytes")
+                    archive.extractall(folder)
+            except (zipfile.BadZipFile, ValueError, EOFError) as error:
+                raise ArtifactError(
+                    f"the result '{_archive(key)}' is damaged: {reason(error)}; remove it, and run "
+                    "the sweep again"
+                ) from error
+
+    def note(self, key: str, record: Mapping[str, Any]) -> None:
+        """Add an execution of a unit to the log."""
+        name = f"log/{key}/{time.time_ns()}-{secrets.token_hex(4)}.json"
+        self.files.write(name, json.dumps(record).encode())
+
+    def log(self, keys: Container[str]) -> dict[str, list[dict[str, Any]]]:
+        """Return all executions of units by key, the first one first."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for name in sorted(self.files.names("log")):
+            _, key, last = name.split("/")
+            if key in keys and not last.startswith("."):
+                found.setdefault(key, []).append(json.loads(self.files.read(name)))
+        return found
+
+
+@contextmanager
+def _spare_file() -> Iterator[Path]:
+    with TemporaryDirectory() as folder:
+        yield Path(folder) / "result.zip"
+
+
+def open_results(output: str) -> Results:
+    """Return the results in a folder: a path, or a URL that fsspec knows.
+
+    Raises:
+        MissingExtraError: fsspec is not installed, or what it needs for such URLs.
+        ArtifactError: There is no such kind of URL.
+    """
+    if "://" not in output:
+        return Results(LocalFiles(Path(output)))
+    protocol = output.partition("://")[0]
+    try:
+        import fsspec
+
+        system, root = fsspec.core.url_to_fs(output)
+    except ImportError as error:
+        raise MissingExtraError(error.name or f"fsspec's package for {protocol}", "ray") from error
+    except ValueError as error:
+        raise ArtifactError(f"cannot open the output {output!r}: {reason(error)}") from error
+    return Results(RemoteFiles(system, root.rstrip("/"), protocol in _ATOMIC_PUTS))
+
+
+def _archive(key: str) -> str:
+    return f"units/{key}.zip"

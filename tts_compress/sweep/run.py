@@ -1,0 +1,138 @@
+"""A sweep from its plan to its document."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tts_compress.errors import RecipeError, TTSCompressError, reason
+from tts_compress.progress import Progress
+from tts_compress.sweep.identity import name_voices
+from tts_compress.sweep.merge import SweepReport, merge_reports, write_sweep
+from tts_compress.sweep.plan import Environment, OpenPlan, read_plan
+from tts_compress.sweep.results import Results, open_results
+from tts_compress.sweep.schedule import Executor, Task, run_units
+from tts_compress.sweep.seat import Seat
+from tts_compress.sweep.units import Failure, Identity, Opened, share_of, units_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A sweep whose voices are opened: all of its units."""
+
+    plan: OpenPlan
+    tasks: Sequence[Task]
+    """Those that others need first."""
+
+    failures: Sequence[Failure]
+    """Voices that cannot be opened, and pairs that no recipe covers."""
+
+    def results(self) -> Results:
+        """Return the place of the results."""
+        return open_results(self.plan.output)
+
+
+def plan_sweep(path: Path, progress: Progress) -> Planned:
+    """Open a plan's voices and return its units.
+
+    Raises:
+        RecipeError: The plan is malformed.
+        EvaluationError: The recognizer cannot be opened.
+    """
+    plan = read_plan(path)
+    names = name_voices(plan.voices)
+    described: dict[str, tuple[Identity, dict[str, str]]] = {}
+    progress.advance("open voices", 0, len(plan.voices))
+    with Seat(plan.model_dump_json()) as seat:
+        for environment, specs in _by_environment(plan):
+            found = seat.describe(environment, specs)
+            identity = Identity.model_validate(found["identity"])
+            described |= {spec: (identity, found["voices"][spec]) for spec in specs}
+            progress.advance("open voices", len(described), len(plan.voices))
+    tasks: dict[str, Task] = {}
+    failures = []
+    for spec in plan.voices:
+        identity, about = described[spec]
+        if "reason" in about:
+            failures.append(_unplanned(names[spec], "", about["reason"]))
+            continue
+        voice = Opened(spec=spec, name=names[spec], **about)
+        for scheme in plan.schemes:
+            try:
+                units = units_of(plan, voice, scheme, identity)
+            except TTSCompressError as error:
+                failures.append(_unplanned(voice.name, scheme.name, reason(error)))
+                continue
+            tasks |= {unit.key: Task(unit, identity) for unit in units}
+    return Planned(plan=plan, tasks=[*tasks.values()], failures=failures)
+
+
+def run_sweep(planned: Planned, executor: Executor, progress: Progress) -> SweepReport:
+    """Do everything that is not done yet, and write the document and its page.
+
+    Raises:
+        ArtifactError: The output cannot be written.
+    """
+    _run(planned, planned.tasks, executor, progress)
+    return merge(planned, progress)
+
+
+def run_share(
+    planned: Planned, share: tuple[int, int], executor: Executor, progress: Progress
+) -> tuple[int, int]:
+    """Do a share of the units; return how many of how many are done then."""
+    units = [task.unit for task in planned.tasks]
+    mine = {unit.key for unit in share_of(units, *share)}
+    _run(planned, [task for task in planned.tasks if task.unit.key in mine], executor, progress)
+    return len(mine & planned.results().keys()), len(mine)
+
+
+def merge_shares(planned: Planned, executor: Executor, progress: Progress) -> SweepReport:
+    """Make the reports of all pairs whose units are done, and the document.
+
+    Raises:
+        ArtifactError: The output cannot be written.
+    """
+    reports = [task for task in planned.tasks if task.unit.kind == "report"]
+    _run(planned, reports, executor, progress)
+    return merge(planned, progress)
+
+
+def merge(planned: Planned, progress: Progress) -> SweepReport:
+    """Write the document of what is done, and its page; return the document."""
+    results = planned.results()
+    units = [task.unit for task in planned.tasks]
+    found = merge_reports(planned.plan, results, units, planned.failures, progress)
+    write_sweep(found, results)
+    return found
+
+
+def _run(planned: Planned, tasks: Sequence[Task], executor: Executor, progress: Progress) -> None:
+    results = planned.results()
+    lost = run_units(tasks, results.keys(), executor, progress)
+    titles = {task.unit.key: task.unit.title for task in tasks}
+    for key, why in lost.items():
+        results.note(key, {"unit": titles[key], "failed": why})
+
+
+def parse_share(text: str) -> tuple[int, int]:
+    """Return the number and the count of `3/48`.
+
+    Raises:
+        RecipeError: It is not such a share.
+    """
+    number, separator, count = text.partition("/")
+    if separator and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
+        return int(number), int(count)
+    raise RecipeError(f"--shard {text!r} is no share; give NUMBER/COUNT, such as 3/48 from 1/48 on")
+
+
+def _unplanned(voice: str, scheme: str, why: str) -> Failure:
+    return Failure(voice=voice, scheme=scheme, unit="", reason=why)
+
+
+def _by_environment(plan: OpenPlan) -> list[tuple[Environment, list[str]]]:
+    groups: dict[str, tuple[Environment, list[str]]] = {}
+    for spec in plan.voices:
+        environment = plan.environment_of(spec)
+        groups.setdefault(environment.model_dump_json(), (environment, []))[1].append(spec)
+    return list(groups.values())

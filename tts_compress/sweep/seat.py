@@ -1,0 +1,77 @@
+"""A place where units are done one at a time: a process per environment, started when needed."""
+
+import sys
+from contextlib import suppress
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tts_compress.errors import TTSCompressError
+from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.process import Worker
+from tts_compress.evaluation.scratch import cache_folder
+from tts_compress.sweep.plan import Environment, OpenPlan
+from tts_compress.sweep.schedule import Outcome
+from tts_compress.sweep.units import Identity, Unit
+
+_PROGRAM = ("-P", "-m", "tts_compress.sweep.host")
+
+
+class Seat:
+    """Does units in a process that it starts; a context manager.
+
+    Args:
+        plan: The plan, as JSON.
+    """
+
+    def __init__(self, plan: str) -> None:
+        self._plan = OpenPlan.model_validate_json(plan)
+        folder = cache_folder() / "sweeps"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._scratch = TemporaryDirectory(dir=folder, ignore_cleanup_errors=True)
+        self._python: str | None = None
+        self._host: Worker | None = None
+
+    def describe(self, environment: Environment, specs: list[str]) -> dict[str, Any]:
+        """Return the identity of an environment, and its voices by spec."""
+        return self._open(environment).ask("describe", specs=specs)
+
+    def run(self, unit: Unit, identity: Identity) -> Outcome:
+        """Do a unit. An error that the unit does not explain is a crash: it may be tried again."""
+        try:
+            host = self._open(self._plan.environment_of(unit.voice.spec))
+            answer = host.ask("run", unit=unit.model_dump(), identity=identity.model_dump())
+        except TTSCompressError as error:
+            self._end()
+            return Outcome(unit.key, "crashed", str(error))
+        if "failed" in answer:
+            return Outcome(unit.key, "failed", answer["failed"])
+        return Outcome(unit.key, "done", seconds=answer["seconds"])
+
+    def close(self) -> None:
+        """End the process and remove what it kept."""
+        self._end()
+        self._scratch.cleanup()
+
+    def __enter__(self) -> "Seat":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self, environment: Environment) -> Worker:
+        python = environment.python or sys.executable
+        if self._host is None or python != self._python:
+            self._end()
+            options = EvaluationOptions(
+                timeout_s=self._plan.unit_hours * 3600, worker=(python, *_PROGRAM)
+            )
+            self._host, self._python = Worker("sweep", "host", options), python
+            plan = self._plan.model_dump(mode="json")
+            self._host.ask("open", plan=plan, scratch=self._scratch.name)
+        return self._host
+
+    def _end(self) -> None:
+        if self._host is not None:
+            with suppress(OSError):
+                self._host.close()
+            self._host = None
