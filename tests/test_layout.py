@@ -36,6 +36,7 @@ LAYERS = [
     "export",
     "evaluation",
     "report",
+    "search",
     "sweep",
     "terminal",
     "inspection",

@@ -18,6 +18,7 @@ from tts_compress.cli import (
     qat,
     quantize,
     schemes,
+    sensitivity,
     sweep,
     synthesize,
 )
@@ -32,6 +33,7 @@ _COMMANDS = (
     (quantize, "compress a model and save the artifact"),
     (qat, "compress a model by training it to sound as before (minutes to hours)"),
     (evaluate, "compare a compressed model with its reference"),
+    (sensitivity, "show what each layer costs and saves in each format"),
     (gate, "pass or fail a report; exits 1 when it fails"),
     (sweep, "compress and evaluate many voices by many schemes, on many machines"),
     (synthesize, "speak a text into a WAV file"),

@@ -1,18 +1,14 @@
 """Each component's share of the time that a model takes to speak."""
 
-import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import GraphChain, GraphModel, Model, TorchModel
 from tts_compress.models.interception import NamedCalls, intercepted
-from tts_compress.onnx.noise import NOISE_PREFIX, feed_noise
-from tts_compress.onnx.session import open_session, run_session
+from tts_compress.onnx.profile import kernel_seconds
 
 if TYPE_CHECKING:
     from torch import nn
@@ -96,29 +92,9 @@ def _profiled_seconds(
 ) -> Seconds:
     """Return the seconds that one graph's operators take, by onnxruntime's own profile."""
     calls = list(model.calibration_calls([text], seed=seed))
-    with TemporaryDirectory() as folder:
-        session = open_session(
-            feed_noise(model.graph()),
-            model.spec,
-            enable_profiling=True,
-            profile_file_prefix=str(Path(folder, "profile")),
-        )
-        for call in [*calls, *calls]:
-            run_session(session, call, model.spec)
-        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
-    return _by_component(events, len(calls), components)
-
-
-def _by_component(events: list[dict[str, Any]], calls: int, components: Collection[str]) -> Seconds:
-    """Return the seconds of the kernels of a profile, without those of the first calls."""
-    start = sorted(event["ts"] for event in events if event["name"] == "model_run")[calls]
     seconds: Seconds = dict.fromkeys([*components, None], 0.0)
-    for event in events:
-        operator = event["name"].removesuffix("_kernel_time")
-        # Operators that feed noise stand for one operator of the voice that draws it.
-        fed = operator.startswith(NOISE_PREFIX)
-        if operator != event["name"] and event["ts"] >= start and not fed:
-            seconds[component_of(operator, components)] += event["dur"] / 1e6
+    for operator, spent in kernel_seconds(model.graph(), calls, model.spec).items():
+        seconds[component_of(operator, components)] += spent
     return seconds
 
 

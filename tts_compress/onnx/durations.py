@@ -148,6 +148,20 @@ def duration_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()
     return frozenset(lengths & flow.makers.keys() - flow.behind(sounds, flow.sound))
 
 
+def rounded_durations(
+    model: onnx.ModelProto, ends: Collection[str] = frozenset()
+) -> list[onnx.NodeProto]:
+    """Return the operators of a graph that make predicted durations whole, in its order.
+
+    Args:
+        model: The graph.
+        ends: As of `duration_outputs`.
+    """
+    deciding = duration_outputs(model, ends)
+    rounding = (node for node in model.graph.node if node.op_type in _ROUNDING)
+    return [node for node in rounding if deciding.intersection(node.input)]
+
+
 def _sums_of_durations(flow: _Flow) -> list[tuple[onnx.NodeProto, list[str]]]:
     """Return cumulative sums of whole numbers that were rounded: where each sound begins."""
     sums = {id(node): node for node in flow.makers.values() if node.op_type == "CumSum"}

@@ -1,0 +1,138 @@
+"""Sensitivity of a tiny voice: what is measured, what is kept, what the page shows."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tts_compress.compression import compress
+from tts_compress.errors import ModelError
+from tts_compress.models.base import GraphModel
+from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.quantize.convert import count_operators
+from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import Rule
+from tts_compress.search.damage import Listener
+from tts_compress.search.estimate import Estimator
+from tts_compress.search.sensitivity import SensitivityOptions, find_sensitivity
+from tts_compress.search.workbench import Workbench
+from tts_compress.search.writing import write_sensitivity
+
+_TEXTS = ("Good evening to you.", "My tooth hurts.")
+
+
+@pytest.fixture(scope="module")
+def bench(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Workbench:
+    recipe = find_recipe("piper", "int8", quick_recipe("int8"))
+    return Workbench(tiny, recipe)
+
+
+@pytest.fixture(scope="module")
+def listener(bench: Workbench) -> Listener:
+    return Listener(bench.model, bench.base("qoperator"), _TEXTS)
+
+
+def _only(bench: Workbench, pattern: str, **keys: Any) -> Any:
+    rule = Rule.model_validate({"match": pattern, **keys}, strict=False)
+    return bench.recipe.model_copy(update={"component": (rule,)})
+
+
+def test_nothing_changed_is_no_damage(bench: Workbench, listener: Listener) -> None:
+    damage = listener.measure(bench.base("qoperator"))
+    assert (damage.log_mel_db, damage.duration_frames) == (0.0, 0.0)
+
+
+def test_durations_are_held_and_their_change_is_told(bench: Workbench, listener: Listener) -> None:
+    made = bench.convert(_only(bench, "dp.*", weights="int8"))
+    damage = listener.measure(made)
+    assert damage.log_mel_db == 0.0
+    assert damage.duration_frames > 0.0
+    louder = listener.measure(bench.convert(_only(bench, "dec.*", weights="int8")))
+    assert louder.log_mel_db > 0.0
+    assert louder.duration_frames == 0.0
+
+
+@pytest.mark.slow
+def test_what_is_converted_again_and_again_is_what_compress_makes(
+    bench: Workbench, tiny: GraphModel
+) -> None:
+    made = count_operators(bench.convert(bench.recipe))
+    again = count_operators(bench.convert(bench.recipe))
+    assert made == again
+    small = compress(tiny, recipe=bench.recipe)
+    assert isinstance(small, GraphModel)
+    assert made == count_operators(small.graph())
+
+
+def test_noise_of_rounding_is_estimated_as_it_is(bench: Workbench, listener: Listener) -> None:
+    """Round one convolution's weights and compare what it returns with the formula."""
+    layers = bench.decisions(_only(bench, "dec.conv_pre", weights="int8"))
+    (chosen,) = [layer for layer in layers if layer.weights == "int8"]
+    base = bench.base("qoperator")
+    estimator = Estimator(base, [chosen], listener)
+    node = Graph(base).producer(chosen.output)
+    assert node is not None
+    found = estimator.moments[chosen.output]
+    weight = Graph(base).value(chosen.tensor).astype(np.float64)
+    scales = np.abs(weight).max(axis=(1, 2), keepdims=True) / 127
+    error = np.round(weight / scales) * scales - weight
+    power = (np.square(error).sum(axis=2) @ found.inputs).mean()
+    assert estimator.noise(chosen) == pytest.approx(np.sqrt(power / found.output), rel=1e-3)
+    assert estimator.gains[chosen.output].log_mel_db > 0.0
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_where_it_was_interrupted(
+    tiny: GraphModel,
+    quick_recipe: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = SensitivityOptions(
+        formats=("int8", "int8 static"),
+        groups=("dec.*", "flow.*", "enc_p.*", "dp.*"),
+        recipe=quick_recipe("int8"),
+        texts=1,
+        everything=True,
+    )
+    measured: list[bool] = []
+    real = Listener.measure
+
+    def measure(self: Listener, *arguments: Any, **keywords: Any) -> Any:
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        measured.append(True)
+        return real(self, *arguments, **keywords)
+
+    monkeypatch.setattr(Listener, "measure", measure)
+    with pytest.raises(KeyboardInterrupt):
+        find_sensitivity(tiny, tmp_path, options)
+    monkeypatch.setattr(Listener, "measure", real)
+    found = find_sensitivity(tiny, tmp_path, options)
+    kept = len(list((tmp_path / "measurements").glob("*.json")))
+    assert len(found.rows) == 8
+    assert kept == 17  # an estimate and a measurement of each, and the times
+    assert found.rows[0].damage.log_mel_db >= found.rows[-1].damage.log_mel_db
+    by_name = {(row.group, row.format): row for row in found.rows}
+    assert by_name["dec.*", "int8"].saved_bytes > 0
+    assert by_name["dp.*", "int8"].damage.log_mel_db == 0.0
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(Listener, "measure", refuse)
+    again = find_sensitivity(tiny, tmp_path, options)
+    assert again.rows == found.rows
+
+    pytest.importorskip("jinja2")
+    page = write_sensitivity(found, tmp_path).read_text("utf-8")
+    assert "<h3>dec</h3>" in page
+    assert "http" not in page.split("</style>")[1]
+    assert (tmp_path / "sensitivity.json").is_file()
+
+
+def test_compressed_voices_are_refused(compressed: Callable[[str], Path], tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="already compressed"):
+        find_sensitivity(str(compressed("int8-weight-only")), tmp_path)

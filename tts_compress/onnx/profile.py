@@ -1,0 +1,69 @@
+"""The time that each operator of a graph takes, by onnxruntime's own profile."""
+
+import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import onnx
+
+from tts_compress.onnx.noise import NOISE_PREFIX, feed_noise
+from tts_compress.onnx.session import Feeds, open_session, run_session
+
+
+def kernel_seconds(
+    model: onnx.ModelProto,
+    calls: Sequence[Feeds],
+    spec: str,
+    *,
+    threads: int | None = None,
+    rounds: int = 1,
+) -> dict[str, float]:
+    """Return the seconds that operators take over all calls, by their names.
+
+    Args:
+        model: The graph; its noise is fed.
+        calls: Inputs, with fed noise.
+        spec: Its name in messages.
+        threads: Threads within an operator; None leaves it to the runtime.
+        rounds: Times that all calls are run after a first time that does not count; of each
+            operator in each call the fastest counts.
+
+    Raises:
+        ModelError: The graph cannot be run.
+    """
+    with TemporaryDirectory() as folder:
+        session = open_session(
+            feed_noise(model),
+            spec,
+            threads,
+            enable_profiling=True,
+            profile_file_prefix=str(Path(folder, "profile")),
+        )
+        for call in [*calls] * (1 + rounds):
+            run_session(session, call, spec)
+        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    return _by_operator(events, len(calls))
+
+
+def _by_operator(events: list[dict[str, Any]], calls: int) -> dict[str, float]:
+    """Return the seconds of the kernels of a profile, without those of the first calls."""
+    starts = sorted(event["ts"] for event in events if event["name"] == "model_run")
+    runs: dict[str, dict[int, float]] = {}
+    for event in events:
+        operator = event["name"].removesuffix("_kernel_time")
+        # Operators that feed noise stand for one operator of the voice that draws it.
+        fed = operator.startswith(NOISE_PREFIX)
+        run = bisect_right(starts, event["ts"]) - 1
+        if operator != event["name"] and run >= calls and not fed:
+            spent = runs.setdefault(operator, {})
+            spent[run] = spent.get(run, 0.0) + event["dur"] / 1e6
+    found: dict[str, float] = {}
+    for operator, spent in runs.items():
+        fastest: dict[int, float] = {}
+        for run, seconds in spent.items():
+            fastest[run % calls] = min(seconds, fastest.get(run % calls, seconds))
+        found[operator] = sum(fastest.values())
+    return found

@@ -1,0 +1,235 @@
+"""First-order estimates of damage, from one pass of second moments and one gain per layer.
+
+Rounding is noise that is added to what a layer returns. Its power follows from the second moments
+of the layer's inputs: an error of a weight counts by the power of the input that it multiplies, and
+one of an input by the squares of the weights, as if errors and inputs were independent of each
+other. That power, relative to the power of what the layer returns, times the gain of the layer is
+the estimate. The gain is measured: what the layer returns is rounded coarsely, to steps of known
+noise, and all that is behind it decides how much of that is heard.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot, sqrt
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper
+
+from tts_compress.numerics.affine import LEVELS
+from tts_compress.numerics.histogram import Range
+from tts_compress.numerics.weights import round_weight
+from tts_compress.onnx.graph import Graph, attribute, copy_model
+from tts_compress.onnx.noise import feed_noise
+from tts_compress.onnx.quantize.decisions import Decision
+from tts_compress.onnx.session import Feeds, open_session, run_session
+from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.search.damage import Listener
+
+_Array = npt.NDArray[np.float64]
+
+_NOISE = 0.02
+"""Noise of a probe, relative to what the layer returns: about that of 8 bits."""
+
+_OFF = 1e-7
+"""Step of the layers that are not probed, relative: finer than FP32 itself."""
+
+_AT_ONCE = 24
+"""Layers whose activations are held at the same time."""
+
+_PROBE = "tts_compress.probe."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """Second moments of one layer's activations over all texts."""
+
+    inputs: _Array
+    """Mean square of each input channel, shape `[C]`."""
+
+    span: Range
+    """Lowest and highest input."""
+
+    output: float
+    """Mean square of what it returns."""
+
+    output_span: Range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """Damage per relative noise at the output of one layer."""
+
+    log_mel_db: float
+    duration_frames: float
+
+
+class Estimator:
+    """Estimates the damage of rounding layers of a graph.
+
+    Args:
+        model: The graph in FP32, in the form that is converted.
+        layers: A decision for each operator with weights.
+        listener: Measures the gains.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto, layers: Sequence[Decision], listener: Listener
+    ) -> None:
+        self._graph = Graph(copy_model(model))
+        layers = [d for d in layers if d.weight is not None and _takes(self._graph, d)]
+        self.moments = dict(_moments(model, layers, listener.feeds))
+        self.gains = _gains(model, self.moments, listener)
+
+    def estimate(self, decisions: Sequence[Decision]) -> tuple[float, float]:
+        """Return the log-mel distance and the change of durations that decisions will cause.
+
+        Noises of several layers are independent: their powers add up.
+        """
+        heard = moved = 0.0
+        for decision in decisions:
+            if decision.output in self.moments and decision.weights != Weights.FLOAT32:
+                noise, gain = self.noise(decision), self.gains[decision.output]
+                if not decision.decides_durations:
+                    heard = hypot(heard, noise * gain.log_mel_db)
+                moved = hypot(moved, noise * gain.duration_frames)
+        return heard, moved
+
+    def noise(self, decision: Decision) -> float:
+        """Return the noise of a rounded layer relative to what it returns, a ratio of amplitudes.
+
+        Args:
+            decision: What becomes of it.
+        """
+        found, weight = self.moments[decision.output], self._graph.value(decision.tensor)
+        weight = weight.astype(np.float64)
+        error = rounded(weight, decision) - weight
+        power = self._power(decision, np.square(error), found.inputs)
+        if decision.activations in {Activations.STATIC, Activations.DYNAMIC}:
+            flat = np.full_like(found.inputs, _step_power(found.span))
+            power += self._power(decision, np.square(weight), flat)
+        if decision.activations == Activations.STATIC:
+            power += _step_power(found.output_span)
+        return sqrt(power / found.output) if found.output > 0 else 0.0
+
+    def _power(self, decision: Decision, squares: _Array, inputs: _Array) -> float:
+        """Return the mean over outputs of the sum of squared weights times input power."""
+        node = self._graph.producer(decision.output)
+        assert node is not None
+        if decision.operator in {"Gather", "Slice"}:
+            return float(squares.mean())
+        if decision.operator == "Conv":
+            groups = attribute(node, "group", 1)
+            taps = squares.reshape(groups, -1, squares.shape[1], squares[0, 0].size).sum(-1)
+            return float(np.einsum("goc,gc->go", taps, inputs.reshape(groups, -1)).mean())
+        if decision.operator == "ConvTranspose":
+            taps = squares.reshape(*squares.shape[:2], -1).sum(-1)
+            stride = np.prod(attribute(node, "strides", (1,)))
+            return float((inputs @ taps).mean() / stride)
+        matrix = np.moveaxis(squares, decision.axis, -1).reshape(-1, squares.shape[decision.axis])
+        return float((inputs @ matrix).mean())
+
+
+def rounded(weight: _Array, decision: Decision) -> _Array:
+    """Return a weight as its format stores it."""
+    if decision.weights == Weights.INT8:
+        multiplied = decision.activations != Activations.NONE
+        codes, scales = round_weight(weight, decision.axis, multiplied=multiplied)
+        shape = [-1 if axis == decision.axis else 1 for axis in range(weight.ndim)]
+        return np.asarray(codes * scales.reshape(shape), np.float64)
+    if decision.weights == Weights.BFLOAT16:
+        kind = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
+        return weight.astype(np.float32).astype(kind).astype(np.float64)
+    if decision.weights == Weights.FLOAT16:
+        return weight.astype(np.float16).astype(np.float64)
+    return weight
+
+
+def _step_power(span: Range) -> float:
+    """Return the power of rounding to 8-bit codes of a range."""
+    low, high = min(span[0], 0.0), max(span[1], 0.0)
+    return float(((high - low) / LEVELS) ** 2 / 12.0)
+
+
+def _takes(graph: Graph, decision: Decision) -> bool:
+    """Return True for layers whose noise has a formula here."""
+    known = {"Conv", "ConvTranspose", "MatMul", "Gemm", "Gather", "Slice"}
+    convertible = decision.operator != "MatMul" or graph.value(decision.tensor).ndim == 2
+    return decision.operator in known and convertible and decision.output not in graph.outputs
+
+
+def _moments(
+    model: onnx.ModelProto, layers: Sequence[Decision], feeds: Sequence[Feeds]
+) -> Iterator[tuple[str, Moments]]:
+    fed = feed_noise(model)
+    graph = Graph(fed)
+    for start in range(0, len(layers), _AT_ONCE):
+        part = layers[start : start + _AT_ONCE]
+        inputs = {d.output: _activation(graph, d) for d in part}
+        wanted = list(dict.fromkeys([*inputs, *(name for name in inputs.values() if name)]))
+        copy = copy_model(fed)
+        kept = [value for value in copy.graph.output if value.name in wanted]
+        new = [n for n in wanted if n not in {value.name for value in kept}]
+        del copy.graph.output[:]
+        copy.graph.output.extend([*kept, *map(helper.make_empty_tensor_value_info, new)])
+        session = open_session(Graph(copy).finish(), "the observed graph", 1)
+        runs = [
+            dict(zip(wanted, run_session(session, call, "the observed graph", wanted), strict=True))
+            for call in feeds
+        ]
+        for decision in part:
+            source = inputs[decision.output]
+            yield (
+                decision.output,
+                _moment(
+                    decision,
+                    [run[source] for run in runs] if source else [],
+                    [run[decision.output] for run in runs],
+                ),
+            )
+
+
+def _moment(
+    decision: Decision, inputs: Sequence[npt.NDArray[np.float32]], outputs: Sequence[_Array]
+) -> Moments:
+    axis = 1 if decision.operator in {"Conv", "ConvTranspose"} else -1
+    rows = [np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis]) for x in inputs]
+    joined = np.concatenate(rows).astype(np.float64) if rows else np.zeros((1, 1))
+    made = np.concatenate([np.asarray(y, np.float64).ravel() for y in outputs])
+    return Moments(
+        inputs=np.square(joined).mean(axis=0),
+        span=(float(joined.min()), float(joined.max())),
+        output=float(np.square(made).mean()),
+        output_span=(float(made.min()), float(made.max())),
+    )
+
+
+def _activation(graph: Graph, decision: Decision) -> str | None:
+    node = graph.producer(decision.output)
+    assert node is not None
+    return None if decision.operator in {"Gather", "Slice"} else str(node.input[0])
+
+
+def _gains(
+    model: onnx.ModelProto, moments: Mapping[str, Moments], listener: Listener
+) -> dict[str, Gain]:
+    """Probe one layer after another in one graph that has a step for each."""
+    graph = Graph(copy_model(model))
+    names = {output: f"{_PROBE}{place}" for place, output in enumerate(moments)}
+    for output, name in names.items():
+        readers = graph.readers(output)
+        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        graph.model.graph.input.append(value)
+        steps = graph.insert("Div", [output, name], f"{name}.steps")
+        whole = graph.insert("Round", [steps], f"{name}.whole")
+        graph.redirect(output, graph.insert("Mul", [whole, name], f"{name}.rounded"), readers)
+    probed = graph.finish()
+    scales = {output: sqrt(12.0 * found.output) or 1.0 for output, found in moments.items()}
+    off: Feeds = {names[o]: np.array(scale * _OFF, np.float32) for o, scale in scales.items()}
+    given = [off | {names[o]: np.array(s * _NOISE, np.float32)} for o, s in scales.items()]
+    heard = listener.probe(probed, given)
+    return {
+        output: Gain(log_mel_db=distance / _NOISE, duration_frames=moved / _NOISE)
+        for output, (distance, moved) in zip(moments, heard, strict=True)
+    }

@@ -1,0 +1,106 @@
+"""The formats that layers are tried in, as the recipes of a family have them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tts_compress.errors import RecipeError
+from tts_compress.recipes.family import find_recipe, schemes_of
+from tts_compress.recipes.formats import Activations, Algorithm, Weights
+from tts_compress.recipes.recipe import Rule
+from tts_compress.recipes.schemes import find_scheme
+
+FLOAT32 = "float32"
+"""The name of the format of a layer that stays as it is."""
+
+_KEYS = ("weights", "activations", "group_size", "algorithm")
+"""Keys of a rule that say what becomes of a layer, not which one it is about."""
+
+_OF_OTHER_PROCESSORS = {Activations.FLOAT16, Activations.BFLOAT16, Activations.FLOAT8}
+"""Arithmetic that onnxruntime does not have on a CPU: it computes in FP32, and casts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What becomes of a layer."""
+
+    keys: tuple[tuple[str, Any], ...]
+    """Keys of a rule that differ from their defaults."""
+
+    @property
+    def name(self) -> str:
+        """The words of the keys, such as `int8 static`."""
+        return " ".join(str(value) for _, value in self.keys) or FLOAT32
+
+    @property
+    def arithmetic(self) -> str:
+        """How a layer computes."""
+        return str(dict(self.keys).get("activations", Activations.NONE))
+
+    @property
+    def weights(self) -> str:
+        """How its weights are stored."""
+        return str(dict(self.keys).get("weights", Weights.FLOAT32))
+
+    def rules(self, pattern: str) -> list[Rule]:
+        """Return the rules that give it to modules.
+
+        What has no kernel in the arithmetic, or no form in four bits, stores its weights in INT8.
+        """
+        found = [Rule(match=pattern, **dict(self.keys))]
+        computes = self.arithmetic in {Activations.STATIC, Activations.DYNAMIC}
+        if computes and self.weights == Weights.INT4:
+            arithmetic = Activations(self.arithmetic)
+            found.append(Rule(match=pattern, weights=Weights.INT8, activations=arithmetic))
+        if computes or self.weights == Weights.INT4:
+            found.append(Rule(match=pattern, weights=Weights.INT8))
+        return found
+
+
+def find_formats(family: str, names: Sequence[str] = ()) -> tuple[Format, ...]:
+    """Return the formats that a family's recipes use, those of the most bits first.
+
+    Args:
+        family: The model's family.
+        names: The formats to return. By default all but those whose arithmetic a CPU lacks, and
+            `bfloat16`, which is as large as `float16` and coarser.
+
+    Raises:
+        RecipeError: No recipe of the family has a format of that name.
+    """
+    found: dict[str, Format] = {}
+    for scheme in schemes_of(family):
+        if find_scheme(scheme).trained:
+            continue
+        for rule in find_recipe(family, scheme).component:
+            made = _format_of(rule)
+            if made.weights != Weights.FLOAT32:
+                found.setdefault(made.name, made)
+    for name in names:
+        if name not in found:
+            known = ", ".join(repr(one) for one in found) or "none"
+            raise RecipeError(f"no format {name!r} for family {family!r}; available: {known}")
+    kept = [one for one in found.values() if one.name in names or (not names and _is_usual(one))]
+    return tuple(sorted(kept, key=lambda one: (-bits(one), one.name)))
+
+
+def bits(form: Format) -> int:
+    """Return the bits of a weight."""
+    return int("".join(filter(str.isdigit, form.weights)))
+
+
+def _format_of(rule: Rule) -> Format:
+    values = {key: getattr(rule, key) for key in _KEYS}
+    defaults = {key: Rule.model_fields[key].default for key in _KEYS}
+    plain = values["algorithm"] == Algorithm.RTN and values["weights"] != Weights.INT4
+    return Format(
+        tuple(
+            (key, value)
+            for key, value in values.items()
+            if value != defaults[key] and not (plain and key == "group_size")
+        )
+    )
+
+
+def _is_usual(form: Format) -> bool:
+    return form.arithmetic not in _OF_OTHER_PROCESSORS and form.weights != Weights.BFLOAT16

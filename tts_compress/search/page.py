@@ -1,0 +1,143 @@
+"""The pages of sensitivity and search, in the style of the report."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+import tts_compress.report
+from tts_compress.evaluation import formatting
+from tts_compress.report.plots import COLORS, Plot, draw_svg, new_axes
+from tts_compress.search.result import Row, Sensitivity
+
+_OWN = Path(__file__).with_name("templates")
+_SHARED = Path(tts_compress.report.__file__).with_name("templates")
+_ENVIRONMENT = Environment(
+    loader=ChoiceLoader([FileSystemLoader(_OWN), FileSystemLoader(_SHARED)]),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+
+_MARKERS = "osD^vP*X"
+_SHADES = ("candidate", "floor", "reference", "muted")
+
+_LEAST = 1e-5
+"""Damage that is drawn at the left edge: less is nothing."""
+
+_WIDE, _LINE, _EDGES = 380 / 72, 34 / 72, 112 / 72
+"""Width of a plot, height of a line of it and of its edges; inches."""
+
+SOUND = "log-mel distance with the same noise and durations, dB"
+DURATIONS = "mean change of a duration before it is made whole, frames"
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a page made of a template of this package; the same values give the same bytes."""
+    style = (_SHARED / "report.css").read_text(encoding="utf-8")
+    return _ENVIRONMENT.get_template(template).render(words=formatting, style=style, **values)
+
+
+def sensitivity_page(found: Sensitivity) -> str:
+    """Return the page of a sensitivity analysis."""
+    return render(
+        "sensitivity.html.j2",
+        found=found,
+        plots=[_component_plot(found, name) for name in _components(found)],
+        prediction=_prediction(found),
+    )
+
+
+def marker_of(names: Sequence[str], name: str) -> dict[str, Any]:
+    """Return the shape and colour of a format, as arguments of a drawing."""
+    place = names.index(name)
+    color = COLORS[_SHADES[place % len(_SHADES)]]
+    return {"marker": _MARKERS[place % len(_MARKERS)], "color": color}
+
+
+def _components(found: Sensitivity) -> list[str]:
+    """Return components, the one with the most damage first."""
+    return list(dict.fromkeys(row.component for row in found.rows))
+
+
+def _prediction(found: Sensitivity) -> str:
+    values = {"log-mel": found.prediction.log_mel, "durations": found.prediction.durations}
+    known = [f"{value:.2f} ({name})" for name, value in values.items() if value is not None]
+    skipped = sum(row.measured is None for row in found.rows)
+    ranked = f"rank correlation with what was measured: {', '.join(known)}" if known else ""
+    left_out = f"{skipped} of {len(found.rows)} negligible ones are estimates only"
+    return "; ".join(filter(None, (ranked, left_out)))
+
+
+def _component_plot(found: Sensitivity, component: str) -> Plot:
+    rows = [row for row in found.rows if row.component == component]
+    of_sound = any(row.damage.log_mel_db > 0.0 for row in rows)
+    label = f"Damage of each part of {component} by format"
+    value = _log_mel if of_sound else _frames
+    draw = partial(_draw_component, rows, found.formats, value, SOUND if of_sound else DURATIONS)
+    caption = "Each part alone in each format, all others in FP32; further left is better."
+    return Plot(formatting.one_line(component, 40), draw_svg(label, draw), caption)
+
+
+def _log_mel(row: Row) -> float:
+    return row.damage.log_mel_db
+
+
+def _frames(row: Row) -> float:
+    return row.damage.duration_frames
+
+
+def _draw_component(
+    rows: Sequence[Row], formats: Sequence[str], value: Callable[[Row], float], label: str
+) -> Figure:
+    worst: dict[str, float] = {}
+    for row in rows:
+        worst[row.group] = max(worst.get(row.group, 0.0), value(row))
+    order = sorted(worst, key=lambda group: worst[group], reverse=True)
+    figure, axes = new_axes()
+    height = _EDGES + _LINE * (len(order) + 1)
+    figure.set_size_inches(_WIDE, height)
+    figure.subplots_adjust(top=1 - 62 / 72 / height, bottom=50 / 72 / height)
+    axes.grid(axis="x")
+    axes.set_xscale("log")
+    for place, group in enumerate(order):
+        for row in (row for row in rows if row.group == group):
+            shape = marker_of(formats, row.format)
+            face = shape["color"] if row.measured is not None else "none"
+            axes.plot([max(value(row), _LEAST)], [place], markersize=8, mfc=face, **shape)
+        _name(axes, place, group)
+    axes.set(ylim=(len(order) - 0.5, -0.9), yticks=[], xlabel=label.partition(" with")[0])
+    axes.margins(x=0.06)
+    add_legend(axes, {name: marker_of(formats, name) for name in formats})
+    return figure
+
+
+def add_legend(axes: Axes, shapes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Name shapes in a line above a plot."""
+    handles = [Line2D([], [], linestyle="", label=n, **shape) for n, shape in shapes.items()]
+    axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=max(2, math.ceil(len(handles) / 2)),
+        frameon=False,
+        borderpad=0,
+        handletextpad=0.1,
+        columnspacing=0.8,
+    )
+
+
+def _name(axes: Axes, place: int, text: str) -> None:
+    """Write a line's name above it, from the left edge."""
+    background = {"facecolor": COLORS["paper"], "edgecolor": "none", "pad": 1}
+    shown = formatting.one_line(text, 48)
+    transform = axes.get_yaxis_transform()
+    axes.text(0, place - 0.26, shown, transform=transform, bbox=background, fontsize=11)
