@@ -74,16 +74,16 @@ def test_recipes_of_a_family_parse(family: str) -> None:
                 assert calibration.utterances <= len(texts)
 
 
-_IN_TORCH = {"int4-weight-only", "fp8"}
+_IN_TORCH, _IN_GRAPHS = {"fp8"}, {"int4-int8"}
 _TRAINED = {scheme.name for scheme in SCHEMES if scheme.trained}
 
 
 @pytest.mark.parametrize("family", family_names())
 def test_every_family_has_a_recipe_for_every_scheme(family: str) -> None:
-    """But four bits and 8-bit floats are for what runs in torch, and not everything is trained."""
+    """But 8-bit floats are for what runs in torch, and not everything is trained."""
     schemes = {scheme.name for scheme in SCHEMES} - _TRAINED
-    if family in {"piper", "contract", "onnx"}:
-        schemes -= _IN_TORCH
+    is_graph = family in {"piper", "contract", "onnx"}
+    schemes -= _IN_TORCH if is_graph else _IN_GRAPHS
     assert set(schemes_of(family)) - _TRAINED == schemes
 
 

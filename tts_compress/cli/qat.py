@@ -39,7 +39,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--scheme",
         default="int8-qat",
-        help="target of the training: %(default)s, or int4-weight-only for models in torch",
+        help="target of the training: %(default)s, or int4-qat for ONNX graphs and "
+        "int4-weight-only for models in torch",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
     parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own")

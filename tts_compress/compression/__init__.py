@@ -116,7 +116,8 @@ def compress_trained(
 
     Args:
         model: As `compress` takes it.
-        scheme: `int8-qat`; for what runs in torch also one with four-bit weights.
+        scheme: `int8-qat`; with four-bit weights `int4-qat` for a graph, and `int4-weight-only`
+            for what runs in torch.
         recipe: As `compress` takes it.
         calibration: The texts to train on, by a calibration set's name or TOML file; for a bare
             graph an `.npz` of its inputs; for a torch module batches of them, two or more.

@@ -78,12 +78,19 @@ def round_weight(weight: ArrayT, axis: int, *, multiplied: bool) -> tuple[ArrayT
     sums = neighbour_sums(channels_first) if multiplied else rows[:, :0]
     if sums.shape[1]:
         scales = xp.maximum(scales, xp.amax(abs(sums), 1) / PAIR_SPAN)
-    # A channel of zeros needs some scale; a subnormal one would be flushed to zero.
-    smallest = float(np.finfo(np.float32).tiny)
-    scales = xp.where(scales > 0, xp.clip(scales, smallest, None), xp.ones_like(scales))
+    scales = usable_scales(scales)
     shape = [-1 if dimension == axis else 1 for dimension in range(weight.ndim)]
     codes = xp.clip(xp.round(weight / scales.reshape(shape)), -CODE_LIMIT, CODE_LIMIT)
     return xp.asarray(codes, dtype=xp.int8), scales
+
+
+def usable_scales(scales: ArrayT) -> ArrayT:
+    """Return scales that a weight can be divided by, an array of numpy or torch."""
+    xp: Any = np if isinstance(scales, np.ndarray) else sys.modules["torch"]
+    # A channel of zeros needs some scale; a subnormal one would be flushed to zero.
+    smallest = float(np.finfo(np.float32).tiny)
+    usable: ArrayT = xp.where(scales > 0, xp.clip(scales, smallest, None), xp.ones_like(scales))
+    return usable
 
 
 def round_bias(bias: npt.NDArray[Any], scales: npt.NDArray[Any]) -> npt.NDArray[np.int32]:

@@ -135,6 +135,8 @@ def _assembled(
     del made.opset_import[:], made.graph.node[:], made.graph.initializer[:]
     made.opset_import.extend(helper.make_opsetid(*pair) for pair in versions.items())
     made.ir_version = max(made.ir_version, donor.graph.model.ir_version)
+    known = {(function.domain, function.name) for function in made.functions}
+    made.functions.extend(f for f in donor.graph.model.functions if (f.domain, f.name) not in known)
     for part in parts:
         for name, tensor in part.constants.items():
             stored = made.graph.initializer.add()

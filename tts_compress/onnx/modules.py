@@ -6,6 +6,8 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from tts_compress.onnx.four_bits import packed_weight
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -38,6 +40,8 @@ RECURRENT = ("LSTM", "GRU", "RNN")
 """Operators with a second weight behind the first: that of what they remember."""
 
 _WIDENING = {"DequantizeLinear", "Cast"}
+_FORMING = {"Transpose", "Reshape", "Pad", "Cast", "Add"}
+"""Operators that bring an expanded weight into the form of its kernel."""
 
 _PARAMETER = re.compile(
     r"^(?P<module>\w+(\.\w+)*)\.(weight|bias|weight_[gv]|gamma|beta|kernel|w|b)$"
@@ -104,5 +108,12 @@ class WeightFinder:
         source = self._producers.get(name)
         if source is not None and source.op_type in _WIDENING:
             name = source.input[0]
-        tensor = self._tensors.get(name)
+        tensor = self._tensors.get(name) or self._packed(name)
         return tensor if tensor is not None and len(tensor.dims) >= 2 else None
+
+    def _packed(self, name: str) -> onnx.TensorProto | None:
+        """Return the four-bit weight that a tensor is expanded from and brought into form."""
+        source = self._producers.get(name)
+        while source is not None and source.op_type in _FORMING:
+            source = self._producers.get(source.input[0])
+        return None if source is None else packed_weight(source, self._tensors)

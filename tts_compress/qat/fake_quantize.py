@@ -9,7 +9,7 @@ estimator); trained ranges get the gradients of "Learned Step Size Quantization"
 2020, arXiv 1902.08153).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
+from tts_compress.numerics.four_bits import HIGHEST, LOWEST, Blocks
 from tts_compress.numerics.histogram import Histogram, Range, choose_range
 from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.recipe import Calibration
@@ -31,6 +32,9 @@ from tts_compress.torch.layers.integer_convolution import transposed_phases
 from tts_compress.torch.observe import add_sample
 
 _LEVELS = 255
+
+_WITHIN = 0.499
+"""Steps from a code within which a weight is surely rounded to it."""
 
 
 def pass_through(values: Tensor, rounded: Tensor) -> Tensor:
@@ -217,7 +221,8 @@ class WeightFakeQuantize(FakeQuantize):
         axis: Axis of the output channels; 1 in a transposed convolution.
         multiplied: True if integer kernels multiply the 8-bit codes, which may overflow on no
             processor.
-        group: Four bits in groups of so many values of a channel; None for 8 bits.
+        group: Four bits in groups of so many values of a channel, as layers in torch have them;
+            None for 8 bits.
         phases: Geometry of a transposed convolution that is computed in integers: each phase of
             its output is a channel of its own there, with a scale of its own.
     """
@@ -246,11 +251,7 @@ class WeightFakeQuantize(FakeQuantize):
             return weight
         with torch.no_grad():
             codes, scales = self.codes(weight)
-            rows = codes * scales.float().unsqueeze(-1)
-            if self.phases is not None:
-                rounded = _from_phases(rows, self.phases)
-            else:
-                rounded = from_rows(rows.flatten(1), weight.shape, self.axis)
+            rounded = self._from_channels(codes * scales.float().unsqueeze(-1), weight.shape)
         return pass_through(weight, rounded)
 
     def codes(self, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -265,9 +266,7 @@ class WeightFakeQuantize(FakeQuantize):
         """
         if not torch.isfinite(weight).all():
             raise QuantizationError("a weight is not finite; the checkpoint is damaged")
-        channels = weight.movedim(self.axis, 0)
-        if self.phases is not None:
-            channels = transposed_phases(weight, self.phases)
+        channels = self.channels(weight)
         if self.group is None:
             codes, scales = round_weight(channels.detach(), 0, multiplied=self.multiplied)
             return codes.flatten(1), scales
@@ -279,6 +278,69 @@ class WeightFakeQuantize(FakeQuantize):
             )
         scales = group_scales(rows, self.group)
         return round_groups(rows, scales).view(*scales.shape, self.group), scales
+
+    def channels(self, weight: Tensor) -> Tensor:
+        """Return the weight as it is rounded, channels first."""
+        if self.phases is not None:
+            return transposed_phases(weight, self.phases)
+        return weight.movedim(self.axis, 0)
+
+    def _from_channels(self, rows: Tensor, shape: Sequence[int]) -> Tensor:
+        """Return the weight of a shape whose channels are rows."""
+        if self.phases is not None:
+            return _from_phases(rows, self.phases)
+        return from_rows(rows.flatten(1), shape, self.axis)
+
+
+class BlockFakeQuantize(WeightFakeQuantize):
+    """The codes of a four-bit weight of a graph, with the factors and scales it began with.
+
+    Post-training quantization chose them, and by GPTQ also codes other than the nearest ones; so
+    does training begin with those codes, and what it changes are codes.
+
+    Args:
+        blocks: What the weight was rounded to.
+        axis: Axis of the output channels.
+        phases: As of any weight's.
+    """
+
+    def __init__(
+        self, blocks: Blocks[Tensor], *, axis: int = 0, phases: Geometry | None = None
+    ) -> None:
+        super().__init__(axis=axis, phases=phases)
+        self.factors: Tensor
+        self.scales: Tensor
+        self.register_buffer("factors", blocks.factors)
+        self.register_buffer("scales", blocks.scales)
+
+    def start(self, weight: Tensor, blocks: Blocks[Tensor]) -> Tensor:
+        """Return the values nearest to a weight's that are rounded to the codes of its blocks."""
+        rows = self.channels(weight).flatten(1)
+        steps = self._steps(rows)
+        middle, half = blocks.codes * steps, _WITHIN * steps.abs()
+        return self._from_channels(rows.clamp(middle - half, middle + half), weight.shape)
+
+    def blocks(self, weight: Tensor) -> Blocks[Tensor]:
+        """Return a weight in four bits.
+
+        Raises:
+            QuantizationError: It is not finite.
+        """
+        if not torch.isfinite(weight).all():
+            raise QuantizationError("a weight is not finite; the checkpoint is damaged")
+        rows = self.channels(weight.detach()).flatten(1)
+        codes = (rows / self._steps(rows)).round().clamp(LOWEST, HIGHEST)
+        return Blocks(codes.to(torch.int8), self.factors, self.scales)
+
+    def codes(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the 8-bit codes that four bits stand for, `[channels, all else]`, and scales."""
+        blocks = self.blocks(weight)
+        return blocks.wide(), blocks.scales
+
+    def _steps(self, rows: Tensor) -> Tensor:
+        """Return the step of each weight, as the rows are laid out."""
+        steps = self.factors * self.scales.unsqueeze(-1)
+        return steps.repeat_interleave(rows.shape[1] // steps.shape[1], dim=1)
 
 
 def _from_phases(rows: Tensor, geometry: Geometry) -> Tensor:

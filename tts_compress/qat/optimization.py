@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from tts_compress.errors import QuantizationError
-from tts_compress.qat.fake_quantize import WeightFakeQuantize
+from tts_compress.qat.fake_quantize import BlockFakeQuantize, WeightFakeQuantize
 from tts_compress.qat.options import TrainingOptions
 from tts_compress.qat.state import TrainingState
 from tts_compress.qat.task import Example, Outputs, Task
@@ -321,7 +321,10 @@ def listed(terms: dict[str, float]) -> str:
 
 def _default_rate(student: nn.Module) -> float:
     parts = student.modules()
-    coarse = any(isinstance(p, WeightFakeQuantize) and p.group is not None for p in parts)
+    coarse = any(
+        isinstance(p, BlockFakeQuantize) or (isinstance(p, WeightFakeQuantize) and p.group)
+        for p in parts
+    )
     return _FOUR_BITS if coarse else _EIGHT_BITS
 
 

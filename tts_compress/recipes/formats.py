@@ -23,7 +23,8 @@ class Weights(_Word):
     """Symmetric, one scale per output channel."""
 
     INT4 = "int4"
-    """Symmetric, one scale per group of inputs; only in torch."""
+    """One scale per group of inputs. In torch symmetric; in an ONNX graph an integer factor for
+    each group and a scale per output channel, so that integer kernels multiply the weight too."""
 
 
 class Activations(_Word):

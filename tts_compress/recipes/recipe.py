@@ -19,7 +19,7 @@ _ARITHMETIC = {
     Weights.FLOAT16: (Activations.NONE, Activations.FLOAT16),
     Weights.BFLOAT16: (Activations.NONE, Activations.BFLOAT16),
     Weights.FLOAT8: (Activations.FLOAT8,),
-    Weights.INT4: (Activations.NONE,),
+    Weights.INT4: (Activations.NONE, Activations.DYNAMIC, Activations.STATIC),
     Weights.INT8: (Activations.NONE, Activations.DYNAMIC, Activations.STATIC),
 }
 
@@ -85,7 +85,8 @@ class Rule(Config):
     """Inputs that share a scale, where weights have four bits; in a convolution inputs × kernel."""
 
     algorithm: Algorithm = Field(default=Algorithm.RTN, strict=False)
-    """Algorithm that chooses the codes of linear layers: in four bits, and `gptq` also in `int8`.
+    """Algorithm that chooses the codes: in torch of linear layers, in four bits, and `gptq` also in
+    `int8`; in an ONNX graph of convolutions along time and of products, by `gptq` in four bits.
     Other layers are rounded to nearest."""
 
     @model_validator(mode="after")

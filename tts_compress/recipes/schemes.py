@@ -27,6 +27,12 @@ SCHEMES = (
         trained=True,
     ),
     Scheme("int8-weight-only", "INT8 weights in the file, FP32 arithmetic"),
+    Scheme("int4-int8", "ONNX graphs: INT8 arithmetic as in int8, weights in 4 bits in the file"),
+    Scheme(
+        "int4-qat",
+        "as int4-int8, trained to answer as the original does; no recordings are needed",
+        trained=True,
+    ),
     Scheme("int4-weight-only", "weights in 4 bits by groups, in INT8 where that cannot be"),
     Scheme("fp16", "half-precision floats where they are safe"),
     Scheme("bf16", "bfloat16 where they are safe"),

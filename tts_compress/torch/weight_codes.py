@@ -5,11 +5,11 @@ from itertools import chain
 
 from torch import Tensor, nn
 
+from tts_compress.numerics.gptq import gptq
 from tts_compress.numerics.weights import CODE_LIMIT, PAIR_LIMIT, round_weight
 from tts_compress.progress import Progress
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.torch.decisions import Decision
-from tts_compress.torch.gptq import gptq
 from tts_compress.torch.inc import inc_codes
 from tts_compress.torch.layers.codes import group_scales, pack_nibbles
 from tts_compress.torch.observe import observe_moments

@@ -47,10 +47,12 @@ if TYPE_CHECKING:
 _TRAINING = TrainingRecord(steps=3, seed=5, before={"flow": 2.0}, after={"flow": 1.0})
 
 
-@pytest.fixture(scope="module")
-def prepared(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Prepared:
-    """Return the tiny voice, prepared for `int8-qat`."""
-    recipe = find_recipe("piper", "int8-qat", quick_recipe("int8-qat"))
+@pytest.fixture(scope="module", params=["int8-qat", "int4-qat"])
+def prepared(
+    tiny: GraphModel, quick_recipe: Callable[[str], Path], request: pytest.FixtureRequest
+) -> Prepared:
+    """Return the tiny voice, prepared for training."""
+    recipe = find_recipe("piper", request.param, quick_recipe(request.param))
     # All of so small a voice is narrower than the layers recipe and target compute in integers.
     rules = tuple(rule.model_copy(update={"min_channels": 1}) for rule in recipe.component)
     recipe = recipe.model_copy(update={"component": rules})
@@ -163,6 +165,6 @@ def test_artifact_tells_how_it_learned(
     record = describe(tiny, recipe, learned, calibration=None, training=_TRAINING, seed=5)
     manifest = read_manifest(tiny.with_graph(convert(learned), record).save(tmp_path / "small"))
     assert manifest.training == _TRAINING
-    assert manifest.scheme == "int8-qat"
+    assert manifest.scheme == recipe.scheme
     assert manifest.seed == 5
     assert manifest.source.spec == tiny.spec

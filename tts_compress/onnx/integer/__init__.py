@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import onnx
 
 from tts_compress.numerics.affine import LEVELS, Affine
+from tts_compress.onnx.four_bits import FourBits
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.integer import elementwise
 from tts_compress.onnx.integer.convolutions import convolve
@@ -34,7 +35,10 @@ _ELEMENTWISE = {
 
 
 def emit_integer(
-    graph: Graph, convolutions: frozenset[str], ranges: Mapping[str, tuple[float, float]]
+    graph: Graph,
+    convolutions: frozenset[str],
+    ranges: Mapping[str, tuple[float, float]],
+    four_bits: FourBits = FourBits(),  # noqa: B008  it is frozen
 ) -> None:
     """Put convolutions, and all that stands between them, on codes, and finish the graph.
 
@@ -42,9 +46,10 @@ def emit_integer(
         graph: In FP32.
         convolutions: Outputs of those that become integer.
         ranges: Lowest and highest value of every tensor that `observed_tensors` names.
+        four_bits: The convolutions whose weights get four bits in the file.
     """
     region = find_region(graph, convolutions)
-    emitter = Emitter(graph, ranges)
+    emitter = Emitter(graph, ranges, four_bits)
     graph.require_opset(CONTRIB, 1)
     for node in region.nodes:
         if node.op_type == "Concat":

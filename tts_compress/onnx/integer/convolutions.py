@@ -6,8 +6,10 @@ import numpy as np
 import onnx
 
 from tts_compress.numerics.affine import Affine
+from tts_compress.numerics.four_bits import Blocks
 from tts_compress.numerics.weights import round_bias, round_weight
 from tts_compress.onnx.convolution import Convolution, read_convolution
+from tts_compress.onnx.four_bits import store_blocks
 from tts_compress.onnx.graph import Array, Graph, attribute
 from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
 
@@ -69,18 +71,15 @@ def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
     assert form is not None
     plain, channels = form.convolution, len(form.convolution.bias)
     spare = spare_channels(channels)
-    rows = plain.weight.reshape(form.phases, channels, *plain.weight.shape[1:])
-    wide = np.pad(rows, ((0, 0), (0, spare), (0, 0), (0, 0)))
-    plain = replace(
-        plain,
-        weight=wide.reshape(-1, *plain.weight.shape[1:]),
-        bias=np.tile(np.pad(plain.bias, (0, spare)), form.phases),
-    )
     source = emitter.codes(node.input[0])
+    name = stem if node.op_type == "Conv" else f"{stem}.phases"
+    blocks = emitter.four_bits.blocks(stem, plain.weight)
+    kernel = _kernel(emitter, name, form, blocks, (spare, source.spare))
+    plain = replace(plain, bias=np.tile(np.pad(plain.bias, (0, spare)), form.phases))
     if node.op_type == "Conv":
-        made = _emit(emitter, stem, source, plain, out)
+        made = _emit(emitter, name, source, (plain, kernel), out)
     else:
-        frames = _emit(emitter, f"{stem}.phases", source, plain, out)  # (B, T + pad, s·C)
+        frames = _emit(emitter, name, source, (plain, kernel), out)  # (B, T + pad, s·C)
         shape = graph.add_constant(f"{stem}.samples_shape", np.array([0, -1, channels + spare]))
         samples = graph.make("Reshape", [frames, shape], f"{stem}.samples")
         made = graph.fresh(f"{stem}.codes")
@@ -95,14 +94,49 @@ def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
     emitter.define(stem, Coded(made, out, spare))
 
 
-def _emit(emitter: Emitter, name: str, source: Coded, plain: Convolution, out: Affine) -> str:
-    graph = emitter.graph
-    columns = spare_columns(plain.weight, source.spare)
-    codes, scales = round_weight(columns, 0, multiplied=True)
+def _kernel(
+    emitter: Emitter,
+    name: str,
+    form: IntegerForm,
+    blocks: Blocks[Array] | None,
+    spare: tuple[int, int],
+) -> tuple[str, Array]:
+    """Store a weight, or what it is in four bits, with spare outputs in each phase, and inputs.
+
+    Returns:
+        The tensor of its codes (outputs, inputs, K), and its scales (outputs,).
+    """
+    graph, weight, name = emitter.graph, form.convolution.weight, f"{name}.weight"
+    shape = (form.phases, len(form.convolution.bias), *weight.shape[1:])
+    pads = ((0, 0), (0, spare[0]), (0, spare[1]), (0, 0))
+    wide = (form.phases * (shape[1] + spare[0]), weight.shape[1] + spare[1], weight.shape[2])
+    if blocks is None:
+        codes, scales = round_weight(
+            np.pad(weight.reshape(shape), pads).reshape(wide), 0, multiplied=True
+        )
+        return graph.add_constant(name, codes), scales
+    scales = np.pad(blocks.scales.reshape(form.phases, -1), pads[:2], constant_values=1).reshape(-1)
+    if not any(spare):
+        return store_blocks(graph, name, blocks, wide), scales
+    narrow = store_blocks(graph, name, blocks, shape)
+    amounts = graph.add_constant(f"{name}.spare", np.array(pads).T.reshape(-1))
+    padded = graph.make("Pad", [narrow, amounts], f"{name}.padded")
+    whole = graph.add_constant(f"{name}.shape", np.array(wide))
+    return graph.make("Reshape", [padded, whole], f"{name}.wide"), scales
+
+
+def _emit(
+    emitter: Emitter,
+    name: str,
+    source: Coded,
+    convolution: tuple[Convolution, tuple[str, Array]],
+    out: Affine,
+) -> str:
+    graph, (plain, (codes, scales)) = emitter.graph, convolution
     weights = [
-        graph.add_constant(f"{name}.weight", codes),
+        codes,
         graph.add_constant(f"{name}.weight_scale", scales),
-        graph.add_constant(f"{name}.weight_zero", np.zeros(len(codes), np.int8)),
+        graph.add_constant(f"{name}.weight_zero", np.zeros(len(scales), np.int8)),
     ]
     # The accumulator counts in units of input scale times weight scale.
     bias = round_bias(plain.bias, source.code.scale * scales.astype(np.float64))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tts_compress.numerics.affine import Affine
+from tts_compress.onnx.four_bits import FourBits
 from tts_compress.onnx.graph import Array, Graph
 
 CONTRIB = "com.microsoft"
@@ -25,8 +26,11 @@ class Coded:
 class Emitter:
     """Writes integer nodes beside the real ones and keeps track of both forms of a tensor."""
 
-    def __init__(self, graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> None:
+    def __init__(
+        self, graph: Graph, ranges: Mapping[str, tuple[float, float]], four_bits: FourBits
+    ) -> None:
         self.graph = graph
+        self.four_bits = four_bits
         self.scope = ""
         """Name of the operator that is being emitted; what stands for it is named within."""
 

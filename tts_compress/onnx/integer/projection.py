@@ -4,14 +4,16 @@ QLinearConv only returns 8 bits. Where a result is read as real numbers anyway (
 itself, a flow's shift, the encoder's residual stream), that rounding is spared.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import gcd
 
 import numpy as np
 import onnx
 
+from tts_compress.numerics.four_bits import Blocks
 from tts_compress.numerics.weights import round_weight
 from tts_compress.onnx.convolution import Convolution, read_convolution
+from tts_compress.onnx.four_bits import store_blocks
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.integer.convolutions import spare_columns
 from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
@@ -61,23 +63,55 @@ def project(emitter: Emitter, node: onnx.NodeProto, together: int) -> None:
     source = emitter.codes(node.input[0])
     if together == _GROUP:  # bytes that are not there need not be copied
         source = emitter.narrow(source)
-    codes, scales = round_weight(spare_columns(found.weight, source.spare), 0, multiplied=True)
-    kernel = replace(found, weight=codes)
-    if together == _BLOCK:
-        last = _blocks(emitter, stem, source, kernel, scales)
+    blocks = emitter.four_bits.blocks(stem, found.weight)
+    if blocks is None:
+        columns = spare_columns(found.weight, source.spare)
+        codes, scales = round_weight(columns, 0, multiplied=True)
+        kernel = _Filter(replace(found, weight=codes), scales)
     else:
-        last = _frames(emitter, stem, source, kernel, scales, together)
+        kernel = _Filter(found, blocks.scales, _expanded(emitter, stem, source, found, blocks))
+    if together == _BLOCK:
+        last = _blocks(emitter, stem, source, kernel)
+    else:
+        last = _frames(emitter, stem, source, kernel, together)
     graph.add("Transpose", [last], [stem], perm=[0, 2, 1])  # (B, T, C) -> (B, C, T)
 
 
-def _frames(
-    emitter: Emitter, stem: str, source: Coded, kernel: Convolution, scales: Array, group: int
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    """A convolution on codes."""
+
+    kernel: Convolution
+    """Its weight are the codes, unless they are expanded elsewhere; its bias is real."""
+
+    scales: Array
+    """Of the outputs, (C_out,)."""
+
+    expanded: str | None = None
+    """The tensor of its matrix, (K·C_in, C_out), where that is no constant of the file."""
+
+
+def _expanded(
+    emitter: Emitter, stem: str, source: Coded, found: Convolution, blocks: Blocks[Array]
 ) -> str:
+    """Store a filter in four bits, for frames that stand alone; return its matrix."""
+    graph = emitter.graph
+    wide = store_blocks(graph, f"{stem}.weight", blocks, found.weight.shape)
+    if source.spare:
+        pads = graph.add_constant(f"{stem}.spare", np.array([0, 0, 0, 0, source.spare, 0]))
+        wide = graph.make("Pad", [wide, pads], f"{stem}.wide")
+    turned = graph.make("Transpose", [wide], f"{stem}.turned", perm=[2, 1, 0])
+    shape = graph.share_constant(f"matrix.{len(found.bias)}", np.array([-1, len(found.bias)]))
+    return graph.make("Reshape", [turned, shape], f"{stem}.matrix")
+
+
+def _frames(emitter: Emitter, stem: str, source: Coded, filter_: _Filter, group: int) -> str:
     """Multiply the neighbourhoods of groups of frames, laid side by side, with the filter.
 
     So many frames as a group has become one row; with several the filter is not dilated.
     """
-    graph, (outputs, channels, kernel_size) = emitter.graph, kernel.weight.shape
+    graph, kernel = emitter.graph, filter_.kernel
+    outputs, channels, kernel_size = kernel.weight.shape
     rows = -(-(kernel_size - 1) // group)  # beside its own that a group sees
     seen = source.tensor
     if kernel_size > 1:
@@ -89,8 +123,8 @@ def _frames(
         if group > 1:
             seen = _reshape(emitter, f"{stem}.groups", seen, group * channels)
         seen = _neighbours(emitter, stem, seen, [i * kernel.dilation for i in range(rows + 1)])
-    matrix = _group_matrix(kernel.weight, rows + 1, group)
-    columns = (np.tile(scales, group), np.tile(kernel.bias, group))
+    matrix = filter_.expanded or _group_matrix(kernel.weight, rows + 1, group)
+    columns = (np.tile(filter_.scales, group), np.tile(kernel.bias, group))
     product = _product(emitter, stem, replace(source, tensor=seen), matrix, columns)
     return product if group == 1 else _reshape(emitter, f"{stem}.samples", product, outputs)
 
@@ -126,15 +160,16 @@ def _group_matrix(codes: Array, rows: int, group: int) -> Array:
     return matrix.reshape(-1, group * outputs)
 
 
-def _blocks(emitter: Emitter, stem: str, source: Coded, kernel: Convolution, scales: Array) -> str:
+def _blocks(emitter: Emitter, stem: str, source: Coded, filter_: _Filter) -> str:
     """Compute blocks of samples, each from its own frames and those of its two neighbours."""
-    graph, (outputs, channels, _) = emitter.graph, kernel.weight.shape
+    graph, kernel = emitter.graph, filter_.kernel
+    outputs, channels, _ = kernel.weight.shape
     width = _BLOCK * outputs
     blocks = _reshape(emitter, f"{stem}.blocks", source.tensor, _BLOCK * channels)
     # The bias belongs to each sample once: to the middle one of three contributions.
     silent = np.zeros(width, np.float32)
     bias = np.concatenate([silent, np.tile(kernel.bias, _BLOCK), silent])
-    columns = (np.tile(scales, 3 * _BLOCK), bias)
+    columns = (np.tile(filter_.scales, 3 * _BLOCK), bias)
     product = _product(
         emitter, stem, replace(source, tensor=blocks), _block_matrix(kernel), columns
     )
@@ -165,18 +200,20 @@ def _block_matrix(kernel: Convolution) -> Array:
 
 
 def _product(
-    emitter: Emitter, stem: str, source: Coded, matrix: Array, columns: tuple[Array, Array]
+    emitter: Emitter, stem: str, source: Coded, matrix: Array | str, columns: tuple[Array, Array]
 ) -> str:
     """Write codes times matrix, scaled and with its bias; `columns` holds both per column."""
     graph, (scales, bias) = emitter.graph, columns
     scale, zero = emitter.names(source.code)
+    if not isinstance(matrix, str):
+        matrix = graph.add_constant(f"{stem}.weight", matrix)
     inputs = [
         source.tensor,
-        graph.add_constant(f"{stem}.weight", matrix),
+        matrix,
         scale,
         graph.add_constant(f"{stem}.weight_scale", scales.astype(np.float32)),
         zero,
-        graph.add_constant(f"{stem}.weight_zero", np.zeros(matrix.shape[1], np.int8)),
+        graph.add_constant(f"{stem}.weight_zero", np.zeros(len(scales), np.int8)),
         graph.add_constant(f"{stem}.bias", bias.astype(np.float32)),
     ]
     name = emitter.weighted_name("MatMulIntegerToFloat")

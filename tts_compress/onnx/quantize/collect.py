@@ -1,6 +1,6 @@
 """Observation of the activations of an ONNX graph while it runs."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,28 @@ def collect_peaks(
     return {name: sum(found[1:], found[0]) / len(found) for name, found in peaks.items()}
 
 
+def collect_windows(
+    model: onnx.ModelProto, axes: Mapping[str, int], frames: int, calls: Iterable[Feeds]
+) -> Iterator[dict[str, npt.NDArray[np.float32]]]:
+    """Run a graph, with fed noise, on real inputs and yield the middle of each named tensor.
+
+    Args:
+        model: The graph.
+        axes: The tensors, and the axis along which at most `frames` are kept.
+        frames: Number of frames.
+        calls: Inputs.
+
+    Raises:
+        QuantizationError: There were no calls.
+    """
+
+    def watch(tensor: str, prefix: str, _: int) -> list[onnx.NodeProto]:
+        return _middle(tensor, prefix, axes[tensor], frames)
+
+    for values in _observe(model, list(axes), watch, calls):
+        yield {name: window for name, (window,) in values.items()}
+
+
 def _observe(
     model: onnx.ModelProto, tensors: Sequence[str], watch: Watch, calls: Iterable[Feeds]
 ) -> Iterator[dict[str, list[Any]]]:
@@ -140,6 +162,28 @@ def _sample_values(tensor: str, prefix: str, _: int) -> list[onnx.NodeProto]:
         _node("Add", [prefix + "even_stride", _PREFIX + "one"], prefix + "stride"),
         _node("Reshape", [tensor, _PREFIX + "flat"], prefix + "flat"),
         _node("Slice", [prefix + "flat", *bounds, prefix + "stride"], prefix + "sample"),
+    ]
+
+
+def _middle(tensor: str, prefix: str, axis: int, frames: int) -> list[onnx.NodeProto]:
+    """Return operators that cut the middle frames of a tensor out of it."""
+
+    def constant(name: str, value: int) -> onnx.NodeProto:
+        return helper.make_node("Constant", [], [prefix + name], prefix + name, value_ints=[value])
+
+    return [
+        *(constant(*pair) for pair in (("axis", axis), ("frames", frames))),
+        _node("Shape", [tensor], prefix + "shape"),
+        _node("Gather", [prefix + "shape", prefix + "axis"], prefix + "length"),
+        _node("Sub", [prefix + "length", prefix + "frames"], prefix + "over"),
+        _node("Max", [prefix + "over", _PREFIX + "zero"], prefix + "outside"),
+        _node("Div", [prefix + "outside", _PREFIX + "two"], prefix + "begin"),
+        _node("Add", [prefix + "begin", prefix + "frames"], prefix + "stop"),
+        _node(
+            "Slice",
+            [tensor, prefix + "begin", prefix + "stop", prefix + "axis"],
+            prefix + "window",
+        ),
     ]
 
 

@@ -2,16 +2,18 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx
 from onnx import TensorProto
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
+from tts_compress.numerics.four_bits import Blocks
 from tts_compress.numerics.histogram import Range, choose_range
 from tts_compress.onnx import integer
-from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.four_bits import FourBits
+from tts_compress.onnx.graph import Array, Graph, copy_model
 from tts_compress.onnx.modules import INTEGER_LSTM, WeightFinder
 from tts_compress.onnx.quantize import static
 from tts_compress.onnx.quantize.collect import Calls, collect
@@ -25,6 +27,7 @@ from tts_compress.onnx.quantize.decisions import (
 from tts_compress.onnx.quantize.dynamic import quantize_dynamically
 from tts_compress.onnx.quantize.equalize import equalize_channels
 from tts_compress.onnx.quantize.float16 import halve
+from tts_compress.onnx.quantize.gptq import choose_codes
 from tts_compress.onnx.quantize.prepare import optimize, prepare
 from tts_compress.onnx.quantize.weight_only import store_weights
 from tts_compress.onnx.quantize.widen import widen_halves
@@ -32,22 +35,23 @@ from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.rewrite.gemms import split_gemms
 from tts_compress.onnx.session import Feeds
 from tts_compress.progress import Progress
-from tts_compress.recipes.formats import Activations
+from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Format, Recipe
 
 _FUSED = {"QLinearConv", "QLinearMatMul"}
 _REAL = {"Conv", "FusedConv", "MatMul", "FusedMatMul"}
 _INTEGER_FORM = {
-    "ConvInteger": "Conv int8/dynamic",
-    "MatMulInteger": "MatMul int8/dynamic",
-    "QLinearConv": "Conv int8/static",
-    "MatMulIntegerToFloat": "Conv int8/static",
-    INTEGER_LSTM: "LSTM int8/dynamic",
+    "ConvInteger": ("Conv", "dynamic"),
+    "MatMulInteger": ("MatMul", "dynamic"),
+    "QLinearConv": ("Conv", "static"),
+    "MatMulIntegerToFloat": ("Conv", "static"),
+    INTEGER_LSTM: ("LSTM", "dynamic"),
 }
-"""Labels of integer operators in a finished graph; a convolution whose result is read as real
-numbers is a product of its frames."""
+"""Operator and arithmetic of integer operators in a finished graph; a convolution whose result is
+read as real numbers is a product of its frames."""
 
 _STORED: dict[int, str] = {
+    TensorProto.INT4: "int4",
     TensorProto.INT8: "int8",
     TensorProto.FLOAT16: "float16",
     TensorProto.BFLOAT16: "bfloat16",
@@ -73,6 +77,15 @@ class Conversion:
 
     lengths: frozenset[str] = frozenset()
     """Outputs of the graph that decide durations."""
+
+    chosen: Mapping[str, Blocks[Array]] = field(default_factory=dict)
+    """Four-bit weights that an algorithm chose, by the operator's output; others are rounded."""
+
+    @property
+    def four_bits(self) -> FourBits:
+        """The operators whose weights get four bits."""
+        sizes = {d.output: d.group_size for d in self.decisions if d.weights == Weights.INT4}
+        return FourBits(sizes=sizes, chosen=self.chosen)
 
     @property
     def static(self) -> frozenset[str]:
@@ -117,6 +130,7 @@ def prepare_conversion(
     fused = recipe.format == "qoperator"
     decisions = decide(model, recipe, lengths)
     ranges: dict[str, Range] = {}
+    chosen: dict[str, Blocks[Array]] = {}
     if recipe.calibration is not None:
         assert calls is not None
         if fused and recipe.float_residuals:
@@ -131,12 +145,14 @@ def prepare_conversion(
             decisions = follow_weights(graph, decisions)
         seen = collect(model, observed, _reported(calls, progress))
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
+        chosen = choose_codes(graph, decisions, calls.feeds())
     return Conversion(
         graph=model,
         decisions=tuple(decisions),
         ranges=ranges,
         form=recipe.format,
         lengths=lengths,
+        chosen=chosen,
     )
 
 
@@ -158,12 +174,12 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     """
     graph, decisions = Graph(copy_model(conversion.graph)), conversion.decisions
     if conversion.form == "qoperator":
-        integer.emit_integer(graph, conversion.static, conversion.ranges)
+        integer.emit_integer(graph, conversion.static, conversion.ranges, conversion.four_bits)
     else:
-        static.quantize_statically(graph, decisions, conversion.ranges)
-    quantize_dynamically(graph, decisions)
+        static.quantize_statically(graph, decisions, conversion.ranges, conversion.four_bits)
+    quantize_dynamically(graph, decisions, conversion.four_bits)
     halve(graph, decisions, conversion.lengths)
-    store_weights(graph, decisions)
+    store_weights(graph, decisions, conversion.four_bits)
     finished = graph.finish()
     promised, held = count_decisions(decisions), count_operators(finished)
     if promised != held:
@@ -213,7 +229,9 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
         if weight is None:
             continue
         if node.op_type in _INTEGER_FORM:
-            counts[_INTEGER_FORM[node.op_type]] += 1
+            operator, arithmetic = _INTEGER_FORM[node.op_type]
+            stored = _STORED.get(weight.data_type, "int8")  # or unsigned
+            counts[f"{operator} {stored}/{arithmetic}"] += 1
         elif weight.data_type in _STORED:
             stored = _STORED[weight.data_type]
             arithmetic = _arithmetic(node, stored, weights, node.output[0] in rounded)
@@ -238,7 +256,7 @@ def _arithmetic(node: onnx.NodeProto, stored: str, weights: WeightFinder, is_rou
     if stored == "float16" and node.op_type != "Gather":
         return "none" if weights.is_widened(node) else "float16"
     source = weights.producer(node.input[0])
-    if stored != "int8" or source is None or source.op_type != "DequantizeLinear":
+    if stored not in {"int8", "int4"} or source is None or source.op_type != "DequantizeLinear":
         return "none"
     # The portable form rounds what flows in and what flows out. A neighbour of a region on codes
     # reads what was dequantized too, but nobody quantized it just before.

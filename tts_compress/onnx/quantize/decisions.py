@@ -1,8 +1,9 @@
 """Decisions of a recipe for the operators of a graph."""
 
 import math
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -10,6 +11,7 @@ import onnx
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.durations import duration_outputs
+from tts_compress.onnx.four_bits import has_even_blocks
 from tts_compress.onnx.graph import Graph, attribute
 from tts_compress.onnx.integer.convolutions import integer_form
 from tts_compress.onnx.modules import (
@@ -56,10 +58,11 @@ _NARROWEST_LSTM = 64
 0.91 with 64, 0.59 with 128 (20 steps) and 0.23 with 256 in both directions (200 steps; x86 with
 VNNI, one thread)."""
 
-_TORCH_ONLY = {
-    *(Weights.INT4, Weights.FLOAT8),
-    *(Algorithm.GPTQ, Algorithm.INC_RTN, Algorithm.INC_GPTQ),
-}
+_TORCH_ONLY = {Weights.FLOAT8, Algorithm.INC_RTN, Algorithm.INC_GPTQ}
+
+_GROUPED = 16
+"""Integer convolutions that make no more channels than this lay several frames side by side, with
+their weights repeated; those stay in eight bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,12 @@ class Decision:
 
     recurrent: str | None = None
     """Name of a recurrent operator's second weight."""
+
+    group_size: int = 0
+    """Weights that share a factor, where they have four bits."""
+
+    algorithm: Algorithm = Algorithm.RTN
+    """Algorithm that chooses the codes of four bits."""
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -185,9 +194,7 @@ def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
     """Return the number of operators with weights by label, as counted in a finished graph."""
     labels = (decision.label for decision in decisions if decision.weight is not None)
     # Upsampling is computed in integers as a convolution that makes all phases at once.
-    return Counter(
-        label.replace("ConvTranspose int8/static", "Conv int8/static") for label in labels
-    )
+    return Counter(re.sub(r"^ConvTranspose (.*/static)$", r"Conv \1", label) for label in labels)
 
 
 def _decide_one(
@@ -229,6 +236,8 @@ def _decide_one(
         parameters=sum(math.prod(tensor.dims) for tensor in (weight, second) if tensor),
         decides_durations=decides,
         recurrent=second.name if second is not None else None,
+        group_size=rule.group_size if rule and rule.weights == Weights.INT4 else 0,
+        algorithm=rule.algorithm if rule else Algorithm.RTN,
     )
 
 
@@ -287,7 +296,8 @@ def _applies(
     kernel = min(shape[2:], default=rule.min_kernel)
     is_small = min(shape[:2]) < rule.min_channels or kernel < rule.min_kernel
     is_small |= math.prod(weight.dims) < rule.min_weights
-    if is_small or not _has_kernel(rule, form, node, shape):
+    weights = (weight, _second_weight(graph, node))
+    if is_small or not (_has_kernel(rule, form, node, shape) and _has_blocks(rule, node, weights)):
         return False
     if rule.activations != Activations.STATIC:
         return True
@@ -295,6 +305,23 @@ def _applies(
         return integer_form(graph, node) is not None and _pays(node, shape)
     # The caller gets FP32, and what is not rounded behind does not run in integers.
     return node.output[0] not in graph.outputs
+
+
+def _has_blocks(
+    rule: Rule, node: onnx.NodeProto, weights: Sequence[onnx.TensorProto | None]
+) -> bool:
+    """Return True if an operator's weights can be stored in the bits of a rule."""
+    if rule.weights != Weights.INT4:
+        return True
+    if node.op_type == "LSTM" and rule.activations == Activations.DYNAMIC:
+        return False  # its kernel wants the weights of both directions turned
+    for shape in (tuple(weight.dims) for weight in weights if weight is not None):
+        outputs = shape[_channel_axis(node, len(shape))]
+        if rule.activations == Activations.STATIC and outputs <= _GROUPED:
+            return False
+        if not has_even_blocks(math.prod(shape), outputs, rule.group_size):
+            return False
+    return True
 
 
 def _has_kernel(rule: Rule, form: Format, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
@@ -333,7 +360,12 @@ def _check_rule(rule: Rule, form: Format) -> None:
     if torch_only:
         raise QuantizationError(
             f"rule '{rule.match}' has {' and '.join(torch_only)}, which is for models that run in "
-            "torch; an ONNX graph takes float16, bfloat16 and int8 weights, rounded to nearest"
+            "torch; an ONNX graph takes float16, bfloat16, int8 and int4 weights, by rtn or gptq"
+        )
+    if rule.algorithm == Algorithm.GPTQ and rule.weights != Weights.INT4:
+        raise QuantizationError(
+            f"rule '{rule.match}' has algorithm 'gptq' with weights {rule.weights!r}; in an ONNX "
+            "graph it chooses codes of int4 weights only"
         )
     possible = _possible_operators(rule, form)
     if rule.activations == Activations.STATIC and form == "qdq":

@@ -7,14 +7,19 @@ import onnx
 from onnx import TensorProto
 
 from tts_compress.numerics.weights import round_weight
-from tts_compress.onnx.graph import Graph, copy_attributes
+from tts_compress.onnx.four_bits import FourBits, store_blocks
+from tts_compress.onnx.graph import Array, Graph, copy_attributes
 from tts_compress.onnx.integer.emitter import CONTRIB
 from tts_compress.onnx.modules import INTEGER_LSTM
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.formats import Activations
 
 
-def quantize_dynamically(graph: Graph, decisions: Iterable[Decision]) -> None:
+def quantize_dynamically(
+    graph: Graph,
+    decisions: Iterable[Decision],
+    four_bits: FourBits = FourBits(),  # noqa: B008  it is frozen
+) -> None:
     """Replace operators by their integer forms.
 
     onnxruntime's kernels want opposite weight types: `ConvInteger` is four times faster with
@@ -25,15 +30,14 @@ def quantize_dynamically(graph: Graph, decisions: Iterable[Decision]) -> None:
     for node in [node for node in graph.nodes if node.output and node.output[0] in chosen]:
         decision = chosen[node.output[0]]
         graph.remove(node)
-        _FORMS[decision.operator](graph, node, decision)
+        _FORMS[decision.operator](graph, node, decision, four_bits)
 
 
-def _convolution(graph: Graph, node: onnx.NodeProto, decision: Decision) -> None:
+def _convolution(
+    graph: Graph, node: onnx.NodeProto, decision: Decision, four_bits: FourBits
+) -> None:
     weight, output = graph.value(decision.tensor), node.output[0]
-    codes, scales = round_weight(weight, decision.axis, multiplied=False)
-    # Unsigned with a zero point of 128: the same values, the faster kernel.
-    unsigned = (codes.astype(np.int16) + 128).astype(np.uint8)
-    stored = graph.share_constant(f"{decision.tensor}.uint8", unsigned)
+    stored, scales = _unsigned_weight(graph, decision, four_bits)
     middle = graph.share_constant("tts_compress.uint8_middle", np.array(128, np.uint8))
     activation, scale, zero = _rounded_input(graph, node.input[0])
     accumulated = graph.insert(
@@ -51,9 +55,34 @@ def _convolution(graph: Graph, node: onnx.NodeProto, decision: Decision) -> None
     _scaled(graph, accumulated, [scale, weight_scale], bias, output)
 
 
-def _product(graph: Graph, node: onnx.NodeProto, decision: Decision) -> None:
-    codes, scales = round_weight(graph.value(decision.tensor), decision.axis, multiplied=True)
-    stored = graph.share_constant(f"{decision.tensor}.int8", codes)
+def _unsigned_weight(graph: Graph, decision: Decision, four_bits: FourBits) -> tuple[str, Array]:
+    """Store a convolution's weight, unsigned with a zero point of 128 for the faster kernel."""
+    weight, name = graph.value(decision.tensor), f"{decision.tensor}.uint8"
+    blocks = four_bits.blocks(decision.output, weight)
+    if blocks is None:
+        codes, scales = round_weight(weight, decision.axis, multiplied=False)
+        unsigned = (codes.astype(np.int16) + 128).astype(np.uint8)
+        return graph.share_constant(name, unsigned), scales
+    if graph.producer(name) is None:
+        signed = store_blocks(graph, decision.tensor, blocks, weight.shape)
+        wide = graph.insert("Cast", [signed], f"{name}.signed", to=TensorProto.INT32)
+        middle = graph.share_constant("tts_compress.int32_middle", np.array(128, np.int32))
+        shifted = graph.insert("Add", [wide, middle], f"{name}.shifted")
+        graph.insert("Cast", [shifted], name, to=TensorProto.UINT8)
+    return name, blocks.scales
+
+
+def _product(graph: Graph, node: onnx.NodeProto, decision: Decision, four_bits: FourBits) -> None:
+    weight, name = graph.value(decision.tensor), f"{decision.tensor}.int8"
+    blocks = four_bits.blocks(decision.output, weight.T)
+    if blocks is None:
+        codes, scales = round_weight(weight, decision.axis, multiplied=True)
+        stored = graph.share_constant(name, codes)
+    else:
+        stored, scales = name, blocks.scales
+        if graph.producer(name) is None:
+            turned = store_blocks(graph, decision.tensor, blocks, weight.T.shape)
+            graph.insert("Transpose", [turned], name, perm=[1, 0])
     weight_scale = graph.share_constant(f"{decision.tensor}.scale", scales)
     activation, scale, zero = _rounded_input(graph, node.input[0])
     output = node.output[0]
@@ -61,7 +90,7 @@ def _product(graph: Graph, node: onnx.NodeProto, decision: Decision) -> None:
     _scaled(graph, accumulated, [scale, weight_scale], None, output)
 
 
-def _recurrence(graph: Graph, node: onnx.NodeProto, decision: Decision) -> None:
+def _recurrence(graph: Graph, node: onnx.NodeProto, decision: Decision, _: FourBits) -> None:
     """Write an LSTM whose products are integer; states and gates stay real.
 
     The operator takes weights (directions, inputs, 4 · units), as its kernel multiplies them, and a

@@ -12,10 +12,11 @@ import onnx
 from tts_compress.numerics.affine import Affine
 from tts_compress.numerics.histogram import Range
 from tts_compress.numerics.weights import round_bias
+from tts_compress.onnx.four_bits import FourBits
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize.decisions import Decision
-from tts_compress.onnx.quantize.weight_only import dequantized_weight
-from tts_compress.recipes.formats import Activations
+from tts_compress.onnx.quantize.weight_only import dequantized_weight, expanded_weight
+from tts_compress.recipes.formats import Activations, Weights
 
 ROUNDED = ".rounded"
 """Suffix of a tensor as an integer kernel reads or returns it; without it the tensor is real."""
@@ -35,7 +36,10 @@ def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> l
 
 
 def quantize_statically(
-    graph: Graph, decisions: Sequence[Decision], ranges: Mapping[str, Range]
+    graph: Graph,
+    decisions: Sequence[Decision],
+    ranges: Mapping[str, Range],
+    four_bits: FourBits = FourBits(),  # noqa: B008  it is frozen
 ) -> None:
     """Put quantize-dequantize pairs around the operators that static decisions name."""
     chosen = _static(decisions)
@@ -49,7 +53,7 @@ def quantize_statically(
                     _add_pair(graph, name, _code(ranges, name))
                 graph.replace_input(node, position, f"{name}{ROUNDED}")
         if decision.weight is not None:
-            _convert_weight(graph, node, decision, source)
+            _convert_weight(graph, node, decision, source, four_bits)
     for node in nodes:
         output = node.output[0]
         if output not in graph.outputs:  # the caller gets FP32
@@ -67,10 +71,18 @@ def _activation_inputs(node: onnx.NodeProto, decision: Decision) -> list[str]:
 
 
 def _convert_weight(
-    graph: Graph, node: onnx.NodeProto, decision: Decision, source: Affine | None
+    graph: Graph,
+    node: onnx.NodeProto,
+    decision: Decision,
+    source: Affine | None,
+    four_bits: FourBits,
 ) -> None:
     """Store weight and bias as integers; the bias in the scale of the accumulated products."""
-    wide, weight_scales = dequantized_weight(graph, decision.tensor, decision.axis, multiplied=True)
+    tensor = decision.tensor
+    if decision.weights == Weights.INT4:
+        wide, weight_scales = expanded_weight(graph, tensor, decision, four_bits)
+    else:
+        wide, weight_scales = dequantized_weight(graph, tensor, decision.axis, multiplied=True)
     graph.replace_input(node, 1, wide)
     if source is None or not node.input[2]:
         return

@@ -6,6 +6,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from tts_compress.numerics.weights import round_weight
+from tts_compress.onnx.four_bits import FourBits, store_blocks
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.quantize.float16 import check_half
@@ -14,7 +15,11 @@ from tts_compress.recipes.formats import Activations, Weights
 _STORED = {Weights.FLOAT16: TensorProto.FLOAT16, Weights.BFLOAT16: TensorProto.BFLOAT16}
 
 
-def store_weights(graph: Graph, decisions: Iterable[Decision]) -> None:
+def store_weights(
+    graph: Graph,
+    decisions: Iterable[Decision],
+    four_bits: FourBits = FourBits(),  # noqa: B008  it is frozen
+) -> None:
     """Store weights of operators whose activations stay FP32 in the types of their decisions."""
     for decision in decisions:
         if decision.activations != Activations.NONE or decision.weights == Weights.FLOAT32:
@@ -22,7 +27,9 @@ def store_weights(graph: Graph, decisions: Iterable[Decision]) -> None:
         node = graph.producer(decision.output)
         assert node is not None
         for tensor in decision.tensors:
-            if decision.weights == Weights.INT8:
+            if decision.weights == Weights.INT4:
+                wide, _ = expanded_weight(graph, tensor, decision, four_bits)
+            elif decision.weights == Weights.INT8:
                 wide, _ = dequantized_weight(graph, tensor, decision.axis, multiplied=False)
             else:
                 wide = _widened_weight(graph, tensor, decision.weights)
@@ -53,6 +60,33 @@ def dequantized_weight(
         ]
         graph.insert("DequantizeLinear", stored, wide, axis=axis)
     return wide, scales
+
+
+def expanded_weight(
+    graph: Graph, weight: str, decision: Decision, four_bits: FourBits
+) -> tuple[str, Array]:
+    """Store a weight in four bits, once for all operators that share it.
+
+    Returns:
+        The tensor that holds it as FP32 at run time, and its scales.
+    """
+    wide, axis = f"{weight}.from_int4", decision.axis
+    rows = np.moveaxis(graph.value(weight), axis, 0)
+    blocks = four_bits.blocks(decision.output, rows)
+    assert blocks is not None
+    if graph.producer(wide) is None:
+        codes = store_blocks(graph, weight, blocks, rows.shape)
+        if axis:
+            order = [*range(1, axis + 1), 0, *range(axis + 1, rows.ndim)]
+            codes = graph.insert("Transpose", [codes], f"{weight}.turned", perm=order)
+        zeros = np.zeros(len(rows), np.int8)
+        stored = [
+            codes,
+            graph.share_constant(f"{weight}.scale", blocks.scales),
+            graph.share_constant(f"{weight}.zero", zeros),
+        ]
+        graph.insert("DequantizeLinear", stored, wide, axis=axis)
+    return wide, blocks.scales
 
 
 def _widened_weight(graph: Graph, weight: str, kind: Weights) -> str:

@@ -4,6 +4,7 @@ It rounds the same values in the same ranges, but not with the same arithmetic: 
 runs the converted graph itself.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
+from tts_compress.numerics.four_bits import Blocks
 from tts_compress.numerics.histogram import Range
 from tts_compress.onnx.graph import Graph, attribute, copy_model
 from tts_compress.onnx.integer.region import Region, find_region, positive_factor
@@ -20,6 +22,7 @@ from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.qat.fake_quantize import (
     ActivationFakeQuantize,
+    BlockFakeQuantize,
     DynamicFakeQuantize,
     FakeQuantize,
     WeightFakeQuantize,
@@ -186,7 +189,10 @@ def build_student(
                 activation.observer_enabled.zero_()
         if (decision := decisions.get(made)) is not None and decision.weight is not None:
             inputs[list(node.input).index(decision.weight)] = name = f"{made}.weight"
-            quantizers[name] = _weight_quantizer(node, decision, constants[decision.weight])
+            weight = _weight_quantizer(node, decision, constants[decision.weight])
+            if decision.weights == "int4":
+                weight = _block_quantizer(conversion, decision, weight)
+            quantizers[name] = weight
             if decision.activations == "dynamic":
                 inputs[0] = name = f"{node.input[0]}.dynamic"
                 quantizers[name] = DynamicFakeQuantize()
@@ -196,7 +202,9 @@ def build_student(
             "no weight of the part that is trained is rounded to integers; name its modules in "
             "the recipe"
         )
-    return GraphNetwork(subgraph, roundings=roundings, quantizers=quantizers)
+    network = GraphNetwork(subgraph, roundings=roundings, quantizers=quantizers)
+    _start_from_codes(network, conversion)
+    return network
 
 
 def _weight_quantizer(
@@ -215,6 +223,44 @@ def _weight_quantizer(
         phases = Geometry(operator="ConvTranspose1d", shape=tuple(stored.dims), stride=stride)
     multiplied = is_static or decision.label == "MatMul int8/dynamic"
     return WeightFakeQuantize(axis=decision.axis, multiplied=multiplied, phases=phases)
+
+
+def _block_quantizer(
+    conversion: Conversion, decision: Decision, found: FakeQuantize
+) -> BlockFakeQuantize:
+    """Return the quantizer of a four-bit weight in the place of that for eight bits."""
+    assert isinstance(found, WeightFakeQuantize)
+    blocks = _blocks(conversion, decision, found)
+    return BlockFakeQuantize(blocks, axis=found.axis, phases=found.phases)
+
+
+def _blocks(
+    conversion: Conversion, decision: Decision, quantizer: WeightFakeQuantize
+) -> Blocks[Tensor]:
+    """Return what post-training quantization makes of a weight."""
+    stored = (t for t in conversion.graph.graph.initializer if t.name == decision.weight)
+    rows = quantizer.channels(torch.tensor(numpy_helper.to_array(next(stored))))
+    found = conversion.four_bits.blocks(decision.output, rows.numpy())
+    assert found is not None
+    return Blocks(*map(torch.from_numpy, (found.codes, found.factors, found.scales)))
+
+
+def _trained_blocks(
+    conversion: Conversion, network: GraphNetwork
+) -> Iterator[tuple[Decision, BlockFakeQuantize, nn.Parameter]]:
+    """Yield the operators of a network whose weights have four bits and are trained."""
+    for decision in conversion.decisions:
+        quantizer = network.quantizer(f"{decision.output}.weight")
+        weight = network.trained(decision.weight) if decision.weight else None
+        if isinstance(quantizer, BlockFakeQuantize) and weight is not None:
+            yield decision, quantizer, weight
+
+
+def _start_from_codes(network: GraphNetwork, conversion: Conversion) -> None:
+    """Move weights no farther than it takes to be rounded to the codes that were chosen."""
+    with torch.no_grad():
+        for decision, quantizer, weight in _trained_blocks(conversion, network):
+            weight.copy_(quantizer.start(weight, _blocks(conversion, decision, quantizer)))
 
 
 def learned_conversion(conversion: Conversion, student: GraphNetwork) -> Conversion:
@@ -240,7 +286,12 @@ def learned_conversion(conversion: Conversion, student: GraphNetwork) -> Convers
                 low / share.low if share.low else before[0],
                 high / share.high if share.high else before[1],
             )
-    return replace(conversion, graph=graph, ranges=ranges)
+    chosen = dict(conversion.chosen)
+    for decision, rounding, weight in _trained_blocks(conversion, student):
+        found = rounding.blocks(weight)
+        arrays = (part.cpu().numpy() for part in (found.codes, found.factors, found.scales))
+        chosen[decision.output] = Blocks(*arrays)
+    return replace(conversion, graph=graph, ranges=ranges, chosen=chosen)
 
 
 def _check_finite(name: str, values: Tensor) -> None:

@@ -1,0 +1,201 @@
+"""Weights in four bits, against the same graph in FP32 with the weights they stand for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.errors import QuantizationError
+from tts_compress.numerics.four_bits import round_blocks
+from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.quantize.collect import Calls
+from tts_compress.onnx.quantize.convert import (
+    Conversion,
+    convert,
+    count_operators,
+    prepare_conversion,
+)
+from tts_compress.onnx.quantize.decisions import count_decisions, decide
+from tts_compress.onnx.quantize.prepare import prepare
+from tts_compress.onnx.session import open_session
+from tts_compress.progress import Silent
+from tts_compress.recipes.recipe import Calibration, Recipe, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tts_compress.onnx.session import Feeds
+
+_SHAPES = {
+    "first": (32, 16, 3),
+    "up": (32, 32, 4),
+    "second": (32, 32, 5),
+    "matrix": (32, 48),
+    "gemm": (32, 48),
+    "w": (1, 64, 32),
+    "r": (1, 64, 16),
+}
+
+
+def _recipe(*rules: dict[str, Any], form: Any = "qdq") -> Recipe:
+    component = tuple(Rule(**({"match": "*", "group_size": 16} | rule)) for rule in rules)
+    observed = any(r.algorithm == "gptq" or r.activations == "static" for r in component)
+    return Recipe(
+        version=1,
+        family="onnx",
+        scheme="int4-weight-only",
+        summary="a test",
+        format=form,
+        calibration=Calibration() if observed else None,
+        component=component,
+    )
+
+
+@pytest.fixture
+def chain() -> onnx.ModelProto:
+    """Two convolutions, upsampling between them, two products and an LSTM, `[1, 16, T]` in."""
+    generator = np.random.default_rng(0)
+    tensors = {name: generator.normal(0, 0.2, shape) for name, shape in _SHAPES.items()}
+    tensors |= {"bias": generator.normal(0, 0.2, 32), "table": generator.normal(0, 1, (256, 16))}
+    make = helper.make_node
+    nodes = [
+        make("Gather", ["table", "ids"], ["rows"], "/net/table/Gather"),
+        make("Transpose", ["rows"], ["x"], "/net/Transpose", perm=[0, 2, 1]),
+        make("Conv", ["x", "first", "bias"], ["a"], "/net/first/Conv", pads=[1, 1]),
+        make("LeakyRelu", ["a"], ["b"], "/net/LeakyRelu", alpha=0.1),
+        make("ConvTranspose", ["b", "up"], ["c"], "/net/up/CT", strides=[2], pads=[1, 1]),
+        make("Conv", ["c", "second"], ["d"], "/net/second/Conv", pads=[4, 4], dilations=[2]),
+        make("Transpose", ["d"], ["e"], "/net/Transpose_1", perm=[2, 0, 1]),
+        make("MatMul", ["e", "matrix"], ["f"], "/net/matrix/MatMul"),
+        make("Squeeze", ["f", "one"], ["g"], "/net/Squeeze"),
+        make("Gemm", ["g", "gemm"], ["h"], "/net/gemm/Gemm", transB=1),
+        make("Unsqueeze", ["h", "one"], ["i"], "/net/Unsqueeze"),
+        make("LSTM", ["i", "w", "r"], ["y"], "/net/lstm/LSTM", hidden_size=16),
+    ]
+    constants = [numpy_helper.from_array(v.astype(np.float32), n) for n, v in tensors.items()]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, [1, "t"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["t2", 1, 1, 16])],
+        [*constants, numpy_helper.from_array(np.array([1]), "one")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+
+
+@pytest.fixture
+def calls() -> Calls:
+    """Return eight calls."""
+
+    def feeds() -> Iterator[Feeds]:
+        generator = np.random.default_rng(3)
+        for _ in range(8):
+            yield {"ids": generator.integers(0, 256, (1, 60))}
+
+    return Calls(feeds=feeds, total=8)
+
+
+def _run(model: onnx.ModelProto) -> Any:
+    ids = np.random.default_rng(7).integers(0, 256, (1, 50))
+    # From the next level on, onnxruntime 1.31 multiplies products in its own 8-bit blocks.
+    level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    session = open_session(model, "test", graph_optimization_level=level)
+    return session.run(None, {"ids": ids})[0]
+
+
+def _as_real(conversion: Conversion) -> onnx.ModelProto:
+    """Return the graph in FP32 with the weights that the codes of its decisions stand for."""
+    graph = Graph(copy_model(conversion.graph))
+    for decision in (d for d in conversion.decisions if d.weights == "int4"):
+        for tensor in decision.tensors:
+            rows = np.moveaxis(graph.value(tensor), decision.axis, 0)
+            blocks = conversion.chosen.get(decision.output) or round_blocks(rows, 16)
+            real = (blocks.wide() * blocks.scales[:, None]).reshape(rows.shape)
+            back = np.ascontiguousarray(np.moveaxis(real, 0, decision.axis))
+            graph.initializers[tensor].CopyFrom(numpy_helper.from_array(back, tensor))
+    return graph.finish()
+
+
+@pytest.mark.parametrize("algorithm", ["rtn", "gptq"])
+def test_stored_weights_are_those_of_their_codes(
+    chain: onnx.ModelProto, calls: Calls, algorithm: str
+) -> None:
+    recipe = _recipe({"weights": "int4", "algorithm": algorithm})
+    conversion = prepare_conversion(
+        lambda: copy_model(chain), recipe, calls, batch_one=False, progress=Silent()
+    )
+    made = convert(conversion)
+    onnx.checker.check_model(made)
+    assert count_operators(made) == {
+        "Conv int4/none": 2,
+        "ConvTranspose int4/none": 1,
+        "Gather int4/none": 1,
+        "LSTM int4/none": 1,
+        "MatMul int4/none": 2,  # a Gemm is one, and an addition
+    }
+    assert sorted(conversion.chosen) == (["a", "d", "f", "h"] if algorithm == "gptq" else [])
+    np.testing.assert_allclose(_run(made), _run(_as_real(conversion)), rtol=1e-4, atol=1e-5)
+    assert len(made.SerializeToString()) < 0.5 * len(chain.SerializeToString())
+    assert made.opset_import[0].version == 15
+
+
+def test_gptq_keeps_more_of_the_output_than_rounding(
+    chain: onnx.ModelProto, calls: Calls, snr_db: Callable[[Any, Any], float]
+) -> None:
+    found = {}
+    for algorithm in ("rtn", "gptq"):
+        recipe = _recipe(
+            {"weights": "int4", "algorithm": algorithm, "operators": ("Conv", "MatMul")}
+        )
+        conversion = prepare_conversion(
+            lambda: copy_model(chain), recipe, calls, batch_one=False, progress=Silent()
+        )
+        found[algorithm] = snr_db(_run(chain), _run(convert(conversion)))
+    assert found["gptq"] > found["rtn"] + 0.5
+
+
+@pytest.mark.parametrize("form", ["qdq", "qoperator"])
+@pytest.mark.parametrize("activations", ["static", "dynamic"])
+def test_integer_kernels_multiply_the_codes(
+    chain: onnx.ModelProto,
+    calls: Calls,
+    snr_db: Callable[[Any, Any], float],
+    activations: str,
+    form: str,
+) -> None:
+    if (activations, form) == ("dynamic", "qoperator"):
+        pytest.skip("a form of static activations")
+    operators = ("Conv", "ConvTranspose") if form == "qoperator" else ("Conv", "MatMul")
+    rule = {"weights": "int4", "activations": activations, "operators": operators}
+    conversion = prepare_conversion(
+        lambda: copy_model(chain),
+        _recipe(rule, form=form),
+        calls,
+        batch_one=False,
+        progress=Silent(),
+    )
+    made, promised = convert(conversion), count_decisions(conversion.decisions)
+    assert count_operators(made) == promised
+    assert promised[f"Conv int4/{activations}"] == (3 if form == "qoperator" else 2)
+    # The rounding of activations is far below that of weights.
+    real = _as_real(conversion) if form == "qdq" else chain
+    assert snr_db(_run(real), _run(made)) > (20 if form == "qdq" else 8)
+
+
+def test_what_blocks_do_not_divide_is_left_to_the_next_rule(chain: onnx.ModelProto) -> None:
+    recipe = _recipe({"weights": "int4", "group_size": 64}, {"weights": "int8"})
+    decisions = decide(prepare(copy_model(chain)), recipe)
+    found = {d.output: str(d.weights) for d in decisions}
+    # 48, 128, 160 and 32 inputs.
+    assert (found["a"], found["c"], found["d"], found["f"]) == ("int8", "int4", "int8", "int8")
+
+
+def test_gptq_is_for_four_bits_in_a_graph(chain: onnx.ModelProto) -> None:
+    recipe = _recipe({"weights": "int8", "algorithm": "gptq"})
+    with pytest.raises(QuantizationError, match="it chooses codes of int4 weights only"):
+        decide(prepare(copy_model(chain)), recipe)

@@ -1,0 +1,144 @@
+"""Weights of four bits in a graph: packed in the file, 8-bit codes once a session is open.
+
+A packed weight is expanded by a function of the model, `ExpandInt4`, that consists of standard
+operators on constants. onnxruntime puts the body of a function in its place and folds constants
+before it chooses kernels, so that these find an ordinary INT8 initializer; nothing is expanded
+while the graph runs. ONNX's own form, a `DequantizeLinear` of INT4 with `block_size`, is not folded
+(onnxruntime 1.31): a convolution of 192 channels takes 3.7 times as long with it (50 frames, one
+thread); and it needs operator set 21, whereas this leaves the graph in its own. Bytes of packed
+codes are those of ONNX's INT4.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.numerics.four_bits import Blocks, round_blocks
+from tts_compress.onnx.graph import Array, Graph
+
+EXPAND = "ExpandInt4"
+"""The function: packed codes, packed factors and the weight's shape to a weight in INT8."""
+
+_DOMAIN = "tts_compress"
+_IR_WITH_FUNCTIONS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FourBits:
+    """The operators of a graph whose weights get four bits, by their first outputs."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Weights of an output channel that share a factor."""
+
+    chosen: Mapping[str, Blocks[Array]] = field(default_factory=dict)
+    """Codes of those whose weights are not rounded to nearest."""
+
+    def blocks(self, output: str, weight: Array) -> Blocks[Array] | None:
+        """Return an operator's weight in four bits, or None where it gets eight.
+
+        Args:
+            output: Its first output.
+            weight: The weight, output channels first.
+        """
+        if output not in self.sizes:
+            return None
+        return self.chosen.get(output) or round_blocks(weight, self.sizes[output])
+
+
+def store_blocks(graph: Graph, name: str, blocks: Blocks[Array], shape: Sequence[int]) -> str:
+    """Store a weight in four bits; return the tensor of its 8-bit codes when the graph runs.
+
+    Args:
+        graph: The graph.
+        name: The weight's; under one name it is stored once.
+        blocks: The weight.
+        shape: The shape it shall have, output channels first.
+    """
+    wide = f"{name}.expanded"
+    if graph.producer(wide) is None:
+        _add_function(graph)
+        extents = np.array(shape, np.int64)
+        inputs = [
+            graph.share_constant(f"{name}.int4", _packed(blocks.codes)),
+            graph.share_constant(f"{name}.factors", _packed(blocks.factors)),
+            graph.share_constant(f"shape.{'x'.join(map(str, shape))}", extents),
+        ]
+        graph.insert(EXPAND, inputs, wide, domain=_DOMAIN)
+    return wide
+
+
+def packed_weight(
+    node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]
+) -> onnx.TensorProto | None:
+    """Return the weight that an `ExpandInt4` expands, as an INT4 tensor of its codes.
+
+    Args:
+        node: Any operator.
+        constants: Initializers by name.
+    """
+    if node.op_type != EXPAND or any(name not in constants for name in node.input):
+        return None
+    packed, _, shape = (constants[name] for name in node.input)
+    dims = numpy_helper.to_array(shape).tolist()
+    return helper.make_tensor(packed.name, TensorProto.INT4, dims, packed.raw_data, raw=True)
+
+
+def has_even_blocks(weights: int, outputs: int, size: int) -> bool:
+    """Return True if a weight can be divided into blocks whose factors fill whole bytes."""
+    return weights % outputs == 0 and weights // outputs % size == 0 and weights // size % 2 == 0
+
+
+def _packed(codes: Array) -> Array:
+    """Return two integers of four bits per byte, the earlier in the low half, as ONNX does."""
+    halves = codes.reshape(-1).view(np.uint8) & 15
+    packed: Array = halves[0::2] | (halves[1::2] << 4)
+    return packed
+
+
+def _add_function(graph: Graph) -> None:
+    model = graph.model
+    if any(function.name == EXPAND for function in model.functions):
+        return
+    model.ir_version = max(model.ir_version, _IR_WITH_FUNCTIONS)
+    graph.require_opset(_DOMAIN, 1)
+    low, high = np.arange(256) & 15, np.arange(256) >> 4
+    halves = np.stack([low, high], 1)
+    values = {
+        "table": np.where(halves < 8, halves, halves - 16).astype(np.float32),
+        "column": np.array([-1, 1]),
+        "rest": np.array([-1]),
+        "first": np.array([0]),
+        "second": np.array([1]),
+    }
+    constants = [
+        helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value, name))
+        for name, value in values.items()
+    ]
+    steps = [
+        # A byte looks up the two integers it holds.
+        helper.make_node("Cast", ["factors"], ["factor_bytes"], to=TensorProto.INT32),
+        helper.make_node("Gather", ["table", "factor_bytes"], ["factor_pairs"]),
+        helper.make_node("Reshape", ["factor_pairs", "column"], ["per_block"]),
+        helper.make_node("Cast", ["codes"], ["code_bytes"], to=TensorProto.INT32),
+        helper.make_node("Gather", ["table", "code_bytes"], ["code_pairs"]),
+        helper.make_node("Shape", ["per_block"], ["per_block_shape"]),
+        helper.make_node("Slice", ["per_block_shape", "first", "second"], ["count"]),
+        helper.make_node("Concat", ["count", "rest"], ["blocks"], axis=0),
+        helper.make_node("Reshape", ["code_pairs", "blocks"], ["in_blocks"]),
+        helper.make_node("Mul", ["in_blocks", "per_block"], ["products"]),
+        helper.make_node("Reshape", ["products", "shape"], ["shaped"]),
+        helper.make_node("Cast", ["shaped"], ["weight"], to=TensorProto.INT8),
+    ]
+    model.functions.append(
+        helper.make_function(
+            _DOMAIN,
+            EXPAND,
+            ["codes", "factors", "shape"],
+            ["weight"],
+            [*constants, *steps],
+            [helper.make_opsetid("", graph.opset())],
+        )
+    )
