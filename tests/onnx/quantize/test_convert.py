@@ -208,8 +208,8 @@ def test_operator_the_runtime_would_not_fuse_is_refused(
 def test_weight_that_was_not_converted_is_found(
     decided: Decided, signal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sabotage(graph: Graph, decisions: list[Decision]) -> None:
-        store_weights(graph, decisions)
+    def sabotage(graph: Graph, *given: Any) -> None:
+        store_weights(graph, *given)
         node = next(node for node in graph.nodes if node.op_type == "Conv")
         graph.replace_input(node, 1, "one.weight")
 

@@ -168,9 +168,9 @@ def test_small_table_is_left_alone(decided: Decided, chain: onnx.ModelProto) -> 
 @pytest.mark.parametrize(
     "rule",
     [
-        Rule(match="*", weights=Weights.INT4),
+        Rule(match="*", weights=Weights.FLOAT8, activations=Activations.FLOAT8),
         Rule(match="*", weights=Weights.BFLOAT16, activations=Activations.BFLOAT16),
-        Rule(match="*", weights=Weights.INT8, algorithm=Algorithm.GPTQ),
+        Rule(match="*", weights=Weights.INT4, algorithm=Algorithm.INC_GPTQ),
     ],
     ids=str,
 )

@@ -43,7 +43,8 @@ _SHAPES = {
 
 
 def _recipe(*rules: dict[str, Any], form: Any = "qdq") -> Recipe:
-    component = tuple(Rule(**({"match": "*", "group_size": 16} | rule)) for rule in rules)
+    usual: dict[str, Any] = {"match": "*", "group_size": 16}
+    component = tuple(Rule(**(usual | rule)) for rule in rules)
     observed = any(r.algorithm == "gptq" or r.activations == "static" for r in component)
     return Recipe(
         version=1,
