@@ -44,15 +44,10 @@ def test_every_executor_gives_the_same_report(
     assert counts["candidate"] == {"units": 2, "done": 2}
     on_ray = write_plan("ray", **values)
     assert main(["sweep", str(on_ray), "--executor", "ray", "--workers", "2"]) == 0
-    shared = write_plan("shared", **values)
-    for number in (1, 2):
-        assert main(["sweep", str(shared), "--shard", f"{number}/2", "--workers", "2"]) == 0
-    assert main(["sweep", "merge", str(shared)]) == 0
     first = _report(tmp_path / "local-out")
     assert first["utterances"]
     assert _report(tmp_path / "ray-out") == first
-    assert _report(tmp_path / "shared-out") == first
-    for name in ("local", "ray", "shared"):
+    for name in ("local", "ray"):
         results = open_results(str(tmp_path / f"{name}-out"))
         log = results.log(results.keys())
         assert len(log) == len(results.keys()) == 1 + 2 + 2 + 1 + 1

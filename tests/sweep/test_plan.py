@@ -80,3 +80,13 @@ def test_a_wrong_share_is_refused(text: str) -> None:
 def test_voices_of_one_name_are_told_apart() -> None:
     names = name_voices(("demo", "a/voice.onnx", "b/voice.onnx", "f5-tts:../x y"))
     assert list(names.values()) == ["demo", "voice", "voice-2", "x-y"]
+
+
+def test_a_family_has_its_environment(write_plan: Callable[..., Path]) -> None:
+    more = "[environments.f5-tts]\npython = 'p'\n[environments.parler-tts.runtime_env]\npip = ['x']"
+    plan = read_plan(write_plan(more=more))
+    assert plan.environment_of("f5-tts:somewhere").python == "p"
+    assert plan.environment_of("parler-tts:x").runtime_env == {"pip": ["x"]}
+    assert plan.environment_of("demo").python is None
+    again = type(plan).model_validate_json(plan.model_dump_json())
+    assert again == plan, "as it goes to other processes"

@@ -5,6 +5,7 @@ with the process that started it: whoever does a unit again must not do it besid
 """
 
 import os
+import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,7 +57,7 @@ def _check(mine: Identity, planned: Identity) -> None:
         f"{name} is {here} and not {there}" for (name, here), there in values if here != there
     )
     raise TTSCompressError(
-        f"{os.uname().nodename} has another environment than the one that planned: {differing}; "
+        f"{platform.node()} has another environment than the one that planned: {differing}; "
         "install the same everywhere"
     )
 

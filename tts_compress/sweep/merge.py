@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation.gates import Gates, check, read_gates
 from tts_compress.evaluation.metric import Record
 from tts_compress.evaluation.result import Evaluation, read_report
@@ -147,8 +148,10 @@ def write_sweep(found: SweepReport, results: Results) -> None:
     """
     results.files.write(DOCUMENT, found.to_json().encode())
     results.files.write(_TABLE, table_of(found).encode())
-    from tts_compress.sweep.page import render_page
-
+    try:
+        from tts_compress.sweep.page import render_page
+    except ImportError as error:
+        raise MissingExtraError(error.name or "jinja2", "evaluate") from error
     results.files.write(PAGE, render_page(found).encode())
 
 

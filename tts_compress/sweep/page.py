@@ -133,7 +133,8 @@ def _scatter(
         return None
     figure, axes = new_axes(left=0.16)
     axes.grid()
-    axes.axhline(0, color=COLORS["muted"], linewidth=1.2) if up is _WORDS else None
+    if up is _WORDS:
+        axes.axhline(0, color=COLORS["muted"], linewidth=1.2)
     for place, scheme in enumerate(schemes):
         own = [entry for entry in entries if entry.scheme == scheme]
         points = axes.scatter(
@@ -149,5 +150,15 @@ def _scatter(
         points.set_urls([quote(entry.report) for entry in own])
     axes.set(xlabel=across.label, ylabel=up.label)
     axes.margins(0.1)
-    axes.legend(loc="best", fontsize=12.5, framealpha=0.8, facecolor=COLORS["paper"])
+    _add_legend(figure, len(schemes))
     return figure
+
+
+def _add_legend(figure: Figure, names: int) -> None:
+    """Put the names of the points below a figure, which grows by that: inside they hide points."""
+    width, height = figure.get_size_inches()
+    below = (8 + 20 * -(-names // 2)) / 72
+    share = height / (height + below)
+    figure.set_size_inches(width, height + below)
+    figure.subplots_adjust(bottom=1 - share * 0.82, top=1 - share * 0.02)
+    figure.legend(loc="lower left", ncols=2, frameon=False, borderpad=0, columnspacing=1.0)
