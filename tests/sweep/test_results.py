@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tts_compress.errors import ArtifactError
+from tts_compress.errors import ArtifactError, MissingExtraError
+from tts_compress.sweep.on_ray import connect
 from tts_compress.sweep.results import open_results
 
 if TYPE_CHECKING:
@@ -82,3 +84,12 @@ def test_an_unknown_kind_of_url_is_an_error() -> None:
     pytest.importorskip("fsspec")
     with pytest.raises(ArtifactError, match="nowhere"):
         open_results("nowhere://x")
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(MissingExtraError, match=r"'fsspec'.*tts-compress\[ray\]"):
+        open_results("s3://bucket/sweep")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"'ray'.*tts-compress\[ray\]"):
+        connect(2)

@@ -43,6 +43,10 @@ plan.toml:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
+    parser.usage = (
+        "%(prog)s [merge] PLAN.toml [--executor {local,ray}] [--workers N] [--shard K/N] "
+        "[--dry-run] [--json]"
+    )
     parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.add_argument(
@@ -51,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--executor", choices=("local", "ray"), default="local", help="what does it (%(default)s)"
     )
-    parser.add_argument("--workers", type=int, help="units at a time (all processors)")
+    parser.add_argument("--workers", type=int, metavar="N", help="units at a time (all processors)")
     parser.add_argument("--shard", metavar="K/N", help="do only this share of the units")
     parser.add_argument("--dry-run", action="store_true", help="only count the units")
 

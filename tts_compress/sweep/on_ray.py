@@ -54,7 +54,7 @@ class RayExecutor:
 
     def open(self, *, whole_nodes: bool) -> "RayPool":
         """Return a pool; one of whole nodes has a seat for each, with all of its processors."""
-        _connect(self.workers)
+        connect(self.workers)
         if whole_nodes:
             seats = [_Place(cpus, node) for node, cpus in _nodes().items()]
         else:
@@ -153,7 +153,7 @@ class RayPool:
             place.actor = None
 
 
-def _connect(workers: int | None) -> None:
+def connect(workers: int | None) -> None:
     """Join the cluster, or start one of this machine.
 
     Raises:
@@ -168,8 +168,8 @@ def _connect(workers: int | None) -> None:
         return
     try:
         joins = "RAY_ADDRESS" in os.environ
-        own: dict[str, Any] = {} if joins else {"num_cpus": workers, "include_dashboard": False}
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **own)
+        own: dict[str, Any] = {"address": "local", "num_cpus": workers, "include_dashboard": False}
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if joins else own))
     except (ConnectionError, RuntimeError) as error:
         raise EvaluationError(f"cannot join the Ray cluster: {error}") from error
 
