@@ -13,7 +13,7 @@ from tts_compress.sweep.on_ray import RayExecutor
 from tts_compress.sweep.plan import OpenPlan, Scheme, Settings
 from tts_compress.sweep.results import open_results
 from tts_compress.sweep.schedule import Outcome, Task, run_units
-from tts_compress.sweep.units import PHASES, Identity, Kind, Opened, Unit, units_of
+from tts_compress.sweep.units import Identity, Kind, Opened, Unit, units_of
 
 _SCHEMES = ("int8", "int8-static", "int8-weight-only", "fp16", "int8-dynamic", "bf16")
 
@@ -144,7 +144,7 @@ def simulate(shape: Shape, lengths: dict[Kind, float], progress: Progress) -> Me
 def busy_seconds(units: Iterable[Unit], lengths: dict[Kind, float], shape: Shape) -> float:
     """Return the sleep of all units, each as often as it reserves processors."""
     return sum(
-        length_of(unit, lengths) * shape.pace * (shape.processors if unit.kind in PHASES[1] else 1)
+        length_of(unit, lengths) * shape.pace * (shape.processors if unit.kind == "time" else 1)
         for unit in units
     )
 

@@ -116,7 +116,10 @@ class RayPool:
         """Wait until units have ended; return them with their seats."""
         import ray
 
-        ended, _ = ray.wait(list(self._busy), num_returns=1, timeout=_LONGEST_WAIT_S)
+        ended, rest = ray.wait(list(self._busy), num_returns=1, timeout=_LONGEST_WAIT_S)
+        if ended and rest:  # with thousands of actors many have ended meanwhile
+            more, _ = ray.wait(rest, num_returns=len(rest), timeout=0)
+            ended += more
         found = []
         for reference in ended:
             seat, key = self._busy.pop(reference)

@@ -140,16 +140,15 @@ def run_units(
         progress: Is advanced with each unit.
     """
     done, lost = set(known), dict[str, str]()
-    for kinds in PHASES:
+    for stage, kinds in PHASES.items():
         wanted = [task for task in tasks if task.unit.kind in kinds]
         left = [task for task in wanted if task.unit.key not in done]
         if not left:
             continue
-        stage, finished = " and ".join(kinds[:1]), len(wanted) - len(left)
-        stage = {"compress": "compress and listen"}.get(stage, stage)
+        finished = len(wanted) - len(left)
         progress.advance(stage, finished, len(wanted))
         agenda = Agenda(left, done)
-        pool = executor.open(whole_nodes=kinds == ("time",))
+        pool = executor.open(whole_nodes="time" in kinds)
         try:
             for outcome in _run(agenda, pool):
                 finished += outcome

@@ -20,11 +20,11 @@ from tts_compress.sweep.plan import OpenPlan, Scheme
 
 Kind: TypeAlias = Literal["compress", "reference", "candidate", "time", "report"]
 
-PHASES: tuple[tuple[Kind, ...], ...] = (
-    ("compress", "reference", "candidate"),
-    ("time",),
-    ("report",),
-)
+PHASES: Mapping[str, tuple[Kind, ...]] = {
+    "compress and listen": ("compress", "reference", "candidate"),
+    "time": ("time",),
+    "report": ("report",),
+}
 """Kinds that are done at the same time. Those that time have machines of their own, and reports
 need the times."""
 
