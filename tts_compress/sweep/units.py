@@ -9,7 +9,8 @@ report      (voice, scheme)           the evaluation, from all of these
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from heapq import heapreplace
 from typing import Any, Literal, TypeAlias
 
 from tts_compress.config import Config
@@ -205,16 +206,11 @@ def share_of(units: Sequence[Unit], number: int, count: int) -> list[Unit]:
         if unit.kind != "report":
             own = unit.shard if unit.kind == "reference" else None
             chains.setdefault((*unit.chain, own), []).append(unit)
-    loads = [0] * count
+    loads = [(0, share) for share in range(1, count + 1)]
     mine: list[Unit] = []
     for chain in sorted(chains.values(), key=len, reverse=True):  # keeps the order of equals
-        lightest = loads.index(min(loads))
-        loads[lightest] += len(chain)
-        if lightest == number - 1:
+        load, share = loads[0]
+        heapreplace(loads, (load + len(chain), share))
+        if share == number:
             mine += chain
     return mine
-
-
-def distinct(units: Iterable[Unit]) -> list[Unit]:
-    """Return the units without those that are there already: schemes share the reference's."""
-    return list({unit.key: unit for unit in units}.values())
