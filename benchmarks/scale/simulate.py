@@ -48,6 +48,9 @@ class SleepingSeat:
         open_results(self.output).files.write(f"units/{unit.key}.zip", b"")
         return Outcome(unit.key, "done", seconds=time.monotonic() - begun)
 
+    def close(self) -> None:
+        """Do nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenSleepingSeat:

@@ -63,16 +63,20 @@ def test_an_actor_that_dies_has_its_unit_done_by_another(
     from tts_compress.sweep.on_ray import RayExecutor
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    died, log = tmp_path / "died", tmp_path / "log"
+    died, log, closed = (tmp_path / name for name in ("died", "log", "closed"))
     log.mkdir()
+    closed.mkdir()
 
     class Seat:  # in here, so that it goes to the actors by value
         def run(self, unit: Any, _: object) -> Outcome:
             if unit.kind == "candidate" and not died.exists():
-                died.touch()
+                died.write_text(str(os.getpid()))
                 os._exit(1)
             (log / f"{unit.key}-{os.getpid()}").touch()
             return Outcome(unit.key, "done", seconds=0.0)
+
+        def close(self) -> None:
+            (closed / str(os.getpid())).touch()
 
     plan = read_plan(write_plan())
     tasks = _tasks(write_plan("same"), monkeypatch)
@@ -81,6 +85,8 @@ def test_an_actor_that_dies_has_its_unit_done_by_another(
     assert lost == {}
     assert died.exists()
     done = [path.name.partition("-")[0] for path in log.iterdir()]
+    workers = {path.name.partition("-")[2] for path in log.iterdir()}
+    assert {path.name for path in closed.iterdir()} >= workers - {died.read_text()}
     assert sorted(done) == sorted(task.unit.key for task in tasks), "each once"
 
 

@@ -18,6 +18,9 @@ from tts_compress.sweep.seat import Seat
 _LONGEST_WAIT_S = 60.0
 """After this time without an end, nodes that have come or gone are looked for."""
 
+_LONGEST_END_S = 10.0
+"""Time that actors have to remove what they kept."""
+
 
 class _Actor:
     """A seat on a node of the cluster."""
@@ -29,6 +32,10 @@ class _Actor:
         """Do a unit."""
         found: Outcome = self._seat.run(*task)
         return found
+
+    def close(self) -> None:
+        """End the seat's process and remove what it kept."""
+        self._seat.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +101,11 @@ class RayPool:
 
     def idle(self) -> list[int]:
         """Return the numbers of the seats that have nothing to do, on nodes that are there."""
-        busy = {seat for seat, _ in self._busy.values()}
-        free = [number for number in range(len(self._places)) if number not in busy]
+        free = self._free()
         if any(self._places[number].node for number in free):
             nodes = _nodes()
             free = [n for n in free if (node := self._places[n].node) is None or node in nodes]
-        if not (free or busy):
+        if not (free or self._busy):
             raise EvaluationError("the Ray cluster has no node left; start it, and sweep again")
         return free
 
@@ -108,7 +114,7 @@ class RayPool:
         place = self._places[seat]
         wanted = self._plan.environment_of(task.unit.voice.spec).runtime_env
         if place.actor is None or place.runtime_env != wanted:
-            self._end(place)
+            self._retire([place])
             place.actor, place.runtime_env = self._create(place, wanted), wanted
         self._busy[place.actor.run.remote(task)] = (seat, task.unit.key)
 
@@ -133,9 +139,24 @@ class RayPool:
         return found
 
     def close(self) -> None:
-        """End all actors."""
+        """End all actors; those that do nothing remove what they kept."""
+        self._retire([self._places[number] for number in self._free()])
         for place in self._places:
             self._end(place)
+
+    def _retire(self, places: list[_Place]) -> None:
+        """End actors that do nothing."""
+        import ray
+
+        closing = [place.actor.close.remote() for place in places if place.actor is not None]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=_LONGEST_END_S)
+        for place in places:
+            self._end(place)
+
+    def _free(self) -> list[int]:
+        busy = {seat for seat, _ in self._busy.values()}
+        return [number for number in range(len(self._places)) if number not in busy]
 
     def _create(self, place: _Place, runtime_env: dict[str, Any]) -> Any:
         import ray
