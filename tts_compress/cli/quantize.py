@@ -16,7 +16,9 @@ _SLOWER = 0.95
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("model", help=accepted_specs())
-    parser.add_argument("--scheme", default="int8", help="see `tts-compress schemes` (%(default)s)")
+    parser.add_argument(
+        "--scheme", help="see `tts-compress schemes` (that of the recipe, if it has one, else int8)"
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
     parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own")
     parser.add_argument(
@@ -47,20 +49,21 @@ def run(options: Namespace) -> Output:
     from tts_compress.artifact import MANIFEST_NAME, check_replaceable, read_manifest
     from tts_compress.compression import compress, is_feeds
     from tts_compress.models import open_model
-    from tts_compress.recipes.family import find_recipe
+    from tts_compress.recipes.family import find_recipe, scheme_of
     from tts_compress.terminal import human_bytes, progress_bars
 
     # Before minutes of work, not after them.
     check_replaceable(options.output, MANIFEST_NAME, force=options.force)
     model = prompted(open_model(options.model, bare=is_feeds(options.calibration)), options)
     recipe = options.recipe
+    scheme = options.scheme or (scheme_of(recipe) if recipe else None) or "int8"
     if options.format is not None:
-        found = find_recipe(model.family, options.scheme, recipe)
+        found = find_recipe(model.family, scheme, recipe)
         recipe = found.model_copy(update={"format": options.format})
     with progress_bars() as progress:
         small = compress(
             model,
-            options.scheme,
+            scheme,
             recipe=recipe,
             calibration=options.calibration,
             seed=options.seed,

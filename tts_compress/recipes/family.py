@@ -159,6 +159,16 @@ def find_recipe(family: str, scheme: str, recipe: Recipe | str | Path | None = N
     return found
 
 
+def scheme_of(recipe: str | Path) -> str | None:
+    """Return the scheme of a TOML file of one recipe; None for a file of a family's recipes.
+
+    Raises:
+        RecipeError: The file is missing or is not TOML.
+    """
+    stated = json.loads(read_table(data_file("calib/recipes", str(recipe)))).get("scheme")
+    return stated if isinstance(stated, str) else None
+
+
 def _read(path: Path, scheme: str) -> Recipe:
     text = read_table(path)
     table = json.loads(text)

@@ -34,6 +34,7 @@ SCHEMES = (
         trained=True,
     ),
     Scheme("int4-weight-only", "weights in 4 bits by groups, in INT8 where that cannot be"),
+    Scheme("mixed", "a format for each group of layers, by a recipe that `search` wrote"),
     Scheme("fp16", "half-precision floats where they are safe"),
     Scheme("bf16", "bfloat16 where they are safe"),
     Scheme("fp8", "linear layers in 8-bit floats, on NVIDIA GPUs from compute capability 8.9"),

@@ -14,7 +14,11 @@ from matplotlib.lines import Line2D
 import tts_compress.report
 from tts_compress.evaluation import formatting
 from tts_compress.report.plots import COLORS, Plot, draw_svg, new_axes
+from tts_compress.search.cost import UNITS, Objective
+from tts_compress.search.damage import Damage
+from tts_compress.search.outcome import SearchResult
 from tts_compress.search.result import Row, Sensitivity
+from tts_compress.search.statement import candidates, show_cost
 
 _OWN = Path(__file__).with_name("templates")
 _SHARED = Path(tts_compress.report.__file__).with_name("templates")
@@ -141,3 +145,50 @@ def _name(axes: Axes, place: int, text: str) -> None:
     shown = formatting.one_line(text, 48)
     transform = axes.get_yaxis_transform()
     axes.text(0, place - 0.26, shown, transform=transform, bbox=background, fontsize=11)
+
+
+def search_page(found: SearchResult) -> str:
+    """Return the page of a search."""
+    draw = partial(_draw_front, found)
+    caption = (
+        "Each choice by cost and damage on the short texts; left and low is better. The line joins "
+        "those that no other is better than; the dashed one is the damage that was admitted."
+    )
+    label = "Scatter plot of cost and damage with the Pareto front"
+    chosen = next((one for one in found.judged if one.name == found.chosen), None)
+    return render(
+        "search.html.j2",
+        found=found,
+        plot=Plot("Cost and damage", draw_svg(label, draw), caption),
+        candidates=candidates(found),
+        show_cost=show_cost,
+        choice=None if chosen is None else chosen.choice,
+    )
+
+
+def _draw_front(found: SearchResult) -> Figure | None:
+    if not found.points:
+        return None
+    scale = 1.0 if found.unit == UNITS[Objective.LATENCY] else 1e-6
+    figure, axes = new_axes(left=0.16)
+    figure.subplots_adjust(top=0.86)
+    axes.grid()
+
+    def draw(damages: Sequence[Damage], costs: Sequence[float], **style: Any) -> None:
+        axes.plot([c * scale for c in costs], [d.log_mel_db for d in damages], **style)
+
+    front = found.front
+    every = {"marker": "o", "color": COLORS["muted"]}
+    baseline = {"marker": "D", "color": COLORS["reference"]}
+    judged = {"marker": "s", "color": COLORS["floor"]}
+    points = found.points
+    draw([p.damage for p in points], [p.cost for p in points], ls="", ms=5, **every)
+    draw([p.damage for p in front], [p.cost for p in front], color=COLORS["candidate"], lw=2)
+    draw([one.damage for one in found.judged], [one.cost for one in found.judged], ls="", **judged)
+    draw([found.baseline.damage], [found.baseline.cost], ls="", ms=8, **baseline)
+    axes.axhline(found.limits.log_mel_db, color=COLORS["muted"], linestyle="--", linewidth=1.2)
+    unit = found.unit.replace("bytes", "megabytes")
+    axes.set(xlabel=unit, ylabel="log-mel distance, dB")
+    axes.locator_params(axis="x", nbins=6)
+    add_legend(axes, {"choice": every, "judged": judged, "int8": baseline})
+    return figure

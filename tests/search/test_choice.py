@@ -1,0 +1,131 @@
+"""Choices as recipes, the first ones of a search, the front, and what is said of a bound."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tts_compress.recipes.family import find_recipe, scheme_of
+from tts_compress.search.choice import SCHEME, Space, recipe_toml
+from tts_compress.search.damage import Damage
+from tts_compress.search.formats import find_formats
+from tts_compress.search.greedy import greedy_choices
+from tts_compress.search.groups import find_groups
+from tts_compress.search.outcome import Point, admits, find_front, judge_words
+from tts_compress.search.result import Prediction, Row, Sensitivity
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    groups = find_groups(["dec.ups.0", "dec.ups.1", "flow.flows.6.pre"])
+    forms = find_formats("piper", ["float16", "int8", "int8 static"])
+    return Space(
+        base=find_recipe("piper", "int8"),
+        groups=groups,
+        formats={group.name: forms for group in groups},
+    )
+
+
+@pytest.mark.parametrize(
+    ("choice", "form"),
+    [
+        ({"dec.ups.0": "int8 static", "flow.flows.6": "float16"}, "qoperator"),
+        ({"dec.ups.0": "int8", "dec.ups.1": "float16"}, "qdq"),
+    ],
+)
+def test_a_recipe_is_read_back_as_it_was_written(
+    space: Space, choice: Mapping[str, str], form: str, tmp_path: Path
+) -> None:
+    recipe = space.recipe(choice)
+    assert recipe.format == form
+    assert (recipe.calibration is not None) == (form == "qoperator")
+    path = tmp_path / "recipe.toml"
+    path.write_text(recipe_toml(recipe), "utf-8")
+    assert scheme_of(path) == SCHEME
+    assert find_recipe("piper", SCHEME, path) == recipe
+    covering = next(r for r in recipe.component if r.covers("flow.flows.6.pre", "Conv"))
+    assert covering.weights == choice.get("flow.flows.6", "float32")
+
+
+def test_nothing_but_fp32_is_no_recipe(space: Space) -> None:
+    with pytest.raises(ValueError, match="every group is in FP32"):
+        space.recipe({"dec.ups.0": "float32"})
+
+
+def _row(group: str, form: str, damage: float, saved: int) -> Row:
+    found = Damage(log_mel_db=damage, distortion=None, duration_frames=0.0)
+    return Row(
+        group=group,
+        component=group,
+        patterns=(group,),
+        format=form,
+        parameters=1,
+        estimate=found,
+        measured=found,
+        saved_bytes=saved,
+        saved_ms=-float(saved),
+    )
+
+
+def test_first_choices_save_most_for_the_least_damage() -> None:
+    rows = [
+        _row("a", "int8", 0.1, 300),
+        _row("a", "float16", 0.001, 200),
+        _row("b", "int8", 0.9, 300),
+        _row("b", "float16", 0.001, 200),
+        _row("c", "int8", 0.5, -10),
+    ]
+    found = Sensitivity(
+        model="x",
+        sha256="",
+        formats=("float16", "int8"),
+        texts=(),
+        seed=0,
+        environment={},
+        reference_bytes=1,
+        reference_ms=1.0,
+        prediction=Prediction(log_mel=None, durations=None),
+        rows=tuple(rows),
+    )
+    choices = greedy_choices(found, by_time=False, limits=(0.2, 0.0))
+    assert choices[0] == {
+        "a": "int8",
+        "b": "int8",
+        "c": "float32",
+    }  # the smallest, whatever it does
+    assert {"a": "int8", "b": "float16", "c": "float32"} in choices
+    by_time = greedy_choices(found, by_time=True, limits=(9.0, 0.0))
+    assert by_time == [{"a": "float32", "b": "float32", "c": "int8"}]
+
+
+def test_the_front_has_what_no_other_is_better_than() -> None:
+    pairs = [(3.0, 0.1), (1.0, 0.9), (2.0, 0.5), (2.5, 0.6), (1.0, 1.0)]
+    points = [
+        Point(
+            choice={},
+            cost=cost,
+            damage=Damage(log_mel_db=heard, distortion=None, duration_frames=0.2),
+        )
+        for cost, heard in pairs
+    ]
+    front = [(point.cost, point.damage.log_mel_db) for point in find_front(points)]
+    assert front == [(1.0, 0.9), (2.0, 0.5), (3.0, 0.1)]
+    limits = Damage(log_mel_db=0.55, distortion=None, duration_frames=0.2)
+    assert [admits(limits, point.damage) for point in points] == [True, False, True, False, False]
+    none_moved = limits.model_copy(update={"duration_frames": 0.1})
+    assert not any(admits(none_moved, point.damage) for point in points)
+
+
+@pytest.mark.parametrize(
+    ("rise", "interval", "words"),
+    [
+        (0.2, (-0.3, 0.5), "kept"),
+        (0.2, (-0.7, 1.1), "not excluded"),
+        (0.6, (0.1, 1.1), "broken"),
+        (0.6, (-2.0, 3.0), "broken"),
+    ],
+)
+def test_a_bound_is_kept_only_where_the_whole_interval_is_within_it(
+    rise: float, interval: tuple[float, float], words: str
+) -> None:
+    assert judge_words(rise, interval, 0.5) == words

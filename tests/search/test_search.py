@@ -1,0 +1,106 @@
+"""A search of a tiny voice, from the first trial to the recipe that makes the same bytes again."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tts_compress.cli import main
+from tts_compress.models.base import GraphModel
+from tts_compress.onnx.noise import feed_noise
+from tts_compress.search import search as searching
+from tts_compress.search.cost import Objective, open_cost
+from tts_compress.search.damage import Listener
+
+_GROUPS = ["dec.*", "flow.*", "enc_p.*", "dp.*"]
+_TEXT = "Good evening to you."
+_FEW = """version = 1
+name = "few"
+language = "en-us"
+texts = ["Good evening to you.", "My tooth hurts."]
+card = { summary = "", source = "", licence = "", composition = "" }
+"""
+
+
+def _judge(rise: float) -> Callable[..., Any]:
+    """Return an evaluation whose words are given: a voice of random weights has none.
+
+    Scheme int8 breaks its bound: of a voice so small its graph is the smallest.
+    """
+
+    def evaluate(_: Any, small: GraphModel, *, output: Path, **__: Any) -> Any:
+        own = 0.9 if output.name == "int8" else rise
+        size = len(small.graph().SerializeToString())
+        return SimpleNamespace(
+            wer=SimpleNamespace(delta=own / 100, interval=(-0.01, 0.012), reference=0.1),
+            size=SimpleNamespace(candidate_bytes=size),
+            latency=SimpleNamespace(ratio=1.0),
+            suite=SimpleNamespace(recognizer="none"),
+            write=lambda _: None,
+        )
+
+    return evaluate
+
+
+@pytest.mark.slow
+def test_a_search_goes_on_and_its_recipe_makes_the_same_bytes(
+    tiny_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.setattr(searching, "evaluate", _judge(0.3))
+    target = tmp_path / "found"
+    arguments = ["search", str(tiny_path), "--output", str(target), "--trials", "8"]
+    few = tmp_path / "few.toml"
+    few.write_text(_FEW, "utf-8")
+    arguments += ["--formats", "int8", "float16", "--texts", "1", "--calibration", str(few)]
+    arguments += ["--damage", "1e6", "--groups", *_GROUPS]
+
+    real, measured = Listener.measure, list[int]()
+
+    def interrupted(self: Listener, *given: Any, **keywords: Any) -> Any:
+        if len(measured) == 13:
+            raise KeyboardInterrupt
+        measured.append(1)
+        return real(self, *given, **keywords)
+
+    monkeypatch.setattr(Listener, "measure", interrupted)
+    assert main(arguments) == 130
+    monkeypatch.setattr(Listener, "measure", real)
+    assert main([*arguments, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["chosen"] == "1"
+    assert "cannot show a bound so narrow" in printed["statement"]
+    found = json.loads((target / "search.json").read_text("utf-8"))
+    assert len(found["points"]) <= 8
+    page = (target / "search.html").read_text("utf-8")
+    assert "candidate 1" in page
+
+    again = tmp_path / "again"
+    recipe = str(target / "recipe.toml")
+    command = ["quantize", str(tiny_path), "--recipe", recipe, "--output", str(again), "--no-time"]
+    assert main(command) == 0
+    chosen = (target / "voice" / "tiny.onnx").read_bytes()
+    assert (again / "tiny.onnx").read_bytes() == chosen
+    assert len(chosen) == printed["judged"][0]["size_bytes"]
+
+    assert main(arguments) == 2  # there is a result
+    monkeypatch.setattr(searching, "evaluate", _judge(0.7))
+    assert main([*arguments, "--force"]) == 1
+    assert "No format meets the bound of +0.50 points" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", [Objective.LATENCY, Objective.MEMORY])
+def test_time_and_memory_are_measured_of_the_graph(objective: Objective, tiny: GraphModel) -> None:
+    feeds = list(tiny.calibration_calls([_TEXT], seed=0))
+    cost = open_cost(objective, tiny.graph(), feeds)(tiny.graph())
+    if objective == Objective.LATENCY:
+        assert 0.2 < cost < 5.0
+    else:
+        assert cost > 10 * len(feed_noise(tiny.graph()).SerializeToString())

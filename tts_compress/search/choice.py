@@ -1,0 +1,89 @@
+"""A choice: the format of each group, and the recipe that says so."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.recipes.recipe import Recipe, Rule
+from tts_compress.search.formats import FLOAT32, Format
+from tts_compress.search.groups import Group
+
+SCHEME = "mixed"
+"""The scheme that recipes of a search belong to."""
+
+Choice = Mapping[str, str]
+"""The name of a format for each group's; what is missing stays in FP32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Everything that can be chosen."""
+
+    base: Recipe
+    """Its form and calibration hold."""
+
+    groups: tuple[Group, ...]
+    formats: Mapping[str, tuple[Format, ...]]
+    """Formats that change something in each group."""
+
+    def names(self, group: str) -> list[str]:
+        """Return the names of what a group can be given, FP32 first."""
+        return [FLOAT32, *(form.name for form in self.formats[group])]
+
+    def recipe(self, choice: Choice) -> Recipe:
+        """Return the recipe of a choice, which is whole and checked.
+
+        Raises:
+            ValueError: The choice compresses nothing.
+        """
+        rules: list[Rule] = []
+        for group in self.groups:
+            name = choice.get(group.name, FLOAT32)
+            if name == FLOAT32:
+                # Written down, because a pattern further below may match its layers as well.
+                rules += [Rule(match=pattern) for pattern in group.patterns]
+                continue
+            form = next(f for f in self.formats[group.name] if f.name == name)
+            rules += [rule for pattern in group.patterns for rule in form.rules(pattern)]
+        if all(rule.weights == Weights.FLOAT32 for rule in rules):
+            raise ValueError("every group is in FP32")
+        static = any(rule.activations == Activations.STATIC for rule in rules)
+        observed = static or any(rule.algorithm.endswith("gptq") for rule in rules)
+        table = {
+            "version": 1,
+            "family": self.base.family,
+            "scheme": SCHEME,
+            "summary": "formats chosen for each group of layers by tts-compress search",
+            "format": self.base.format if static else "qdq",
+            "float_residuals": self.base.float_residuals and static,
+            "calibration": _calibration(self.base) if observed else None,
+            "component": [rule.model_dump(mode="json") for rule in rules],
+        }
+        return Recipe.model_validate(table, strict=False)
+
+
+def recipe_toml(recipe: Recipe) -> str:
+    """Return a recipe as a TOML file; what is as by default is left out."""
+    # In JSON strings, numbers, truth values and lists are written as in TOML.
+    content = recipe.model_dump(mode="json", exclude_defaults=True)
+    rules, calibration = content.pop("component"), content.pop("calibration", None)
+    lines = _lines({"version": recipe.version} | content)
+    if calibration is not None:
+        lines += ["", "[calibration]", *_lines(calibration)]
+    for rule in rules:
+        lines += ["", "[[component]]", *_lines({"match": rule.pop("match")} | rule)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(table: Mapping[str, object]) -> list[str]:
+    return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
+
+
+def _calibration(base: Recipe) -> dict[str, object] | None:
+    return None if base.calibration is None else base.calibration.model_dump(mode="json")
+
+
+def compact(choice: Choice, groups: Sequence[Group]) -> dict[str, str]:
+    """Return a choice for all groups, in their order."""
+    return {group.name: choice.get(group.name, FLOAT32) for group in groups}
