@@ -104,10 +104,7 @@ def _add_function(graph: Graph) -> None:
         return
     model.ir_version = max(model.ir_version, _IR_WITH_FUNCTIONS)
     graph.require_opset(_DOMAIN, 1)
-    low, high = np.arange(256) & 15, np.arange(256) >> 4
-    halves = np.stack([low, high], 1)
-    values = {
-        "table": np.where(halves < 8, halves, halves - 16).astype(np.float32),
+    values = _tables() | {
         "column": np.array([-1, 1]),
         "rest": np.array([-1]),
         "first": np.array([0]),
@@ -117,20 +114,19 @@ def _add_function(graph: Graph) -> None:
         helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value, name))
         for name, value in values.items()
     ]
+    # What is folded is kept until all is folded, so wide intermediate results are few.
     steps = [
-        # A byte looks up the two integers it holds.
         helper.make_node("Cast", ["factors"], ["factor_bytes"], to=TensorProto.INT32),
-        helper.make_node("Gather", ["table", "factor_bytes"], ["factor_pairs"]),
-        helper.make_node("Reshape", ["factor_pairs", "column"], ["per_block"]),
-        helper.make_node("Cast", ["codes"], ["code_bytes"], to=TensorProto.INT32),
-        helper.make_node("Gather", ["table", "code_bytes"], ["code_pairs"]),
-        helper.make_node("Shape", ["per_block"], ["per_block_shape"]),
-        helper.make_node("Slice", ["per_block_shape", "first", "second"], ["count"]),
+        helper.make_node("Gather", ["rows_of_factors", "factor_bytes"], ["row_pairs"]),
+        helper.make_node("Reshape", ["row_pairs", "column"], ["rows"]),
+        helper.make_node("Shape", ["rows"], ["rows_shape"]),
+        helper.make_node("Slice", ["rows_shape", "first", "second"], ["count"]),
         helper.make_node("Concat", ["count", "rest"], ["blocks"], axis=0),
-        helper.make_node("Reshape", ["code_pairs", "blocks"], ["in_blocks"]),
-        helper.make_node("Mul", ["in_blocks", "per_block"], ["products"]),
-        helper.make_node("Reshape", ["products", "shape"], ["shaped"]),
-        helper.make_node("Cast", ["shaped"], ["weight"], to=TensorProto.INT8),
+        helper.make_node("Reshape", ["codes", "blocks"], ["in_blocks"]),
+        helper.make_node("Cast", ["in_blocks"], ["code_bytes"], to=TensorProto.INT32),
+        helper.make_node("Add", ["code_bytes", "rows"], ["places"]),
+        helper.make_node("Gather", ["products", "places"], ["product_pairs"]),
+        helper.make_node("Reshape", ["product_pairs", "shape"], ["weight"]),
     ]
     model.functions.append(
         helper.make_function(
@@ -142,3 +138,19 @@ def _add_function(graph: Graph) -> None:
             [helper.make_opsetid("", graph.opset())],
         )
     )
+
+
+def _tables() -> dict[str, Array]:
+    """Return what bytes of two integers stand for, at the positions of their bits.
+
+    Returns:
+        `rows_of_factors` (256, 2): for each byte of factors, where the products of both begin;
+        `products` (16 · 256, 2): by factor and byte of codes, the products of both codes.
+    """
+    bits = np.stack([np.arange(256) & 15, np.arange(256) >> 4], 1)
+    signed = np.where(bits < 8, bits, bits - 16)  # (256, 2)
+    products = signed[:16, 0, None, None] * signed
+    return {
+        "rows_of_factors": (256 * bits).astype(np.int32),
+        "products": products.reshape(-1, 2).astype(np.int8),
+    }
