@@ -66,6 +66,20 @@ def test_what_is_converted_again_and_again_is_what_compress_makes(
     assert made == count_operators(small.graph())
 
 
+@pytest.mark.slow
+def test_four_bits_are_those_that_compress_chooses(bench: Workbench, tiny: GraphModel) -> None:
+    rule = Rule.model_validate(
+        {"match": "flow.*", "weights": "int4", "group_size": 16, "algorithm": "gptq"}, strict=False
+    )
+    static = bench.recipe.component
+    recipe = bench.recipe.model_copy(update={"component": (rule, *static)})
+    small = compress(tiny, recipe=recipe)
+    assert isinstance(small, GraphModel)
+    made = bench.convert(recipe)
+    assert any(".int4" in tensor.name for tensor in made.graph.initializer)
+    assert count_operators(made) == count_operators(small.graph())
+
+
 def test_noise_of_rounding_is_estimated_as_it_is(bench: Workbench, listener: Listener) -> None:
     """Round one convolution's weights and compare what it returns with the formula."""
     layers = bench.decisions(_only(bench, "dec.conv_pre", weights="int8"))

@@ -18,6 +18,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tts_compress.numerics.affine import LEVELS
+from tts_compress.numerics.four_bits import round_blocks
 from tts_compress.numerics.histogram import Range
 from tts_compress.numerics.weights import round_weight
 from tts_compress.onnx.graph import Graph, attribute, copy_model
@@ -37,9 +38,6 @@ _OFF = 1e-7
 
 _AT_ONCE = 24
 """Layers whose activations are held at the same time."""
-
-_BLOCK = 16
-"""Neighbours that share a scale in four bits, as far as an estimate goes."""
 
 _PROBE = "tts_compress.probe."
 
@@ -142,24 +140,17 @@ def rounded(weight: _Array, decision: Decision) -> _Array:
         shape = [-1 if axis == decision.axis else 1 for axis in range(weight.ndim)]
         return np.asarray(codes * scales.reshape(shape), np.float64)
     if decision.weights == Weights.INT4:
-        return _in_four_bits(np.moveaxis(weight, decision.axis, 0), weight, decision.axis)
+        # To nearest; what an algorithm chooses is a little better.
+        first = np.moveaxis(weight, decision.axis, 0).astype(np.float32)
+        blocks = round_blocks(np.ascontiguousarray(first), decision.group_size)
+        wide = (blocks.wide() * blocks.scales[:, None]).reshape(first.shape)
+        return np.asarray(np.moveaxis(wide, 0, decision.axis), np.float64)
     if decision.weights == Weights.BFLOAT16:
         kind = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
         return weight.astype(np.float32).astype(kind).astype(np.float64)
     if decision.weights == Weights.FLOAT16:
         return weight.astype(np.float16).astype(np.float64)
     return weight
-
-
-def _in_four_bits(rows: _Array, weight: _Array, axis: int) -> _Array:
-    """Return a weight rounded to nearest with a scale for each few neighbours of an output."""
-    flat = rows.reshape(len(rows), -1)
-    padded = np.pad(flat, ((0, 0), (0, -flat.shape[1] % _BLOCK)))
-    blocks = padded.reshape(len(rows), -1, _BLOCK)
-    steps = np.maximum(np.abs(blocks).max(axis=2, keepdims=True) / 7.5, np.finfo(np.float64).tiny)
-    codes = np.clip(np.round(blocks / steps), -8, 7)
-    found = (codes * steps).reshape(padded.shape)[:, : flat.shape[1]].reshape(rows.shape)
-    return np.asarray(np.moveaxis(found, 0, axis).reshape(weight.shape), np.float64)
 
 
 def _step_power(span: Range) -> float:

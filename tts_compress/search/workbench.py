@@ -8,15 +8,17 @@ import onnx
 from tts_compress.compression.calibration import open_calibration
 from tts_compress.errors import ModelError
 from tts_compress.models.base import GraphChain, GraphModel, Model
+from tts_compress.numerics.four_bits import Blocks
 from tts_compress.numerics.histogram import Range, choose_range
 from tts_compress.onnx import integer
-from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.graph import Array, Graph, copy_model
 from tts_compress.onnx.quantize import static
 from tts_compress.onnx.quantize.collect import Calls, collect
 from tts_compress.onnx.quantize.convert import Conversion, convert, convertible_graph
 from tts_compress.onnx.quantize.decisions import Decision, decide, static_outputs
 from tts_compress.onnx.quantize.equalize import equalize_channels
-from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.onnx.quantize.gptq import choose_codes
+from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Format as Form
 from tts_compress.recipes.recipe import Recipe, Rule
 
@@ -29,6 +31,8 @@ class _Base:
 
     model: onnx.ModelProto
     ranges: dict[str, Range] = field(default_factory=dict)
+    codes: dict[tuple[str, int, str], Blocks[Array] | None] = field(default_factory=dict)
+    """Four-bit weights that GPTQ chose, by operator, block and arithmetic."""
 
 
 class Workbench:
@@ -92,6 +96,8 @@ class Workbench:
                     graph = self._float_residuals(recipe, self.decisions(recipe))
                     wanted |= dict.fromkeys(_observed(graph, self.decisions(recipe), form))
             self._find_ranges(self._bases[form], list(wanted))
+            asked = [d for r in recipes if r.format == form for d in self.decisions(r)]
+            self._find_codes(self._bases[form], asked)
 
     def convert(self, recipe: Recipe) -> onnx.ModelProto:
         """Return the graph that a recipe makes of the voice.
@@ -111,6 +117,7 @@ class Workbench:
                 ranges={name: base.ranges[name] for name in tensors},
                 form=recipe.format,
                 lengths=self.model.lengths,
+                chosen=self._find_codes(base, decisions),
             )
         )
 
@@ -130,6 +137,19 @@ class Workbench:
             seen = collect(base.model, missing, self._calibration().feeds())
             base.ranges |= {name: choose_range(seen[name], settings) for name in missing}
 
+    def _find_codes(self, base: _Base, decisions: Sequence[Decision]) -> dict[str, Blocks[Array]]:
+        """Return the weights that decisions leave to GPTQ, each chosen once."""
+        asked = {_code_key(d): d for d in decisions if d.algorithm == Algorithm.GPTQ}
+        missing = {key: d for key, d in asked.items() if key not in base.codes}
+        # One operator may be asked for in several arithmetics.
+        for arithmetic in dict.fromkeys(d.activations for d in missing.values()):
+            own = [d for d in missing.values() if d.activations == arithmetic]
+            graph = Graph(copy_model(base.model))
+            found = choose_codes(graph, own, self._calibration().feeds())
+            base.codes |= {_code_key(d): found.get(d.output) for d in own}
+        chosen = {d.output: base.codes[key] for key, d in asked.items()}
+        return {output: codes for output, codes in chosen.items() if codes is not None}
+
     def _calibration(self) -> Calls:
         if self._calls is None:
             assert self.recipe.calibration is not None, "only calibrated integers need ranges"
@@ -139,6 +159,10 @@ class Workbench:
             feeds = list(calls.feeds())  # phonemes and noise take as long as running them
             self._calls = Calls(lambda: iter(feeds), len(feeds))
         return self._calls
+
+
+def _code_key(decision: Decision) -> tuple[str, int, str]:
+    return decision.output, decision.group_size, decision.activations
 
 
 def single_graph(model: Model) -> GraphModel:
