@@ -112,6 +112,8 @@ def test_the_front_has_what_no_other_is_better_than() -> None:
     assert front == [(1.0, 0.9), (2.0, 0.5), (3.0, 0.1)]
     limits = Damage(log_mel_db=0.55, distortion=None, duration_frames=0.2)
     assert [admits(limits, point.damage) for point in points] == [True, False, True, False, False]
+    coarse = points[2].damage.model_copy(update={"distortion": 0.6})
+    assert not admits(limits.model_copy(update={"distortion": 0.2}), coarse)
     none_moved = limits.model_copy(update={"duration_frames": 0.1})
     assert not any(admits(none_moved, point.damage) for point in points)
 

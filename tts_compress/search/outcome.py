@@ -110,4 +110,6 @@ def find_front(points: Iterable[Point]) -> list[Point]:
 def admits(limits: Damage, damage: Damage) -> bool:
     """Return True if a damage is within limits."""
     heard = damage.log_mel_db <= limits.log_mel_db
+    if limits.distortion is not None and damage.distortion is not None:
+        heard = heard and damage.distortion <= limits.distortion
     return heard and damage.duration_frames <= limits.duration_frames

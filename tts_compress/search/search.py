@@ -147,7 +147,7 @@ def _limits(hunt: _Hunt, recipe: Recipe) -> Damage:
     share = hunt.options.damage
     return Damage(
         log_mel_db=damage.log_mel_db * share,
-        distortion=None,
+        distortion=None if damage.distortion is None else damage.distortion * share,
         duration_frames=damage.duration_frames * share,
     )
 
