@@ -31,6 +31,7 @@ class _Component(Config):
 
     operators: tuple[str, ...] = ()
     skip_graph_inputs: bool = False
+    skip_upsampled: bool = False
     durations: bool = False
     min_channels: int = 1
     min_kernel: int = 1

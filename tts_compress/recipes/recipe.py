@@ -65,6 +65,9 @@ class Rule(Config):
     skip_graph_inputs: bool = False
     """Leave out operators that read an input of the graph."""
 
+    skip_upsampled: bool = False
+    """Leave out convolutions that read what a transposed convolution made, past activations."""
+
     min_channels: int = Field(default=1, ge=1)
     """Leave out weights with fewer channels than this on either side."""
 

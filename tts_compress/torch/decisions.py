@@ -77,6 +77,7 @@ def _refuse_graph_settings(recipe: Recipe) -> None:
         "float_residuals": recipe.float_residuals,
         "equalize": recipe.calibration is not None and recipe.calibration.equalize,
         "skip_graph_inputs": any(rule.skip_graph_inputs for rule in recipe.component),
+        "skip_upsampled": any(rule.skip_upsampled for rule in recipe.component),
     }
     if wrong := [name for name, is_given in given.items() if is_given]:
         raise RecipeError(

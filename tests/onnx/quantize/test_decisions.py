@@ -97,6 +97,31 @@ def test_kernels_with_few_taps_can_be_left_out(decided: Decided, taps: int, cove
     assert sum(decision.weights == "int8" for decision in decisions) == covered
 
 
+def test_what_reads_an_upsampled_signal_can_be_left_out(
+    decided: Decided, chain: onnx.ModelProto
+) -> None:
+    """Behind an activation, too; not past another convolution."""
+    weight = numpy_helper.from_array(np.ones((8, 8, 3), np.float32), "later.weight")
+    chain.graph.initializer.append(weight)
+    added = [
+        helper.make_node("LeakyRelu", ["e"], ["e.act"], "/net/Act"),
+        helper.make_node("Conv", ["e.act", "later.weight"], ["g"], "/net/three/Conv", pads=[1, 1]),
+        helper.make_node("Conv", ["g", "later.weight"], ["h"], "/net/four/Conv", pads=[1, 1]),
+    ]
+    for place, node in enumerate(added, 5):
+        chain.graph.node.insert(place, node)
+    chain.graph.node[8].input[0] = "h"
+    _, decisions = decided({"skip_upsampled": True}, model=chain)
+    assert {d.module: str(d.weights) for d in decisions} == {
+        "net.one": "int8",
+        "net.two": "int8",
+        "net.up": "int8",
+        "net.three": "float32",
+        "net.four": "int8",
+        "net.matrix": "int8",
+    }
+
+
 @pytest.mark.parametrize(("least", "covered"), [(48, 4), (49, 3), (385, 2), (1281, 0)])
 def test_small_weights_can_be_left_out(decided: Decided, least: int, covered: int) -> None:
     other = {"match": "*", "weights": "float16"}

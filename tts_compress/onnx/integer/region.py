@@ -1,6 +1,6 @@
 """The part of a graph that computes on codes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 
@@ -18,6 +18,9 @@ _INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
 _OWN_CODES = frozenset({"LeakyRelu", "Tanh", "Sigmoid"})
 """Operators whose codes follow from those of their input, or from the function."""
 
+
+WIDEST_COPIED = 16
+"""Channels up to which products of copied neighbours are as fast as a convolution."""
 
 _KEEPS_LENGTH = frozenset(
     {"Identity", "LeakyRelu", "Relu", "Tanh", "Sigmoid", "Neg", "Exp"}
@@ -65,8 +68,9 @@ def find_region(graph: Graph, convolutions: frozenset[str]) -> Region:
     for node in (node for node in nodes if node.op_type == "Conv"):
         made, only = node.output[0], graph.only_reader(node.output[0])
         if not any(id(reader) in inside for reader in graph.readers(made)):
-            if is_normalized(graph, made):
-                continue
+            is_term = only is not None and only.op_type == "Sum"
+            if is_normalized(graph, made) or (is_term and not _is_narrow(graph, node)):
+                continue  # real again from codes
             together = samples_at_once(graph, node, divisors.get(node.input[0], 1))
             real |= {made: together} if together else {}
         elif only is not None and only.op_type == "Relu":
@@ -99,24 +103,22 @@ def observed_tensors(model: onnx.ModelProto, convolutions: frozenset[str]) -> li
 
 
 def make_residuals_float(graph: Graph, convolutions: frozenset[str]) -> int:
-    """Take sums behind the last integer convolutions off the codes; return how many.
+    """Take sums off the codes where that costs little; return how many.
 
-    The end of a residual network adds up streams that are loud where the voice is, and hardly a
-    few steps high where it pauses: three roundings, of a convolution's result, of its sum with the
-    stream and of the sum of streams, are most of the audible noise. None is necessary. The chain
-    of `Add` becomes one `Sum`, which computes in FP32 only, and convolutions that only it reads
-    return FP32 at once.
+    A residual network adds to streams that are loud where the voice is, and hardly a few steps
+    high where it pauses: three roundings, of a convolution's result, of its sum with the stream
+    and of the sum of streams, are most of the audible noise. None is necessary. A chain of `Add`
+    becomes one `Sum`, which computes in FP32 only; narrow convolutions that only it reads return
+    FP32 at once. So it is where streams end, which is seldom, and where all of a stream is narrow.
 
     Args:
         graph: In FP32; finished and typed again afterwards.
         convolutions: Outputs of those that compute on codes.
     """
-    nodes = _grow(graph, convolutions)
-    needed = _tensors_needed(nodes, convolutions)
-    last = [n for n in nodes if n.op_type == "Add" and n.output[0] not in needed]
-    ends = {node.output[0] for node in last}
+    sums = [n for n in _grow(graph, convolutions) if n.op_type == "Add"]
+    ends = {n.output[0] for n in sums if _joins_narrow(graph, n) or not _goes_on(graph, n)}
     made = 0
-    for node in last:
+    for node in (node for node in sums if node.output[0] in ends):
         reader = graph.only_reader(node.output[0])
         if reader is not None and reader.output[0] in ends:
             continue  # a part of that sum
@@ -245,13 +247,25 @@ def _data(graph: Graph, node: onnx.NodeProto) -> list[str]:
     return [tensor for tensor in node.input if tensor and graph.constant(tensor) is None]
 
 
-def _tensors_needed(nodes: Iterable[onnx.NodeProto], convolutions: frozenset[str]) -> set[str]:
-    """Return the tensors whose codes a planned convolution needs."""
-    found: set[str] = set()
-    for node in reversed(list(nodes)):
-        if node.output[0] in found or node.output[0] in convolutions:
-            found.update(node.input)
-    return found
+def _goes_on(graph: Graph, node: onnx.NodeProto) -> bool:
+    """Return True if another sum reads this one besides what it leads to."""
+    readers = graph.readers(node.output[0])
+    return len(readers) > 1 and any(_is_summand(reader) for reader in readers)
+
+
+def _is_summand(reader: onnx.NodeProto | None) -> bool:
+    return reader is not None and reader.op_type in {"Add", "Sum"}
+
+
+def _joins_narrow(graph: Graph, node: onnx.NodeProto) -> bool:
+    """Return True if a convolution with few channels makes one of a sum's terms."""
+    makers = [graph.producer(tensor) for tensor in node.input]
+    return any(maker is not None and _is_narrow(graph, maker) for maker in makers)
+
+
+def _is_narrow(graph: Graph, node: onnx.NodeProto) -> bool:
+    found = read_convolution(graph, node) if node.op_type == "Conv" else None
+    return found is not None and len(found.weight) <= WIDEST_COPIED
 
 
 def _summands(graph: Graph, node: onnx.NodeProto, ends: set[str]) -> list[str]:
