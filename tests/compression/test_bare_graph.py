@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SCHEMES = [name for name in schemes_of("onnx") if not find_scheme(name).trained]
-_STATIC = ("int8", "int8-static")
 
 
 def _mel(frames: int, seed: int) -> Any:
@@ -123,13 +122,16 @@ def test_every_scheme_keeps_the_sound(
     scheme: str,
     rename: Callable[[onnx.GraphProto], None],
 ) -> None:
-    """On a batch of an unseen length; 8 bits in seven layers of random weights leave 25 dB."""
+    """On a batch of an unseen length; 8 bits in seven layers of random weights leave 25 dB.
+
+    Four bits leave about 20 dB in one layer.
+    """
     graph: Any = onnx.load(vocoder)
     rename(graph.graph)
     path = tmp_path / "vocoder.onnx"
     onnx.save(graph, path)
-    calibration = feeds if scheme in _STATIC else None
-    small = compress(f"onnx:{path}", scheme, calibration=calibration)
+    observes = find_recipe("onnx", scheme).calibration is not None
+    small = compress(f"onnx:{path}", scheme, calibration=feeds if observes else None)
     folder = small.save(tmp_path / "small")
     assert sorted(file.name for file in folder.iterdir()) == ["manifest.json", "vocoder.onnx"]
     found = open_model(folder)
@@ -141,7 +143,7 @@ def test_every_scheme_keeps_the_sound(
     wanted = _run(graph, mel)
     audio = _run(found.graph(), mel)
     assert audio.shape == wanted.shape == (2, 1, 8 * 33 + 1)
-    assert snr_db(wanted, audio) > 25
+    assert snr_db(wanted, audio) > (10 if scheme.startswith("int4") else 25)
 
 
 @pytest.mark.parametrize(
