@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from tts_compress.sweep.merge import Entry, FailedWork, SweepReport, table_of
+from tts_compress.sweep.document import Entry, FailedWork, SweepReport, table_of
 from tts_compress.sweep.page import render_page
 
 

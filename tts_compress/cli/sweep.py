@@ -12,7 +12,7 @@ from tts_compress.errors import RecipeError
 
 if TYPE_CHECKING:
     from tts_compress.progress import Progress
-    from tts_compress.sweep.merge import SweepReport
+    from tts_compress.sweep.document import SweepReport
     from tts_compress.sweep.run import Planned
     from tts_compress.sweep.schedule import Executor
 

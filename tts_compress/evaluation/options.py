@@ -4,13 +4,10 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.process import KeptWorkers
 from tts_compress.progress import Progress, Silent
-
-if TYPE_CHECKING:
-    from tts_compress.evaluation.process import KeptWorkers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +65,7 @@ class EvaluationOptions:
     timed_before: bool = False
     """Take the timings that `time_pair` left in `work`, in place of measuring."""
 
-    kept: "KeptWorkers | None" = None
+    kept: KeptWorkers | None = None
     """Keeps processes open for the stages and evaluations to come; None ends each with its
     stage."""
 

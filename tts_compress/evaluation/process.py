@@ -8,10 +8,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Lock, Timer
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from tts_compress.errors import EvaluationError, MissingExtraError, TextError, TTSCompressError
-from tts_compress.evaluation.options import EvaluationOptions
 
 # Every numerical library has its own idea of how many threads to start.
 _THREAD_VARIABLES = (
@@ -43,6 +42,22 @@ def _environment(kind: str, threads: int) -> dict[str, str]:
     return found
 
 
+class Settings(Protocol):
+    """Settings of worker processes, as `EvaluationOptions` has them."""
+
+    @property
+    def worker(self) -> tuple[str, ...]:
+        """The program and its first arguments."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of each numerical library."""
+
+    @property
+    def timeout_s(self) -> float:
+        """Longest time for an answer."""
+
+
 class Worker:
     """A process that runs one model or one recognizer; a context manager.
 
@@ -61,7 +76,7 @@ class Worker:
         self,
         kind: Literal["model", "recognizer", "measure", "sweep"],
         name: str,
-        options: EvaluationOptions,
+        options: Settings,
         *,
         shown: str | None = None,
         setting: str | None = None,

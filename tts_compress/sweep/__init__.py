@@ -7,5 +7,5 @@ work       how a unit is done, above the stages of an evaluation
 host       the program that does units, one after the other
 schedule   which unit is next, whatever does it
 local, on_ray   processes of this machine, or actors of a Ray cluster
-merge      the document, from the reports of all pairs; `page` draws it
+document, merge   the records of all pairs, made from their reports; `page` draws them
 """

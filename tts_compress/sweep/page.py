@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 import tts_compress.report
 from tts_compress.evaluation import formatting
 from tts_compress.report.plots import COLORS, Plot, draw_svg, new_axes
-from tts_compress.sweep.merge import Entry, SweepReport
+from tts_compress.sweep.document import Entry, SweepReport
 
 _OWN = Path(__file__).with_name("templates")
 _SHARED = Path(tts_compress.report.__file__).with_name("templates")

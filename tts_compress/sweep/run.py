@@ -6,8 +6,9 @@ from pathlib import Path
 
 from tts_compress.errors import RecipeError, TTSCompressError, reason
 from tts_compress.progress import Progress
+from tts_compress.sweep.document import SweepReport
 from tts_compress.sweep.identity import name_voices
-from tts_compress.sweep.merge import SweepReport, merge_reports, write_sweep
+from tts_compress.sweep.merge import merge_reports, write_sweep
 from tts_compress.sweep.plan import Environment, OpenPlan, read_plan
 from tts_compress.sweep.results import Results, open_results
 from tts_compress.sweep.schedule import Executor, Task, run_units
