@@ -83,8 +83,19 @@ def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
         assert np.array_equal(runtime.speak(_IDS).samples, expected)
 
 
-@pytest.mark.parametrize("scheme", _SCHEMES)
-@pytest.mark.parametrize("system", [*_SYSTEMS])
+@pytest.mark.parametrize(
+    ("system", "scheme"),
+    [
+        pytest.param(
+            system,
+            scheme,
+            # Calibrated layer by layer: of one system among the fast tests.
+            marks=[pytest.mark.slow] if scheme.startswith("int4") and system != "kokoro" else [],
+        )
+        for system in _SYSTEMS
+        for scheme in _SCHEMES
+    ],
+)
 def test_every_scheme_compresses_and_the_artifact_speaks(
     request: pytest.FixtureRequest, tmp_path: Path, scheme: str, system: str, ids_set: Path
 ) -> None:
