@@ -57,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 show_json(output.document)
             else:
                 show(*output.parts)
+            sys.stdout.flush()  # a closed pipe is noticed here, not when Python ends
             return output.code
     except TTSCompressError as error:
         print(f"tts-compress: {' '.join(str(error).split())}", file=sys.stderr)
