@@ -27,7 +27,7 @@ class Shape:
     shards: int
     nodes: int
     processors: int
-    """Of each node."""
+    """Processors of each node."""
 
     pace: float
     """Seconds of sleep for a second of work: below 1, overheads weigh more than they would."""

@@ -1,4 +1,4 @@
-"""What is made small: bytes of the graph, time on one thread, or memory of a fresh process."""
+"""Costs to make small: bytes of the graph, time on one thread, or memory of a fresh process."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ _ROUNDS = 5
 
 
 class Objective(StrEnum):
-    """What a search makes small."""
+    """A cost that a search makes small."""
 
     SIZE = "size"
     LATENCY = "latency"

@@ -22,7 +22,7 @@ _OF_OTHER_PROCESSORS = {Activations.FLOAT16, Activations.BFLOAT16, Activations.F
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What becomes of a layer."""
+    """A storage and an arithmetic of layers."""
 
     keys: tuple[tuple[str, Any], ...]
     """Keys of a rule that differ from their defaults."""
@@ -34,12 +34,12 @@ class Format:
 
     @property
     def arithmetic(self) -> str:
-        """How a layer computes."""
+        """The arithmetic of a layer."""
         return str(dict(self.keys).get("activations", Activations.NONE))
 
     @property
     def weights(self) -> str:
-        """How its weights are stored."""
+        """The type that stores its weights."""
         return str(dict(self.keys).get("weights", Weights.FLOAT32))
 
     def rules(self, pattern: str) -> list[Rule]:

@@ -67,7 +67,7 @@ class SearchResult(Record):
     suite: str
     recognizer: str
     limits: Damage
-    """What the cheap judge admitted, on the short texts."""
+    """The largest damage that the cheap judge admitted, on the short texts."""
 
     trials: int
     points: tuple[Point, ...]
@@ -82,7 +82,7 @@ class SearchResult(Record):
     """Name of a judged one; None where none is within the bound."""
 
     statement: str
-    """What was shown, and what was not."""
+    """A sentence that says which rise was shown, and which was not."""
 
     environment: dict[str, Any]
 

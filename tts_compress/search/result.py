@@ -22,7 +22,7 @@ class Row(Record):
     """Weights whose format changes."""
 
     estimate: Damage
-    """What second moments predict; its `distortion` is not predicted."""
+    """The damage that second moments predict; its `distortion` is not predicted."""
 
     measured: Damage | None
     """None where the estimate is negligible."""
@@ -34,12 +34,12 @@ class Row(Record):
 
     @property
     def damage(self) -> Damage:
-        """What was measured, or else the estimate."""
+        """The measured damage, or else the estimate."""
         return self.measured or self.estimate
 
 
 class Prediction(Record):
-    """How well estimates rank what was measured, over groups and formats."""
+    """Rank correlation of estimated and measured damage, over groups and formats."""
 
     log_mel: float | None
     """Spearman's rank correlation; None from fewer than three values."""

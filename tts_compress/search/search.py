@@ -84,7 +84,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hunt:
-    """What belongs to one search."""
+    """Everything that belongs to one search."""
 
     voice: GraphModel
     folder: Path

@@ -1,4 +1,4 @@
-"""How much each layer suffers, and what it saves, alone in each format."""
+"""The damage of each layer, and its savings, alone in each format."""
 
 import hashlib
 import json
@@ -104,7 +104,7 @@ class _Piece(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Analysis:
-    """What all trials of one model have in common."""
+    """Everything that all trials of one model have in common."""
 
     bench: Workbench
     listener: Listener

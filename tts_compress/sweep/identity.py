@@ -1,4 +1,4 @@
-"""What decides results beside the inputs of a unit: code, versions, recognizer, measures."""
+"""Everything that decides results beside the inputs of a unit: code, versions, recognizer, measures."""
 
 import hashlib
 import re

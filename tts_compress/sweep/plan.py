@@ -37,7 +37,7 @@ class Scheme(Config):
 
 
 class Settings(Config):
-    """How pairs are evaluated."""
+    """Settings of the evaluation of pairs."""
 
     any_language: bool = False
     speaker: str | None = None

@@ -1,4 +1,4 @@
-"""How units are done: thin above the evaluation's stages, which a unit runs in a store of its own.
+"""The work of units: thin above the evaluation's stages, which a unit runs in a store of its own.
 
 Models and recognizers stay loaded from one unit to the next; the results of units that others need
 are fetched once.

@@ -85,7 +85,7 @@ class _Filter:
     """Its weight are the codes, unless they are expanded elsewhere; its bias is real."""
 
     scales: Array
-    """Of the outputs, (C_out,)."""
+    """One per output, (C_out,)."""
 
     expanded: str | None = None
     """The tensor of its matrix, (K·C_in, C_out), where that is no constant of the file."""

@@ -42,7 +42,7 @@ class _Layer:
 
     @property
     def kind(self) -> tuple[str, int, int, int]:
-        """What its moments depend on."""
+        """A key of everything that its moments depend on."""
         found = self.convolution
         if found is None:
             return self.source, 0, 0, 0
