@@ -114,6 +114,7 @@ def test_wheel_has_one_top_level_name_and_carries_the_data(tmp_path: Path) -> No
     if "setuptools" in built.stderr and built.returncode:
         pytest.skip(f"cannot build here: {built.stderr.strip().splitlines()[-1]}")
     assert built.returncode == 0, built.stderr
+    assert "Warning" not in built.stdout + built.stderr, "users would see it, in `make quantize`"
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         names = wheel.namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"tts_compress"}
