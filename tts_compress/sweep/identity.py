@@ -1,4 +1,4 @@
-"""Everything that decides results beside the inputs of a unit: code, versions, recognizer, measures."""
+"""All that decides results beside the inputs of a unit: code, versions, recognizer, measures."""
 
 import hashlib
 import re

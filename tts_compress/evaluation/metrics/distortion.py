@@ -1,4 +1,4 @@
-"""The distance from another rendering of the reference, of the candidate against the reference's own.
+"""Distance from another rendering of the reference: the candidate against the reference's own.
 
 No two renderings of a text with different noise are the same, and none is wrong. So the candidate
 is compared with what the reference says with another seed, and so is the reference with the
