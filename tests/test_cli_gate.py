@@ -91,3 +91,57 @@ def test_the_help_says_which_gates_there_are(capsys: pytest.CaptureFixture[str])
         "`cost` judges size and speed",
     ):
         assert words in shown
+
+
+def test_summary_junit_and_annotations_are_written_whatever_the_verdict(
+    report: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A runner has the summary's file already, with what other steps wrote."""
+    summary, junit = tmp_path / "summary.md", tmp_path / "gates.xml"
+    summary.write_text("# Before\n", encoding="utf-8")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    files = ["--summary", str(summary), "--junit", str(junit)]
+    assert main(["gate", report(interval=(0.7, 1.6)), "--gates", "cost", *files, "--json"]) == 1
+    printed = capsys.readouterr()
+    assert not json.loads(printed.out)["passed"]
+    assert printed.err == ("::error title=tts-compress gate cost::latency.interval.0: 0.7 ≥ 1.05\n")
+    assert summary.read_text(encoding="utf-8").startswith("# Before\n## ")
+    assert 'failures="1"' in junit.read_text(encoding="utf-8")
+    assert main(["gate", report(), *files, "--no-annotations"]) == 0
+    assert summary.read_text(encoding="utf-8").count("gates passed") == 1
+    assert 'failures="0"' in junit.read_text(encoding="utf-8")
+
+
+def test_against_an_earlier_report(
+    report: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The gates `regression` come on top of those that were named."""
+    path = report()
+    document = json.loads(Path(path).read_text(encoding="utf-8"))
+    document["distortion"] |= {"value": 0.05, "interval": [0.04, 0.06]}
+    earlier = tmp_path / "earlier.json"
+    earlier.write_text(json.dumps(document), encoding="utf-8")
+    assert main(["gate", path, "--against", path]) == 0
+    assert main(["gate", path, "--against", str(earlier)]) == 1
+    assert (
+        "FAIL  distortion.value: 0.197595, before 0.05; interval of the change begins at"
+    ) in capsys.readouterr().out
+    assert main(["gate", path, "--against", str(earlier), "--gates", "regression"]) == 1
+    assert "default" not in capsys.readouterr().out
+    document["suite"]["seeds"] = [7]
+    earlier.write_text(json.dumps(document), encoding="utf-8")
+    assert main(["gate", path, "--against", str(earlier)]) == 2
+    assert (
+        "not comparable: seeds [7] in the earlier report, [0] in this one"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_summary_that_cannot_be_written_is_an_error(
+    report: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["gate", report(), "--summary", str(tmp_path)]) == 2
+    assert "cannot write" in capsys.readouterr().err

@@ -242,6 +242,19 @@ def write_text_atomically(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+def append_text(path: Path, text: str) -> None:
+    """Append to a text file, which is made where there is none.
+
+    Raises:
+        ArtifactError: The file cannot be written.
+    """
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ArtifactError(f"cannot write '{path}': {error.strerror or error}") from error
+
+
 def check_replaceable(target: Path, marker: str, *, force: bool) -> None:
     """Refuse an output directory that exists and must not be replaced.
 

@@ -57,6 +57,7 @@ def test_shards_are_the_suites_texts_each_once(write_plan: Callable[..., Path]) 
         ({"schemes": ["none.toml"]}, "no file"),
         ({"suite": "none"}, "no suites named 'none'"),
         ({"gates": ["none"]}, "no gates named 'none'"),
+        ({"gates": ["regression"]}, "a sweep has none"),
         ({"recognizer": "ear"}, "ear"),
         ({"shards": 0}, "shards"),
         ({"sheme": 1}, "sheme"),

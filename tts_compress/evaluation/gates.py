@@ -9,7 +9,9 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tts_compress.config import Config, ConfigFile, data_file, read_config
+from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metric import Metric, find_metrics
+from tts_compress.evaluation.regression import Estimate, certain_change, refuse_incomparable
 from tts_compress.evaluation.result import Evaluation
 
 
@@ -23,20 +25,38 @@ class Gate(Config):
     """The last value that passes."""
 
     direction: Literal["at-most", "at-least"]
-    kind: Literal["absolute", "relative"]
-    """The metric is compared with the limit as it is, or divided by the baseline."""
+    kind: Literal["absolute", "relative", "change"]
+    """The metric is compared with the limit as it is, divided by the baseline, or as its change
+    since an earlier report: as much of it as is certain."""
 
     baseline: str | None = Field(default=None, pattern=r"^\w+(\.\w+)*$")
     """Dotted path of the value that a relative gate divides by."""
+
+    interval: str | None = Field(default=None, pattern=r"^\w+(\.\w+)*$")
+    """Dotted path of the metric's 95 % interval, for a change; None for a metric that is exact."""
 
     @model_validator(mode="after")
     def _baseline_iff_relative(self) -> "Gate":
         if (self.kind == "relative") != (self.baseline is not None):
             raise ValueError("`baseline` is given exactly where `kind` is relative")
+        if self.interval is not None and self.kind != "change":
+            raise ValueError("`interval` is given only where `kind` is change")
         return self
 
-    def value(self, document: Mapping[str, Any]) -> float | None:
-        """Return the value to compare with the limit, or None where it is not a finite number."""
+    def value(
+        self, document: Mapping[str, Any], before: Mapping[str, Any] | None = None
+    ) -> float | None:
+        """Return the value to compare with the limit, or None where it is not a finite number.
+
+        Args:
+            document: The report.
+            before: The earlier report that a change is measured from.
+        """
+        if self.kind == "change":
+            now, then = self._estimate(document), self._estimate(before or {})
+            if now is None or then is None:
+                return None
+            return certain_change(then, now, upwards=self.direction == "at-most")
         found = _number(document, self.metric)
         if self.baseline is None or found is None:
             return found
@@ -47,6 +67,12 @@ class Gate(Config):
         """Return why its metrics judge nothing in a report; None where they do."""
         doubts = [metric.doubt for metric in self._metrics()]
         return next((why for doubt in doubts if doubt and (why := doubt(document))), None)
+
+    def _estimate(self, document: Mapping[str, Any]) -> Estimate | None:
+        ends = [f"{self.interval}.{end}" for end in (0, 1)] if self.interval else [self.metric] * 2
+        found = [_number(document, path) for path in (self.metric, *ends)]
+        known = [number for number in found if number is not None]
+        return Estimate(*known) if len(known) == len(found) else None
 
     @property
     def is_on_words(self) -> bool:
@@ -77,6 +103,11 @@ class Gates(ConfigFile):
 
     gate: tuple[Gate, ...] = Field(min_length=1)
 
+    @property
+    def needs_earlier(self) -> bool:
+        """True if one of the gates judges the change since an earlier report."""
+        return any(gate.kind == "change" for gate in self.gate)
+
     def doubt(self, gate: Gate, document: Mapping[str, Any]) -> str | None:
         """Return why one of the gates judges nothing in a report; None where it does."""
         if self.recognizer is None or not gate.is_on_words:
@@ -96,6 +127,10 @@ class GateResult:
     gate: Gate
     value: float | None
     """Not rounded; None where the metric is missing, null or not finite."""
+
+    now: float | None = None
+    before: float | None = None
+    """The metric in both reports, where its change is judged."""
 
     passed: bool
     reason: str | None = None
@@ -117,19 +152,52 @@ class Verdict:
         return all(row.passed for row in self.rows)
 
 
-def check(document: Evaluation | Mapping[str, Any], gates: Gates) -> Verdict:
+def check(
+    document: Evaluation | Mapping[str, Any],
+    gates: Gates,
+    before: Evaluation | Mapping[str, Any] | None = None,
+) -> Verdict:
     """Judge an evaluation, or a `report.json` that was read.
 
     The gates are gone through, not the document: what is missing from it fails. So do gates whose
     metric is in doubt, such as those on words where the reference itself is not understood.
+
+    Args:
+        document: The evaluation.
+        gates: The limits.
+        before: The earlier evaluation that gates of kind `change` compare with.
+
+    Raises:
+        EvaluationError: A gate needs the earlier evaluation and there is none, or the two do not
+            compare: another suite, other seeds, another recognizer.
     """
-    found = document.model_dump(mode="json") if isinstance(document, Evaluation) else document
-    rows = []
-    for gate in gates.gate:
-        value, reason = gate.value(found), gates.doubt(gate, found)
-        passed = reason is None and gate.passes(value)
-        rows.append(GateResult(gate=gate, value=value, passed=passed, reason=reason))
-    return Verdict(name=gates.name, rows=tuple(rows))
+    found, earlier = _document(document), _document(before or {})
+    if gates.needs_earlier:
+        if before is None:
+            raise EvaluationError(
+                f"the gates {gates.name!r} judge the change since an earlier report; name it with "
+                "--against report.json"
+            )
+        refuse_incomparable(earlier, found)
+    rows = tuple(_judge(gate, gates, found, earlier) for gate in gates.gate)
+    return Verdict(name=gates.name, rows=rows)
+
+
+def _judge(
+    gate: Gate, gates: Gates, found: Mapping[str, Any], earlier: Mapping[str, Any]
+) -> GateResult:
+    value, doubt = gate.value(found, earlier), gates.doubt(gate, found)
+    passed = doubt is None and gate.passes(value)
+    if gate.kind != "change":
+        return GateResult(gate=gate, value=value, passed=passed, reason=doubt)
+    if doubt is None and (past := gates.doubt(gate, earlier)) is not None:
+        doubt, passed = f"in the earlier report {past}", False
+    now, before = _number(found, gate.metric), _number(earlier, gate.metric)
+    return GateResult(gate=gate, value=value, now=now, before=before, passed=passed, reason=doubt)
+
+
+def _document(found: Evaluation | Mapping[str, Any]) -> Mapping[str, Any]:
+    return found.model_dump(mode="json") if isinstance(found, Evaluation) else found
 
 
 def read_gates(name: str | Path) -> Gates:

@@ -18,10 +18,6 @@ _WORST = 10
 def render_markdown(evaluation: Evaluation) -> str:
     """Return the report as Markdown; texts are escaped, long ones are cut."""
     candidate, reference = evaluation.candidate, evaluation.reference
-    measured = [
-        (row.label, row.reference, row.candidate, row.change)
-        for row in summary.summary_rows(evaluation)
-    ]
     floors = [
         (
             name,
@@ -39,10 +35,10 @@ def render_markdown(evaluation: Evaluation) -> str:
     blocks = [
         f"# {_cell(candidate.spec)} ({_cell(candidate.scheme)}) against {_cell(reference.spec)}",
         f"**{summary.verdict(evaluation)}**",
-        "\n".join(f"> {_escape(caution)}" for caution in summary.cautions(evaluation)),
-        _table("lrrl", ("Measurement", "Reference", "Compressed", "Change"), measured),
+        "\n".join(f"> {escape(caution)}" for caution in summary.cautions(evaluation)),
+        measurements(evaluation),
         f"## Floors\n\n{summary.floor_caption(evaluation)}.",
-        _table(
+        table(
             "lrrr",
             ("Comparison", "Word error rate", "95 % interval, points", "Log-mel distance"),
             floors,
@@ -57,10 +53,19 @@ def render_markdown(evaluation: Evaluation) -> str:
         ),
         "## Provenance",
         "<details><summary>Models, suite and machine</summary>",
-        _table("lll", ("About", "What", "Value"), facts),
+        table("lll", ("About", "What", "Value"), facts),
         "</details>",
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def measurements(evaluation: Evaluation) -> str:
+    """Return the table of all measurements."""
+    rows = [
+        (row.label, row.reference, row.candidate, row.change)
+        for row in summary.summary_rows(evaluation)
+    ]
+    return table("lrrl", ("Measurement", "Reference", "Compressed", "Change"), rows)
 
 
 def _blame(evaluation: Evaluation) -> list[str]:
@@ -68,8 +73,8 @@ def _blame(evaluation: Evaluation) -> list[str]:
     if found is None:
         return []
     header, rows = blame.blame_table(found)
-    sentence = _escape(blame.blame_sentence(found))
-    return [f"## {blame.TITLE}", sentence, _table(f"l{'r' * (len(header) - 1)}", header, rows)]
+    sentence = escape(blame.blame_sentence(found))
+    return [f"## {blame.TITLE}", sentence, table(f"l{'r' * (len(header) - 1)}", header, rows)]
 
 
 def _worst(evaluation: Evaluation) -> str:
@@ -93,18 +98,26 @@ def _worst(evaluation: Evaluation) -> str:
         return "No utterance has more word errors than its reference."
     header = ("Seed", "Reference heard", "Compressed heard", "Errors", "Log-mel distance")
     named = ("Text", "Speaker") if spoken_by else ("Text",)
-    return _table(f"{'l' * len(named)}rllrr", (*named, *header), rows)
+    return table(f"{'l' * len(named)}rllrr", (*named, *header), rows)
 
 
-def _table(align: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(align: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; its cells are escaped, long ones are cut.
+
+    Args:
+        align: `l` or `r` for each column.
+        header: Titles of the columns.
+        rows: Texts of the cells.
+    """
     rule = "|".join({"l": " :-- ", "r": " --: "}[side] for side in align)
     lines = [f"| {' | '.join(header)} |", f"|{rule}|"]
     return "\n".join([*lines, *(f"| {' | '.join(map(_cell, row))} |" for row in rows)])
 
 
 def _cell(text: str) -> str:
-    return _escape(formatting.one_line(text, _CELL))
+    return escape(formatting.one_line(text, _CELL))
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """Return a text that Markdown shows as it is."""
     return _SPECIAL.sub(r"\\\1", text)

@@ -125,8 +125,9 @@ def read_plan(path: Path) -> OpenPlan:
     if plan.recognizer is not None:
         suite = suite.with_recognizer(plan.recognizer)
     gates = tuple(_found(name, folder) for name in plan.gates)
-    for name in gates:
-        read_gates(name)  # refused before the work
+    for name in gates:  # refused before the work
+        if read_gates(name).needs_earlier:
+            raise RecipeError(f"gates {name!r} compare with an earlier report; a sweep has none")
     schemes = tuple(_scheme(name, folder) for name in plan.schemes)
     _check_distinct("schemes", [scheme.name for scheme in schemes])
     voices = tuple(spec for given in plan.voices for spec in _expand(given, folder))
