@@ -20,6 +20,7 @@ PACKAGE = ROOT / "tts_compress"
 LAYERS = [
     "lazy",
     "errors",
+    "processes",
     "audio",
     "progress",
     "families",

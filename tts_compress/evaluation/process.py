@@ -1,16 +1,14 @@
-"""A worker process and the conversation with it: one JSON line each way."""
+"""Worker processes of evaluations and sweeps."""
 
-import json
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from threading import Lock, Timer
-from time import monotonic
+from contextlib import contextmanager
+from threading import Lock
 from typing import Any, Literal, Protocol
 
 from tts_compress.errors import EvaluationError, MissingExtraError, TextError, TTSCompressError
+from tts_compress.processes import Child, ChildEndedError
 
 # Every numerical library has its own idea of how many threads to start.
 _THREAD_VARIABLES = (
@@ -85,20 +83,14 @@ class Worker:
         self._timeout_s = options.timeout_s
         # A file takes any amount of chatter; a pipe nobody reads would block the worker.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed with the worker
+        command = [*options.worker, kind, name, *([] if setting is None else [setting])]
         try:
-            self._process = subprocess.Popen(
-                [*options.worker, kind, name, *([] if setting is None else [setting])],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-                env=_environment(kind, options.threads),
-                encoding="utf-8",
-            )
+            self._process = Child(command, _environment(kind, options.threads), self._stderr)
         except OSError as error:
             self._stderr.close()
             raise EvaluationError(f"cannot start a worker for {self._title}: {error}") from error
         try:
-            self._answer("load")
+            self._answer("load", None)
         except BaseException:
             self.close()
             raise
@@ -110,18 +102,11 @@ class Worker:
             TextError: A text cannot be spoken.
             EvaluationError: The request failed, or the worker died or did not respond in time.
         """
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps({"do": do, **arguments}, default=str) + "\n")
-            self._process.stdin.flush()
-        except OSError:
-            raise self._died(do) from None
-        return self._answer(do)
+        return self._answer(do, {"do": do, **arguments})
 
     def close(self) -> None:
         """End the process."""
-        with suppress(OSError), self._process:  # OSError: a request that a dead worker never read
-            self._process.kill()
+        self._process.close()
         self._stderr.close()
 
     def __enter__(self) -> "Worker":
@@ -130,21 +115,11 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _answer(self, do: str) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        start = monotonic()
-        limit = Timer(self._timeout_s, self._process.kill)
-        limit.start()
+    def _answer(self, do: str, request: Mapping[str, object] | None) -> dict[str, Any]:
         try:
-            line = self._process.stdout.readline()  # returns when the process ends at the latest
-        finally:
-            limit.cancel()
-        if not line and monotonic() - start >= self._timeout_s:
-            message = f"{self._title} did not answer '{do}' within {self._timeout_s:g} s"
-            raise EvaluationError(f"{message}; it was stopped")
-        if not line:
-            raise self._died(do)
-        answer = json.loads(line)
+            answer = self._process.ask(request, self._timeout_s)
+        except ChildEndedError as ended:
+            raise self._died(do, ended) from None
         if error := answer.get("error"):
             kind = _ERRORS.get(error["kind"], EvaluationError)
             # Not the constructor, which may take other arguments than a message.
@@ -152,17 +127,16 @@ class Worker:
         found: dict[str, Any] = answer["ok"]
         return found
 
-    def _died(self, do: str) -> EvaluationError:
-        try:
-            code = self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:  # it only closed its end
-            self._process.kill()
-            code = self._process.wait()
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    def _died(self, do: str, ended: ChildEndedError) -> EvaluationError:
+        if ended.late:
+            message = f"{self._title} did not answer '{do}' within {self._timeout_s:g} s"
+            return EvaluationError(f"{message}; it was stopped")
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
-        return EvaluationError(f"the process of {self._title} {how} during '{do}'; it said: {last}")
+        return EvaluationError(
+            f"the process of {self._title} {ended} during '{do}'; it said: {last}"
+        )
 
 
 class KeptWorkers:

@@ -1,26 +1,20 @@
 """The program that runs one model, recognizer or measure in a process of its own.
 
 It is started as `python -m tts_compress.evaluation.worker`, followed by `model SPEC`, by
-`recognizer NAME[:MODEL] LANGUAGE`, or by `measure NAME SETTINGS` with settings in JSON. It reads
-one JSON request a line from standard input and responds to each with one JSON line: `{"ok": …}` or
-`{"error": {"kind": …, "message": …}}`. The first line it writes states that it is ready. It ends
-when its input does.
+`recognizer NAME[:MODEL] LANGUAGE`, or by `measure NAME SETTINGS` with settings in JSON.
 
 An evaluation starts about ten, so each imports only what it serves.
 """
 
 import importlib
 import json
-import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeAlias
 
 from tts_compress.audio import read_wav
-from tts_compress.errors import TTSCompressError
 from tts_compress.evaluation.wav_files import audio_sha256, write_float_wav
 from tts_compress.models import load
 from tts_compress.models.base import (
@@ -32,8 +26,7 @@ from tts_compress.models.base import (
     TTSModel,
 )
 from tts_compress.models.speakers import choose_speaker
-
-Answer: TypeAlias = dict[str, Any]
+from tts_compress.processes import Answer, serve
 
 
 class _ModelHost:
@@ -156,41 +149,7 @@ def main(arguments: list[str]) -> None:
         arguments: `model SPEC`, `recognizer NAME[:MODEL] LANGUAGE` or `measure NAME SETTINGS`.
     """
     kind, *content = arguments
-    serve(lambda: _HOSTS[kind](*content), sys.stdin)
-
-
-def serve(open_host: Callable[[], object], requests: Iterable[str]) -> None:
-    """Have an object respond to requests, each by its method of the name after `do`.
-
-    Args:
-        open_host: Returns the object; the first response says whether that worked.
-        requests: Lines of JSON.
-    """
-    # Standard output is for responses alone; what libraries print goes to standard error.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def reply(answer: Answer) -> None:
-        print(json.dumps(answer), file=answers, flush=True)
-
-    try:
-        host = open_host()
-    except Exception as error:
-        reply(_describe(error))
-        return
-    reply({"ok": {}})
-    for line in requests:
-        request = json.loads(line)
-        try:
-            reply({"ok": getattr(host, request.pop("do"))(**request)})
-        except Exception as error:
-            reply(_describe(error))
-
-
-def _describe(error: Exception) -> Answer:
-    known = isinstance(error, TTSCompressError)
-    message = str(error) if known else f"{type(error).__name__}: {error}"
-    return {"error": {"kind": type(error).__name__ if known else "unknown", "message": message}}
+    serve(lambda: _HOSTS[kind](*content))
 
 
 def _peak_bytes() -> int:

@@ -1,6 +1,7 @@
 """Piper voices: VITS as one ONNX graph plus a JSON file, spoken by the `piper` program."""
 
 import copy
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from tts_compress.audio import Audio
 from tts_compress.config import demo_voice, describe_problems
 from tts_compress.errors import MissingExtraError, ModelError, TextError, reason
 from tts_compress.models.base import Component, check_encodable
+from tts_compress.models.espeak import espeak
 from tts_compress.models.files import read_json
 from tts_compress.models.languages import primary_language
 from tts_compress.models.onnx_model import OnnxModel, artifact_graph
@@ -191,6 +193,8 @@ class PiperModel(OnnxModel):
             ModelError: The graph cannot be run.
         """
         if self._opened.session is None:
+            if self._uses_espeak:
+                espeak().start()  # which takes as long as opening the session
             graph = _with_durations(feed_noise(self.graph()))
             self._opened.session = open_session(graph, self.spec)
         session = self._opened.session
@@ -252,10 +256,36 @@ class PiperModel(OnnxModel):
     def _sentences(self, text: str) -> list[list[int]]:
         """Return phoneme ids of each sentence, as piper itself feeds them."""
         check_encodable(text)
+        if not text.strip():
+            ids = []
+        elif self._uses_espeak:
+            try:
+                ids = espeak().ids(json.dumps(self._config), text)
+            except ModelError as error:
+                raise ModelError(
+                    f"'{self._config_path}' does not fit the phonemizer: {error}"
+                ) from error
+        else:
+            ids = self._sentences_of_piper(text)
+        if not ids:
+            raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")
+        if (longest := max(len(sentence) for sentence in ids)) > MAX_SYMBOLS:
+            raise TextError(
+                f"a sentence of {text[:40]!r}… has {longest} phoneme ids; "
+                f"at most {MAX_SYMBOLS} are accepted: end sentences with a full stop"
+            )
+        return ids
+
+    @property
+    def _uses_espeak(self) -> bool:
+        return bool(self._config.get("phoneme_type", "espeak") == "espeak")
+
+    def _sentences_of_piper(self, text: str) -> list[list[int]]:
+        """Return them by one of piper's other phonemizers, in this process."""
         phonemizer = self._opened.phonemizer = self._opened.phonemizer or self._piper(None)
         try:
-            sentences = [p for p in phonemizer.phonemize(text) if p] if text.strip() else []
-            ids = [phonemizer.phonemes_to_ids(sentence) for sentence in sentences]
+            sentences = [p for p in phonemizer.phonemize(text) if p]
+            return [phonemizer.phonemes_to_ids(sentence) for sentence in sentences]
         except ImportError as error:  # Chinese, Japanese and Thai have phonemizers of their own
             extra = primary_language(self.language)
             known = extra if extra in _PHONEMIZERS else "piper"
@@ -265,19 +295,10 @@ class PiperModel(OnnxModel):
                 f"piper's phonemizer for {self.language!r} cannot be opened: {reason(error)}; it "
                 "needs the network once"
             ) from error
-        # A language espeak-ng does not know, a map without the symbols every sentence has.
-        except (RuntimeError, ValueError, KeyError) as error:
+        except (RuntimeError, ValueError, KeyError) as error:  # a map without needed symbols
             raise ModelError(
                 f"'{self._config_path}' does not fit the phonemizer: {error}"
             ) from error
-        if not ids:
-            raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")
-        if (longest := max(len(sentence) for sentence in ids)) > MAX_SYMBOLS:
-            raise TextError(
-                f"a sentence of {text[:40]!r}… has {longest} phoneme ids; "
-                f"at most {MAX_SYMBOLS} are accepted: end sentences with a full stop"
-            )
-        return ids
 
     def _piper(self, session: onnxruntime.InferenceSession | None) -> "PiperVoice":
         try:

@@ -4,17 +4,12 @@ It is started as `python -m tts_compress.sweep.host`, speaks like the evaluation
 with the process that started it: whoever does a unit again must not do it beside this one.
 """
 
-import os
 import platform
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any
 
 from tts_compress.errors import TTSCompressError, reason
-from tts_compress.evaluation.worker import serve
+from tts_compress.processes import serve
 from tts_compress.sweep.identity import describe_voices
 from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.units import Identity, Unit
@@ -62,19 +57,5 @@ def _check(mine: Identity, planned: Identity) -> None:
     )
 
 
-def _requests() -> Iterator[str]:
-    """Yield lines of standard input; end the process when it ends, whatever it is doing."""
-    lines: SimpleQueue[str] = SimpleQueue()
-
-    def read() -> None:
-        for line in sys.stdin:
-            lines.put(line)
-        os._exit(0)
-
-    Thread(target=read, daemon=True).start()
-    while True:
-        yield lines.get()
-
-
 if __name__ == "__main__":
-    serve(_Host, _requests())
+    serve(_Host)

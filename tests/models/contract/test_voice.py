@@ -215,6 +215,12 @@ def test_espeak_spells_kokoros_texts(make_kokoro: Callable[..., Path]) -> None:
     assert [spelled.get(number, "?") for number in ids[1:-1]] == [*"h?lˈo?."]
 
 
+def test_a_text_that_ends_espeak_is_a_text_error(make_kokoro: Callable[..., Path]) -> None:
+    pytest.importorskip("piper")
+    with pytest.raises(TextError, match="espeak-ng breaks down over"):
+        load(make_kokoro()).synthesize("a." * 500, seed=0)
+
+
 def test_a_voice_without_its_style_file_is_a_model_error(make_kokoro: Callable[..., Path]) -> None:
     path = make_kokoro()
     path.with_name("voices-v1.0.bin").unlink()

@@ -5,13 +5,14 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from tts_compress.errors import MissingExtraError, ModelError, TextError, reason
+from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.models.base import check_encodable, check_text
 from tts_compress.models.contract.normalizing import normalize
 from tts_compress.models.contract.schema import Tokens
 from tts_compress.models.contract.styles import Folders, find_file
+from tts_compress.models.espeak import espeak
 from tts_compress.models.files import read_json
 
 IDS = "ids:"
@@ -118,7 +119,6 @@ class Phonemes:
     def __init__(self, spell: Characters, language: str) -> None:
         self._spell = spell
         self._language = language
-        self._espeak: Any = None
 
     def __call__(self, text: str) -> Iterator[Symbols]:
         """Yield the ids of each sentence.
@@ -126,16 +126,9 @@ class Phonemes:
         Raises:
             MissingExtraError: piper is not installed.
             ModelError: espeak-ng does not know the language.
+            TextError: It breaks down over the text.
         """
-        try:
-            from piper.phonemize_espeak import EspeakPhonemizer
-        except ImportError as error:
-            raise MissingExtraError("piper", "piper") from error
-        self._espeak = self._espeak or EspeakPhonemizer()
-        try:
-            sentences = self._espeak.phonemize(self._language, text)
-        except RuntimeError as error:
-            raise ModelError(f"espeak-ng cannot speak {self._language!r}: {error}") from error
+        sentences = espeak().phonemes(self._language, text)
         for sentence in sentences:
             for symbols in self._spell(unicodedata.normalize("NFC", "".join(sentence))):
                 yield replace(symbols, characters=len(text))

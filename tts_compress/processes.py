@@ -1,0 +1,193 @@
+"""Child processes that respond to JSON lines, and end with the process that started them.
+
+A child reads one JSON request a line from standard input, and responds to each with one JSON line:
+`{"ok": …}` or `{"error": {"kind": …, "message": …}}`. The first line it writes states that it is
+ready. It ends when its input does, or at once when its parent ends, however that was killed.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from threading import Thread, Timer
+from time import monotonic
+from typing import IO, Any, TypeAlias
+
+from tts_compress.errors import TTSCompressError
+
+Answer: TypeAlias = dict[str, Any]
+
+_PARENT = "TTS_COMPRESS_PARENT"
+"""Variable with the file descriptor of a pipe to which the parent alone has the other end."""
+
+
+class ChildEndedError(Exception):
+    """A child ended, or was ended because it did not respond in time.
+
+    Args:
+        code: Its exit code, negative for a signal.
+        late: True if it did not respond in time.
+    """
+
+    def __init__(self, code: int, *, late: bool) -> None:
+        self.code = code
+        self.late = late
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        super().__init__(how)
+
+
+class Child:
+    """A child process and the conversation with it; not for several threads at a time.
+
+    Args:
+        command: The program, which calls `serve`, and its arguments.
+        environment: Its variables; by default this process's.
+        stderr: File that takes what it prints to standard error; None drops that.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        stderr: IO[bytes] | None = None,
+    ) -> None:
+        variables, passed = dict(os.environ if environment is None else environment), []
+        if os.name == "posix":
+            passed = [*os.pipe()]
+            variables[_PARENT] = str(passed[0])
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL if stderr is None else stderr,
+                env=variables,
+                encoding="utf-8",
+                pass_fds=passed[:1],
+            )
+        except BaseException:
+            for descriptor in passed:
+                os.close(descriptor)
+            raise
+        for descriptor in passed[:1]:
+            os.close(descriptor)
+        # Also when this object is forgotten, or Python ends.
+        self._end = weakref.finalize(self, _end, self._process, passed[1:], os.getpid())
+
+    def ask(self, request: Mapping[str, object] | None, timeout_s: float) -> Answer:
+        """Return the response to a request; of None the one that tells that it is ready.
+
+        Raises:
+            ChildEndedError: It ended, or did not respond within `timeout_s`.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if request is not None:
+            with suppress(OSError):  # it ended, which reading tells, too
+                self._process.stdin.write(json.dumps(request, default=str) + "\n")
+                self._process.stdin.flush()
+        start = monotonic()
+        limit = Timer(timeout_s, self._process.kill)
+        limit.daemon = True
+        limit.start()
+        try:
+            line = self._process.stdout.readline()  # returns when the process ends at the latest
+        finally:
+            limit.cancel()
+        if not line:
+            late = monotonic() - start >= timeout_s
+            raise ChildEndedError(self._code(), late=late)
+        found: Answer = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        self._end()
+
+    def _code(self) -> int:
+        try:
+            return self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:  # it only closed its end
+            self._process.kill()
+            return self._process.wait()
+
+
+def _end(process: "subprocess.Popen[str]", pipes: Sequence[int], owner: int) -> None:
+    for descriptor in pipes:
+        os.close(descriptor)
+    if owner == os.getpid():  # a fork ends nothing of its parent's
+        with suppress(OSError), process:  # OSError: a request that a dead child never read
+            process.kill()
+
+
+def serve(open_host: Callable[[], object], requests: Iterable[str] | None = None) -> None:
+    """Have an object respond to requests, each by its method of the name after `do`.
+
+    Args:
+        open_host: Returns the object; the first response says whether that worked.
+        requests: Lines of JSON; by default those of standard input.
+    """
+    end_with_parent()
+    # An interrupt at the terminal reaches all processes of a command; the parent ends this one.
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Standard output is for responses alone; what libraries print goes to standard error.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def reply(answer: Answer) -> None:
+        print(json.dumps(answer), file=answers, flush=True)
+
+    try:
+        host = open_host()
+    except Exception as error:
+        reply(_describe(error))
+        return
+    reply({"ok": {}})
+    for line in sys.stdin if requests is None else requests:
+        request = json.loads(line)
+        try:
+            reply({"ok": getattr(host, request.pop("do"))(**request)})
+        except Exception as error:
+            reply(_describe(error))
+
+
+def end_with_parent() -> None:
+    """Have this process killed as soon as the one that started it as a `Child` ends."""
+    stated = os.environ.pop(_PARENT, "")
+    if not stated:
+        return
+    pipe = int(stated)
+    os.set_inheritable(pipe, False)
+    if sys.platform == "linux":
+        import fcntl
+
+        # The kernel sends the signal, whatever code runs here. PR_SET_PDEATHSIG would send it when
+        # the *thread* ends that started this process.
+        fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(pipe, fcntl.F_GETFL)
+        fcntl.fcntl(pipe, fcntl.F_SETFL, flags | os.O_ASYNC)
+        if select.select([pipe], [], [], 0)[0]:  # it ended before
+            os._exit(1)
+        return
+
+    def wait() -> None:
+        os.read(pipe, 1)  # nothing is ever written: it returns when the other end is closed
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
+
+
+def _describe(error: Exception) -> Answer:
+    known = isinstance(error, TTSCompressError)
+    message = str(error) if known else f"{type(error).__name__}: {error}"
+    return {"error": {"kind": type(error).__name__ if known else "unknown", "message": message}}
