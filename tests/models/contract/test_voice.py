@@ -89,8 +89,8 @@ def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
         pytest.param(
             system,
             scheme,
-            # Calibrated layer by layer: of one system among the fast tests.
-            marks=[pytest.mark.slow] if scheme.startswith("int4") and system != "kokoro" else [],
+            # Every scheme of one system, and one scheme of every system, are fast tests.
+            marks=[] if system == "kokoro" or scheme == "int8" else [pytest.mark.slow],
         )
         for system in _SYSTEMS
         for scheme in _SCHEMES
@@ -257,7 +257,14 @@ def test_commands_take_it_by_its_path(make_kokoro: Callable[..., Path], tmp_path
     assert main(["synthesize", out, _IDS, "--output", str(tmp_path / "small.wav")]) == 0
 
 
-@pytest.mark.parametrize("system", [*_SYSTEMS])
+@pytest.mark.parametrize(
+    "system",
+    # One graph and a chain are fast tests.
+    [
+        pytest.param(name, marks=[] if name in ("kokoro", "matcha_vocos") else [pytest.mark.slow])
+        for name in _SYSTEMS
+    ],
+)
 def test_it_is_evaluated_by_ids(
     request: pytest.FixtureRequest,
     tmp_path: Path,
