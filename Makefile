@@ -21,6 +21,7 @@ F5             := $(VENV)-f5
 PARLER         := $(VENV)-parler
 GPT_SOVITS     := $(VENV)-gpt-sovits
 NATURALSPEECH2 := $(VENV)-naturalspeech2
+DOCS           := $(VENV)-docs
 HOME_f5-tts         := $(F5)
 HOME_parler-tts     := $(PARLER)
 HOME_gpt-sovits     := $(GPT_SOVITS)
@@ -30,6 +31,8 @@ HOME_OF = $(or $(HOME_$(firstword $(subst :, ,$(MODEL)))),$(VENV))
 BENCH_HOMES = $(F5) $(PARLER) $(if $(TTS_COMPRESS_GPT_SOVITS),$(GPT_SOVITS)) \
 	$(if $(TTS_COMPRESS_AMPHION),$(NATURALSPEECH2))
 RUN := $(HOME_OF)/bin/tts-compress
+SENTENCE := Good morning, the coffee is ready.
+CHROMIUM := chromium --headless --no-sandbox --disable-gpu --hide-scrollbars
 CLONE := $(if $(CHECKOUT),--checkout $(CHECKOUT))
 # Only a training checkpoint needs torch.
 SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
@@ -37,7 +40,7 @@ SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-processors test-f5 \
 	test-parler test-gpt-sovits test-naturalspeech2 qat bench bench-torch bench-gpu bench-qat \
-	bench-vocoder prove clean
+	bench-vocoder prove docs media clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -65,6 +68,18 @@ report:  ## measure the shipped demo voice on en-full into eval/reports
 	$(MAKE) quantize SUITE=en-full REPORT=out/demo-int8-full
 	cp out/demo-int8-full/report.json eval/reports/demo-int8.json
 	cp out/demo-int8-full/report.md eval/reports/demo-int8.md
+
+docs: $(DOCS)/.user  ## build the docs site into out/site; warnings and broken links are errors
+	$(DOCS)/bin/zensical build --strict
+
+media: quantize  ## the sounds and the picture of README and docs, from the demo voice and its report
+	$(RUN) synthesize demo "$(SENTENCE)" --output docs/media/demo-fp32.wav --force
+	$(RUN) synthesize out/demo-int8 "$(SENTENCE)" --output docs/media/demo-int8.wav --force
+	$(CHROMIUM) --window-size=1200,1110 --screenshot=docs/media/report.png \
+		file://$(CURDIR)/out/demo-int8-report/report.html
+	$(VENV)/bin/python -c 'from PIL import Image; \
+		Image.open("docs/media/report.png").convert("RGB").quantize(256, dither=0).save( \
+		"docs/media/report.png", optimize=True)'
 
 check: $(VENV)/.developer  ## lint, formatting, types
 	$(VENV)/bin/ruff check .
@@ -117,7 +132,7 @@ prove: $(VENV)/.developer  ## false alarms and power of the reports' intervals i
 	$(VENV)/bin/python -m benchmarks.sound
 
 clean:  ## remove outputs and the virtual environment
-	rm -rf out build $(VENV) $(F5) $(PARLER) $(GPT_SOVITS) $(NATURALSPEECH2)
+	rm -rf out build $(VENV) $(F5) $(PARLER) $(GPT_SOVITS) $(NATURALSPEECH2) $(DOCS)
 
 $(VENV)/.user: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
@@ -170,4 +185,10 @@ $(NATURALSPEECH2)/.user: pyproject.toml constraints-naturalspeech2.txt
 	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt \
 		-e '.[naturalspeech2,qat,evaluate]' hypothesis pytest pytest-xdist
 	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt --no-deps encodec
+	touch $@
+
+$(DOCS)/.user: constraints-docs.txt
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python $(INSTALL) --upgrade pip
+	$(DOCS)/bin/python $(INSTALL) -c constraints-docs.txt zensical mkdocstrings-python
 	touch $@

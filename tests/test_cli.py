@@ -178,7 +178,7 @@ def test_help_and_import_load_no_heavy_package() -> None:
     """A slow `--help` is how command lines lose people; the heavy packages load when needed."""
     heavy = {"torch", "onnxruntime", "onnx", "numpy", "pydantic", "rich", "matplotlib"}
     program = (
-        "import sys; from tts_compress.cli import _parser; _parser().format_help(); "
+        "import sys; from tts_compress.cli import command_parser; command_parser().format_help(); "
         f"print(sorted({heavy!r} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", program]

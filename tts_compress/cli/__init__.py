@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from tts_compress.cli import (
+    completion,
     evaluate,
     export,
     gate,
@@ -23,12 +24,12 @@ from tts_compress.cli import (
     sweep,
     synthesize,
 )
-from tts_compress.cli.arguments import BAD_USE, GOOD, INTERRUPTED, Output
+from tts_compress.cli.arguments import BAD_USE, GOOD, INTERRUPTED, Output, explain
 from tts_compress.environment import installed_version
 from tts_compress.errors import TTSCompressError, TTSCompressWarning
 from tts_compress.terminal import show, show_json
 
-__all__ = ["main"]
+__all__ = ["command_parser", "main"]
 
 _COMMANDS = (
     (quantize, "compress a model and save the artifact"),
@@ -42,6 +43,7 @@ _COMMANDS = (
     (export, "write a torch system's ONNX graphs"),
     (inspect, "show a model's components and how it was made"),
     (schemes, "list what can be done to which family"),
+    (completion, "print a script that completes commands and options in a shell"),
 )
 """Modules with `add_arguments` and `run`, and their lines in the help."""
 
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 good, 1 a gate failed, 2 usage or bad input."""
     try:
         with _plain_warnings():
-            options = _parser().parse_args(arguments)
+            options = command_parser().parse_args(arguments)
             with _checkout(options):
                 output: Output = options.run(options)
             if options.json:
@@ -97,10 +99,18 @@ def _checkout(options: Namespace) -> AbstractContextManager[object]:
     return named(options.checkout)
 
 
-def _parser() -> ArgumentParser:
+def command_parser() -> ArgumentParser:
+    """Return the parser of all commands."""
     parser = ArgumentParser(
         prog="tts-compress",
         description="Make text-to-speech models small and fast, and prove what that cost.",
+    )
+    explain(
+        parser,
+        "quantize demo --output out/demo-int8",
+        "evaluate demo out/demo-int8 --output out/report",
+        "gate out/report",
+        failed="a gate failed",
     )
     version = f"tts-compress {installed_version('tts-compress')}"
     parser.add_argument(
@@ -108,7 +118,10 @@ def _parser() -> ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for module, summary in _COMMANDS:
-        command = commands.add_parser(module.__name__.rpartition(".")[2], help=summary)
+        name = module.__name__.rpartition(".")[2]
+        command = commands.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+        )
         module.add_arguments(command)
         command.add_argument("--json", action="store_true", help="print JSON for machines")
         command.set_defaults(run=module.run)

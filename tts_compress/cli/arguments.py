@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -33,6 +33,22 @@ class Output(NamedTuple):
 
     code: int = GOOD
     """Exit code of the program."""
+
+
+def explain(parser: ArgumentParser, *examples: str, failed: str = "") -> None:
+    """Put a command's examples and exit codes below its options.
+
+    Args:
+        parser: The command's.
+        examples: Command lines without the program's name.
+        failed: What exit code 1 says, for commands that have it.
+    """
+    codes = {GOOD: "good", BAD_USE: "usage or bad input", INTERRUPTED: "interrupted"}
+    codes |= {GATE_FAILED: failed} if failed else {}
+    lines = ["examples:", *(f"  tts-compress {example}" for example in examples), ""]
+    lines.append(f"exit codes: {', '.join(f'{code} {codes[code]}' for code in sorted(codes))}")
+    parser.epilog = "\n".join(lines)
+    parser.formatter_class = RawDescriptionHelpFormatter
 
 
 def add_checkout(parser: ArgumentParser) -> None:

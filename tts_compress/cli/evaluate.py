@@ -5,13 +5,20 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from pathlib import Path
 
-from tts_compress.cli.arguments import Output, add_checkout
+from tts_compress.cli.arguments import Output, add_checkout, explain
 from tts_compress.errors import ArtifactError, EvaluationError
 from tts_compress.families import model_specs
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
+    explain(
+        parser,
+        "evaluate demo out/demo-int8 --output out/report",
+        "evaluate voice.onnx out/voice-int8 --suite en-full --output out/report --blame",
+        "evaluate voice.onnx out/voice-int8 --recognizer whisper:small --output out/report",
+        "evaluate --plan 0.5",
+    )
     parser.add_argument("reference", nargs="?", help=f"the FP32 model: {model_specs()}")
     parser.add_argument("candidate", nargs="?", help="the compressed one, likewise")
     parser.add_argument("--suite", default="en-quick", help="a suite's name or TOML (%(default)s)")

@@ -3,12 +3,17 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from tts_compress.cli.arguments import Output
+from tts_compress.cli.arguments import Output, explain
 from tts_compress.errors import ModelError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
+    explain(
+        parser,
+        "export f5-tts:DIR --output out/f5-onnx --feeds en",
+        "export parler-tts:DIR --output out/dac-onnx",
+    )
     parser.add_argument("model", help="'f5-tts:…' or 'parler-tts:…', not compressed")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
     parser.add_argument(

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output
+from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output, explain
 
 if TYPE_CHECKING:
     from tts_compress.evaluation import Evaluation, Verdict
 
-_DESCRIPTION = """
+_DESCRIPTION = """\
 Pass or fail a report. `default` and `strict` judge quality (words, fidelity, durations, health,
 damage), which is the same on a busy machine; `cost` judges size and speed. Gates on words fail
 where the recognizer mishears more than half of the reference's own: nothing was judged then.
-`regression` judges what changed since the report of --against. The exit code is 1 where a gate
-fails.
-"""
-
-_EXAMPLES = """
-examples:
-  tts-compress gate out/report                              quality
-  tts-compress gate out/report --gates default --gates cost
-  tts-compress gate out/report --against eval/report.json   and not worse than before
-  tts-compress gate out/report --summary "$GITHUB_STEP_SUMMARY" --junit gates.xml
+`regression` judges what changed since the report of --against.
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    parser.formatter_class = RawDescriptionHelpFormatter
+    explain(
+        parser,
+        "gate out/report",
+        "gate out/report --gates default --gates cost",
+        "gate out/report --against eval/report.json",
+        'gate out/report --summary "$GITHUB_STEP_SUMMARY" --junit gates.xml',
+        failed="a gate failed",
+    )
+    parser.description = _DESCRIPTION
     parser.add_argument("report", type=Path, help="report.json, or its directory")
     parser.add_argument(
         "--gates",

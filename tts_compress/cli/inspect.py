@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import Output, add_checkout, add_prompt, prompted
+from tts_compress.cli.arguments import Output, add_checkout, add_prompt, explain, prompted
 from tts_compress.errors import TTSCompressError
 from tts_compress.families import accepted_specs
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
+    explain(
+        parser, "inspect demo", "inspect out/demo-int8 --time", "inspect onnx:vocoder.onnx --json"
+    )
     parser.add_argument("model", help=accepted_specs())
     parser.add_argument(
         "--time",

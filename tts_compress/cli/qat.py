@@ -5,7 +5,7 @@ import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 
-from tts_compress.cli.arguments import GOOD, Output, add_checkout, add_prompt, prompted
+from tts_compress.cli.arguments import GOOD, Output, add_checkout, add_prompt, explain, prompted
 from tts_compress.errors import ArtifactError
 from tts_compress.families import accepted_specs
 
@@ -13,12 +13,12 @@ _NUMBERS: dict[str, tuple[type, str]] = {
     "steps": (int, "updates of the weights; of a system in torch, for each component"),
     "batch-size": (int, "examples at a time"),
     "accumulation": (int, "batches that make one update"),
-    "learning-rate": (float, "peak rate, for one process; by default one that suits the bits"),
+    "learning-rate": (float, "peak rate, for one process (one that suits the bits)"),
     "range-learning-rate": (float, "the same for trained ranges of activations"),
     "clip": (float, "largest norm of the gradients; 0 for any"),
     "patience": (int, "evaluations on held-out examples without gain before it ends; 0: never"),
     "seed": (int, "seed of the noise and the order of examples"),
-    "threads": (int, "threads of torch on the processor"),
+    "threads": (int, "threads of torch on the processor (its own choice)"),
 }
 _CHOICES = {
     "mixed-precision": (("no", "bf16", "fp16"), "number format of the student's arithmetic"),
@@ -35,29 +35,43 @@ _CHOICES = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments; those named like a `TrainingOptions` are None by default."""
+    from tts_compress.qat.options import TrainingOptions
+
+    usual = {field.name: field.default for field in dataclasses.fields(TrainingOptions)}
+    explain(
+        parser,
+        "qat demo --steps 200 --output out/demo-qat",
+        "qat voice.onnx --scheme int4-qat --output out/voice-4",
+        "qat f5-tts:DIR --output out/f5-qat",
+        failed="with --without-gain fail: no gain by training",
+    )
     parser.add_argument("model", help=accepted_specs())
     parser.add_argument(
         "--scheme",
         default="int8-qat",
-        help="target of the training: %(default)s, or int4-qat for ONNX graphs and "
-        "int4-weight-only for models in torch",
+        help="target of the training: int8-qat, or int4-qat for ONNX graphs and "
+        "int4-weight-only for models in torch (%(default)s)",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
-    parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own")
+    parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own (the family's)")
     parser.add_argument(
         "--texts",
         metavar="SET",
-        help="what to train on: a calibration set's name or TOML; for a bare graph an .npz",
+        help="what to train on: a calibration set's name or TOML; for a bare graph an .npz "
+        "(the recipe's)",
     )
     for name, (kind, meaning) in _NUMBERS.items():
-        parser.add_argument(f"--{name}", type=kind, metavar="N", help=meaning)
+        default = usual[name.replace("-", "_")]
+        shown = meaning if default is None else f"{meaning} ({default})"
+        parser.add_argument(f"--{name}", type=kind, metavar="N", help=shown)
     parser.add_argument(
         "--learned-ranges",
         action=BooleanOptionalAction,
-        help="train the ranges of activations, too (default: yes)",
+        help="train the ranges of activations, too (yes)",
     )
     for name, (choices, meaning) in _CHOICES.items():
-        parser.add_argument(f"--{name}", choices=choices, help=meaning)
+        shown = f"{meaning} ({usual[name.replace('-', '_')]})"
+        parser.add_argument(f"--{name}", choices=choices, help=shown)
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
         "--resume", action="store_true", help="fail unless there is a checkpoint to resume from"

@@ -1,10 +1,14 @@
 """`tts-compress quantize`: compress a model and save the artifact."""
 
+import shlex
 import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from collections import Counter
 from pathlib import Path
+from time import monotonic
 
-from tts_compress.cli.arguments import Output, add_checkout, add_prompt, prompted
+from tts_compress.artifact import Manifest
+from tts_compress.cli.arguments import Output, add_checkout, add_prompt, explain, prompted
 from tts_compress.errors import TTSCompressError
 from tts_compress.families import accepted_specs
 from tts_compress.models.base import Model, OnnxGraph
@@ -12,15 +16,26 @@ from tts_compress.models.base import Model, OnnxGraph
 _SLOWER = 0.95
 """Below this share of the original's speed a model is slower, and not only noisily measured."""
 
+_ARITHMETIC = {"static": "integers", "dynamic": "integers", "none": "FP32"}
+"""Words for the arithmetic of a layer's activations, where the format's own name is none."""
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
+    explain(
+        parser,
+        "quantize demo --output out/demo-int8",
+        "quantize voice.onnx --scheme int4-int8 --output out/voice-int4",
+        "quantize voice.onnx --format qdq --output out/portable",
+        "quantize kokoro.onnx --output out/kokoro-int8",
+        "quantize onnx:vocoder.onnx --calibration feeds.npz --output out/vocoder-int8",
+    )
     parser.add_argument("model", help=accepted_specs())
     parser.add_argument(
         "--scheme", help="see `tts-compress schemes` (that of the recipe, if it has one, else int8)"
     )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
-    parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own")
+    parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own (the family's)")
     parser.add_argument(
         "--format",
         choices=("qdq", "qoperator"),
@@ -30,9 +45,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--calibration",
         metavar="SET",
-        help="a calibration set's name or TOML; for a bare graph an .npz of its inputs",
+        help="a calibration set's name or TOML; for a bare graph an .npz of its inputs "
+        "(the recipe's)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the calibration noise (0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the calibration noise (%(default)s)"
+    )
     parser.add_argument(
         "--time",
         action=BooleanOptionalAction,
@@ -52,6 +70,7 @@ def run(options: Namespace) -> Output:
     from tts_compress.recipes.family import find_recipe, scheme_of
     from tts_compress.terminal import human_bytes, progress_bars
 
+    begun = monotonic()
     # Before minutes of work, not after them.
     check_replaceable(options.output, MANIFEST_NAME, force=options.force)
     model = prompted(open_model(options.model, bare=is_feeds(options.calibration)), options)
@@ -73,20 +92,48 @@ def run(options: Namespace) -> Output:
     manifest = read_manifest(directory)
     before, after = manifest.source.size_bytes, manifest.size_bytes
     sizes = {"reference_bytes": before, "candidate_bytes": after}
+    seconds = monotonic() - begun
     speed = _speed(model, directory, options)
     return Output(
         {"artifact": str(directory), "scheme": manifest.scheme, **sizes, "speed_ratio": speed},
         [
             f"{human_bytes(before)} → {human_bytes(after)}, {before / after:.2f} times smaller",
             *(f"  {count:4d} × {label}" for label, count in manifest.counts.items()),
+            *_arithmetic(manifest),
             *(
                 []
                 if speed is None
                 else [f"{speed:.2f} times as fast, on one thread of this machine"]
             ),
-            f"artifact: {directory}",
+            f"artifact, made in {seconds:.0f} s: {directory}",
+            f"next: {_next_command(model, directory, options)}",
         ],
     )
+
+
+def _arithmetic(manifest: Manifest) -> list[str]:
+    """Return the share of the weights that each arithmetic multiplies, as a sentence each."""
+    weights, layers = Counter[str](), Counter[str]()
+    for layer in manifest.layers:
+        kind = _ARITHMETIC.get(layer.activations, layer.activations)
+        weights[kind] += layer.parameters
+        layers[kind] += 1
+    whole = weights.total() or 1
+    return [
+        f"{weights[kind] / whole:.0%} of the weights are multiplied in {kind} ({count} layers)"
+        for kind, count in layers.most_common()
+    ]
+
+
+def _next_command(model: Model, directory: Path, options: Namespace) -> str:
+    """Return the command line that shows what the compression cost."""
+    from tts_compress.models.base import TTSModel
+
+    if not isinstance(model, TTSModel):
+        return shlex.join(["tts-compress", "inspect", str(directory)])
+    words = ["tts-compress", "evaluate", options.model, str(directory)]
+    clone = ["--checkout", str(options.checkout)] if options.checkout else []
+    return shlex.join([*words, *clone, "--output", f"{directory}-report"])
 
 
 def _speed(model: Model, directory: Path, options: Namespace) -> float | None:

@@ -2,12 +2,13 @@
 
 from argparse import ArgumentParser, Namespace
 
-from tts_compress.cli.arguments import Output
+from tts_compress.cli.arguments import Output, explain
 from tts_compress.families import family_names
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add no arguments."""
+    explain(parser, "schemes", "schemes --json")
 
 
 def run(_: Namespace) -> Output:

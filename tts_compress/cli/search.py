@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output
+from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output, explain
 from tts_compress.cli.sensitivity import add_groups
 from tts_compress.errors import ArtifactError
 from tts_compress.families import accepted_specs
@@ -15,19 +15,16 @@ if TYPE_CHECKING:
     from tts_compress.progress import Progress
     from tts_compress.search.search import SearchOptions
 
-_EXAMPLES = """examples:
-  tts-compress search demo --max-wer-rise 0.5 --objective size --output out/smallest
-  tts-compress quantize demo --recipe out/smallest/recipe.toml --output out/again
-  tts-compress search voice.onnx --max-wer-rise 3 --relative --objective latency --output out/f
-
-exit codes: 0 a voice was chosen, 1 none is within the bound, 2 usage or bad input
-"""
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.epilog = _EXAMPLES
-    parser.formatter_class = RawDescriptionHelpFormatter
+    explain(
+        parser,
+        "search demo --max-wer-rise 0.5 --objective size --output out/smallest",
+        "quantize demo --recipe out/smallest/recipe.toml --output out/again",
+        "search voice.onnx --max-wer-rise 3 --relative --objective latency --output out/f",
+        failed="no voice is within the bound",
+    )
     parser.add_argument("model", help=accepted_specs())
     parser.add_argument(
         "--max-wer-rise", type=float, default=0.5, metavar="POINTS", help="bound on the rise of "
@@ -41,7 +38,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "default the rise itself has to be within the bound"
     )  # fmt: skip
     parser.add_argument(
-        "--objective", choices=("size", "latency", "memory"), default="size", help="(%(default)s)"
+        "--objective",
+        choices=("size", "latency", "memory"),
+        default="size",
+        help="what to make small (%(default)s)",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="for recipe, voice and page; a "
@@ -56,16 +56,22 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--judge", type=int, default=3, help="candidates to evaluate at most (%(default)s)"
     )
     parser.add_argument("--suite", default="en-quick", help="of the words (%(default)s)")
-    parser.add_argument("--recognizer", metavar="NAME[:MODEL]", help="as of `evaluate`")
+    parser.add_argument(
+        "--recognizer", metavar="NAME[:MODEL]", help="as of `evaluate` (the suite's)"
+    )
     parser.add_argument(
         "--storage", metavar="URL", help="a database that several searches share, such as "
         "sqlite:///study.db (a file in the output)"
     )  # fmt: skip
-    parser.add_argument("--formats", nargs="+", metavar="FORMAT", default=[])
+    parser.add_argument(
+        "--formats", nargs="+", metavar="FORMAT", default=[], help="as of `sensitivity`"
+    )
     add_groups(parser)
     parser.add_argument("--texts", type=int, default=8, help="short texts to measure (%(default)s)")
-    parser.add_argument("--calibration", metavar="SET", help="a calibration set's name or TOML")
-    parser.add_argument("--seed", type=int, default=0, help="of noise and search (0)")
+    parser.add_argument(
+        "--calibration", metavar="SET", help="a calibration set's name or TOML (the recipe's)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of noise and search (%(default)s)")
     parser.add_argument("--force", action="store_true", help="replace an existing result")
 
 

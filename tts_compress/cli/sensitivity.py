@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import Output
+from tts_compress.cli.arguments import Output, explain
 from tts_compress.errors import ArtifactError
 from tts_compress.families import accepted_specs
 
@@ -15,19 +15,17 @@ if TYPE_CHECKING:
 
     from tts_compress.search.result import Sensitivity
 
-_EXAMPLES = """examples:
-  tts-compress sensitivity demo --output out/sensitivity
-  tts-compress sensitivity voice.onnx --groups 'dec.ups.*' 'flow.*' --formats int8 --output out/s
-"""
-
 _SHOWN = 15
 """Lines in the terminal; the page has all."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.epilog = _EXAMPLES
-    parser.formatter_class = RawDescriptionHelpFormatter
+    explain(
+        parser,
+        "sensitivity demo --output out/sensitivity",
+        "sensitivity voice.onnx --groups 'dec.ups.*' 'flow.*' --formats int8 --output out/s",
+    )
     parser.add_argument("model", help=accepted_specs())
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="for document and page; a run "
@@ -44,8 +42,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--texts", type=int, default=8, help="short texts of the calibration set (%(default)s)"
     )
-    parser.add_argument("--calibration", metavar="SET", help="a calibration set's name or TOML")
-    parser.add_argument("--seed", type=int, default=0, help="of the noise (0)")
+    parser.add_argument(
+        "--calibration", metavar="SET", help="a calibration set's name or TOML (the recipe's)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the noise (%(default)s)")
     parser.add_argument("--force", action="store_true", help="replace an existing result")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import BAD_USE, GATE_FAILED, GOOD, Output
+from tts_compress.cli.arguments import BAD_USE, GATE_FAILED, GOOD, Output, explain
 from tts_compress.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -19,16 +19,12 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Compress and evaluate many voices by many schemes. A sweep that was interrupted, run again, goes on
 where it ended: what is done is never done twice. One broken voice does not stop the others.
-Exit code 2 where something failed or is still to be done, 1 where a gate failed.
+The exit code is 2 also where something failed or is still to be done.
+
 """
 
-_EXAMPLES = """\
-examples:
-  tts-compress sweep plan.toml --workers 8              on this machine
-  tts-compress sweep plan.toml --executor ray           on a Ray cluster (RAY_ADDRESS)
-  tts-compress sweep plan.toml --shard 3/48             one of 48 shares, on any scheduler
-  tts-compress sweep merge plan.toml                    the page, when all shares are done
-  tts-compress sweep plan.toml --dry-run                only count the units
+_PLAN = """\
+
 
 plan.toml:
   version = 1
@@ -47,8 +43,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         "%(prog)s [merge] PLAN.toml [--executor {local,ray}] [--workers N] [--shard K/N] "
         "[--dry-run] [--json]"
     )
-    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    parser.formatter_class = RawDescriptionHelpFormatter
+    explain(
+        parser,
+        "sweep plan.toml --workers 8      # on this machine",
+        "sweep plan.toml --executor ray   # on a Ray cluster (RAY_ADDRESS)",
+        "sweep plan.toml --shard 3/48     # one of 48 shares, on any scheduler",
+        "sweep merge plan.toml            # the page, when all shares are done",
+        failed="a gate failed",
+    )
+    parser.description = _DESCRIPTION
+    parser.epilog = f"{parser.epilog}{_PLAN}"
     parser.add_argument(
         "plan", nargs="+", metavar="[merge] PLAN.toml", help="the plan; 'merge' ends shares"
     )

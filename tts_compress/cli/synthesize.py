@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import Output, add_checkout, add_prompt, prompted
+from tts_compress.cli.arguments import Output, add_checkout, add_prompt, explain, prompted
 from tts_compress.errors import ArtifactError
 from tts_compress.families import model_specs
 
@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
+    explain(
+        parser,
+        'synthesize demo "Hello there." --output hello.wav',
+        'synthesize out/kokoro-int8 "Hello there." --speaker af_heart --output hello.wav',
+        'synthesize f5-tts:DIR "Hello." --reference me.wav --reference-text "I am." --output o.wav',
+    )
     parser.add_argument("model", help=model_specs())
-    parser.add_argument("text")
-    parser.add_argument("--output", type=Path, required=True, metavar="WAV")
+    parser.add_argument("text", help="what to speak")
+    parser.add_argument("--output", type=Path, required=True, metavar="WAV", help="new file")
     noise = parser.add_mutually_exclusive_group()
     noise.add_argument("--seed", type=int, default=0, help="of the noise (%(default)s)")
     noise.add_argument("--no-noise", action="store_true", help="speak without any")
