@@ -19,7 +19,9 @@ PACKAGE = ROOT / "tts_compress"
 
 LAYERS = [
     "lazy",
+    "plain",
     "errors",
+    "reading",
     "processes",
     "audio",
     "progress",

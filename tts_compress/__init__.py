@@ -7,9 +7,13 @@
 >>> evaluate(voice, small, suite="en-quick").write("out/report")
 """
 
+import os
 from typing import TYPE_CHECKING
 
 from tts_compress.lazy import resolve_lazily
+
+# onnxruntime would report its use, and keep files for that in the user's cache.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from tts_compress.compression import compress as compress

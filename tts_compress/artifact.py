@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tts_compress.errors import ArtifactError
+from tts_compress.errors import ArtifactError, reason
+from tts_compress.reading import parse_json, read_text
 
 MANIFEST_NAME = "manifest.json"
 _FORMAT_VERSION = 1
@@ -125,16 +126,16 @@ class Manifest:
         from pydantic import TypeAdapter
 
         try:
-            raw = json.loads(text)
+            raw = parse_json(text)
             if raw["format_version"] != _FORMAT_VERSION:
                 raise ArtifactError(
                     f"manifest has format version {raw['format_version']!r}; "
                     f"this release reads {_FORMAT_VERSION}: upgrade tts-compress"
                 )
             return TypeAdapter(Manifest).validate_python(raw)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            reason = " ".join(str(error).split())
-            raise ArtifactError(f"not a manifest: {type(error).__name__}: {reason}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            problem = f"{type(error).__name__}: {reason(error)}"
+            raise ArtifactError(f"not a manifest: {problem}") from error
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -145,9 +146,9 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / MANIFEST_NAME
     try:
-        manifest = Manifest.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"cannot read '{path}': {error}") from error
+        manifest = Manifest.from_json(read_text(path))
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"cannot read '{path}': {reason(error)}") from error
     wrong = []
     for name, digest in manifest.files.items():
         file = directory / name

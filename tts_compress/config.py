@@ -4,13 +4,13 @@ In TOML files every key is known, every value has the right type, and every file
 """
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tts_compress.errors import RecipeError
+from tts_compress.errors import RecipeError, reason
+from tts_compress.reading import read_toml
 
 _PACKAGE = Path(__file__).parent
 
@@ -57,9 +57,9 @@ def read_table(path: Path) -> str:
         RecipeError: The file is missing, is not TOML, or holds a date, which JSON lacks.
     """
     try:
-        return json.dumps(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise RecipeError(f"cannot read '{path}': {error}") from error
+        return json.dumps(read_toml(path))
+    except (OSError, ValueError, TypeError) as error:
+        raise RecipeError(f"cannot read '{path}': {reason(error)}") from error
 
 
 def parse_config(text: str, kind: type[_File], name: str) -> _File:

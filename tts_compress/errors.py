@@ -17,6 +17,8 @@ packages are quoted by `first_line` or `reason`: their messages may have many li
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tts_compress.plain import one_line
+
 
 class TTSCompressError(Exception):
     """Any error of this package; the command line prints it as one line and exits with 2."""
@@ -98,12 +100,12 @@ class TTSCompressWarning(UserWarning):
 
 def reason(error: BaseException) -> str:
     """Return an error's message in one line of at most 300 characters."""
-    return " ".join(_message(error).split())[:300]
+    return one_line(_message(error), 300)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, without the advice that may follow it."""
-    return _message(error).splitlines()[0]
+    """Return the first line of an error's message, cut like `reason`; advice may follow it."""
+    return one_line(_message(error).splitlines()[0], 300)
 
 
 def _message(error: BaseException) -> str:

@@ -9,13 +9,16 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tts_compress.plain import harmless, json_escaped, shortened
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.progress import Progress, TaskID
 
 _BETWEEN_LINES_S = 30.0
+_MOST_SHOWN = 2_000
 _PACE_OVER_S = 600.0
 """Time over which a bar takes the mean pace: some steps take a minute."""
 
@@ -42,7 +45,8 @@ class Bars:
 
     def message(self, line: str) -> None:
         """Print a line above the bars."""
-        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        shown = harmless(line)
+        self._progress.console.print(shown, markup=False, highlight=False, soft_wrap=True)
 
 
 class Lines:
@@ -73,7 +77,18 @@ class Lines:
 
     def message(self, line: str) -> None:
         """Print a line."""
-        print(line, file=sys.stderr, flush=True)
+        print(harmless(line), file=sys.stderr, flush=True)
+
+
+class _Harmless:
+    """Text or a table without what names in files may hold to steer the terminal."""
+
+    def __init__(self, part: RenderableType) -> None:
+        self._part = part
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._part, options):
+            yield segment if segment.control else segment._replace(text=harmless(segment.text))
 
 
 class _Stage(NamedTuple):
@@ -118,12 +133,17 @@ def show(*parts: RenderableType) -> None:
     # Paths and names are data: no markup, no wrapping in the middle of a path.
     console = Console(markup=False, highlight=False, soft_wrap=not sys.stdout.isatty())
     for part in parts:
-        console.print(part)
+        console.print(_Harmless(part))
+
+
+def tell(text: str) -> None:
+    """Print a remark or an error to standard error, on one line that names the program."""
+    print(f"tts-compress: {shortened(text, _MOST_SHOWN)}", file=sys.stderr)
 
 
 def show_json(document: Mapping[str, Any]) -> None:
     """Print one JSON document to standard output."""
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+    print(json_escaped(json.dumps(document, indent=2, ensure_ascii=False)))
 
 
 def human_bytes(count: int) -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import ModelError
-from tts_compress.models.onnx_model import read_graph
+from tts_compress.models.graph_file import read_graph
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,7 +27,7 @@ from tts_compress.cli import (
 from tts_compress.cli.arguments import BAD_USE, GOOD, INTERRUPTED, Output, explain
 from tts_compress.environment import installed_version
 from tts_compress.errors import TTSCompressError, TTSCompressWarning
-from tts_compress.terminal import show, show_json
+from tts_compress.terminal import show, show_json, tell
 
 __all__ = ["command_parser", "main"]
 
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # a closed pipe is noticed here, not when Python ends
             return output.code
     except TTSCompressError as error:
-        print(f"tts-compress: {' '.join(str(error).split())}", file=sys.stderr)
+        tell(str(error))
         return BAD_USE
     except KeyboardInterrupt:
         print("tts-compress: interrupted; run it again to go on", file=sys.stderr)
@@ -81,7 +81,7 @@ def _plain_warnings() -> Iterator[None]:
 
         def print_note(message: Warning | str, category: type[Warning], *rest: Any) -> None:
             if issubclass(category, TTSCompressWarning):
-                print(f"tts-compress: note: {message}", file=sys.stderr)
+                tell(f"note: {message}")
             else:
                 before(message, category, *rest)
 

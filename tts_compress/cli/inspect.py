@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from typing import TYPE_CHECKING
 
 from tts_compress.cli.arguments import Output, add_checkout, add_prompt, explain, prompted
 from tts_compress.errors import TTSCompressError
 from tts_compress.families import accepted_specs
+from tts_compress.terminal import tell
 
 if TYPE_CHECKING:
     from tts_compress.models.base import Model
@@ -47,17 +47,13 @@ def _shares(model: Model, *, wanted: bool | None) -> dict[str, float] | None:
     if wanted is False or (wanted is None and not can_be_timed(model)):
         return None
     if wanted is None and not is_quick(model):
-        _remark("components are not timed, for a model of this size takes long; --time does it")
+        tell("components are not timed, for a model of this size takes long; --time does it")
         return None
-    _remark("the model speaks twice to time its components; --no-time leaves that out")
+    tell("the model speaks twice to time its components; --no-time leaves that out")
     try:
         return time_shares(model)
     except TTSCompressError as error:
         if wanted:
             raise
-        _remark(f"components are not timed: {error}")
+        tell(f"components are not timed: {error}")
         return None
-
-
-def _remark(text: str) -> None:
-    print(f"tts-compress: {text}", file=sys.stderr)

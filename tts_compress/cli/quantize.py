@@ -1,7 +1,6 @@
 """`tts-compress quantize`: compress a model and save the artifact."""
 
 import shlex
-import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections import Counter
 from pathlib import Path
@@ -12,6 +11,7 @@ from tts_compress.cli.arguments import Output, add_checkout, add_prompt, explain
 from tts_compress.errors import TTSCompressError
 from tts_compress.families import accepted_specs
 from tts_compress.models.base import Model, OnnxGraph
+from tts_compress.terminal import tell
 
 _SLOWER = 0.95
 """Below this share of the original's speed a model is slower, and not only noisily measured."""
@@ -155,15 +155,11 @@ def _speed(model: Model, directory: Path, options: Namespace) -> float | None:
             feeds = next(file.read(1))
         ratio = speed_ratio(model, small, feeds)
     except TTSCompressError as error:
-        _remark(f"the speed is not compared: {error}")
+        tell(f"the speed is not compared: {error}")
         return None
     if ratio is not None and ratio < _SLOWER:
-        _remark(
+        tell(
             f"slower than the original on this processor ({ratio:.2f} times its speed); "
             "`tts-compress schemes` lists others, and `evaluate` measures more exactly"
         )
     return ratio
-
-
-def _remark(text: str) -> None:
-    print(f"tts-compress: {text}", file=sys.stderr)

@@ -4,16 +4,16 @@ Every function takes the raw value: nothing here is fit for comparing.
 """
 
 import math
-import unicodedata
 from typing import TypeGuard
+
+# Templates take these from here, too.
+from tts_compress.plain import (
+    one_line,  # noqa: F401
+    plain,  # noqa: F401
+)
 
 MISSING = "n/a"
 _MINUS = "\N{MINUS SIGN}"
-
-# They reorder the text around them, so that a file name or a number reads as another one.
-_DIRECTION_CONTROLS = frozenset(
-    "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-)
 
 
 def is_finite(value: float | None) -> TypeGuard[float]:
@@ -124,24 +124,5 @@ def times_interval(ratio: float | None, low_high: tuple[float, float] | None) ->
     return f"{low:.{digits}f} \N{HORIZONTAL ELLIPSIS} {high:.{digits}f}"
 
 
-def plain(text: str) -> str:
-    """Return a text on one line, without characters that steer a terminal or the reading order."""
-    kept = (" " if c.isspace() else c for c in text if c.isspace() or _is_harmless(c))
-    return " ".join("".join(kept).split())
-
-
-def one_line(text: str, limit: int) -> str:
-    """Return `plain(text)`, cut with an ellipsis at a number of characters."""
-    cleaned = plain(text)
-    if len(cleaned) <= limit:
-        return cleaned
-    return cleaned[: limit - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
-
-
 def _unsigned(value: float, digits: int) -> str:
     return signed(value, digits).removeprefix("+")
-
-
-def _is_harmless(character: str) -> bool:
-    control = unicodedata.category(character) in {"Cc", "Cs"}
-    return not control and character not in _DIRECTION_CONTROLS

@@ -23,6 +23,7 @@ from pydantic import (
 import tts_compress
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metric import Metric, Pair, Record, find_metrics
+from tts_compress.reading import read_text
 
 REPORT_NAME = "report.json"
 
@@ -273,7 +274,7 @@ def read_report(path: Path | str) -> Evaluation:
     path = Path(path)
     file = path / REPORT_NAME if path.is_dir() else path
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
     except FileNotFoundError as error:
         raise EvaluationError(
             f"there is no report at '{file}'; give a {REPORT_NAME} or the directory it lies in, "

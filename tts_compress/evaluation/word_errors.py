@@ -11,8 +11,9 @@ import numpy.typing as npt
 from pydantic import Field, ValidationError, model_validator
 
 from tts_compress.config import Config, describe_problems, word_errors_file
-from tts_compress.errors import EvaluationError
+from tts_compress.errors import EvaluationError, reason
 from tts_compress.evaluation.power import Spread, measure_spread
+from tts_compress.reading import read_bytes
 
 _LARGEST_BYTES = 10_000_000
 
@@ -74,12 +75,10 @@ def read_word_errors(path: Path | None = None) -> WordErrors:
     """
     path = path or word_errors_file()
     try:
-        if (size := path.stat().st_size) > _LARGEST_BYTES:
-            raise EvaluationError(f"'{path}' has {size} bytes; {_LARGEST_BYTES} are accepted")
-        return WordErrors.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise EvaluationError(f"cannot read '{path}': {error.strerror or error}") from error
+        return WordErrors.model_validate_json(read_bytes(path, _LARGEST_BYTES))
     except ValidationError as error:
         raise EvaluationError(
             f"'{path}' holds no word errors as `make prove` reads: {describe_problems(error)}"
         ) from error
+    except (OSError, ValueError) as error:
+        raise EvaluationError(f"cannot read '{path}': {reason(error)}") from error

@@ -2,7 +2,6 @@
 
 import re
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from onnx import helper
 
 from tts_compress.artifact import atomic_file
 from tts_compress.errors import ModelError, RecipeError, reason
+from tts_compress.models.arrays import UNREADABLE, open_arrays
 from tts_compress.onnx.modules import initializer_names
 from tts_compress.onnx.session import Feeds
 
@@ -25,12 +25,6 @@ _KEY = re.compile(r"(?P<call>0|[1-9]\d{0,8})/(?P<input>.+)", re.DOTALL)
 _FORM = "name arrays '<call>/<input>', such as '0/{0}', '1/{0}'"
 _SHOWN = 5
 """Problems that one message lists."""
-
-UNREADABLE = (
-    *(OSError, ValueError, EOFError, KeyError, MemoryError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error),
-)
-"""Raised by numpy and zipfile for damaged files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +66,7 @@ class FeedsFile:
 
     def read(self, count: int) -> Iterator[Feeds]:
         """Yield the inputs of the first `count` calls."""
-        with np.load(self.path, allow_pickle=False) as arrays:
+        with open_arrays(self.path) as arrays:
             for call in range(min(count, self.calls)):
                 yield {name: arrays[f"{call}/{name}"] for name in self.inputs}
 
@@ -115,18 +109,12 @@ def open_feeds(path: Path, expected: Mapping[str, GraphInput]) -> FeedsFile:
     """
     form = _FORM.format(next(iter(expected), "input"))
     try:
-        arrays = np.load(path, allow_pickle=False)
-        if isinstance(arrays, np.ndarray):
-            raise RecipeError(f"'{path}' holds one array, not an .npz of calls; {form}")
-        with arrays:
+        with open_arrays(path) as arrays:
             calls, problems = _check(arrays, expected)
     except FileNotFoundError as error:
         raise RecipeError(f"no file '{path}'; give an existing .npz of calls") from error
     except UNREADABLE as error:
-        problem = reason(error)
-        if "allow_pickle" in problem:
-            problem = "it is no .npz of plain arrays (pickled objects are never loaded)"
-        raise RecipeError(f"cannot read '{path}': {problem}; {form}") from error
+        raise RecipeError(f"cannot read '{path}': {reason(error)}; {form}") from error
     if not calls and not problems:
         problems = ["holds no calls"]
     if problems:

@@ -3,11 +3,11 @@
 Files may be damaged or hostile: any content gives a value or a `ModelError`, and none of it is run.
 """
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tts_compress import reading
 from tts_compress.errors import ModelError, model_errors, reason
 from tts_compress.models.base import Prompt
 
@@ -18,6 +18,8 @@ REFERENCE = "reference.wav"
 REFERENCE_TEXT = "reference.txt"
 """The files beside a model that hold its prompt: a recording, and its text."""
 
+_MOST_YAML_BYTES = 1 << 20
+
 
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file.
@@ -26,8 +28,8 @@ def read_json(path: Path) -> Any:
         ModelError: It cannot be read, or is not valid JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return reading.read_json(path)
+    except (OSError, ValueError) as error:
         raise ModelError(f"cannot read '{path}': {reason(error)}") from error
 
 
@@ -40,7 +42,7 @@ def read_yaml(path: Path) -> Any:
     import yaml
 
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(reading.read_text(path, _MOST_YAML_BYTES))
     # Numbers and dates that are none make the reader fail with errors of the types they become.
     except (OSError, ValueError, TypeError, OverflowError, RecursionError, yaml.YAMLError) as error:
         raise ModelError(f"cannot read '{path}': {reason(error)}") from error
@@ -93,8 +95,8 @@ def find_prompt(directory: Path) -> Prompt:
     if not audio.is_file():
         return Prompt()
     try:
-        spoken = text.read_text(encoding="utf-8").strip() if text.is_file() else None
-    except (OSError, UnicodeDecodeError) as error:
+        spoken = reading.read_text(text).strip() if text.is_file() else None
+    except (OSError, ValueError) as error:
         raise ModelError(f"cannot read '{text}': {error}") from error
     return Prompt(audio=audio, text=spoken or None)
 

@@ -8,19 +8,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
-from onnx import numpy_helper
-from onnx.external_data_helper import uses_external_data
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, atomic_directory, with_files
-from tts_compress.errors import ModelError, first_line
+from tts_compress.errors import ModelError
 from tts_compress.models.base import Component, ModelFiles
 from tts_compress.models.feeds import graph_inputs
+from tts_compress.models.graph_file import is_split, read_graph
 from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.onnx.durations import duration_outputs
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
-
-_FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
 
 
 class OnnxModel:
@@ -193,39 +189,3 @@ def artifact_graph(path: Path, manifest: Manifest | None) -> Path:
     if len(graphs) != 1:
         raise ModelError(f"'{path}' is an artifact of family {manifest.family!r}; upgrade")
     return path / graphs[0]
-
-
-def read_graph(path: Path) -> onnx.ModelProto:
-    """Read an untrusted ONNX file, weights included.
-
-    Raises:
-        ModelError: The file is missing, truncated or not ONNX, keeps weights outside its own
-            folder, or has weights that are not finite.
-    """
-    try:
-        model = onnx.load(path)
-    except FileNotFoundError as error:
-        raise ModelError(f"no file '{path}'") from error
-    except (DecodeError, OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise ModelError(f"'{path}' is not a readable ONNX file: {first_line(error)}") from error
-    if not model.graph.node or not model.opset_import:
-        raise ModelError(f"'{path}' holds no ONNX graph; is it a voice's .onnx file?")
-    for tensor in model.graph.initializer:
-        if tensor.data_type not in _FLOATS:
-            continue
-        try:
-            values = numpy_helper.to_array(tensor)
-        except ValueError as error:
-            raise ModelError(f"'{path}': weight '{tensor.name}' is malformed: {error}") from error
-        if not np.isfinite(values).all():
-            raise ModelError(f"'{path}': weight '{tensor.name}' has values that are not finite")
-    return model
-
-
-def is_split(path: Path) -> bool:
-    """Return True if an ONNX file keeps weights in other files."""
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except DecodeError:
-        return False  # not ONNX; copying loses nothing
-    return any(uses_external_data(tensor) for tensor in model.graph.initializer)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tts_compress.errors import ArtifactError
+from tts_compress.reading import read_text
 
 LOG_NAME = "log.jsonl"
 _BOARD = "tensorboard"
@@ -62,8 +63,8 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
         return []
     found: list[dict[str, Any]] = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_text(path).splitlines()
+    except (OSError, ValueError) as error:
         raise ArtifactError(f"cannot read '{path}': {error}") from error
     for line in lines:
         try:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from tts_compress.artifact import atomic_file
 from tts_compress.errors import ArtifactError, MissingExtraError, reason
 from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.reading import read_bytes
 
 _ATOMIC_PUTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "r2"})
 """Object stores: what is put there is visible when all of it has come."""
@@ -73,7 +74,7 @@ class LocalFiles:
 
     def read(self, name: str) -> bytes:
         """Return a file's content."""
-        return (self.root / name).read_bytes()
+        return read_bytes(self.root / name)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, never seen half-written."""

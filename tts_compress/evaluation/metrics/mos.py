@@ -21,8 +21,6 @@ from tts_compress.evaluation.paired import Paired, Show, compare_pairs
 from tts_compress.evaluation.pairs import Run
 
 _RATES = (8_000, 96_000)
-_LARGEST_BYTES = 2**31
-"""No ONNX file is larger: its weights would lie beside it."""
 
 _ACCEPTED = (
     "one input of float32 samples, [1, T] or [T], and one output of a single number are accepted"
@@ -53,9 +51,6 @@ def _settings(options: EvaluationOptions) -> dict[str, str] | None:
     given = stated if name and stated.isdecimal() else None
     if not path.is_file():
         raise EvaluationError(f"there is no file '{path}'; give --mos FILE.onnx or FILE.onnx@HZ")
-    size = path.stat().st_size
-    if size >= _LARGEST_BYTES:
-        raise EvaluationError(f"'{path}' has {size:,} bytes; an ONNX file of up to 2 GiB is needed")
     score, known = _open_network(path)
     rates = {rate for rate in (given, known) if rate}
     shown = " and ".join(sorted(rates)) or "nothing"
@@ -75,7 +70,7 @@ def _open_network(path: Path) -> tuple[Callable[[Samples], float | None], str | 
     Raises:
         EvaluationError: It cannot be opened, or takes or gives something else.
     """
-    from tts_compress.models.onnx_model import is_split
+    from tts_compress.models.graph_file import is_split
     from tts_compress.onnx.session import open_session
 
     try:

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
-from google.protobuf.message import DecodeError
 
-from tts_compress.errors import ModelError, RecipeError, first_line
+from tts_compress.errors import RecipeError
 from tts_compress.models.contract.inputs import (
     LEADING_ROLES,
     ROLES,
@@ -19,6 +17,7 @@ from tts_compress.models.contract.inputs import (
 from tts_compress.models.contract.schema import Contract, Follower, Spectrum
 from tts_compress.models.contract.styles import Folders, find_file
 from tts_compress.models.feeds import GraphInput, graph_inputs
+from tts_compress.models.graph_file import read_structure
 
 _WHOLE = frozenset({"tokens", "tones", "lengths", "speaker"})
 _REAL = frozenset({"style", "noise"})
@@ -61,10 +60,7 @@ def read_signature(path: Path) -> Signature:
     Raises:
         ModelError: The file is not a readable ONNX file.
     """
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except (DecodeError, OSError, ValueError) as error:
-        raise ModelError(f"'{path}' is not a readable ONNX file: {first_line(error)}") from error
+    model = read_structure(path)
     return Signature(
         inputs=graph_inputs(model),
         outputs=tuple(value.name for value in model.graph.output),

@@ -9,14 +9,14 @@ import numpy as np
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, reason
+from tts_compress.models.arrays import UNREADABLE, is_array, open_arrays, read_array
 from tts_compress.models.contract.inputs import ROW, StyleInput
-from tts_compress.models.feeds import UNREADABLE
 from tts_compress.models.files import read_json
+from tts_compress.reading import open_file
 
 Folders = tuple[Path, ...]
 """Folders in which the files of a voice are looked for, in this order: the graph's comes first."""
 
-_NPY = b"\x93NUMPY"
 _MOST_BYTES = 1 << 29
 """Largest style file, unpacked; Kokoro's has 28 MB for 54 voices."""
 
@@ -106,8 +106,6 @@ def _fits(shape: tuple[int, ...], stated: tuple[int, ...]) -> bool:
 
 def _read_checked(path: Path, role: StyleInput) -> dict[str, Samples]:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ModelError(f"'{path}' has more than {_MOST_BYTES} bytes; it is no style file")
         return _read(path, role)
     except UNREADABLE as error:
         raise ModelError(f"cannot read styles from '{path}': {reason(error)}") from error
@@ -119,8 +117,6 @@ def _read_json(path: Path, key: str) -> Samples:
     Raises:
         ModelError: The file is malformed, or has no such array.
     """
-    if path.stat().st_size > _MOST_BYTES:
-        raise ModelError(f"'{path}' has more than {_MOST_BYTES} bytes; it is no style file")
     table = read_json(path)
     try:
         stated = table[key]
@@ -132,17 +128,13 @@ def _read_json(path: Path, key: str) -> Samples:
 
 
 def _read(path: Path, role: StyleInput) -> dict[str, Samples]:
-    with path.open("rb") as file:
-        beginning = file.read(len(_NPY))
-    if beginning == _NPY:
-        return {path.stem: np.load(path, allow_pickle=False).astype(np.float32)}
+    with open_file(path, _MOST_BYTES) as file:
+        if is_array(file):
+            return {path.stem: read_array(file, _MOST_BYTES).astype(np.float32)}
     if not zipfile.is_zipfile(path):
         return _read_plain(path, role)
-    with zipfile.ZipFile(path) as archive:
-        if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
-            raise ValueError(f"it unpacks to more than {_MOST_BYTES} bytes")
-    with np.load(path, allow_pickle=False) as arrays:
-        return {name: np.asarray(arrays[name], np.float32) for name in arrays}
+    with open_arrays(path, _MOST_BYTES, whole=True) as arrays:
+        return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
 
 
 def _read_plain(path: Path, role: StyleInput) -> dict[str, Samples]:

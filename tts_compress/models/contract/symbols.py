@@ -14,6 +14,7 @@ from tts_compress.models.contract.schema import Tokens
 from tts_compress.models.contract.styles import Folders, find_file
 from tts_compress.models.espeak import espeak
 from tts_compress.models.files import read_json
+from tts_compress.reading import read_text
 
 IDS = "ids:"
 """Beginning of a text that consists of ids."""
@@ -260,10 +261,8 @@ def read_lexicon(
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ModelError(f"'{path}' has more than {_MOST_BYTES} bytes")
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_text(path, _MOST_BYTES).split("\n")
+    except (OSError, ValueError) as error:
         raise ModelError(f"cannot read '{path}': {reason(error)}") from error
     yield from (line.rstrip("\r") for line in lines if line.strip())
 

@@ -14,6 +14,7 @@ from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.files import read_json
 from tts_compress.models.options import Options
 from tts_compress.models.torch_model import WEIGHTS
+from tts_compress.reading import read_text
 
 SETTINGS = "settings.json"
 """The file of a saved model that holds them."""
@@ -259,9 +260,7 @@ def read_config(path: Path, clone: Path, depth: int = 0) -> dict[str, Any]:
     import json5
 
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ValueError(f"it has more than {_LARGEST} bytes, as no configuration has")
-        config = json5.loads(path.read_text(encoding="utf-8"))
+        config = json5.loads(read_text(path, _LARGEST))
     except (OSError, ValueError, RecursionError) as error:  # a decoding error is a ValueError, too
         raise ModelError(f"cannot read '{path}': {error}; give Amphion's JSON file") from error
     if not isinstance(config, dict):

@@ -14,6 +14,7 @@ from tts_compress.models.hub_folder import (
     find_weights,
     list_files,
 )
+from tts_compress.reading import read_text
 
 DESCRIPTION = "description.txt"
 
@@ -60,8 +61,8 @@ class ParlerSource:
         if not path.is_file():
             return Prompt()
         try:
-            text = path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
+            text = read_text(path).strip()
+        except (OSError, ValueError) as error:
             raise ModelError(f"cannot read '{path}': {error}") from error
         if not text:
             raise ModelError(f"'{path}' is empty; describe the voice in it, or remove it")

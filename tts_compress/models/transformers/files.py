@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.errors import ModelError, model_errors
+from tts_compress.models.arrays import open_arrays, read_array
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.files import read_json
 from tts_compress.models.hub_folder import CONFIG, find_folder, find_weights, list_files
 from tts_compress.models.speakers import MAX_SPEAKERS, NO_SPEAKERS
+from tts_compress.reading import check_file, open_file
 
 TOKENIZER = "tokenizer_config.json"
 
@@ -110,9 +112,8 @@ class VoiceSource:
         if not path.is_file():
             return np.zeros((1, size), np.float32)
         with model_errors(f"'{path}' is no embedding of a speaker"):
-            if path.stat().st_size > _MAX_SPEAKER_BYTES:
-                raise ValueError(f"it has more than {_MAX_SPEAKER_BYTES} bytes")
-            values = np.load(path, allow_pickle=False)
+            with open_file(path, _MAX_SPEAKER_BYTES) as file:
+                values = read_array(file, _MAX_SPEAKER_BYTES)
             if values.size != size or not np.isfinite(values.astype(np.float64)).all():
                 raise ValueError(f"give {size} finite numbers, not shape {values.shape}")
         return np.ascontiguousarray(values, np.float32).reshape(1, size)
@@ -123,9 +124,8 @@ class VoiceSource:
         if not path.is_file():
             return None
         with model_errors(f"'{path}' is no voice preset"):
-            if path.stat().st_size > _MAX_SPEAKER_BYTES:
-                raise ValueError(f"it has more than {_MAX_SPEAKER_BYTES} bytes")
-            with np.load(path, allow_pickle=False) as found:
+            check_file(path, _MAX_SPEAKER_BYTES)
+            with open_arrays(path, _MAX_SPEAKER_BYTES) as found:
                 arrays = {name: found[name] for name in _PROMPTS}
             for name, dimensions in _PROMPTS.items():
                 if arrays[name].ndim != dimensions or arrays[name].dtype.kind not in "iu":
