@@ -7,10 +7,8 @@ import math
 from typing import TypeGuard
 
 # Templates take these from here, too.
-from tts_compress.plain import (
-    one_line,  # noqa: F401
-    plain,  # noqa: F401
-)
+from tts_compress.plain import one_line as one_line  # noqa: PLC0414
+from tts_compress.plain import plain as plain  # noqa: PLC0414
 
 MISSING = "n/a"
 _MINUS = "\N{MINUS SIGN}"
