@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from tts_compress.cli import (
+    check,
     completion,
     evaluate,
     export,
@@ -41,6 +42,7 @@ _COMMANDS = (
     (sweep, "compress and evaluate many voices by many schemes, on many machines"),
     (synthesize, "speak a text into a WAV file"),
     (export, "write a torch system's ONNX graphs"),
+    (check, "tell which runtimes play a model; exits 1 where one does not"),
     (inspect, "show a model's components and how it was made"),
     (schemes, "list what can be done to which family"),
     (completion, "print a script that completes commands and options in a shell"),

@@ -1,0 +1,209 @@
+"""Verdicts on runtimes agree with what the runtimes say themselves."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.cli import main
+from tts_compress.compression import compress
+from tts_compress.errors import ModelError, RecipeError
+from tts_compress.inspection import check_runtime, runtime_names
+from tts_compress.inspection.runtimes import find_runtimes
+from tts_compress.models import open_model
+from tts_compress.onnx.session import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_INSTALLED = ".".join(onnxruntime.__version__.split(".")[:2])
+
+
+def _graph(
+    op: str, *, element: int = TensorProto.FLOAT, inputs: int = 1, domain: str = "", opset: int = 17
+) -> onnx.ModelProto:
+    """Return a graph of one operator on tensors of shape [1, 4, 4]."""
+    names = [f"in{number}" for number in range(inputs)]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, ["out"], domain=domain)],
+        "one",
+        [helper.make_tensor_value_info(name, element, [1, 4, 4]) for name in names],
+        [helper.make_tensor_value_info("out", element, None)],
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    opsets += [helper.make_opsetid(domain, 1)] if domain else []
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def _with_function() -> onnx.ModelProto:
+    model = _graph("Twice", domain="own")
+    body = [helper.make_node("Add", ["x", "x"], ["y"])]
+    opsets = [helper.make_opsetid("", 17)]
+    model.functions.append(helper.make_function("own", "Twice", ["x"], ["y"], body, opsets))
+    return model
+
+
+_GRAPHS = {
+    "float": _graph("Conv", inputs=2),
+    "half": _graph("Conv", inputs=2, element=TensorProto.FLOAT16),
+    "double": _graph("Conv", inputs=2, element=TensorProto.DOUBLE),
+    "bfloat16": _graph("MatMul", inputs=2, element=TensorProto.BFLOAT16),
+    "codes": _graph("Max", inputs=2, element=TensorProto.UINT8),
+    "unknown": _graph("Nothing", domain="com.microsoft"),
+    "fused": _graph("QuickGelu", domain="com.microsoft"),
+    "function": _with_function(),
+    "expanded": _graph("HardSwish"),
+    "newer opset": _graph("Relu", opset=99),
+}
+
+
+@pytest.fixture
+def open_graph(tmp_path: Path) -> Callable[[onnx.ModelProto], Any]:
+    def save(graph: onnx.ModelProto) -> Any:
+        onnx.save(graph, tmp_path / "graph.onnx")
+        return open_model(f"onnx:{tmp_path / 'graph.onnx'}")
+
+    return save
+
+
+@pytest.mark.parametrize("name", _GRAPHS)
+def test_onnxruntime_opens_what_it_is_said_to_play(
+    name: str, open_graph: Callable[[onnx.ModelProto], Any]
+) -> None:
+    try:
+        open_session(_GRAPHS[name], name)
+        opened = True
+    except ModelError:
+        opened = False
+    assert opened == (name not in {"double", "bfloat16", "unknown", "newer opset"})
+    assert check_runtime(open_graph(_GRAPHS[name]), f"onnxruntime:{_INSTALLED}").plays == opened
+
+
+@pytest.mark.parametrize("name", [name for name in _GRAPHS if name != "newer opset"])
+def test_openvino_opens_what_it_is_said_to_play(
+    name: str, open_graph: Callable[[onnx.ModelProto], Any]
+) -> None:
+    openvino: Any = pytest.importorskip("openvino")
+    try:
+        openvino.Core().read_model(_GRAPHS[name].SerializeToString())
+        opened = True
+    except RuntimeError:
+        opened = False
+    assert opened == (name not in {"unknown", "function"})
+    assert check_runtime(open_graph(_GRAPHS[name]), "openvino").plays == opened
+
+
+def test_lists_are_those_of_the_installed_onnxruntime() -> None:
+    """An update of the package that brings operators asks for a release in the data file."""
+    state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
+    if not hasattr(state, "get_all_opkernel_def"):
+        pytest.skip("this build of onnxruntime does not report its kernels")
+    schemas: Any = onnx.defs.get_all_schemas_with_history()
+    functions = {
+        f"ai.onnx.{schema.name}"
+        for schema in schemas
+        if schema.domain == "" and (schema.has_function or schema.has_context_dependent_function)
+    }
+    kernels = {
+        f"{kernel.domain or 'ai.onnx'}.{kernel.op_name}"
+        for kernel in state.get_all_opkernel_def()
+        if kernel.provider == "CPUExecutionProvider" and "nchwc" not in kernel.domain
+    } - {"ai.onnx.MemcpyFromHost", "ai.onnx.MemcpyToHost"}
+    wanted, *_ = find_runtimes(f"onnxruntime:{_INSTALLED}")
+    assert wanted.release == _INSTALLED
+    assert wanted.operators - functions <= kernels
+    assert kernels <= wanted.operators
+
+
+@pytest.mark.parametrize("name", runtime_names())
+def test_every_shipped_file_is_sound(name: str) -> None:
+    found = find_runtimes(name)
+    for runtime in found:
+        assert runtime.operators
+        assert runtime.release in runtime.file.releases
+    newest = found[0].operators
+    assert all(runtime.operators <= newest for runtime in found)
+
+
+def test_codes_of_int8_are_compared_only_since_a_release(
+    open_graph: Callable[[onnx.ModelProto], Any],
+) -> None:
+    """Artifacts of `int8` do: onnxruntime 1.23 has "no implementation for Max(13)"."""
+    model = open_graph(_GRAPHS["codes"])
+    verdict = check_runtime(model, "onnxruntime:1.23.2")
+    assert (verdict.release, verdict.plays) == ("1.23", False)
+    assert verdict.missing == {"ai.onnx.Max of uint8": 1}
+    assert verdict.since == "1.24"
+    assert check_runtime(model, "web:1.26").plays
+    assert not check_runtime(model, "web:1.22").plays
+
+
+def test_artifact_is_pointed_to_the_portable_form(
+    open_graph: Callable[[onnx.ModelProto], Any],
+) -> None:
+    """Its original is not: no scheme takes operators out of that."""
+    weighted = _graph("MatMul", inputs=2)
+    weight = np.ones((4, 2048), np.float32)
+    weighted.graph.initializer.append(numpy_helper.from_array(weight, "in1"))
+    del weighted.graph.input[1]
+    manifest = compress(open_graph(weighted), "int8-weight-only").manifest
+    fused = _graph("QLinearConv", domain="com.microsoft")
+    artifact = open_graph(weighted).with_graph(fused, manifest)
+    verdict = check_runtime(artifact, "openvino")
+    assert verdict.missing == {"com.microsoft.QLinearConv": 1}
+    assert verdict.advice is not None
+    assert "`--scheme int8 --format qdq`" in verdict.advice
+    original = check_runtime(open_graph(fused), "openvino")
+    assert original.advice == "the original has them: no scheme takes them out"
+
+
+def test_what_only_documents_decide_is_said_so(
+    demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(demo), "--runtime", "coreml"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "plays by its documentation" in said
+    assert "onnxruntime computes them" in said
+    assert main(["check", str(demo), "--runtime", "all", "--json"]) == 1
+    verdicts = {v["runtime"]: v for v in json.loads(capsys.readouterr().out)["runtimes"]}
+    refusing = {name for name, verdict in verdicts.items() if not verdict["plays"]}
+    assert refusing == {"qnn", "sherpa-onnx"}
+    assert "are not fixed" in verdicts["qnn"]["problems"][0]
+    keys = "metadata lacks comment, language, n_speakers, sample_rate"
+    assert keys in verdicts["sherpa-onnx"]["problems"][0]
+
+
+def test_a_runtime_is_one_file(tmp_path: Path, open_graph: Callable[..., Any]) -> None:
+    path = tmp_path / "mine.toml"
+    text = (
+        'version = 1\nsummary = "mine"\nevidence = "code"\nsource = "its code"\n'
+        '[releases]\n"2" = {}\n[operators]\n"ai.onnx" = ["Max"]\n'
+    )
+    path.write_text(text, encoding="utf-8")
+    assert check_runtime(open_graph(_GRAPHS["codes"]), str(path)).plays
+    assert not check_runtime(open_graph(_GRAPHS["float"]), str(path)).plays
+    path.write_text(text + '[added]\n"3" = ["ai.onnx.Max"]\n', encoding="utf-8")
+    with pytest.raises(RecipeError, match="releases that are not listed"):
+        find_runtimes(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tensorrt", "shipped: coreml, onnxruntime"),
+        ("onnxruntime:1.9", "older than all that are known; known releases of onnxruntime: 1.20"),
+        ("web:latest", "'latest' is no release; known releases"),
+    ],
+)
+def test_bad_names_are_refused(
+    name: str, said: str, demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(demo), "--runtime", name]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,208 @@
+"""Verdicts on where a model plays: its operators compared with those of runtimes."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import RenderableType
+
+from tts_compress.errors import ModelError
+from tts_compress.inspection.needs import Needs, read_needs
+from tts_compress.inspection.runtimes import STANDARD, Runtime, find_runtimes, of_type
+from tts_compress.models.base import GraphChain, Model, OnnxGraph
+
+_OF_SCHEMES = frozenset(
+    f"{STANDARD}.{name}"
+    for name in (
+        "ConvInteger",
+        "DequantizeLinear",
+        "DynamicQuantizeLinear",
+        "MatMulInteger",
+        "QLinearConv",
+        "QLinearMatMul",
+        "QuantizeLinear",
+    )
+)
+"""Standard operators that schemes put into graphs, beside those of other domains."""
+
+
+_NAMED = 4
+"""Operators left to another runtime that a terminal names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer to whether a runtime plays a model."""
+
+    runtime: str
+    release: str
+    evidence: str
+    """`code` or `documentation`, from which the runtime's operators are known."""
+
+    source: str
+    plays: bool
+    operators: int
+    """Number of the model's operators."""
+
+    missing: Mapping[str, int]
+    """Numbers of operators that nothing there computes, by name."""
+
+    on_fallback: Mapping[str, int]
+    """Numbers of operators that another runtime computes for it, by name."""
+
+    fallback: str | None
+    problems: Sequence[str]
+    """Sentences on what else keeps it from playing."""
+
+    since: str | None
+    """Oldest known release that plays it; None where none does."""
+
+    advice: str | None
+
+
+def check_runtime(model: Model, name: str) -> Verdict:
+    """Return whether a runtime plays a model.
+
+    Args:
+        model: A graph, a chain of graphs, or a voice of these.
+        name: A runtime, and a release after a colon where the newest one is not meant.
+
+    Raises:
+        ModelError: The model is no ONNX graph.
+        RecipeError: There is no such runtime or release.
+    """
+    if not isinstance(model, OnnxGraph):
+        raise ModelError(
+            f"'{model.spec}' is no ONNX graph, which is what these runtimes play; give an .onnx "
+            "file or an artifact of one (tts-compress export writes those of some systems)"
+        )
+    graphs = [model, *(model.followers().values() if isinstance(model, GraphChain) else ())]
+    needs = [read_needs(graph.graph()) for graph in graphs]
+    wanted, *_ = releases = find_runtimes(name)
+    order = list(wanted.file.releases)
+    playing = {r.release for r in releases if not _obstacles(needs, r, model.family)}
+    missing, left = _missing(needs, wanted), _on_fallback(needs, wanted)
+    problems = list(_problems(needs, wanted, model.family))
+    return Verdict(
+        runtime=wanted.name,
+        release=wanted.release,
+        evidence=wanted.file.evidence,
+        source=wanted.file.source,
+        plays=wanted.release in playing,
+        operators=sum(sum(need.operators.values()) for need in needs),
+        missing=missing,
+        on_fallback=left,
+        fallback=wanted.fallback.name if wanted.fallback else None,
+        problems=problems,
+        since=next((release for release in order if release in playing), None),
+        advice=None if problems else _advice(model, wanted, {**missing, **left}),
+    )
+
+
+def verdict_lines(verdict: Verdict) -> list[RenderableType]:
+    """Return a verdict as lines for a terminal."""
+    known = " by its documentation" if verdict.evidence == "documentation" else ""
+    head = f"{verdict.runtime} {verdict.release}: "
+    head += f"plays{known}" if verdict.plays else f"does not play{known}"
+    if verdict.plays and verdict.since not in (None, verdict.release):
+        head += f", as releases from {verdict.since} on do"
+    lines = [f"{head} ({verdict.operators:,} operators)"]
+    lines += [f"  {problem}" for problem in verdict.problems]
+    lines += [f"  {count:5d} × {name}, which it lacks" for name, count in _most(verdict.missing)]
+    if verdict.on_fallback:
+        most = _most(verdict.on_fallback)
+        names = ", ".join(f"{count} × {name}" for name, count in most[:_NAMED])
+        count = sum(verdict.on_fallback.values())
+        more = ", …" if len(most) > _NAMED else ""
+        lines.append(
+            f"  {count:,} of them it lacks, {verdict.fallback} computes them: {names}{more}"
+        )
+    return [*lines, *([f"  {verdict.advice}"] if verdict.advice else [])]
+
+
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as plain data."""
+    return asdict(verdict)
+
+
+def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _obstacles(needs: Sequence[Needs], runtime: Runtime, family: str) -> bool:
+    """Return True if something keeps a model from playing."""
+    return bool(_missing(needs, runtime)) or any(_problems(needs, runtime, family))
+
+
+def _lacking(need: Needs, runtime: Runtime) -> Counter[str]:
+    """Return the operators of a graph that a runtime has not itself."""
+    found: Counter[str] = Counter()
+    for operator, count in need.operators.items():
+        if operator.name not in runtime.operators:
+            found[operator.name] += count
+        elif (typed := of_type(operator.name, operator.element or "")) in runtime.lacks:
+            found[typed] += count
+    if not runtime.file.functions:
+        found.update(need.functions)
+    return found
+
+
+def _missing(needs: Sequence[Needs], runtime: Runtime) -> dict[str, int]:
+    """Return the operators that neither a runtime has nor the one behind it."""
+    computing = runtime.fallback or runtime
+    return dict(sum((_lacking(need, computing) for need in needs), Counter[str]()))
+
+
+def _on_fallback(needs: Sequence[Needs], runtime: Runtime) -> dict[str, int]:
+    """Return the operators that the runtime behind another one computes for it."""
+    if runtime.fallback is None:
+        return {}
+    lacking = sum((_lacking(need, runtime) for need in needs), Counter[str]())
+    return dict(lacking - Counter(_missing(needs, runtime)))
+
+
+def _problems(needs: Sequence[Needs], runtime: Runtime, family: str) -> Iterator[str]:
+    """Yield sentences on what keeps a model from playing, besides operators."""
+    opset, ir = max(need.opset for need in needs), max(need.ir for need in needs)
+    if runtime.opset is not None and opset > runtime.opset:
+        yield f"the graph has opset {opset}, and it opens up to {runtime.opset}; export it so"
+    if runtime.ir is not None and ir > runtime.ir:
+        yield f"the graph has IR version {ir}, and it opens up to {runtime.ir}"
+    sizes = [name for need in needs for name in need.open_sizes]
+    if runtime.file.fixed_sizes and sizes:
+        yield (
+            f"the sizes of {', '.join(map(repr, sizes))} are not fixed, so nothing runs on it and "
+            f"{runtime.file.fallback} computes everything"
+        )
+    keys = set(runtime.file.metadata.get(family, ())) - needs[0].metadata
+    if keys:
+        yield (
+            f"the graph's metadata lacks {', '.join(sorted(keys))}, without which it ends; "
+            "docs/runtimes.md adds them"
+        )
+
+
+def _advice(model: Model, runtime: Runtime, lacking: Mapping[str, int]) -> str | None:
+    """Return a sentence on the scheme to use instead, where operators are lacking."""
+    if not lacking:
+        return None
+    made = {name for name in lacking if _is_of_schemes(name)}
+    if model.manifest is None or (made != set(lacking) and runtime.fallback is None):
+        return None if runtime.fallback else "the original has them: no scheme takes them out"
+    schemes = [scheme for scheme in runtime.file.schemes if not _is_made_by(model, scheme)]
+    return f"compress the original with `{schemes[0]}` for it" if made and schemes else None
+
+
+def _is_of_schemes(operator: str) -> bool:
+    codes = operator.endswith((of_type("", "int8"), of_type("", "uint8")))
+    return codes or operator in _OF_SCHEMES or not operator.startswith(f"{STANDARD}.")
+
+
+def _is_made_by(model: Model, scheme: str) -> bool:
+    """Return True if options of `quantize` are those that made an artifact."""
+    assert model.manifest is not None
+    words = scheme.split()
+    form = words[words.index("--format") + 1] if "--format" in words else None
+    same = model.manifest.scheme == words[words.index("--scheme") + 1]
+    return same and form in (None, model.manifest.recipe.get("format"))
