@@ -14,6 +14,8 @@ REPORT ?= $(OUT)-report
 
 INSTALL := -m pip --disable-pip-version-check install --quiet
 PIP := $(VENV)/bin/python $(INSTALL) -c constraints.txt
+# setuptools would tell every user of an editable installation to be careful with names of folders.
+export PYTHONWARNINGS ?= ignore:Editable installation
 # A process for each core, each with one thread; they start many others, which share compiled files.
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(1)/bin/pytest --numprocesses auto --maxprocesses 8
 # Systems whose packages do not go together have an environment each.
@@ -40,7 +42,7 @@ SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-processors test-f5 \
 	test-parler test-gpt-sovits test-naturalspeech2 qat bench bench-torch bench-gpu bench-qat \
-	bench-vocoder prove docs media clean
+	bench-vocoder prove docs media package clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -131,8 +133,11 @@ prove: $(VENV)/.developer  ## false alarms and power of the reports' intervals i
 	$(VENV)/bin/python -m benchmarks.power $(PROVE)
 	$(VENV)/bin/python -m benchmarks.sound
 
+package:  ## build wheel and sdist into dist, check them, use the wheel in an empty environment
+	.ci/package $(PYTHON)
+
 clean:  ## remove outputs and the virtual environment
-	rm -rf out build $(VENV) $(F5) $(PARLER) $(GPT_SOVITS) $(NATURALSPEECH2) $(DOCS)
+	rm -rf out build dist $(VENV) $(F5) $(PARLER) $(GPT_SOVITS) $(NATURALSPEECH2) $(DOCS)
 
 $(VENV)/.user: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
