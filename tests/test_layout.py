@@ -39,6 +39,7 @@ LAYERS = [
     "export",
     "evaluation",
     "report",
+    "publish",
     "search",
     "sweep",
     "terminal",

@@ -11,12 +11,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from tts_compress.cli import (
+    card,
     check,
     completion,
     evaluate,
     export,
     gate,
     inspect,
+    push,
     qat,
     quantize,
     schemes,
@@ -44,6 +46,8 @@ _COMMANDS = (
     (export, "write a torch system's ONNX graphs"),
     (check, "tell which runtimes play a model; exits 1 where one does not"),
     (inspect, "show a model's components and how it was made"),
+    (card, "write the model card of an artifact"),
+    (push, "publish an artifact and its card on a hub"),
     (schemes, "list what can be done to which family"),
     (completion, "print a script that completes commands and options in a shell"),
 )

@@ -1,0 +1,75 @@
+"""`tts-compress push` with the real client, against a stand-in for the hub."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.publish.stand_in import Hub, serve
+from tts_compress.cli import main
+
+_ROOT = Path(__file__).parents[2]
+
+
+def _push(hub: Hub, *arguments: str, known: bool = True) -> subprocess.CompletedProcess[str]:
+    pytest.importorskip("huggingface_hub")
+    settings = {
+        "HF_ENDPOINT": hub.url,
+        "HF_TOKEN": hub.accepted if known else "hf_other",
+        "HF_HUB_DISABLE_XET": "1",  # the stand-in stores large files by LFS
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "PYTHONPATH": str(_ROOT),
+        "no_proxy": "127.0.0.1",
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "tts_compress.cli", "push", *arguments],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_an_artifact_and_its_card_are_one_commit(artifact: Path) -> None:
+    """Every file of the artifact, byte by byte, and nothing else of the folder."""
+    (artifact / "README.md").write_text("---\nlicense: mit\n---\n# Voice\n", encoding="utf-8")
+    with serve() as hub:
+        done = _push(hub, str(artifact), "me/voice", "--private", "--message", "First")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == f"published: {hub.url}/me/voice/commit/abc\n"
+        assert hub.created == {"me/voice": True}
+        (commit,) = hub.commits
+        assert commit["message"] == "First"
+        sent = {"README.md", "manifest.json", "voice.onnx", "voice.onnx.json"}
+        assert commit["files"] == {name: (artifact / name).read_bytes() for name in sent}
+        again = _push(hub, str(artifact), "me/voice")
+        assert again.returncode == 0, "the repository is there already"
+        assert len(hub.commits) == 2
+
+
+def test_a_hub_that_refuses_is_one_line(artifact: Path) -> None:
+    """Nothing of the client's traceback, and no request that writes."""
+    (artifact / "README.md").write_text("# Voice\n", encoding="utf-8")
+    with serve() as hub:
+        done = _push(hub, str(artifact), "me/voice", known=False)
+        assert done.returncode == 2
+        assert done.stderr.startswith("tts-compress: cannot publish 'me/voice': ")
+        assert len(done.stderr.splitlines()) == 1
+        assert hub.requests == ["POST /api/repos/create"]
+
+
+def test_what_is_incomplete_or_altered_is_not_sent(
+    artifact: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a card nobody knows what it is; a hash that is wrong would be published as right."""
+    pytest.importorskip("huggingface_hub")
+    assert main(["push", str(artifact), "me/voice"]) == 2
+    assert "write one first: tts-compress card" in capsys.readouterr().err
+    (artifact / "README.md").write_text("# Voice\n", encoding="utf-8")
+    (artifact / "voice.onnx.json").write_text("{}", encoding="utf-8")
+    assert main(["push", str(artifact), "me/voice"]) == 2
+    assert "was altered" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""An artifact for others: its card, and its way to a hub."""

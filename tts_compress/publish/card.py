@@ -1,0 +1,217 @@
+"""The model card of an artifact: a README.md with the header that hubs read."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tts_compress.artifact import Manifest, read_manifest, write_text_atomically
+from tts_compress.errors import ArtifactError, EvaluationError
+from tts_compress.evaluation import Evaluation, formatting
+from tts_compress.families import families
+from tts_compress.models.languages import primary_language
+from tts_compress.report.markdown import escape, measurements, table
+from tts_compress.report.summary import cautions, verdict
+
+CARD_NAME = "README.md"
+
+_HUB_NAME = re.compile(r"[\w-]+:(?P<name>[\w.-]+/[\w.-]+)(\?.*)?")
+_WEIGHTS = (".onnx", ".safetensors", ".pt")
+
+_PIPER = """\
+```sh
+pip install piper-tts
+python -m piper --model {graph} --output-file hello.wav -- "Hello there."
+```"""
+
+_SPEAK = """\
+```sh
+pip install 'tts-compress[{extra}]'
+tts-compress synthesize . "Hello there." --output hello.wav
+```"""
+
+_MODULE = """\
+```python
+from tts_compress import load_module
+
+module = load_module(".", module)  # into your own, uncompressed module
+```"""
+
+_GRAPH = "The graph `{graph}` has the inputs and outputs of the original, for onnxruntime."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardFacts:
+    """Facts for a card that the artifact does not state."""
+
+    report: Evaluation | None = None
+    """An evaluation of the artifact."""
+
+    licence: str | None = None
+    """Identifier of the licence, as hubs write it: `apache-2.0`, `mit`, `cc-by-4.0`."""
+
+    base_model: str | None = None
+    """The original's name on the hub; None takes it from a spec that is such a name."""
+
+    language: str | None = None
+    """None takes that of the report."""
+
+
+def write_card(directory: Path, facts: CardFacts, *, force: bool = False) -> Path:
+    """Write the card of an artifact into its directory; return its path.
+
+    Raises:
+        ArtifactError: There is no artifact, it was altered, or there is a card and no `force`.
+        EvaluationError: The report is of another model.
+    """
+    manifest, path = read_manifest(directory), directory / CARD_NAME
+    if path.exists() and not force:
+        raise ArtifactError(f"'{path}' exists; use --force to replace it")
+    write_text_atomically(path, render_card(manifest, facts))
+    return path
+
+
+def render_card(manifest: Manifest, facts: CardFacts) -> str:
+    """Return the card.
+
+    Raises:
+        EvaluationError: The report is of another model.
+    """
+    if facts.report is not None:
+        _refuse_foreign_report(manifest, facts.report)
+    named = _HUB_NAME.fullmatch(manifest.source.spec)
+    if facts.base_model is None and named is not None:
+        facts = replace(facts, base_model=named["name"])
+    blocks = [
+        f"---\n{_header(manifest, facts)}---",
+        f"# {escape(_source_name(manifest))}, {escape(manifest.scheme)}",
+        _claim(manifest, facts),
+        "## Play it",
+        _playing(manifest),
+        "## Figures",
+        _figures(facts.report),
+        "## How it was made",
+        _making(manifest),
+        "## Licence",
+        _licence(facts),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _refuse_foreign_report(manifest: Manifest, report: Evaluation) -> None:
+    weights = [name for name in manifest.files if name.endswith(_WEIGHTS)]
+    known = set(manifest.files.values())
+    # Several files have one hash in a report, over all of them.
+    other = report.candidate.sha256 not in known if len(weights) == 1 else False
+    if other or report.candidate.scheme != manifest.scheme:
+        raise EvaluationError(
+            f"the report is of '{report.candidate.spec}' ({report.candidate.scheme}), whose "
+            "weights are not this artifact's; evaluate the artifact, or leave --report out"
+        )
+
+
+def _header(manifest: Manifest, facts: CardFacts) -> str:
+    """Return the YAML between the rules: each value is JSON, which YAML contains."""
+    language = facts.language or (facts.report and facts.report.candidate.language)
+    entries: dict[str, Any] = {
+        "license": facts.licence,
+        "language": primary_language(language) if language else None,
+        "base_model": facts.base_model,
+        "base_model_relation": "quantized" if facts.base_model else None,
+        "pipeline_tag": "text-to-speech",
+        "tags": ["tts-compress", manifest.family, manifest.scheme, "quantized"],
+        "model-index": None if facts.report is None else [_results(manifest, facts.report)],
+    }
+    lines = [
+        f"{key}: {json.dumps(value, ensure_ascii=False)}"
+        for key, value in entries.items()
+        if value is not None
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _results(manifest: Manifest, report: Evaluation) -> Mapping[str, Any]:
+    """Return the word error rate as the hub's leaderboards read it, in per cent."""
+    listener = report.suite.recognizer_name or report.suite.recognizer
+    name = f"Word error rate by {formatting.plain(listener)}"
+    metric = {"type": "wer", "name": name, "value": round(100 * report.wer.candidate, 2)}
+    result = {
+        "task": {"type": "text-to-speech"},
+        "dataset": {"type": "tts-compress-suite", "name": formatting.plain(report.suite.name)},
+        "metrics": [metric],
+    }
+    return {"name": f"{_source_name(manifest)} {manifest.scheme}", "results": [result]}
+
+
+def _claim(manifest: Manifest, facts: CardFacts) -> str:
+    before, after = manifest.source.size_bytes, manifest.size_bytes
+    name = f"`{facts.base_model}`" if facts.base_model else escape(_source_name(manifest))
+    made = f"{name} compressed by [tts-compress](https://github.com/tts-compress/tts-compress)"
+    if facts.report is not None:
+        return f"{made}. {escape(verdict(facts.report))}"
+    size = formatting.times(before / after, "smaller", "larger") if after else "of unknown size"
+    return f"{made}: {formatting.bytes_of(after)}, {size}."
+
+
+def _playing(manifest: Manifest) -> str:
+    graph = next((name for name in sorted(manifest.files) if name.endswith(".onnx")), "")
+    if manifest.family == "module":
+        return _MODULE
+    if manifest.family == "onnx":
+        return _GRAPH.format(graph=graph)
+    family = families().get(manifest.family)
+    speak = _SPEAK.format(extra=family.extra if family else "torch")
+    if manifest.family == "piper":
+        return f"{_PIPER.format(graph=graph)}\n\nor\n\n{speak}"
+    return speak
+
+
+def _figures(report: Evaluation | None) -> str:
+    if report is None:
+        return "Not evaluated; `tts-compress evaluate ORIGINAL . --output report` does it."
+    suite, machine = report.suite, report.environment.get("processor", {}).get("model", "?")
+    seeds = f"{len(suite.seeds)} seed{'s' if len(suite.seeds) > 1 else ''}"
+    origin = (
+        f"Suite `{suite.name}` ({suite.texts} texts, {seeds}); recognizer: "
+        f"{escape(suite.recognizer)}; times on {report.latency.threads} thread(s) of "
+        f"{escape(str(machine))}. The same texts with the same noise for both models; changes "
+        "with 95 % intervals."
+    )
+    warned = "\n".join(f"> {escape(caution)}" for caution in cautions(report))
+    return "\n\n".join(filter(None, (warned, measurements(report), origin)))
+
+
+def _making(manifest: Manifest) -> str:
+    packages = manifest.environment.get("packages", {})
+    calibration, training = manifest.calibration, manifest.training
+    facts = {
+        "scheme": manifest.scheme,
+        "original": f"{_source_name(manifest)}, SHA-256 {manifest.source.sha256}",
+        "bytes": f"{manifest.source.size_bytes} to {manifest.size_bytes}",
+        "calibration": calibration
+        and f"{calibration.utterances} texts of {calibration.set!r}, {calibration.observer}",
+        "training": training and f"{training.steps} steps on the original's outputs",
+        "operators": ", ".join(f"{count} × {name}" for name, count in manifest.counts.items()),
+        "versions": ", ".join(
+            f"{name} {packages[name]}" for name in ("tts-compress", "onnxruntime", "torch")
+            if name in packages
+        ),
+        "seed": str(manifest.seed),
+    }  # fmt: skip
+    rows = [(name, value) for name, value in facts.items() if value]
+    closing = "`manifest.json` has the recipe, every layer's format, and the hash of every file."
+    return f"{table('ll', ('About', 'Value'), rows)}\n\n{closing}"
+
+
+def _licence(facts: CardFacts) -> str:
+    if facts.licence is not None:
+        return f"`{facts.licence}`."
+    return "Not stated here. Compression changes no rights: the original's licence applies."
+
+
+def _source_name(manifest: Manifest) -> str:
+    """Return the original's name without the folders of the machine that compressed it."""
+    location = manifest.source.spec.partition("?")[0].rstrip("/")
+    return formatting.one_line(Path(location.partition(":")[2] or location).name, 80)
