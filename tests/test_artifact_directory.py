@@ -6,11 +6,12 @@ import errno
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tts_compress.artifact import atomic_directory
+from tts_compress.artifact import atomic_directory, write_text_atomically
 from tts_compress.errors import ArtifactError
 
 _MARKER = "manifest.json"
@@ -155,3 +156,42 @@ def test_work_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
     other.mkdir()
     _make(tmp_path / "out")
     assert other.exists()
+
+
+def test_of_two_writers_the_first_wins(tmp_path: Path) -> None:
+    """The second one began before the first had ended, and must not replace what it made."""
+    writer = ExitStack()
+    partial = writer.enter_context(atomic_directory(tmp_path / "out", marker=_MARKER))
+    (partial / "second").touch()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / _MARKER).touch()
+    with pytest.raises(ArtifactError, match="exists; use --force"):
+        writer.close()
+    assert [p.name for p in (tmp_path / "out").iterdir()] == [_MARKER]
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_file_that_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    program = f"""
+import os, signal
+from pathlib import Path
+from tts_compress.artifact import atomic_file
+with atomic_file(Path({str(tmp_path / "x.json")!r})) as partial:
+    partial.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
+    assert not (tmp_path / "x.json").exists()
+    write_text_atomically(tmp_path / "x.json", "whole")
+    assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_devices_are_written_to_and_links_stay(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="No space left on device"):
+        write_text_atomically(Path("/dev/full"), "text")
+    assert Path("/dev/full").is_char_device()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for text in ("one", "two"):
+        write_text_atomically(tmp_path / "link", text)
+        assert (tmp_path / "file").read_text(encoding="utf-8") == text
+    assert (tmp_path / "link").is_symlink()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import wave
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,8 +19,6 @@ from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.errors import ArtifactError, ModelError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy.typing as npt
 
 
@@ -83,3 +84,20 @@ def test_unwritable_output_is_an_artifact_error(tmp_path: Path) -> None:
     audio = Audio(samples=np.zeros(10, np.float32), sample_rate=16000)
     with pytest.raises(ArtifactError, match=r"cannot write '.*x\.wav'"):
         write_wav(tmp_path / "no folder" / "x.wav", audio)
+
+
+def test_a_full_disk_is_called_that_and_leaves_no_half_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libsndfile left 8 KB of the file, and called it a system error."""
+    write = Path.write_bytes
+
+    def fill(self: Path, content: memoryview) -> int:
+        write(self, content[:100])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", fill)
+    audio = Audio(samples=np.zeros(10_000, np.float32), sample_rate=16000)
+    with pytest.raises(ArtifactError, match=r"x\.wav': No space left on device"):
+        write_wav(tmp_path / "x.wav", audio)
+    assert not [*tmp_path.iterdir()]

@@ -1,6 +1,5 @@
 """The saved result: a directory that appears whole or not at all, and its manifest."""
 
-import glob
 import hashlib
 import json
 import os
@@ -208,6 +207,7 @@ def atomic_directory(target: Path, *, marker: str, force: bool = False) -> Itera
         _remove_leftovers(target)
         partial.mkdir()
         yield partial
+        check_replaceable(target, marker, force=force)  # another may have made it meanwhile
         _swap(partial, target)
     except OSError as error:
         raise ArtifactError(f"cannot write '{target}': {error.strerror or error}") from error
@@ -219,18 +219,25 @@ def atomic_directory(target: Path, *, marker: str, force: bool = False) -> Itera
 def atomic_file(target: Path) -> Iterator[Path]:
     """Give a path to write to that becomes `target` when the block ends without error.
 
+    A device or a pipe is written to itself; a link stays, and what it leads to is replaced.
+
     Raises:
         ArtifactError: It cannot be written.
     """
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
     try:
-        yield partial
-        partial.replace(target)
+        if target.exists() and not target.is_file():
+            yield target
+            return
+        target = target.resolve() if target.is_symlink() else target
+        partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+        _remove_leftovers(target)
+        try:
+            yield partial
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
     except OSError as error:
         raise ArtifactError(f"cannot write '{target}': {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 def write_text_atomically(path: Path, text: str) -> None:
@@ -306,10 +313,15 @@ def _remove_leftovers(target: Path) -> None:
     One with our own number was left by another process: in containers every run may have it.
     """
     prefix = f".{target.name}.partial-"
-    for leftover in target.parent.glob(f"{glob.escape(prefix)}*"):
-        pid = leftover.name.removeprefix(prefix).removesuffix("-old")
+    with os.scandir(target.parent) as found:
+        names = [entry.name for entry in found if entry.name.startswith(prefix)]
+    for name in names:
+        pid = name.removeprefix(prefix).removesuffix("-old")
         if not (pid.isdigit() and int(pid) != os.getpid() and _is_alive(int(pid))):
+            leftover = target.with_name(name)
             shutil.rmtree(leftover, ignore_errors=True)
+            with suppress(OSError):
+                leftover.unlink(missing_ok=True)
 
 
 def _is_alive(pid: int) -> bool:

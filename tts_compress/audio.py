@@ -1,13 +1,15 @@
 """Mono speech in memory and on disk."""
 
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.errors import ArtifactError, ModelError
+from tts_compress.artifact import atomic_file
+from tts_compress.errors import ModelError
 
 Samples: TypeAlias = npt.NDArray[np.float32]
 
@@ -32,17 +34,23 @@ class Audio:
 
 
 def write_wav(path: Path, audio: Audio, *, encoding: Literal["PCM_16", "FLOAT"] = "PCM_16") -> None:
-    """Write a mono WAV file; `FLOAT` keeps every sample exactly, `PCM_16` plays everywhere.
+    """Write a mono WAV file, never seen half-written.
+
+    Args:
+        path: The file.
+        audio: The speech.
+        encoding: `FLOAT` keeps every sample exactly, `PCM_16` plays everywhere.
 
     Raises:
         ArtifactError: The file cannot be written.
     """
     import soundfile
 
-    try:
-        soundfile.write(path, audio.samples, audio.sample_rate, subtype=encoding, format="WAV")
-    except (OSError, soundfile.LibsndfileError) as error:
-        raise ArtifactError(f"cannot write '{path}': {error}") from error
+    # Bytes first: libsndfile calls a full disk a "System error".
+    content = BytesIO()
+    soundfile.write(content, audio.samples, audio.sample_rate, subtype=encoding, format="WAV")
+    with atomic_file(path) as partial:
+        partial.write_bytes(content.getbuffer())
 
 
 def read_wav(path: Path) -> Audio:

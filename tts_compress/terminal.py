@@ -105,12 +105,11 @@ def _clock(seconds: float) -> str:
 @contextmanager
 def progress_bars() -> Iterator[Bars | Lines]:
     """Show bars while the block lasts; lines in a pipe or a log file."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeElapsedColumn as Elapsed
     from rich.progress import TimeRemainingColumn as Remaining
 
-    console = Console(stderr=True)
+    console = _open_console(stderr=True)
     if not console.is_terminal:
         yield Lines()
         return
@@ -128,10 +127,8 @@ def progress_bars() -> Iterator[Bars | Lines]:
 
 def show(*parts: RenderableType) -> None:
     """Print text or tables to standard output."""
-    from rich.console import Console
-
     # Paths and names are data: no markup, no wrapping in the middle of a path.
-    console = Console(markup=False, highlight=False, soft_wrap=not sys.stdout.isatty())
+    console = _open_console(markup=False, highlight=False, soft_wrap=not sys.stdout.isatty())
     for part in parts:
         console.print(_Harmless(part))
 
@@ -139,6 +136,17 @@ def show(*parts: RenderableType) -> None:
 def tell(text: str) -> None:
     """Print a remark or an error to standard error, on one line that names the program."""
     print(f"tts-compress: {shortened(text, _MOST_SHOWN)}", file=sys.stderr)
+
+
+def _open_console(**options: bool) -> Console:
+    from rich.console import Console
+
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave it to the command line; rich would end the program with exit code 1."""
+            raise BrokenPipeError
+
+    return Plain(**options)  # type: ignore[arg-type]
 
 
 def show_json(document: Mapping[str, Any]) -> None:

@@ -18,11 +18,12 @@ import soundfile
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tts_compress.audio import read_wav
-from tts_compress.errors import EvaluationError, TTSCompressWarning
+from tts_compress.errors import ArtifactError, EvaluationError, TTSCompressWarning
 from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite, check
 from tts_compress.evaluation.metrics.health import Health
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.run import evaluate
+from tts_compress.evaluation.scratch import open_store
 from tts_compress.report.summary import cautions
 
 if TYPE_CHECKING:
@@ -280,3 +281,15 @@ def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -
         assert process.poll() is None, "the run ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_of_two_evaluations_into_one_folder_one_wins(
+    run: Callable[..., Evaluation], fast_options: EvaluationOptions, tmp_path: Path
+) -> None:
+    """The second would remove the first one's work, or write its report over it."""
+    with (
+        open_store(tmp_path / "out", fast_options),
+        pytest.raises(ArtifactError, match=r"another process is evaluating into '.*out'"),
+    ):
+        run(output=tmp_path / "out")
+    assert run(output=tmp_path / "out").wer.delta == 0

@@ -27,7 +27,8 @@ from tts_compress.cli import (
     sweep,
     synthesize,
 )
-from tts_compress.cli.arguments import BAD_USE, GOOD, INTERRUPTED, Output, explain
+from tts_compress.cli.arguments import BAD_USE, GOOD, UNREAD, Output, explain
+from tts_compress.cli.ending import TerminatedError, failed, stoppable, stopped
 from tts_compress.environment import installed_version
 from tts_compress.errors import TTSCompressError, TTSCompressWarning
 from tts_compress.terminal import show, show_json, tell
@@ -55,28 +56,46 @@ _COMMANDS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 0 good, 1 a gate failed, 2 usage or bad input."""
+    """Run the command and return its exit code.
+
+    0 is good, 1 a gate that failed, 2 usage or bad input, 70 an internal error, 130 an interrupt,
+    143 a request to end, and 141 a pipe that nobody reads before the work is done.
+    """
+    code = GOOD
     try:
-        with _plain_warnings():
-            options = command_parser().parse_args(arguments)
+        with stoppable(), _plain_warnings():
+            options = _parse(arguments)
+            code = UNREAD
             with _checkout(options):
                 output: Output = options.run(options)
+            code = output.code
             if options.json:
                 show_json(output.document)
             else:
                 show(*output.parts)
             sys.stdout.flush()  # a closed pipe is noticed here, not when Python ends
-            return output.code
+            return code
     except TTSCompressError as error:
         tell(str(error))
         return BAD_USE
-    except KeyboardInterrupt:
-        print("tts-compress: interrupted; run it again to go on", file=sys.stderr)
-        return INTERRUPTED
+    except (KeyboardInterrupt, TerminatedError) as error:
+        return stopped(error)
     except BrokenPipeError:
-        # The reader of a pipe has gone; point stdout elsewhere so that closing it stays quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return GOOD
+        # The reader of a pipe has gone; point the streams elsewhere so that closing them is quiet.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
+        return code
+    except Exception as error:
+        return failed(error)
+
+
+def _parse(arguments: Sequence[str] | None) -> Namespace:
+    try:
+        return command_parser().parse_args(arguments)
+    except SystemExit:
+        sys.stdout.flush()  # the help, into a pipe
+        raise
 
 
 @contextmanager

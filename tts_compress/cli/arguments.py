@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 GOOD = 0
 GATE_FAILED = 1
 BAD_USE = 2
+INTERNAL_ERROR = 70
 INTERRUPTED = 130
+UNREAD = 141
+TERMINATED = 143
 
 
 class Output(NamedTuple):
@@ -43,7 +46,8 @@ def explain(parser: ArgumentParser, *examples: str, failed: str = "") -> None:
         examples: Command lines without the program's name.
         failed: What exit code 1 says, for commands that have it.
     """
-    codes = {GOOD: "good", BAD_USE: "usage or bad input", INTERRUPTED: "interrupted"}
+    codes = {GOOD: "good", BAD_USE: "usage or bad input", INTERNAL_ERROR: "an error of ours"}
+    codes |= {INTERRUPTED: "interrupted"}
     codes |= {GATE_FAILED: failed} if failed else {}
     lines = ["examples:", *(f"  tts-compress {example}" for example in examples), ""]
     lines.append(f"exit codes: {', '.join(f'{code} {codes[code]}' for code in sorted(codes))}")

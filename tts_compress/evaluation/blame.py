@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from math import hypot
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.evaluation import formatting
@@ -16,6 +14,7 @@ from tts_compress.evaluation.result import Blame, BlamedPart
 from tts_compress.evaluation.stages import choose_texts, synthesize
 from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob
 from tts_compress.evaluation.subject import Subject, open_subject
+from tts_compress.folders import temporary_folder
 
 TEXTS = 24
 """Most texts that each component speaks, with the suite's first seed."""
@@ -93,8 +92,8 @@ def find_blame(run: Run) -> Blame:
     roles = after.model.components()
     parts = []
     for name, model in hybrids(before.model, after.model, names):
-        with TemporaryDirectory() as spare:
-            subject = open_subject(model, Path(spare), run.suite.prompt, run.suite.language)
+        with temporary_folder() as spare:
+            subject = open_subject(model, spare, run.suite.prompt, run.suite.language)
             found = _compare(run, replace(subject, speakers=before.speakers), f"blame {name}")
         parts.append(BlamedPart(component=name, role=roles[name].role, values=_values(found)))
     ranked_by = next(

@@ -4,7 +4,6 @@ import warnings
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -32,6 +31,7 @@ from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.subject import Subject, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.folders import temporary_folder
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.models.languages import primary_language, spoken_languages
@@ -81,7 +81,7 @@ def evaluate(
         before, after = (
             open_subject(
                 model,
-                Path(stack.enter_context(TemporaryDirectory())),
+                None if isinstance(model, str | Path) else stack.enter_context(temporary_folder()),
                 chosen.prompt,
                 chosen.language,
             )

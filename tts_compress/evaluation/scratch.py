@@ -13,13 +13,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import tts_compress
 from tts_compress.errors import ArtifactError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.store import Store, short_hash
 from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.folders import exclusive_folder, temporary_folder
 
 _KEPT_S = 7 * 24 * 3600.0
 
@@ -53,10 +53,11 @@ def open_store(output: Path | None, options: EvaluationOptions) -> Iterator[Stor
             folder.mkdir(parents=True, exist_ok=True)
             _remove_old(cache)
             if output is None:
-                place = Path(stack.enter_context(TemporaryDirectory(dir=folder)))
+                place = stack.enter_context(temporary_folder(folder))
             else:
                 place = folder / short_hash(str(output.absolute()))
                 place.mkdir(exist_ok=True)
+                stack.enter_context(exclusive_folder(place, "evaluating", shown=output))
         except OSError as error:
             raise ArtifactError(
                 f"cannot keep work in '{cache}': {error.strerror or error}; name another folder "

@@ -105,7 +105,7 @@ class Subject:
 
 def open_subject(
     given: TTSModel | str | Path,
-    spare: Path,
+    spare: Path | None,
     prompt: Prompt | None = None,
     language: str | None = None,
 ) -> Subject:
@@ -113,7 +113,7 @@ def open_subject(
 
     Args:
         given: The model, or its spec.
-        spare: A folder for one that is in memory only.
+        spare: A folder for one that is in memory only; None where it cannot be.
         prompt: The suite's prompt; models that speak without one ignore it.
         language: The suite's language, for a model of several that states none.
     """
@@ -121,6 +121,8 @@ def open_subject(
     try:
         files, location = model.files(), model.spec
     except ModelError:
+        if spare is None:
+            raise
         # Compressed in memory: the worker, and the size, need files.
         location = str(model.save(spare / "model"))
         files = load(location).files()

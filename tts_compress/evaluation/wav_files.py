@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from tts_compress.artifact import atomic_file
 from tts_compress.audio import Audio, write_wav
 from tts_compress.errors import ArtifactError
 
@@ -35,5 +34,4 @@ def make_directory(path: Path) -> None:
 def write_float_wav(path: Path, audio: Audio) -> None:
     """Write exact samples to a file that is never seen half-written."""
     make_directory(path.parent)
-    with atomic_file(path) as partial:
-        write_wav(partial, audio, encoding="FLOAT")
+    write_wav(path, audio, encoding="FLOAT")

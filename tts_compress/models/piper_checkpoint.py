@@ -5,12 +5,12 @@ import pathlib
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import onnx
 
 from tts_compress.errors import MissingExtraError, ModelError, model_errors
+from tts_compress.folders import temporary_folder
 from tts_compress.models.files import check_finite
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _export(model: Any, speakers: int) -> onnx.ModelProto:
         torch.tensor([0.667, 1.0, 0.8]),
         torch.tensor([0]) if speakers > 1 else None,
     )
-    with warnings.catch_warnings(), torch.no_grad(), TemporaryDirectory() as directory:
+    with warnings.catch_warnings(), torch.no_grad(), temporary_folder() as directory:
         file = Path(directory) / "voice.onnx"
         warnings.simplefilter("ignore")  # tracer warnings about lengths, and of deprecation
         torch.onnx.export(

@@ -4,11 +4,11 @@ import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import onnx
 
+from tts_compress.folders import temporary_folder
 from tts_compress.onnx.noise import NOISE_PREFIX, feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
 
@@ -34,7 +34,7 @@ def kernel_seconds(
     Raises:
         ModelError: The graph cannot be run.
     """
-    with TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         session = open_session(
             feed_noise(model),
             spec,

@@ -1,5 +1,6 @@
 """Training: observe, freeze, fine-tune; go back where something broke; keep what was best."""
 
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
@@ -8,6 +9,7 @@ import torch
 
 from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import QuantizationError
+from tts_compress.folders import exclusive_folder
 from tts_compress.progress import Progress, report_message, report_status
 from tts_compress.qat.devices import accelerated, device_load, matmul_precision
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, FakeQuantize, observing
@@ -37,14 +39,17 @@ def train(task: Task, run: TrainingRun) -> TrainingRecord:
     Raises:
         QuantizationError: Nothing is rounded or trainable, losses stay not finite, or training
             brings nothing better and the options make that an error.
-        ArtifactError: The folder holds a checkpoint of another training.
+        ArtifactError: The folder holds a checkpoint of another training, or another is using it.
     """
     _refuse_idle(task)
     options = run.options
     if run.folder is not None:
         run.folder.mkdir(parents=True, exist_ok=True)
-    with accelerated(options) as accelerator:
+    with ExitStack() as stack:
+        accelerator = stack.enter_context(accelerated(options))
         is_main = accelerator.is_main_process
+        if run.folder is not None and is_main:
+            stack.enter_context(exclusive_folder(run.folder, "training"))
         identity = {} if run.folder is None else identity_of(task, options.identity())
         checkpoints = Checkpoints(run.folder, identity, writes=is_main)
         if run.restart:

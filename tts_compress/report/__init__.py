@@ -29,7 +29,7 @@ def render_html(evaluation: Evaluation) -> str:
 def write_report(evaluation: Evaluation, directory: Path | str) -> Path:
     """Write `report.json`, `report.md` and `report.html`; return the directory.
 
-    The measurements are on disk before the page is drawn: a missing extra does not lose them.
+    A missing extra does not lose the measurements.
 
     Raises:
         ArtifactError: The directory cannot be made or written.
@@ -37,7 +37,10 @@ def write_report(evaluation: Evaluation, directory: Path | str) -> Path:
     """
     directory = Path(directory)
     make_directory(directory)
-    write_text_atomically(directory / REPORT_NAME, evaluation.to_json())
-    write_text_atomically(directory / "report.md", render_markdown(evaluation))
-    write_text_atomically(directory / "report.html", render_html(evaluation))
+    try:
+        write_text_atomically(directory / "report.html", render_html(evaluation))
+    finally:
+        write_text_atomically(directory / "report.md", render_markdown(evaluation))
+        # Last: where it is, the others are, too, whenever the program was killed.
+        write_text_atomically(directory / REPORT_NAME, evaluation.to_json())
     return directory

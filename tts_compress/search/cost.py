@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import onnx
 
 from tts_compress.errors import ModelError
+from tts_compress.folders import temporary_folder
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
 
@@ -78,7 +78,7 @@ def _timed(model: onnx.ModelProto, feeds: Sequence[Feeds]) -> Callable[[], Any]:
 
 def _peak_bytes(model: onnx.ModelProto, feeds: Sequence[Feeds]) -> float:
     """Return the peak memory of a process that opens a graph and runs it."""
-    with TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         graph, inputs = Path(folder, "graph.onnx"), Path(folder, "inputs.npz")
         graph.write_bytes(feed_noise(model).SerializeToString())
         arrays = {f"{i}/{name}": value for i, f in enumerate(feeds) for name, value in f.items()}

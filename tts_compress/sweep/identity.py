@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import tts_compress
@@ -66,8 +65,7 @@ def open_voice(plan: OpenPlan, spec: str) -> Subject:
         ModelError: It cannot be found or read.
         EvaluationError: It does not speak the suite's language, or has no such speaker.
     """
-    with TemporaryDirectory() as spare:
-        found = open_subject(spec, Path(spare), plan.suite.prompt, plan.suite.language)
+    found = open_subject(spec, None, plan.suite.prompt, plan.suite.language)
     if not plan.settings.any_language:
         check_language(found.model, plan.suite)
     return give_speakers((found, found), plan.settings.speaker)[0]

@@ -1,12 +1,11 @@
 """The document of a sweep from the reports of all pairs, and its files."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation.gates import Gates, check, read_gates
 from tts_compress.evaluation.result import Evaluation, read_report
+from tts_compress.folders import temporary_folder
 from tts_compress.progress import Progress
 from tts_compress.sweep.document import Entry, FailedWork, SweepReport, table_of
 from tts_compress.sweep.plan import OpenPlan
@@ -78,9 +77,9 @@ def write_sweep(found: SweepReport, results: Results) -> None:
 def _publish(unit: Unit, results: Results, gates: Sequence[Gates]) -> Entry:
     """Copy a pair's report to its place; return its entry."""
     place = f"reports/{'/'.join(unit.chain)}"
-    with TemporaryDirectory() as folder:
-        results.get(unit.key, Path(folder))
-        for path in Path(folder).iterdir():
+    with temporary_folder() as folder:
+        results.get(unit.key, folder)
+        for path in folder.iterdir():
             results.files.upload(path, f"{place}/{path.name}")
         report = read_report(folder)
     return _entry(unit, report, f"{place}/report.html", gates)

@@ -8,6 +8,7 @@ index.html sweep.json sweep.csv  the sweep's page and its numbers
 
 import json
 import os
+import platform
 import secrets
 import shutil
 import time
@@ -16,12 +17,12 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from tts_compress.artifact import atomic_file
 from tts_compress.errors import ArtifactError, MissingExtraError, reason
 from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.folders import temporary_folder
 from tts_compress.reading import read_bytes
 
 _ATOMIC_PUTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "r2"})
@@ -95,7 +96,7 @@ class LocalFiles:
         path = self.root / name
         make_directory(path.parent)
         # Machines that share the folder may have processes of the same number.
-        own = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        own = path.with_name(f".{path.name}.{platform.node()}")
         with atomic_file(own) as partial:
             yield partial
         own.replace(path)
@@ -213,8 +214,8 @@ class Results:
 
 @contextmanager
 def _spare_file() -> Iterator[Path]:
-    with TemporaryDirectory() as folder:
-        yield Path(folder) / "result.zip"
+    with temporary_folder() as folder:
+        yield folder / "result.zip"
 
 
 def open_results(output: str) -> Results:

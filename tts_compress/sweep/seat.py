@@ -1,14 +1,14 @@
 """A place where units are done one at a time: a process per environment, started when needed."""
 
 import sys
-from contextlib import suppress
-from tempfile import TemporaryDirectory
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from tts_compress.errors import TTSCompressError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.scratch import cache_folder
+from tts_compress.folders import temporary_folder
 from tts_compress.sweep.plan import Environment, OpenPlan
 from tts_compress.sweep.schedule import Outcome
 from tts_compress.sweep.units import Identity, Unit
@@ -27,7 +27,8 @@ class Seat:
         self._plan = OpenPlan.model_validate_json(plan)
         folder = cache_folder() / "sweeps"
         folder.mkdir(parents=True, exist_ok=True)
-        self._scratch = TemporaryDirectory(dir=folder, ignore_cleanup_errors=True)
+        self._stack = ExitStack()
+        self._scratch = self._stack.enter_context(temporary_folder(folder))
         self._python: str | None = None
         self._host: Worker | None = None
 
@@ -50,7 +51,7 @@ class Seat:
     def close(self) -> None:
         """End the process and remove what it kept."""
         self._end()
-        self._scratch.cleanup()
+        self._stack.close()
 
     def __enter__(self) -> "Seat":
         return self
@@ -67,7 +68,7 @@ class Seat:
             )
             self._host, self._python = Worker("sweep", "host", options), python
             plan = self._plan.model_dump(mode="json")
-            self._host.ask("open", plan=plan, scratch=self._scratch.name)
+            self._host.ask("open", plan=plan, scratch=self._scratch)
         return self._host
 
     def _end(self) -> None:

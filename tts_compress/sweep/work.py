@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from tts_compress.compression import compress
@@ -24,6 +23,7 @@ from tts_compress.evaluation.speakers import give_speakers
 from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.subject import Subject, open_subject
 from tts_compress.evaluation.timed import time_pair
+from tts_compress.folders import temporary_folder
 from tts_compress.sweep.identity import identify, measures_of, open_voice, recognizer_of
 from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.results import open_results
@@ -65,9 +65,9 @@ class Workplace:
         if self._results.has(unit.key):
             return None
         start = perf_counter()
-        with TemporaryDirectory(dir=self._scratch) as folder:
-            self._KINDS[unit.kind](self, unit, Path(folder))
-            self._results.put(unit.key, Path(folder))
+        with temporary_folder(self._scratch) as folder:
+            self._KINDS[unit.kind](self, unit, folder)
+            self._results.put(unit.key, folder)
         seconds = perf_counter() - start
         self._results.note(unit.key, self._record(unit) | {"seconds": seconds})
         return seconds
@@ -116,15 +116,15 @@ class Workplace:
         time_pair(Store(folder), self._pair(unit), texts, self._options())
 
     def _report(self, unit: Unit, folder: Path) -> None:
-        with TemporaryDirectory(dir=self._scratch) as work:
+        with temporary_folder(self._scratch) as work:
             for key in unit.needs[1:]:  # the first is the compressed model
-                self._results.get(key, Path(work))
+                self._results.get(key, work)
             before, after = self._pair(unit)
             found = evaluate(
                 before.model,
                 after.model,
                 suite=self._plan.suite,
-                options=self._options(kept=self._kept, work=Path(work), timed_before=True),
+                options=self._options(kept=self._kept, work=work, timed_before=True),
             )
         # Otherwise the place where this process unpacked it.
         shown = found.candidate.model_copy(update={"spec": "/".join(unit.chain)})

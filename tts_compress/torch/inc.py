@@ -8,13 +8,13 @@ import logging
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from importlib import import_module
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import MissingExtraError, QuantizationError
+from tts_compress.folders import temporary_folder
 
 _DAMPING = 0.01
 """Share of the mean of the moments' diagonal that is added to it; the package's own default."""
@@ -106,7 +106,7 @@ def _package() -> Iterator[Any]:
     """Import the package without its log of every layer and the folder it leaves behind."""
     before = logging.root.manager.disable
     # It makes its folder in the current directory, on import and later.
-    with TemporaryDirectory() as folder, chdir(folder):
+    with temporary_folder() as folder, chdir(folder):
         logging.disable(logging.WARNING)  # its own logger does not exist before the import
         try:
             yield import_module("neural_compressor.torch.quantization")

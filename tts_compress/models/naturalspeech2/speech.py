@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from tts_compress.audio import Audio, Samples
 from tts_compress.errors import ModelError, TextError, reason
+from tts_compress.folders import temporary_folder
 from tts_compress.models.base import check_text
 from tts_compress.models.files import check_duration
 from tts_compress.models.interception import intercepted
@@ -92,7 +92,7 @@ class NS2Speech:
             written.append(data)
 
         speaking = copy.copy(self.inference)
-        with TemporaryDirectory() as folder, self.amphion.running(), torch.no_grad():
+        with temporary_folder() as folder, self.amphion.running(), torch.no_grad():
             speaking.args = argparse.Namespace(
                 device="cpu",
                 text=text,

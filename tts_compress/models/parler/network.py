@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import nn
 
 from tts_compress.artifact import MANIFEST_NAME, LayerRecord
 from tts_compress.errors import ModelError, first_line, model_errors
+from tts_compress.folders import temporary_folder
 from tts_compress.models.files import check_finite
 from tts_compress.models.hub_folder import CONFIG, GENERATION
 from tts_compress.models.parler.files import ParlerSource
@@ -179,7 +179,7 @@ def load_tokenizers(directory: Path, config: Mapping[str, Any]) -> Tokenizers:
     encoder = config["text_encoder"]
     rows = encoder.get("vocab_size")
     if (directory / f"{_PREFIX}tokenizer_config.json").is_file():
-        with TemporaryDirectory() as folder:
+        with temporary_folder() as folder:
             for path in directory.glob(f"{_PREFIX}*"):
                 shutil.copyfile(path, Path(folder, path.name.removeprefix(_PREFIX)))
             return Tokenizers(text=text, description=_read_tokenizer(folder, rows))
@@ -198,7 +198,7 @@ def write_tokenizers(tokenizers: Tokenizers, directory: Path) -> None:
     tokenizers.text.save_pretrained(directory)
     if tokenizers.description is tokenizers.text:
         return
-    with TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         tokenizers.description.save_pretrained(folder)
         for path in Path(folder).iterdir():
             shutil.copyfile(path, directory / f"{_PREFIX}{path.name}")

@@ -1,11 +1,9 @@
 """Making an exported graph fit for conversion: constants folded, types known, no leftovers."""
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 import onnx
 import onnxruntime
 
+from tts_compress.folders import temporary_folder
 from tts_compress.onnx.graph import infer_types
 from tts_compress.onnx.modules import initializer_names, module_of
 from tts_compress.onnx.session import open_session
@@ -47,8 +45,8 @@ def optimize(model: onnx.ModelProto, *, fuse: bool) -> onnx.ModelProto:
         ModelError: onnxruntime cannot read the graph.
     """
     levels = onnxruntime.GraphOptimizationLevel
-    with TemporaryDirectory() as directory:
-        optimized = Path(directory) / "optimized.onnx"
+    with temporary_folder() as directory:
+        optimized = directory / "optimized.onnx"
         open_session(
             model,
             "the graph",

@@ -1,0 +1,110 @@
+"""Ends of the program: signals, closed pipes, and errors that nobody expected."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tts_compress.cli import main, schemes
+from tts_compress.cli.arguments import Output
+
+_Run = Callable[[Callable[[], object]], int]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Run:
+    """Return a function that runs the program with a command's work replaced."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def run_with(work: Callable[[], object]) -> int:
+        def run_command(options: object) -> Output:
+            del options
+            work()
+            return Output({}, [])
+
+        monkeypatch.setattr(schemes, "run", run_command)
+        return main(["schemes"])
+
+    return run_with
+
+
+def _divide() -> None:
+    _ = 1 // 0
+
+
+def test_an_internal_error_is_one_line_that_asks_for_a_report(
+    run: _Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It was exit code 1, that of a gate that failed, after a traceback."""
+    assert run(_divide) == 70
+    [line] = capsys.readouterr().err.splitlines()
+    assert "internal error: ZeroDivisionError: integer division" in line
+    [kept] = (tmp_path / "tts-compress" / "errors").iterdir()
+    assert str(kept) in line
+    assert "/issues" in line
+    assert "in _divide" in kept.read_text(encoding="utf-8")
+
+
+def test_a_variable_prints_the_traceback(
+    run: _Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTS_COMPRESS_DEBUG", "1")
+    assert run(_divide) == 70
+    assert "in _divide" in capsys.readouterr().err
+
+
+def test_an_error_that_cannot_be_kept_says_how_to_see_it(
+    run: _Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "tts-compress").touch()
+    assert run(_divide) == 70
+    assert "TTS_COMPRESS_DEBUG=1" in capsys.readouterr().err
+
+
+def _no_space() -> None:
+    raise OSError(28, os.strerror(28), "x.wav")
+
+
+def _no_memory() -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("work", "code", "says"),
+    [
+        (_no_space, 2, "No space left on device: 'x.wav'"),
+        (_no_memory, 70, "not enough memory"),
+        (lambda: os.kill(os.getpid(), signal.SIGINT), 130, "interrupted; run it again"),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), 143, "terminated; run it again"),
+    ],
+)
+def test_other_ends_are_one_line_too(
+    run: _Run,
+    capsys: pytest.CaptureFixture[str],
+    work: Callable[[], object],
+    code: int,
+    says: str,
+) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert run(work) == code
+    [line] = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["schemes"], 0), (["schemes", "--json"], 0), (["--help"], 0)]
+)
+def test_output_that_nobody_reads_is_no_error(arguments: list[str], code: int) -> None:
+    """As of `tts-compress schemes | head -1`; rich made it exit code 1."""
+    command = [sys.executable, "-m", "tts_compress.cli", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        program.stdout.close()
+        assert program.stderr.read() == b""
+    assert program.returncode == code

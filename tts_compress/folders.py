@@ -1,0 +1,126 @@
+"""Folders that one process uses at a time: temporary ones, and ones that are locked.
+
+Locks are the kernel's (`flock`), so that they end with the process however that was killed. Without
+them, as on Windows, nothing is locked.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import gettempdir, mkdtemp
+
+from tts_compress.errors import ArtifactError
+
+_PREFIX = ".tts-compress-temporary-"
+"""Of a name that nobody gives a folder of their own: without a lock it is removed."""
+
+
+@contextmanager
+def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
+    """Give an empty folder that is removed when the block ends.
+
+    What a process left that was killed is removed by the next one that makes such a folder there.
+
+    Args:
+        inside: Folder to make it in; by default the system's for temporary files.
+
+    Raises:
+        ArtifactError: It cannot be made.
+    """
+    parent = Path(gettempdir()) if inside is None else inside
+    try:
+        _remove_leftovers(parent)
+        folder, lock = _make(parent)
+    except OSError as error:
+        raise ArtifactError(
+            f"cannot make a folder in '{parent}': {error.strerror or error}"
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+@contextmanager
+def exclusive_folder(folder: Path, use: str, shown: Path | None = None) -> Iterator[None]:
+    """Keep other processes, and other calls in this one, from a folder while the block lasts.
+
+    Args:
+        folder: It exists.
+        use: Its use, for the message: `training`.
+        shown: Folder to name there; by default this one.
+
+    Raises:
+        ArtifactError: Another holds it.
+    """
+    try:
+        lock = _lock(folder)
+    except OSError as error:
+        raise ArtifactError(f"cannot open '{folder}': {error.strerror or error}") from error
+    if lock is None and _can_lock():
+        raise ArtifactError(
+            f"another process is {use} into '{shown or folder}'; wait for it, or choose another "
+            "output"
+        )
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _make(parent: Path) -> tuple[Path, int | None]:
+    while True:
+        folder = Path(mkdtemp(prefix=_PREFIX, dir=parent))
+        with suppress(FileNotFoundError):  # one who removes leftovers was faster than the lock
+            lock = _lock(folder)
+            if lock is not None or not _can_lock():
+                return folder, lock
+
+
+def _remove_leftovers(parent: Path) -> None:
+    """Remove our own folders there that no living process has locked."""
+    if not _can_lock():
+        return
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            found = folder.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+                continue
+            lock = _lock(folder)
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Return a descriptor that holds a folder; None if another has it.
+
+    Raises:
+        OSError: There is no such folder, or it cannot be opened.
+    """
+    if not _can_lock():
+        return None
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(descriptor), folder.stat()):  # removed and made anew
+            raise FileNotFoundError(folder)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _can_lock() -> bool:
+    return os.name == "posix"
