@@ -92,7 +92,7 @@ def test_a_full_disk_is_called_that_and_leaves_no_half_file(
     """Libsndfile left 8 KB of the file, and called it a system error."""
     write = Path.write_bytes
 
-    def fill(self: Path, content: memoryview) -> int:
+    def fill(self: Path, content: bytes) -> int:
         write(self, content[:100])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

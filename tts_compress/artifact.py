@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tts_compress.errors import ArtifactError, reason
+from tts_compress.plain import html_table
 from tts_compress.reading import parse_json, read_text
 
 MANIFEST_NAME = "manifest.json"
@@ -104,6 +105,22 @@ class Manifest:
     """Bytes of the model file, comparable to `source.size_bytes`."""
 
     format_version: int = _FORMAT_VERSION
+
+    def __repr__(self) -> str:
+        return (
+            f"Manifest({self.scheme} of {self.source.spec!r}, {len(self.layers)} layers, "
+            f"{self.source.size_bytes / 1e6:.2f} → {self.size_bytes / 1e6:.2f} MB)"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        facts = [
+            ("scheme", self.scheme),
+            ("made of", f"{self.source.spec} ({self.family})"),
+            ("size", f"{self.source.size_bytes / 1e6:.2f} → {self.size_bytes / 1e6:.2f} MB"),
+            *((f"{count} ×", label) for label, count in self.counts.items()),
+        ]
+        return html_table((), facts)
 
     def to_json(self) -> str:
         """Return the manifest as stable, readable JSON."""

@@ -1,5 +1,6 @@
 """Mono speech in memory and on disk."""
 
+from base64 import b64encode
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -12,6 +13,7 @@ from tts_compress.artifact import atomic_file
 from tts_compress.errors import ModelError
 
 Samples: TypeAlias = npt.NDArray[np.float32]
+Encoding: TypeAlias = Literal["PCM_16", "FLOAT"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,30 +29,44 @@ class Audio:
     durations: npt.NDArray[np.int64] | None = None
     """Frames of each input symbol, shape `[S]`, where the system predicts them."""
 
+    def __repr__(self) -> str:
+        return f"Audio({self.duration_s:.2f} s, {self.sample_rate} Hz)"
+
+    def _repr_html_(self) -> str:
+        """Return a player for notebooks, with the audio in it."""
+        content = b64encode(self.to_wav()).decode("ascii")
+        return (
+            f'<audio controls src="data:audio/wav;base64,{content}"></audio> '
+            f"{self.duration_s:.2f} s, {self.sample_rate} Hz"
+        )
+
+    def to_wav(self, encoding: Encoding = "PCM_16") -> bytes:
+        """Return the content of a mono WAV file.
+
+        Args:
+            encoding: `FLOAT` keeps every sample exactly, `PCM_16` plays everywhere.
+        """
+        import soundfile
+
+        content = BytesIO()
+        soundfile.write(content, self.samples, self.sample_rate, subtype=encoding, format="WAV")
+        return content.getvalue()
+
     @property
     def duration_s(self) -> float:
         """Length in seconds."""
         return len(self.samples) / self.sample_rate
 
 
-def write_wav(path: Path, audio: Audio, *, encoding: Literal["PCM_16", "FLOAT"] = "PCM_16") -> None:
-    """Write a mono WAV file, never seen half-written.
-
-    Args:
-        path: The file.
-        audio: The speech.
-        encoding: `FLOAT` keeps every sample exactly, `PCM_16` plays everywhere.
+def write_wav(path: Path, audio: Audio, *, encoding: Encoding = "PCM_16") -> None:
+    """Write a mono WAV file, never seen half-written, with an encoding of `Audio.to_wav`.
 
     Raises:
         ArtifactError: The file cannot be written.
     """
-    import soundfile
-
-    # Bytes first: libsndfile calls a full disk a "System error".
-    content = BytesIO()
-    soundfile.write(content, audio.samples, audio.sample_rate, subtype=encoding, format="WAV")
+    content = audio.to_wav(encoding)  # libsndfile itself calls a full disk a "System error"
     with atomic_file(path) as partial:
-        partial.write_bytes(content.getbuffer())
+        partial.write_bytes(content)
 
 
 def read_wav(path: Path) -> Audio:

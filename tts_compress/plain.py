@@ -1,6 +1,8 @@
 """Texts of others made fit to be shown: the only place that decides what reaches a terminal."""
 
+import html
 import re
+from collections.abc import Iterable, Sequence
 
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
@@ -52,3 +54,18 @@ def shortened(text: str, limit: int) -> str:
         return cleaned
     end = limit // 3
     return f"{cleaned[: limit - end - 3].rstrip()} {_ELLIPSIS} {cleaned[-end:].lstrip()}"
+
+
+def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
+    """Return an HTML table of texts, which are escaped."""
+    head = "".join(f"<th>{_escaped(text)}</th>" for text in header)
+    body = ("".join(f"<td>{_escaped(text)}</td>" for text in row) for row in rows)
+    return (
+        f"<table>{caption and f'<caption>{_escaped(caption)}</caption>'}"
+        f"{head and f'<thead><tr>{head}</tr></thead>'}"
+        f"<tbody>{''.join(f'<tr>{row}</tr>' for row in body)}</tbody></table>"
+    )
+
+
+def _escaped(text: str) -> str:
+    return html.escape(plain(text))

@@ -171,7 +171,7 @@ class _System:
         """Return the names of the two."""
         return {"encoder": None, "vocoder": None}
 
-    def synthesize(self, text: str, *, seed: int | None) -> Audio:
+    def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Speak a little."""
         import torch
 

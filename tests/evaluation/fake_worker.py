@@ -75,7 +75,7 @@ class FakeModel:
         prompted._prompt = prompt
         return prompted
 
-    def synthesize(self, text: str, *, seed: int | None) -> Audio:
+    def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Return a tone per letter, with a little noise."""
         self._misbehave(text)
         skip = 3 if self.speaker in self._ways.get("broken", ()) else self._ways.get("skip", 1)
@@ -191,7 +191,7 @@ class FakePolyglot(FakeModel):
         chosen.language = language
         return chosen
 
-    def synthesize(self, text: str, *, seed: int | None) -> Audio:
+    def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Return a tone per letter."""
         audio = super().synthesize(text, seed=seed)
         return replace(audio, samples=audio.samples * np.float32(0.5 if self.language else 1.0))

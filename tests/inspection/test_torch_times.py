@@ -77,7 +77,7 @@ class _Voice:
             name: Component(name=name, role="", parameters=1, size_bytes=4) for name in self._names
         }
 
-    def synthesize(self, text: str, *, seed: int | None) -> Any:
+    def synthesize(self, text: str, *, seed: int | None = 0) -> Any:
         if not self.spoken:
             self._time.now += 1000
         self.spoken.append((text, seed))

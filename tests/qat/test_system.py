@@ -100,7 +100,7 @@ class System:
         raise ModelError("no files")
 
     @torch.inference_mode()
-    def synthesize(self, text: str, *, seed: int) -> Audio:
+    def synthesize(self, text: str, *, seed: int = 0) -> Audio:
         """Speak in three steps, of which the last is louder."""
         parts: Any = dict(self._root.named_children())
         noise = torch.Generator().manual_seed(seed)

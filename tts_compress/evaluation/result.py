@@ -8,6 +8,7 @@ names a value for gates. The reference comes first, the candidate second, always
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import (
@@ -192,6 +193,18 @@ class Evaluation(Record):
 
     def __hash__(self) -> int:
         return hash(self.to_json())
+
+    def __repr__(self) -> str:
+        return (
+            f"Evaluation({self.candidate.spec!r} ({self.candidate.scheme}) against "
+            f"{self.reference.spec!r}, {len(self.utterances)} utterances of {self.suite.name!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return a table of the measurements for notebooks."""
+        # Rendering lies above this layer.
+        page: str = resolve_name("tts_compress.report.notebook:evaluation_table")(self)
+        return page
 
     if TYPE_CHECKING:
 

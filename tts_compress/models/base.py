@@ -125,7 +125,7 @@ class TTSModel(Model, Protocol):
         A system that speaks by a prompt has none: the prompt chooses the voice.
         """
 
-    def synthesize(self, text: str, *, seed: int | None) -> Audio:
+    def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Speak a text reproducibly.
 
         Args:
@@ -324,3 +324,9 @@ def check_text(text: str) -> None:
     check_encodable(text)
     if not any(character.isalnum() for character in text):
         raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")
+
+
+def shown_model(model: Model) -> str:
+    """Return a model in few words: class, spec and scheme."""
+    scheme = "" if model.manifest is None else f", {model.manifest.scheme}"
+    return f"{type(model).__name__}({model.spec!r}{scheme})"

@@ -11,7 +11,7 @@ import onnx
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, atomic_directory, with_files
 from tts_compress.errors import ModelError
-from tts_compress.models.base import Component, ModelFiles
+from tts_compress.models.base import Component, ModelFiles, shown_model
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.graph_file import is_split, read_graph
 from tts_compress.models.speakers import NO_SPEAKERS
@@ -61,6 +61,9 @@ class OnnxModel:
         self.manifest = manifest
         self._path = path
         self._held = held
+
+    def __repr__(self) -> str:
+        return shown_model(self)
 
     def graph(self) -> onnx.ModelProto:
         """Return a copy of the graph.

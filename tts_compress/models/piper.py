@@ -185,7 +185,7 @@ class PiperModel(OnnxModel):
             "quality": self._config["audio"].get("quality", "unknown"),
         }
 
-    def synthesize(self, text: str, *, seed: int | None) -> Audio:
+    def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Speak a text with noise chosen by `seed`; None speaks without noise.
 
         Raises:

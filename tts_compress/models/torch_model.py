@@ -25,7 +25,7 @@ from tts_compress.artifact import (
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
 from tts_compress.families import families
-from tts_compress.models.base import Component, ModelFiles, Prompt, Runtime
+from tts_compress.models.base import Component, ModelFiles, Prompt, Runtime, shown_model
 from tts_compress.models.files import REFERENCE, REFERENCE_TEXT
 from tts_compress.models.options import split_location
 from tts_compress.models.speakers import NO_SPEAKERS
@@ -174,6 +174,9 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
             manifest=manifest,
         )
 
+    def __repr__(self) -> str:
+        return shown_model(self)
+
     @property
     def speakers(self) -> Mapping[str, int]:
         """Ids of speakers to choose from: none where the prompt gives the voice."""
@@ -274,7 +277,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         type(self).check_recording(self.prompt.audio)
         return self.prompt.audio
 
-    def synthesize(self, text: str, *, seed: int | None) -> Audio:
+    def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Speak with noise that `seed` chooses; None speaks without, by the most probable tokens.
 
         Raises:

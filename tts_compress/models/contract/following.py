@@ -88,7 +88,7 @@ class FollowingGraph(OnnxModel):
         """The language of the voice."""
         return self._bound().language
 
-    def synthesize(self, text: str, *, seed: int | None) -> Audio:
+    def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Speak a text with the whole voice."""
         return self._bound().synthesize(text, seed=seed)
 

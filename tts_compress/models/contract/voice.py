@@ -198,7 +198,7 @@ class ContractVoice(OnnxModel):
             **super().describe(),
         }
 
-    def synthesize(self, text: str, *, seed: int | None) -> Audio:
+    def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Speak a text with noise chosen by `seed`; None speaks without noise.
 
         Raises:

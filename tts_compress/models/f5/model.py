@@ -99,7 +99,7 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
             Objective(module="vocoder", loss="waveform", method="decode"),
         )
 
-    def synthesize(self, text: str, *, seed: int | None) -> Audio:
+    def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Speak a text with noise chosen by `seed`; None speaks without noise.
 
         Upstream's own `infer` speaks on threads of its own, where noise cannot be chosen.
