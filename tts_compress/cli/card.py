@@ -1,21 +1,18 @@
 """`tts-compress card`: write the model card of an artifact."""
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from tts_compress.cli.arguments import Output
-
-_EXAMPLES = """
-examples:
-  tts-compress card out/voice-int8 --report out/report --license mit --base-model owner/voice
-  tts-compress push out/voice-int8 me/voice-int8
-"""
+from tts_compress.cli.arguments import Output, explain
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.epilog = _EXAMPLES
-    parser.formatter_class = RawDescriptionHelpFormatter
+    explain(
+        parser,
+        "card out/voice-int8 --report out/report --license mit --base-model owner/voice",
+        "card out/voice-int8 --force",
+    )
     parser.add_argument("artifact", type=Path, metavar="DIR", help="written by quantize or qat")
     parser.add_argument(
         "--report", type=Path, help="report.json of its evaluation, or the directory (no figures)"

@@ -7,7 +7,7 @@ from tts_compress.errors import ArtifactError, MissingExtraError, reason
 from tts_compress.publish.card import CARD_NAME
 
 
-def push(directory: Path, repository: str, *, private: bool = False, message: str = "") -> str:
+def push(directory: Path, repository: str, *, private: bool, message: str) -> str:
     """Publish an artifact and its card as one commit; return its URL.
 
     The repository is made where there is none. Only files of the artifact are sent. The token is
@@ -39,7 +39,7 @@ def push(directory: Path, repository: str, *, private: bool = False, message: st
         commit = api.create_commit(
             made.repo_id,
             [CommitOperationAdd(name, directory / name) for name in names],
-            commit_message=message or "Compressed by tts-compress",
+            commit_message=message,
         )
     # OSError: no network, which httpx and requests each have errors of their own for.
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
