@@ -6,6 +6,7 @@ SCHEME ?= int8
 SUITE  ?= en-quick
 GATES  ?= default
 FORMAT ?=
+PORT   ?= 8000
 # Your clone, for a system that runs from one.
 CHECKOUT ?=
 NAME   := $(basename $(notdir $(subst :,/,$(MODEL))))
@@ -24,6 +25,8 @@ PARLER         := $(VENV)-parler
 GPT_SOVITS     := $(VENV)-gpt-sovits
 NATURALSPEECH2 := $(VENV)-naturalspeech2
 DOCS           := $(VENV)-docs
+# Written by npm into the packages of the browser's examples.
+WEB := examples/web/node_modules/.package-lock.json
 HOME_f5-tts         := $(F5)
 HOME_parler-tts     := $(PARLER)
 HOME_gpt-sovits     := $(GPT_SOVITS)
@@ -41,8 +44,8 @@ SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-processors test-f5 \
-	test-parler test-gpt-sovits test-naturalspeech2 qat bench bench-torch bench-gpu bench-qat \
-	bench-vocoder prove docs media package clean
+	test-parler test-gpt-sovits test-naturalspeech2 test-web web qat bench bench-torch bench-gpu bench-qat \
+	bench-vocoder bench-web prove docs media package clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -92,7 +95,10 @@ test: $(VENV)/.developer  ## the fast tests
 	$(call PYTEST,$(VENV)) --dist loadfile -m "not slow and not processors"
 
 test-slow: $(VENV)/.developer  ## the tests that take minutes
-	$(call PYTEST,$(VENV)) -m slow
+	$(call PYTEST,$(VENV)) -m slow --ignore tests/web
+
+test-web: $(VENV)/.developer $(WEB)  ## voices in Node, Chromium, OpenVINO and sherpa-onnx
+	$(call PYTEST,$(VENV)) --dist loadfile tests/web
 
 test-processors: $(VENV)/.developer  ## compressed here, played on emulated x86 without AVX512 and on ARM64
 	$(call PYTEST,$(VENV)) --dist loadfile tests/processors
@@ -129,6 +135,14 @@ bench-qat: $(VENV)/.developer  ## train a vocoder in 8 and 4 bits into eval/repo
 bench-vocoder: $(VENV)/.developer  ## judge a vocoder in FP32, our INT8 and stock INT8 by sound and words into eval/reports
 	PYTHONPATH=$(VENV)/listen $(VENV)/bin/python -m benchmarks.vocoder $(BENCH)
 
+web: $(VENV)/.user $(WEB)  ## build the browser's demo in out/web and serve it (PORT=8000)
+	$(VENV)/bin/python examples/web/build.py out/web
+	@echo "open http://127.0.0.1:$(PORT)/"
+	$(VENV)/bin/python -m http.server $(PORT) --bind 127.0.0.1 --directory out/web
+
+bench-web: $(VENV)/.developer $(WEB)  ## play and time a voice in Node, Chromium and OpenVINO (BENCH="voice.onnx --rounds 30")
+	$(VENV)/bin/python -m benchmarks.web $(BENCH)
+
 prove: $(VENV)/.developer  ## false alarms and power of the reports' intervals into eval/reports (PROVE=--help)
 	$(VENV)/bin/python -m benchmarks.power $(PROVE)
 	$(VENV)/bin/python -m benchmarks.sound
@@ -138,6 +152,12 @@ package:  ## build wheel and sdist into dist, check them, use the wheel in an em
 
 clean:  ## remove outputs and the virtual environment
 	rm -rf out build dist $(VENV) $(F5) $(PARLER) $(GPT_SOVITS) $(NATURALSPEECH2) $(DOCS)
+
+# Without npm, or a registry that it reaches, tests in Node and browsers are skipped with the reason.
+$(WEB): examples/web/package-lock.json
+	npm ci --prefix examples/web --ignore-scripts --no-audit --no-fund \
+		|| echo "onnxruntime-web is not installed"
+	test ! -d examples/web/node_modules || touch $@
 
 $(VENV)/.user: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)

@@ -1,0 +1,143 @@
+"""A voice in FP32 and INT8, with inputs that every runtime is given alike, as files."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from benchmarks.holding import HoldingSession, bake
+from tts_compress.audio import Samples
+from tts_compress.compression import compress
+from tts_compress.errors import ModelError
+from tts_compress.models import load
+from tts_compress.models.base import GraphModel
+from tts_compress.onnx.noise import feed_noise, noise_inputs
+from tts_compress.onnx.session import Feeds, open_session, run_session
+from tts_compress.recipes.family import find_recipe
+
+REFERENCE = "fp32"
+TEXT = "The quick brown fox jumps over the lazy dog, and nobody was surprised."
+
+_NOISE = 4096
+"""Values of each noise input, read again and again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Files of voices, and what onnxruntime makes of them here."""
+
+    folder: Path
+    """Holds `plan.json`, and of every voice `<name>.onnx` and `<name>.fed.onnx`, the same graph
+    with noise as inputs and the durations of FP32."""
+
+    voices: tuple[str, ...]
+    """`fp32` first."""
+
+    text: str
+    ids: tuple[int, ...]
+    scales: tuple[float, ...]
+    """Without noise, so that every run takes the same durations."""
+
+    rounds: int
+    feeds: Feeds
+    """Inputs of the fed graphs."""
+
+    sounds: Mapping[str, Samples]
+    """Output of the fed graphs in onnxruntime here."""
+
+    sample_rate: int
+
+
+def write_plan(
+    spec: str, folder: Path, *, rounds: int, text: str = TEXT, utterances: int | None = None
+) -> Plan:
+    """Compress a Piper voice as `int8` in both formats and write what players need.
+
+    Args:
+        spec: The voice in FP32.
+        folder: Existing folder for the files.
+        rounds: Timed runs of each voice.
+        text: Spoken by all.
+        utterances: Calibration texts, where not all of the recipe's are meant.
+
+    Raises:
+        ModelError: It is no Piper voice in FP32.
+        TextError: It cannot speak the text.
+    """
+    original = load(spec)
+    if original.family != "piper" or not isinstance(original, GraphModel):
+        raise ModelError(f"'{spec}' is no Piper voice, and only these are played here")
+    voices = {REFERENCE: original}
+    for name, form in (("int8", "qoperator"), ("int8-qdq", "qdq")):
+        voices[name] = _compressed(original, form, utterances)
+    (given, *_) = original.calibration_calls([text], seed=0)
+    inputs = {name: given[name] for name in ("input", "input_lengths", "scales")}
+    quiet = (0.0, float(given["scales"][1]), 0.0)
+    inputs["scales"] = np.array(quiet, np.float32)
+    feeds = inputs | {name: given[name][:_NOISE] for name in noise_inputs(list(given))}
+    durations = _durations(original, feeds)
+    sounds = {}
+    for name, voice in voices.items():
+        onnx.save(voice.graph(), folder / f"{name}.onnx")
+        fed = bake(feed_noise(voice.graph()), _rounded(voice), durations, name)
+        onnx.save(fed, folder / f"{name}.fed.onnx")
+        session = open_session(fed, name, threads=1)
+        sounds[name] = np.asarray(run_session(session, feeds, name)[0], np.float32).reshape(-1)
+    plan = Plan(
+        folder=folder,
+        voices=tuple(voices),
+        text=text,
+        ids=tuple(given["input"].reshape(-1).tolist()),
+        scales=quiet,
+        rounds=rounds,
+        feeds=feeds,
+        sounds=sounds,
+        sample_rate=original.sample_rate,
+    )
+    (folder / "plan.json").write_text(json.dumps(_document(plan)), encoding="utf-8")
+    return plan
+
+
+def _compressed(voice: GraphModel, form: str, utterances: int | None) -> GraphModel:
+    recipe = find_recipe("piper", "int8")
+    calibration = recipe.calibration
+    if utterances is not None and calibration is not None:
+        calibration = calibration.model_copy(update={"utterances": utterances})
+    changes = {"format": form, "calibration": calibration}
+    small = compress(voice, "int8", recipe=recipe.model_copy(update=changes))
+    assert isinstance(small, GraphModel)
+    return small
+
+
+def _rounded(voice: GraphModel) -> dict[str, str]:
+    """Return the tensor of the frames of each id, by a label; a Piper voice has one `Ceil`."""
+    (ceil,) = (node for node in voice.graph().graph.node if node.op_type == "Ceil")
+    return {"durations": ceil.output[0]}
+
+
+def _durations(voice: GraphModel, feeds: Feeds) -> dict[str, Any]:
+    session = HoldingSession(feed_noise(voice.graph()), _rounded(voice), None, voice.spec)
+    return session.run(feeds, None)[1]
+
+
+def _document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as plain data for JavaScript."""
+    feeds = {
+        name: {
+            "type": str(values.dtype),
+            "dims": list(values.shape),
+            "data": values.reshape(-1).tolist(),
+        }
+        for name, values in plan.feeds.items()
+    }
+    return {
+        "voices": plan.voices,
+        "ids": plan.ids,
+        "scales": plan.scales,
+        "rounds": plan.rounds,
+        "feeds": feeds,
+    }

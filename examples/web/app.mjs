@@ -1,0 +1,110 @@
+/** The page: both voices speak a sentence in turn; times are medians of three runs. */
+
+import { idsOf } from "./phonemes.mjs";
+import { openVoice, speak, wav } from "./speech.mjs";
+
+const RUNS = 3;
+const $ = (id) => document.getElementById(id);
+const megabytes = (bytes) => `${(bytes / 1e6).toFixed(2)} MB`;
+const seconds = (value) => `${value.toFixed(2)} s`;
+const painted = () => new Promise((done) => setTimeout(done, 30));
+
+function say(text, kind = "") {
+  $("status").textContent = text;
+  $("status").dataset.kind = kind;
+}
+
+async function get(path) {
+  const response = await fetch(path).catch(() => null);
+  if (!response?.ok) {
+    const reason = response ? `the server answered ${response.status}` : "the server is gone";
+    throw new Error(`${path} cannot be fetched: ${reason}`);
+  }
+  return response;
+}
+
+/** Fetch and open a voice, and show its box. */
+async function open(ort, entry) {
+  const box = $("voice").content.firstElementChild.cloneNode(true);
+  const show = (name, text) => (box.querySelector(`[data-of=${name}]`).textContent = text);
+  box.querySelector("h2").textContent = entry.label;
+  $("voices").append(box);
+  const began = performance.now();
+  const bytes = new Uint8Array(await (await get(entry.file)).arrayBuffer());
+  show("size", megabytes(bytes.length));
+  const session = await openVoice(ort, bytes);
+  show("open", seconds((performance.now() - began) / 1000));
+  return { ...entry, session, show, bytes: bytes.length, player: box.querySelector("audio") };
+}
+
+/** Speak the same ids with all voices in turn; return seconds for a second of speech, by voice. */
+async function compare(ort, voices, ids, page) {
+  const runs = voices.map(() => []);
+  const sounds = [];
+  for (let run = 0; run < RUNS; run++) {
+    for (const [index, voice] of voices.entries()) {
+      say(`${voice.label} speaks, ${run + 1} of ${RUNS} …`);
+      await painted();
+      const began = performance.now();
+      sounds[index] = await speak(ort, voice.session, ids, page.scales);
+      runs[index].push((performance.now() - began) / 1000);
+    }
+  }
+  return voices.map((voice, index) => {
+    const spent = runs[index].toSorted((a, b) => a - b)[Math.floor(RUNS / 2)];
+    const length = sounds[index].length / page.sampleRate;
+    voice.show("time", seconds(spent));
+    voice.show("rate", seconds(length / spent));
+    const file = new Blob([wav(sounds[index], page.sampleRate)], { type: "audio/wav" });
+    URL.revokeObjectURL(voice.player.src);
+    voice.player.src = URL.createObjectURL(file);
+    return spent / length;
+  });
+}
+
+async function phonemizer(page) {
+  if (!page.typed) return null;
+  const { phonemize } = await import("./phonemizer.js");
+  $("typed").disabled = false;
+  $("typed").placeholder = "type here";
+  return phonemize;
+}
+
+async function start() {
+  if (typeof WebAssembly === "undefined") throw new Error("this browser has no WebAssembly");
+  say("loading onnxruntime-web …");
+  const ort = await import("./ort/ort.wasm.min.mjs");
+  const page = await (await get("page.json")).json();
+  const phonemize = await phonemizer(page);
+  for (const { text } of page.sentences) $("sentence").append(new Option(text));
+  const voices = [];
+  for (const entry of page.voices) {
+    say(`fetching ${entry.label} …`);
+    voices.push(await open(ort, entry));
+    await speak(ort, voices.at(-1).session, page.sentences[0].ids.slice(0, 9), page.scales);
+  }
+  const go = async () => {
+    $("speak").disabled = true;
+    try {
+      const typed = $("typed").value.trim();
+      const chosen = page.sentences[$("sentence").selectedIndex];
+      const ids = typed ? await idsOf(typed, phonemize, page) : chosen.ids;
+      const [before, after] = await compare(ort, voices, ids, page);
+      const smaller = (voices[0].bytes / voices[1].bytes).toFixed(1);
+      const faster = (before / after).toFixed(2);
+      $("summary").textContent =
+        `${voices[1].label} is ${smaller} times smaller and here ${faster} times as fast. ` +
+        `Both draw noise of their own, so they differ a little every time.`;
+      say("done");
+    } catch (error) {
+      say(`cannot speak: ${error.message}`, "error");
+    }
+    $("speak").disabled = false;
+  };
+  $("form").addEventListener("submit", (event) => (event.preventDefault(), go()));
+  $("speak").disabled = false;
+  say("ready");
+  if (location.hash === "#speak") await go();
+}
+
+start().catch((error) => say(`cannot start: ${error.message}`, "error"));
