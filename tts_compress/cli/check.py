@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
-from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output, add_checkout, explain
+from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output, explain
 from tts_compress.families import accepted_specs
 
 
@@ -22,7 +22,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="onnxruntime (default), web, sherpa-onnx, openvino, qnn, coreml, your own .toml file, "
         "or all of them (all); the newest known release where none is given; may be given again",
     )
-    add_checkout(parser)
 
 
 def run(options: Namespace) -> Output:
