@@ -140,7 +140,7 @@ class Place:
         """Run a command to its end; return the seconds."""
         start = time.monotonic()
         process = self.start(arguments)
-        _, said = process.communicate(timeout=600)
+        _, said = process.communicate(timeout=3600)
         assert process.returncode == 0, f"{arguments}: exit code {process.returncode}: {said}"
         return time.monotonic() - start
 

@@ -87,6 +87,25 @@ def test_a_child_ends_at_once_when_its_parent_is_killed(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a thread of the child does it")
+def test_a_child_that_still_imports_ends_with_its_parent(tmp_path: Path) -> None:
+    """A host of a sweep imports for seconds before it listens to anything."""
+    number = tmp_path / "child"
+    program = f"""
+import os, signal, sys
+from pathlib import Path
+from tts_compress.processes import Child
+child = Child([sys.executable, "-c", "import time; time.sleep(600)"])
+Path({str(number)!r}).write_text(str(child._process.pid))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", program], check=False)
+    deadline = time.monotonic() + 60
+    while _runs(int(number.read_text())):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def _runs(number: int) -> bool:
     try:
         os.kill(number, 0)

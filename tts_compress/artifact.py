@@ -109,15 +109,20 @@ class Manifest:
     def __repr__(self) -> str:
         return (
             f"Manifest({self.scheme} of {self.source.spec!r}, {len(self.layers)} layers, "
-            f"{self.source.size_bytes / 1e6:.2f} → {self.size_bytes / 1e6:.2f} MB)"
+            f"{self._sizes()})"
         )
+
+    def _sizes(self) -> str:
+        """Return the sizes for people; of a model that is not saved yet the original's alone."""
+        sizes = filter(None, (self.source.size_bytes, self.size_bytes))
+        return " → ".join(f"{size / 1e6:.2f} MB" for size in sizes)
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
         facts = [
             ("scheme", self.scheme),
             ("made of", f"{self.source.spec} ({self.family})"),
-            ("size", f"{self.source.size_bytes / 1e6:.2f} → {self.size_bytes / 1e6:.2f} MB"),
+            ("size", self._sizes()),
             *((f"{count} ×", label) for label, count in self.counts.items()),
         ]
         return html_table((), facts)

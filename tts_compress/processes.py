@@ -78,6 +78,7 @@ class Child:
                 os.close(descriptor)
             raise
         for descriptor in passed[:1]:
+            _kill_when_closed(descriptor, self._process.pid)  # also while it still imports
             os.close(descriptor)
         # Also when this object is forgotten, or Python ends.
         self._end = weakref.finalize(self, _end, self._process, passed[1:], os.getpid())
@@ -167,15 +168,7 @@ def end_with_parent() -> None:
         return
     pipe = int(stated)
     os.set_inheritable(pipe, False)
-    if sys.platform == "linux":
-        import fcntl
-
-        # The kernel sends the signal, whatever code runs here. PR_SET_PDEATHSIG would send it when
-        # the *thread* ends that started this process.
-        fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
-        flags = fcntl.fcntl(pipe, fcntl.F_GETFL)
-        fcntl.fcntl(pipe, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if _kill_when_closed(pipe, os.getpid()):
         if select.select([pipe], [], [], 0)[0]:  # it ended before
             os._exit(1)
         return
@@ -185,6 +178,21 @@ def end_with_parent() -> None:
         os._exit(1)
 
     Thread(target=wait, daemon=True).start()
+
+
+def _kill_when_closed(pipe: int, process: int) -> bool:
+    """Have the kernel kill a process when the other end of a pipe is closed; False if it cannot.
+
+    PR_SET_PDEATHSIG would kill it when the *thread* ends that started it.
+    """
+    if sys.platform != "linux":
+        return False
+    import fcntl
+
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, process)
+    fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    return True
 
 
 def _describe(error: Exception) -> Answer:
