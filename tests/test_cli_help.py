@@ -42,7 +42,7 @@ def test_every_command_has_a_description_examples_that_parse_and_exit_codes(
 def test_every_argument_has_help_that_states_its_default(command: ArgumentParser) -> None:
     for action in command._actions:
         assert action.help, action.dest
-        if not isinstance(action.default, bool) and action.default not in (None, SUPPRESS, []):
+        if not isinstance(action.default, bool) and action.default not in (None, SUPPRESS, [], ""):
             shown = command._get_formatter()._expand_help(action)
             assert f"({action.default})" in shown, f"{action.dest}: {shown}"
 

@@ -42,9 +42,10 @@ def test_blocks_have_a_language_that_is_checked() -> None:
     assert [str(block) for block in _BLOCKS if block.language not in known] == []
 
 
-@pytest.mark.parametrize("block", _of("sh"), ids=str)
+@pytest.mark.parametrize("block", _of("sh", "console"), ids=str)
 def test_shell_commands_parse(block: Block) -> None:
-    for words in simple_commands(block.text):
+    typed = re.findall(r"(?m)^\$ (.*)$", block.text)
+    for words in simple_commands("\n".join(typed) if block.language == "console" else block.text):
         _check(words)
 
 

@@ -46,7 +46,11 @@ def explain(parser: ArgumentParser, *examples: str, failed: str = "") -> None:
         examples: Command lines without the program's name.
         failed: What exit code 1 says, for commands that have it.
     """
-    codes = {GOOD: "good", BAD_USE: "usage or bad input", INTERNAL_ERROR: "an error of ours"}
+    codes = {
+        GOOD: "good",
+        BAD_USE: "usage or bad input",
+        INTERNAL_ERROR: "an error of tts-compress itself",
+    }
     codes |= {INTERRUPTED: "interrupted"}
     codes |= {GATE_FAILED: failed} if failed else {}
     lines = ["examples:", *(f"  tts-compress {example}" for example in examples), ""]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tts_compress.cli.arguments import Output, explain
 
-_DESCRIPTION = """
+_DESCRIPTION = """\
 Publish an artifact and its card (`tts-compress card`) as one commit. The token is the one that
 `hf auth login` stored, or HF_TOKEN; HF_ENDPOINT names another hub. Needs the extra `hub`.
 """
@@ -13,6 +13,11 @@ Publish an artifact and its card (`tts-compress card`) as one commit. The token 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
+    explain(
+        parser,
+        "push out/voice-int8 me/voice-int8",
+        "push out/voice-int8 me/voice-int8 --private --message 'From the recordings of May'",
+    )
     parser.description = _DESCRIPTION
     explain(parser, "push out/voice-int8 me/voice-int8", "push out/voice-int8 me/draft --private")
     parser.add_argument("artifact", type=Path, metavar="DIR", help="with its card")
