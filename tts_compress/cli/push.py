@@ -13,11 +13,6 @@ Publish an artifact and its card (`tts-compress card`) as one commit. The token 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
-    explain(
-        parser,
-        "push out/voice-int8 me/voice-int8",
-        "push out/voice-int8 me/voice-int8 --private --message 'From the recordings of May'",
-    )
     parser.description = _DESCRIPTION
     explain(parser, "push out/voice-int8 me/voice-int8", "push out/voice-int8 me/draft --private")
     parser.add_argument("artifact", type=Path, metavar="DIR", help="with its card")
