@@ -73,10 +73,11 @@ def _vocoder(path: Path) -> None:
         )
         for i in range(len(shapes))
     ]
-    sides = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("mel", [1, 80, "frames"]), ("x3", [1, 1, "frames"]))
-    ]
+    ends: tuple[tuple[str, list[str | int | None]], ...] = (
+        ("mel", [1, 80, "frames"]),
+        ("x3", [1, 1, "frames"]),
+    )
+    sides = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in ends]
     graph = helper.make_graph(nodes, "vocoder", sides[:1], sides[1:], weights)
     opsets = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
