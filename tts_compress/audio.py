@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tts_compress.artifact import atomic_file
 from tts_compress.errors import ModelError
+from tts_compress.reading import MOST_AUDIO_BYTES, check_file
 
 Samples: TypeAlias = npt.NDArray[np.float32]
 Encoding: TypeAlias = Literal["PCM_16", "FLOAT"]
@@ -78,9 +79,10 @@ def read_wav(path: Path) -> Audio:
     import soundfile
 
     try:
+        check_file(path, MOST_AUDIO_BYTES)
         samples, sample_rate = soundfile.read(path, dtype="float32", always_2d=True)
     # A name such as `x.raw` means samples without a header, and is a TypeError.
-    except (OSError, TypeError, soundfile.LibsndfileError) as error:
+    except (OSError, TypeError, ValueError, soundfile.LibsndfileError) as error:
         raise ModelError(f"cannot read audio from '{path}': {error}") from error
     if samples.shape[1] != 1:
         raise ModelError(f"'{path}' has {samples.shape[1]} channels; mono audio is needed")

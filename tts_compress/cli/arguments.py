@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -23,6 +24,8 @@ INTERNAL_ERROR = 70
 INTERRUPTED = 130
 UNREAD = 141
 TERMINATED = 143
+
+_LONGER = 24
 
 
 class Output(NamedTuple):
@@ -59,11 +62,24 @@ def explain(parser: ArgumentParser, *examples: str, failed: str = "") -> None:
     parser.formatter_class = RawDescriptionHelpFormatter
 
 
+def path(text: str) -> Path:
+    """Return a path, or refuse one that no file system takes before hours of work are spent."""
+    try:
+        # Work is done beside an output, under a longer name.
+        os.lstat(f"{text.rstrip(os.sep)}{'-' * _LONGER}")
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or str(error)
+        raise ArgumentTypeError(f"{text[:60]!r} is no path: {problem}") from error
+    return Path(text)
+
+
 def add_checkout(parser: ArgumentParser) -> None:
     """Add `--checkout`, the clone of a system that runs from one."""
     parser.add_argument(
         "--checkout",
-        type=Path,
+        type=path,
         metavar="DIR",
         help="your clone of GPT-SoVITS or Amphion, for models of these systems",
     )
@@ -71,7 +87,7 @@ def add_checkout(parser: ArgumentParser) -> None:
 
 def add_prompt(parser: ArgumentParser) -> None:
     """Add the options of a prompt."""
-    parser.add_argument("--reference", type=Path, metavar="WAV", help="a recording to speak like")
+    parser.add_argument("--reference", type=path, metavar="WAV", help="a recording to speak like")
     parser.add_argument("--reference-text", metavar="TEXT", help="transcript of it")
     parser.add_argument("--description", metavar="TEXT", help="how to speak, in words")
 

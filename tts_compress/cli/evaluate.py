@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from pathlib import Path
 
-from tts_compress.cli.arguments import Output, add_checkout, explain
+from tts_compress.cli.arguments import Output, add_checkout, explain, path
 from tts_compress.errors import ArtifactError, EvaluationError
 from tts_compress.families import model_specs
 
@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="also where a model states another language than the suite's",
     )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="for the report")
+    parser.add_argument("--output", type=path, metavar="DIR", help="for the report")
     parser.add_argument("--threads", type=int, default=1, help="of each model (%(default)s)")
     parser.add_argument("--jobs", type=int, help="recognizers at a time (all processors)")
     parser.add_argument(
@@ -57,7 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--work",
-        type=Path,
+        type=path,
         metavar="DIR",
         help="keep all audio and transcripts there, for evaluations to come (in a cache, until "
         "the evaluation is done)",

@@ -1,9 +1,8 @@
 """`tts-compress export`: write a torch system's ONNX graphs."""
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
-from tts_compress.cli.arguments import Output, explain
+from tts_compress.cli.arguments import Output, explain, path
 from tts_compress.errors import ModelError
 
 
@@ -15,7 +14,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "export parler-tts:DIR --output out/dac-onnx",
     )
     parser.add_argument("model", help="'f5-tts:…' or 'parler-tts:…', not compressed")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
+    parser.add_argument("--output", type=path, required=True, metavar="DIR", help="new directory")
     parser.add_argument(
         "--feeds",
         metavar="SET",

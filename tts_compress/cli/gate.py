@@ -6,10 +6,9 @@ import os
 import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output, explain
+from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output, explain, path
 
 if TYPE_CHECKING:
     from tts_compress.evaluation import Evaluation, Verdict
@@ -33,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         failed="a gate failed",
     )
     parser.description = _DESCRIPTION
-    parser.add_argument("report", type=Path, help="report.json, or its directory")
+    parser.add_argument("report", type=path, help="report.json, or its directory")
     parser.add_argument(
         "--gates",
         action="append",
@@ -41,18 +40,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--against",
-        type=Path,
+        type=path,
         metavar="REPORT",
         help="an earlier report.json of the same suite, seeds and recognizer: also fail what is "
         "worse for certain (the gates `regression`, unless --gates names some of that kind)",
     )
     parser.add_argument(
         "--summary",
-        type=Path,
+        type=path,
         metavar="FILE",
         help="append the result as Markdown, for a job summary or a comment",
     )
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML")
+    parser.add_argument("--junit", type=path, metavar="FILE", help="write the result as JUnit XML")
     parser.add_argument(
         "--annotations",
         action=BooleanOptionalAction,

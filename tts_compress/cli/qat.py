@@ -3,9 +3,16 @@
 import dataclasses
 import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
-from pathlib import Path
 
-from tts_compress.cli.arguments import GOOD, Output, add_checkout, add_prompt, explain, prompted
+from tts_compress.cli.arguments import (
+    GOOD,
+    Output,
+    add_checkout,
+    add_prompt,
+    explain,
+    path,
+    prompted,
+)
 from tts_compress.errors import ArtifactError
 from tts_compress.families import accepted_specs
 
@@ -52,7 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="target of the training: int8-qat, or int4-qat for ONNX graphs and "
         "int4-weight-only for models in torch (%(default)s)",
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
+    parser.add_argument("--output", type=path, required=True, metavar="DIR", help="new directory")
     parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own (the family's)")
     parser.add_argument(
         "--texts",

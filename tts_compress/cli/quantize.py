@@ -7,7 +7,7 @@ from pathlib import Path
 from time import monotonic
 
 from tts_compress.artifact import Manifest
-from tts_compress.cli.arguments import Output, add_checkout, add_prompt, explain, prompted
+from tts_compress.cli.arguments import Output, add_checkout, add_prompt, explain, path, prompted
 from tts_compress.errors import TTSCompressError
 from tts_compress.families import accepted_specs
 from tts_compress.models.base import Model, OnnxGraph
@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--scheme", help="see `tts-compress schemes` (that of the recipe, if it has one, else int8)"
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="new directory")
+    parser.add_argument("--output", type=path, required=True, metavar="DIR", help="new directory")
     parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own (the family's)")
     parser.add_argument(
         "--format",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output, explain
+from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output, explain, path
 from tts_compress.cli.sensitivity import add_groups
 from tts_compress.errors import ArtifactError
 from tts_compress.families import accepted_specs
@@ -44,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="what to make small (%(default)s)",
     )
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="DIR", help="for recipe, voice and page; a "
+        "--output", type=path, required=True, metavar="DIR", help="for recipe, voice and page; a "
         "run into it that was interrupted goes on"
     )  # fmt: skip
     parser.add_argument(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import Output, explain
+from tts_compress.cli.arguments import Output, explain, path
 from tts_compress.errors import ArtifactError
 from tts_compress.families import accepted_specs
 
@@ -28,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("model", help=accepted_specs())
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="DIR", help="for document and page; a run "
+        "--output", type=path, required=True, metavar="DIR", help="for document and page; a run "
         "into it that was interrupted goes on"
     )  # fmt: skip
     parser.add_argument(

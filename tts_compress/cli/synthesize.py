@@ -4,9 +4,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import Output, add_checkout, add_prompt, explain, prompted
-from tts_compress.errors import ArtifactError
+from tts_compress.cli.arguments import Output, add_checkout, add_prompt, explain, path, prompted
+from tts_compress.errors import ArtifactError, reason
 from tts_compress.families import model_specs
+from tts_compress.reading import MOST_AUDIO_BYTES, open_file
 
 if TYPE_CHECKING:
     from tts_compress.models.base import TTSModel
@@ -22,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("model", help=model_specs())
     parser.add_argument("text", help="what to speak")
-    parser.add_argument("--output", type=Path, required=True, metavar="WAV", help="new file")
+    parser.add_argument("--output", type=path, required=True, metavar="WAV", help="new file")
     noise = parser.add_mutually_exclusive_group()
     noise.add_argument("--seed", type=int, default=0, help="of the noise (%(default)s)")
     noise.add_argument("--no-noise", action="store_true", help="speak without any")
@@ -40,8 +41,7 @@ def run(options: Namespace) -> Output:
     from tts_compress.models import load
     from tts_compress.models.speakers import choose_speaker
 
-    if options.output.exists() and not options.force:
-        raise ArtifactError(f"'{options.output}' exists; use --force to replace it")
+    _check_replaceable(options.output, force=options.force)
     model: TTSModel = prompted(load(options.model), options)
     if options.speaker is not None:
         model = choose_speaker(model, options.speaker)
@@ -52,3 +52,18 @@ def run(options: Namespace) -> Output:
         {"audio": str(path), "seconds": seconds, "sample_rate": audio.sample_rate},
         [f"{seconds:.2f} s of speech: {path}"],
     )
+
+
+def _check_replaceable(path: Path, *, force: bool) -> None:
+    """Refuse an output that exists; with `force` only where it is no WAV file, such as a model."""
+    if not path.exists():
+        return
+    if not force:
+        raise ArtifactError(f"'{path}' exists; use --force to replace it")
+    try:
+        with open_file(path, MOST_AUDIO_BYTES) as file:
+            beginning = file.read(4)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"cannot replace '{path}': {reason(error)}") from error
+    if beginning not in (b"RIFF", b""):
+        raise ArtifactError(f"'{path}' is no WAV file, so it is not replaced; give another output")

@@ -11,7 +11,14 @@ from torch import nn
 from tts_compress.compression.calibration import read_texts
 from tts_compress.compression.manifest import Job, describe
 from tts_compress.environment import describe_processor
-from tts_compress.errors import RecipeError, SchemeError, TTSCompressWarning
+from tts_compress.errors import (
+    QuantizationError,
+    RecipeError,
+    SchemeError,
+    TTSCompressError,
+    TTSCompressWarning,
+    reason,
+)
 from tts_compress.models.base import TorchModel
 from tts_compress.models.distillation import Distillable
 from tts_compress.models.languages import stated_language
@@ -76,6 +83,11 @@ def compress_module(module: nn.Module, recipe: Recipe, calibration: Any, job: Jo
         RecipeError: The calibration is not of batches, or missing.
         QuantizationError: The module cannot be compressed as the recipe states.
     """
+    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+        raise QuantizationError(
+            "the module was compiled by torch.jit, which fixed its layers; give the one it was "
+            "made from"
+        )
     if job.training is not None:
         from tts_compress.qat.training import train_module
 
@@ -123,15 +135,38 @@ def _calling(batches: list[Any], progress: Progress) -> Callable[[nn.Module], No
     """Return a function that calls a module with batches."""
 
     def run(root: nn.Module) -> None:
-        for batch in _reported(batches, progress):
-            if isinstance(batch, Mapping):
-                root(**batch)
-            elif isinstance(batch, tuple | list):
-                root(*batch)
-            else:
-                root(batch)
+        for number, batch in enumerate(_reported(batches, progress)):
+            try:
+                _call(root, batch)
+            except TTSCompressError:
+                raise
+            # A module is its author's code, which fails in any way on what it is not made for.
+            except Exception as error:
+                raise RecipeError(
+                    f"the module cannot be called with batch {number} of the calibration, a "
+                    f"{type(batch).__name__}: {reason(error)}; give what it is called with"
+                ) from error
 
     return run
+
+
+def _call(module: nn.Module, batch: Any) -> None:
+    """Call a module with a tensor, a tuple of arguments, or arguments by name."""
+    if isinstance(batch, Mapping):
+        module(**batch)
+    elif isinstance(batch, tuple | list):
+        module(*batch)
+    else:
+        module(batch)
+
+
+def _tensors(value: Any, levels: int = 8) -> Iterator[torch.Tensor]:
+    """Yield the tensors in a batch."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping | tuple | list) and levels:
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(inner, levels - 1)
 
 
 def _reported(items: Sequence[_Item], progress: Progress) -> Iterator[_Item]:
@@ -151,4 +186,9 @@ def _batches(calibration: object) -> list[Any]:
     batches = list(calibration)
     if not batches:
         raise RecipeError("calibration holds no batch; give at least one")
+    tensors = [tensor for batch in batches for tensor in _tensors(batch) if tensor.numel()]
+    if not tensors:
+        raise RecipeError(f"calibration holds no tensors, but {batches[0]!r:.80}; give some")
+    if not any(tensor.any() for tensor in tensors):
+        raise RecipeError("calibration is all zeros, which shows no ranges; give real inputs")
     return batches

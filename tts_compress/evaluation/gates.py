@@ -1,6 +1,6 @@
 """Limits that an evaluation passes or fails: the TOML files in `eval/gates`."""
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,9 @@ from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metric import Metric, find_metrics
 from tts_compress.evaluation.regression import Estimate, certain_change, refuse_incomparable
 from tts_compress.evaluation.result import Evaluation
+
+_DIGITS = 10
+_LARGEST = sys.float_info.max
 
 
 class Gate(Config):
@@ -209,15 +212,21 @@ def read_gates(name: str | Path) -> Gates:
     return read_config(data_file("eval/gates", str(name)), Gates)
 
 
+def _place(part: str) -> int:
+    """Return the place in a list that a part of a path names; one of more digits names none."""
+    return int(part) if part.isdecimal() and len(part) < _DIGITS else sys.maxsize
+
+
 def _number(document: Mapping[str, Any], path: str) -> float | None:
     found: Any = document
     for part in path.split("."):
         if isinstance(found, Mapping) and part in found:
             found = found[part]
-        elif isinstance(found, list | tuple) and part.isdecimal() and int(part) < len(found):
-            found = found[int(part)]
+        elif isinstance(found, list | tuple) and (place := _place(part)) < len(found):
+            found = found[place]
         else:
             return None
     if isinstance(found, bool) or not isinstance(found, int | float):
         return None
-    return float(found) if math.isfinite(found) else None
+    # Whole numbers of a document may be larger than any float.
+    return float(found) if -_LARGEST <= found <= _LARGEST else None

@@ -9,6 +9,8 @@ from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.process import KeptWorkers
 from tts_compress.progress import Progress, Silent
 
+_MOST_THREADS = 4096
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationOptions:
@@ -84,6 +86,11 @@ class EvaluationOptions:
         low = [f"{name} is {getattr(self, name)}" for name in numbers if getattr(self, name) <= 0]
         if low:
             raise EvaluationError(f"{', '.join(low)}; a positive number is needed")
+        for name in ("threads", "jobs"):
+            if getattr(self, name) > _MOST_THREADS:
+                raise EvaluationError(
+                    f"{name} is {getattr(self, name)}; at most {_MOST_THREADS} are accepted"
+                )
         if self.teacher_forced_texts < 0:
             raise EvaluationError(
                 f"teacher_forced_texts is {self.teacher_forced_texts}; 0 or a positive number is "

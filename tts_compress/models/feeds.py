@@ -83,15 +83,18 @@ def graph_inputs(model: onnx.ModelProto) -> dict[str, GraphInput]:
         if value.name in constants:
             continue
         tensor = value.type.tensor_type
-        if not tensor.elem_type:
+        try:
+            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        except (KeyError, TypeError, ValueError) as error:
             raise ModelError(
-                f"input '{value.name}' of the graph is no tensor; only tensors are fed"
-            )
+                f"input '{value.name}' of the graph is no tensor of a known type; only tensors are "
+                "fed"
+            ) from error
         dims = tensor.shape.dim
         sizes = (d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in dims)
         found[value.name] = GraphInput(
             name=value.name,
-            dtype=np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)),
+            dtype=dtype,
             shape=tuple(sizes) if tensor.HasField("shape") else None,
         )
     return found
@@ -153,7 +156,7 @@ def feeds_writer(path: Path | str) -> Iterator[Callable[[Feeds], None]]:
 def _check(arrays: Mapping[str, Any], expected: Mapping[str, GraphInput]) -> tuple[int, list[str]]:
     """Return the number of calls, and everything that is wrong with the arrays."""
     found: dict[int, set[str]] = {}
-    problems = []
+    problems, shows = [], False
     for key in arrays:
         parts = _KEY.fullmatch(key)
         if parts is None:
@@ -165,8 +168,12 @@ def _check(arrays: Mapping[str, Any], expected: Mapping[str, GraphInput]) -> tup
             problems.append(f"array {key!r}: no such input; the graph's inputs are {known}")
             continue
         found.setdefault(int(parts["call"]), set()).add(parts["input"])
-        if problem := wanted.problem(arrays[key]):
+        array = arrays[key]
+        shows |= bool(array.any())
+        if problem := wanted.problem(array):
             problems.append(f"array {key!r} {problem}")
+    if found and not shows:
+        problems.append("every number is zero, which shows no ranges; give real inputs")
     if found and (gaps := max(found) + 1 - len(found)):
         first = next(call for call in range(max(found)) if call not in found)
         problems.append(f"call {first} is missing ({gaps} missing below {max(found)})")

@@ -3,7 +3,10 @@
 Files may be damaged or hostile: any content gives a value or a `ModelError`, and none of it is run.
 """
 
-from collections.abc import Iterable
+import pickle
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +22,7 @@ REFERENCE_TEXT = "reference.txt"
 """The files beside a model that hold its prompt: a recording, and its text."""
 
 _MOST_YAML_BYTES = 1 << 20
+_MOST_WEIGHTS_BYTES = 1 << 40
 
 
 def read_json(path: Path) -> Any:
@@ -59,15 +63,55 @@ def read_tensors(path: Path) -> dict[str, "Tensor"]:
 
     with model_errors(f"'{path}' is no checkpoint that is safe to read"):
         if path.suffix == ".safetensors":
+            reading.check_safetensors(path)
             found: Any = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            found = read_pickled(path)
         if not isinstance(found, dict) or not found:
             raise TypeError(f"it holds a {type(found).__name__}, not tensors by name")
         for name, value in found.items():
             if not isinstance(name, str) or not isinstance(value, torch.Tensor):
                 raise TypeError(f"{name!r:.60} is a {type(value).__name__}, not a tensor")
     return dict(found)
+
+
+def read_pickled(path: Path, **options: Any) -> Any:
+    """Return what `torch.save` wrote: tensors and plain data; nothing in it is executed.
+
+    Raises:
+        ValueError: The file is no regular one, holds something else, or tensors that are larger
+            than the file.
+        Exception: It is damaged, in one of the ways that `torch.load` fails on.
+    """
+    import torch
+
+    with reading.open_file(path, _MOST_WEIGHTS_BYTES) as file:
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                packed = [e for e in archive.infolist() if e.compress_type != zipfile.ZIP_STORED]
+            if packed:  # what is packed can become a thousand times as large
+                raise ValueError("it is packed, as torch.save never does")
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True, **options)
+    except pickle.UnpicklingError as error:
+        # The message advises to read it without this safety.
+        cause = re.search(r"Unsupported [^.\n]*|Trying to [^.\n]*|Can only [^.\n]*", str(error))
+        raise ValueError(cause[0] if cause else "it is no archive of tensors") from error
+    size = path.stat().st_size
+    for tensor in _tensors(found):
+        if tensor.numel() * tensor.element_size() > size:
+            raise ValueError(f"a tensor of shape {list(tensor.shape)} is larger than the file")
+    return found
+
+
+def _tensors(found: Any, levels: int = 20) -> "Iterator[Tensor]":
+    import torch
+
+    if isinstance(found, torch.Tensor):
+        yield found
+    elif isinstance(found, dict | list | tuple) and levels:
+        for inner in found.values() if isinstance(found, dict) else found:
+            yield from _tensors(inner, levels - 1)
 
 
 def check_finite(weights: Iterable[tuple[str, "Tensor"]], where: Path | str) -> None:
@@ -130,6 +174,7 @@ def read_header(path: Path) -> Any:
     import soundfile
 
     try:
+        reading.check_file(path, reading.MOST_AUDIO_BYTES)
         return soundfile.info(path)
-    except (OSError, TypeError, soundfile.LibsndfileError) as error:
+    except (OSError, TypeError, ValueError, soundfile.LibsndfileError) as error:
         raise ModelError(f"cannot read audio from '{path}': {error}") from error

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 MAX_SYMBOLS = 2_000
 """Phoneme ids in one sentence, about two minutes of speech; attention's memory is quadratic."""
 
+_MOST_SCALE = 10.0
+"""Largest scale of durations or noise; at 1000 a word takes minutes and gigabytes."""
+
 _ROLES = {
     "enc_p": "text encoder",
     "dp": "duration predictor",
@@ -67,9 +70,9 @@ class _Espeak(_Table):
 
 
 class _Inference(_Table):
-    noise_scale: float = Field(default=0.667, ge=0, allow_inf_nan=False)
-    length_scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    noise_w: float = Field(default=0.8, ge=0, allow_inf_nan=False)
+    noise_scale: float = Field(default=0.667, ge=0, le=_MOST_SCALE, allow_inf_nan=False)
+    length_scale: float = Field(default=1.0, gt=0, le=_MOST_SCALE, allow_inf_nan=False)
+    noise_w: float = Field(default=0.8, ge=0, le=_MOST_SCALE, allow_inf_nan=False)
 
 
 class _VoiceConfig(_Table):

@@ -11,7 +11,7 @@ import onnx
 
 from tts_compress.errors import MissingExtraError, ModelError, model_errors
 from tts_compress.folders import temporary_folder
-from tts_compress.models.files import check_finite
+from tts_compress.models.files import check_finite, read_pickled
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +41,11 @@ _DEFAULTS: dict[str, Any] = {
     "gin_channels": 0,
     "use_sdp": True,
 }
+_MOST = {"n_layers": 100, "n_heads": 100}
+_MOST_NUMBERS = 100
+_UNSPOKEN = 50_000_000
+"""Weights that a checkpoint may lack: those of the posterior encoder, which serves training."""
+
 # The other arguments of SynthesizerTrn are named as in the checkpoint.
 _COMPUTED = {"num_symbols", "num_speakers", "filter_length", "hop_length", "segment_size"}
 
@@ -94,7 +99,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     allowed: list[Any] = [pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath]
     problem = f"'{path}' is not a checkpoint that is safe to read"
     with model_errors(problem), torch.serialization.safe_globals(allowed):
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        checkpoint = read_pickled(path)
     if not isinstance(checkpoint, dict):
         raise ModelError(f"'{path}' holds a {type(checkpoint).__name__}, not a checkpoint")
     return checkpoint
@@ -103,6 +108,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 def _build(
     path: Path, parameters: Mapping[str, Any], weights: Mapping[str, "torch.Tensor"]
 ) -> "torch.nn.Module":
+    import torch
     from piper.train.vits.models import SynthesizerTrn
 
     with model_errors(f"'{path}' does not fit its own hyper-parameters"):
@@ -115,13 +121,20 @@ def _build(
         }
         if hyper["num_speakers"] > 1 and hyper["gin_channels"] <= 0:
             hyper["gin_channels"] = 512  # as training does
-        model: torch.nn.Module = SynthesizerTrn(
-            n_vocab=hyper["num_symbols"],
-            spec_channels=hyper["filter_length"] // 2 + 1,
-            segment_size=hyper["segment_size"] // hyper["hop_length"],
-            n_speakers=hyper["num_speakers"],
+        _check_sizes(hyper)
+        arguments = {
+            "n_vocab": hyper["num_symbols"],
+            "spec_channels": hyper["filter_length"] // 2 + 1,
+            "segment_size": hyper["segment_size"] // hyper["hop_length"],
+            "n_speakers": hyper["num_speakers"],
             **{name: hyper[name] for name in _DEFAULTS.keys() - _COMPUTED},
-        )
+        }
+        with torch.device("meta"):  # first without memory: sizes are what the file states
+            stated = sum(p.numel() for p in SynthesizerTrn(**arguments).parameters())
+        held = sum(tensor.numel() for tensor in weights.values())
+        if stated > held + _UNSPOKEN:
+            raise ValueError(f"they make {stated:,} weights, of which the file holds {held:,}")
+        model: torch.nn.Module = SynthesizerTrn(**arguments)
         missing, unexpected = model.load_state_dict(weights, strict=False)
     # The posterior encoder serves training only.
     missing = [name for name in missing if not name.startswith("enc_q.")]
@@ -134,6 +147,24 @@ def _build(
     spoken = ((name, tensor) for name, tensor in weights.items() if not name.startswith("enc_q."))
     check_finite(spoken, path)
     return _fold_weight_norm(model.eval().float())
+
+
+def _check_sizes(hyper: Mapping[str, Any]) -> None:
+    """Refuse numbers that no voice has, before anything is built of them.
+
+    Raises:
+        ValueError: A number is out of range, or a list too long.
+    """
+    for name in _DEFAULTS:
+        values = hyper[name]
+        rows = values if isinstance(values, list | tuple) else [values]
+        flat = [n for row in rows for n in (row if isinstance(row, list | tuple) else [row])]
+        most = _MOST.get(name, 1 << 16)
+        if len(flat) > _MOST_NUMBERS:
+            raise ValueError(f"{name} has {len(flat)} numbers, more than {_MOST_NUMBERS}")
+        for number in flat:
+            if isinstance(number, int | float) and not 0 <= number <= most:
+                raise ValueError(f"{name} is {number!r:.40}; 0 to {most} is accepted")
 
 
 def _fold_weight_norm(model: "torch.nn.Module") -> "torch.nn.Module":

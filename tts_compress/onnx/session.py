@@ -30,7 +30,7 @@ def open_session(
         ModelError: The runtime refuses the graph.
     """
     settings = onnxruntime.SessionOptions()
-    settings.log_severity_level = 3  # errors only; warnings are for graph authors
+    settings.log_severity_level = 4  # its errors are raised, too, and told by us
     if threads is not None:
         settings.intra_op_num_threads = threads
         settings.inter_op_num_threads = 1

@@ -15,6 +15,7 @@ _POSITIVE = (
     *("held_out", "held_out_every", "checkpoint_every"),
 )
 _NOT_NEGATIVE = ("warm_up", "weight_decay", "observe", "patience", "recoveries", "clip")
+_MOST = 1 << 53
 _NOT_IDENTITY = frozenset({"threads", "checkpoint_every"})
 """Options that a resumed training may change."""
 
@@ -99,12 +100,17 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         rate, threads = self.learning_rate, self.threads
         checks = [
-            *((name, getattr(self, name) >= 1, "1 or more") for name in _POSITIVE),
+            *((name, 1 <= getattr(self, name) <= _MOST, "1 or more") for name in _POSITIVE),
             *((name, getattr(self, name) >= 0, "0 or more") for name in _NOT_NEGATIVE),
             ("learning_rate", rate is None or 0 < rate < inf, "a number above 0"),
             ("range_learning_rate", 0 < self.range_learning_rate < inf, "a number above 0"),
+            ("seed", 0 <= self.seed <= _MOST, "0 or more"),
             ("averaging", 0 <= self.averaging < 1, "0 or more, below 1"),
-            ("threads", threads is None or threads >= 1, "1 or more, or leave it out"),
+            (
+                "threads",
+                threads is None or 1 <= threads <= 4096,
+                "1 to 4096, or leave it out",
+            ),
         ]
         wrong = [
             f"{n} is {getattr(self, n)}; give {accepted}" for n, ok, accepted in checks if not ok

@@ -26,6 +26,7 @@ from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.module_surgery import (
     copy_sharing_tensors,
     normalize,
+    refuse_hooks,
     replace_module,
 )
 from tts_compress.torch.observe import observe_ranges
@@ -128,10 +129,15 @@ def refuse_unfit(root: nn.Module, decisions: Sequence[Decision]) -> None:
         raise QuantizationError("the module is already compressed; compress the original")
     if any(parameter.is_meta for parameter in root.parameters()):
         raise QuantizationError("the module's weights are on the meta device: load them first")
+    for name, parameter in root.named_parameters():
+        if not torch.isfinite(parameter).all():
+            raise QuantizationError(
+                f"'{name}': a weight or bias is not finite; the checkpoint is damaged"
+            )
+    for decision in decisions:
+        if decision.is_layer:
+            refuse_hooks(root.get_submodule(decision.module), decision.module)
     changed = [decision.module for decision in decisions if decision.weights != Weights.FLOAT32]
-    for name in changed:
-        if not torch.isfinite(root.get_submodule(name).weight).all():  # type: ignore[arg-type]
-            raise QuantizationError(f"'{name}': a weight is not finite; the checkpoint is damaged")
     if changed:
         return
     reasons = describe_untouched(root, decisions)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from tts_compress.errors import ModelError, model_errors
+from tts_compress.models.files import read_pickled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +212,7 @@ def read_torch_file(path: Path) -> dict[str, Any]:
                 copy[: len(_ZIP)] = _ZIP
                 content = torch.load(copy, map_location="cpu", weights_only=True)  # type: ignore[arg-type]
         else:
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=header == _ZIP)
+            content = read_pickled(path, mmap=header == _ZIP)
         if not isinstance(content, dict):
             raise TypeError(f"it holds a {type(content).__name__}, not sections by name")
         counter = count()

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord, atomic_file
-from tts_compress.errors import ArtifactError, MissingExtraError, ModelError
+from tts_compress.errors import ArtifactError, MissingExtraError, ModelError, reason
+from tts_compress.reading import check_safetensors
 from tts_compress.torch.layers.base import CompressedLayer, build_layer, is_layer, walk_layers
 from tts_compress.torch.layers.geometry import Geometry, operator_of
 from tts_compress.torch.layers.module_surgery import normalize, replace_module
@@ -80,10 +81,11 @@ class TensorFile:
     def _open(self) -> None:
         package = import_safetensors()
         try:
+            check_safetensors(self._path)
             self._map = package.safe_open(self._path, framework="pt")
-        except (OSError, package.SafetensorError) as error:
+        except (OSError, ValueError, package.SafetensorError) as error:
             raise ArtifactError(
-                f"'{self._path}' is not a readable safetensors file ({error}); "
+                f"'{self._path}' is not a readable safetensors file ({reason(error)}); "
                 "compress the model again"
             ) from error
         self._read_bytes = 0
@@ -148,6 +150,7 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
     if layers:
         root = normalize(root)
     used: set[str] = set()
+    biased = {name for name, m in root.named_modules() if getattr(m, "bias", None) is not None}
     geometries = {name: Geometry.of(m) for name, m in root.named_modules() if operator_of(m)}
     for layer in layers:
         if not is_layer(layer.weights, layer.activations):
@@ -161,6 +164,11 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
         names = {name: _join(layer.module, name) for name in _STATE}
         state = {name: file.read(full) for name, full in names.items() if full in file.names}
         used.update(names[name] for name in state)
+        if ("bias" in state) != (layer.module in biased):
+            problem = "lacks the" if layer.module in biased else "has a"
+            raise ArtifactError(
+                f"'{path}' {problem} bias of layer '{layer.module}'; compress the model again"
+            )
         try:
             built = build_layer(geometry, layer.weights, layer.activations, state)
         except (KeyError, RuntimeError, ValueError) as error:

@@ -11,6 +11,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from tts_compress.errors import QuantizationError
 from tts_compress.torch.layers.attention import open_attention
 from tts_compress.torch.layers.snake import replace_snake
 
@@ -51,8 +52,22 @@ def normalize(root: nn.Module) -> nn.Module:
     for parent in list(holder.modules()):
         for name, child in list(parent.named_children()):
             if (ours := open_attention(child) or replace_snake(child)) is not None:
+                refuse_hooks(child, name)
                 setattr(parent, name, ours.train(child.training))
     return holder[0]
+
+
+def refuse_hooks(module: nn.Module, name: str) -> None:
+    """Refuse a module that is to be exchanged, and calls functions that the new one would not.
+
+    Raises:
+        QuantizationError: It has hooks.
+    """
+    if module._forward_hooks or module._forward_pre_hooks:  # noqa: SLF001  there is no other way
+        raise QuantizationError(
+            f"'{name}' has forward hooks, which its compressed layer would lose; remove them, or "
+            "exclude the layer in the recipe"
+        )
 
 
 def fold_weight_norm(root: nn.Module) -> None:
