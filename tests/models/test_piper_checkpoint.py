@@ -157,6 +157,11 @@ def test_content_that_is_no_checkpoint_is_refused(
         ("upsample_rates", "__import__('os').system('touch executed')"),
         ("upsample_kernel_sizes", ()),
         ("resblock_kernel_sizes", 3),
+        # What would be built takes minutes and gigabytes.
+        ("n_layers", 10_000_000),
+        ("hidden_channels", 60_000),
+        ("num_symbols", 1 << 40),
+        ("upsample_rates", [2] * 10_000),
     ],
 )
 def test_hyper_parameters_that_do_not_fit_are_refused(

@@ -1,5 +1,6 @@
 """Arrays in `.npy` and `.npz` files; nothing is allocated before the size that is declared."""
 
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ from tts_compress.reading import MOST_ARRAY_BYTES, bounded_bytes, check_archive,
 
 UNREADABLE = (
     *(OSError, ValueError, EOFError, KeyError, MemoryError, RuntimeError, NotImplementedError),
-    *(zipfile.BadZipFile, zlib.error),
+    *(zipfile.BadZipFile, zlib.error, SyntaxError, tokenize.TokenError),
 )
 """Raised by numpy and zipfile for damaged files."""
 

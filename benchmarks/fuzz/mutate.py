@@ -1,0 +1,191 @@
+"""Seeded changes of bytes, of JSON, and of ONNX graphs."""
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+from onnx import AttributeProto
+
+_NUMBERS = (0, -1, 1, 255, 1 << 31, 1 << 62, -(1 << 63), 10**30, 10**400, 0.5, 1e308, -1e-300)
+_TEXTS = ("", " ", "\x00", "\x1b[2J", "\ud800", "../" * 40, "a" * 70_000, "ü\u202e", "nan", "{}")
+_OTHERS: tuple[Any, ...] = (None, True, [], {}, [[]], {"a": {"b": [None]}}, float("nan"))
+_ODD = (*_NUMBERS, *_TEXTS, *_OTHERS)
+_WORDS = (b"\x00", b"\xff", b"[", b"{", b'"', b"\n", b".", b"=", b"9" * 30, b"[" * 3_000)
+
+
+def mutate_bytes(content: bytes, dice: random.Random, *, text: bool = False) -> bytes:
+    """Return bytes with one to eight places flipped, cut, repeated, replaced or inserted.
+
+    Text stays mostly ASCII, for decoding would refuse nearly every case.
+    """
+    changed = bytearray(content)
+    for _ in range(dice.choice((1, 1, 2, 8))):
+        place = dice.randrange(len(changed) + 1)
+        length = min(dice.choice((1, 1, 4, 64, 1024)), max(len(changed) - place, 0))
+        way = dice.randrange(6)
+        if way == 0 and place < len(changed) and (not text or dice.random() < 0.1):
+            changed[place] ^= 1 << dice.randrange(8)
+        elif way == 1:
+            del changed[place : place + length]
+        elif way == 2:
+            changed[place:place] = changed[place : place + length] * dice.choice((1, 2, 200))
+        elif way == 3:
+            random_bytes = bytes(dice.choices(range(32, 127), k=length))
+            changed[place : place + length] = random_bytes if text else dice.randbytes(length)
+        elif way == 4:
+            changed[place:place] = dice.choice(
+                _WORDS[2 * text :] if dice.random() < 0.9 else _WORDS
+            )
+        elif dice.random() < 0.3:
+            del changed[place:]
+    return bytes(changed)
+
+
+def mutate_json(document: Any, dice: random.Random) -> Any:
+    """Return a document with one to three values removed, exchanged, repeated or nested."""
+    document = json.loads(json.dumps(document))
+    for _ in range(dice.choice((1, 1, 1, 2, 3))):
+        holder, key = _place(document, dice)
+        if holder is None:
+            return dice.choice(_ODD)
+        way = dice.randrange(8)
+        if way == 0:
+            del holder[key]
+        elif way == 1:
+            holder[key] = [holder[key]] * dice.choice((0, 1, 2, 3_000))
+        elif way == 2:
+            holder[key] = _nested(holder[key], dice.choice((2, 50, 2_000)))
+        elif way == 3 and isinstance(holder, dict):
+            holder[dice.choice(_TEXTS)] = holder[key]
+        else:
+            holder[key] = dice.choice(_ODD)
+    return document
+
+
+def json_text(document: Any, dice: random.Random) -> bytes:
+    """Return a document as JSON, sometimes with bytes of it changed, too."""
+    text = json.dumps(document).encode()
+    return mutate_bytes(text, dice, text=True) if dice.random() < 0.25 else text
+
+
+def mutate_graph(model: onnx.ModelProto, dice: random.Random) -> bytes:
+    """Return an ONNX file whose nodes, tensors, types or bytes are changed."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    for _ in range(dice.choice((1, 1, 2, 4))):
+        dice.choice(_GRAPH_CHANGES)(changed, dice)
+    content: bytes = changed.SerializeToString()
+    return mutate_bytes(content, dice) if dice.random() < 0.3 else content
+
+
+def _place(document: Any, dice: random.Random) -> tuple[Any, Any]:
+    """Return a random table or list of a document, and a key of it."""
+    holder, key, value = None, None, document
+    while isinstance(value, dict | list) and value and (holder is None or dice.random() < 0.8):
+        holder = value
+        keys = list(value) if isinstance(value, dict) else range(len(value))
+        key = dice.choice(keys)
+        value = holder[key]
+    return holder, key
+
+
+def _nested(value: Any, levels: int) -> Any:
+    for _ in range(levels):
+        value = [value]
+        if levels > 500:  # json.dumps itself ends at a thousand
+            break
+    return value
+
+
+def _drop(model: onnx.ModelProto, dice: random.Random) -> None:
+    graph = model.graph
+    rows: Any = dice.choice((graph.node, graph.initializer, graph.input, graph.output))
+    if rows:
+        del rows[dice.randrange(len(rows))]
+
+
+def _repeat(model: onnx.ModelProto, dice: random.Random) -> None:
+    graph = model.graph
+    rows: Any = dice.choice((graph.node, graph.initializer, graph.input, graph.output))
+    if rows:
+        rows.append(dice.choice(rows))
+
+
+def _rewire(model: onnx.ModelProto, dice: random.Random) -> None:
+    if model.graph.node:
+        node, other = dice.choice(model.graph.node), dice.choice(model.graph.node)
+        names = [*other.output, *other.input, "", "none", "\x1b[2J"]
+        rows: Any = dice.choice((node.input, node.output))
+        if rows:
+            rows[dice.randrange(len(rows))] = dice.choice(names)
+
+
+def _operator(model: onnx.ModelProto, dice: random.Random) -> None:
+    if model.graph.node:
+        node = dice.choice(model.graph.node)
+        node.op_type = dice.choice(("Conv", "Add", "Loop", "Gather", "Reshape", "Nothing", ""))
+
+
+def _attribute(model: onnx.ModelProto, dice: random.Random) -> None:
+    nodes = [node for node in model.graph.node if node.attribute]
+    if not nodes:
+        return
+    attribute = dice.choice(dice.choice(nodes).attribute)
+    number = dice.choice((0, -1, 1, 3, 1 << 31, (1 << 63) - 1, -(1 << 63)))
+    if attribute.type == AttributeProto.INT:
+        attribute.i = number
+    elif attribute.type == AttributeProto.INTS and attribute.ints:
+        attribute.ints[dice.randrange(len(attribute.ints))] = number
+    else:
+        attribute.type = dice.choice((AttributeProto.INT, AttributeProto.FLOATS))
+
+
+def _tensor(model: onnx.ModelProto, dice: random.Random) -> None:
+    if not model.graph.initializer:
+        return
+    tensor = dice.choice(model.graph.initializer)
+    way = dice.randrange(5)
+    if way == 0 and tensor.dims:
+        tensor.dims[dice.randrange(len(tensor.dims))] = dice.choice((0, -1, 3, 1 << 31, 1 << 62))
+    elif way == 1:
+        tensor.data_type = dice.choice((0, 1, 6, 7, 8, 10, 16, 22, 77))
+    elif way == 2:
+        tensor.raw_data = mutate_bytes(tensor.raw_data, dice)
+    elif way == 3:
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", "../x"), ("offset", "-1"), ("length", "9" * 20)):
+            tensor.external_data.add(key=key, value=value if dice.random() < 0.5 else "0")
+    else:
+        tensor.name = dice.choice((*_TEXTS[:4], "x"))
+
+
+def _value(model: onnx.ModelProto, dice: random.Random) -> None:
+    values = [*model.graph.input, *model.graph.output]
+    if not values:
+        return
+    stated = dice.choice(values).type.tensor_type
+    if dice.random() < 0.5:
+        stated.elem_type = dice.choice((0, 1, 7, 8, 9, 16, 77))
+    elif stated.shape.dim:
+        dice.choice(stated.shape.dim).dim_value = dice.choice((0, -1, 1 << 40, 3))
+
+
+def _model(model: onnx.ModelProto, dice: random.Random) -> None:
+    way = dice.randrange(4)
+    if way == 0:
+        del model.opset_import[:]
+    elif way == 1:
+        model.opset_import[0].version = dice.choice((0, -1, 7, 99, 1 << 40))
+    elif way == 2:
+        model.ir_version = dice.choice((0, 3, 99, 1 << 40))
+    else:
+        model.metadata_props.add(key="sample_rate", value=dice.choice(_TEXTS[:4]))
+
+
+_Change = Callable[[onnx.ModelProto, random.Random], None]
+_GRAPH_CHANGES: tuple[_Change, ...] = (
+    *(_drop, _repeat, _rewire, _operator),
+    *(_attribute, _tensor, _value, _model),
+)

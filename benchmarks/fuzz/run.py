@@ -1,0 +1,223 @@
+"""Cases in processes of their own, which are watched for hangs, signals and memory."""
+
+import multiprocessing
+import os
+import random
+import resource
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+MOST_BYTES = 2 * 10**9
+"""Memory that a process may take."""
+
+_ADDRESSES = 16 << 30
+"""Addresses that a process may reserve, so that a case that wants all memory ends by itself."""
+
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A case that did not end as it should."""
+
+    seed: int
+    kind: str
+    problem: str
+    """Its last line of a traceback, `hang`, or the signal."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Results of all cases."""
+
+    cases: Counter[str] = field(default_factory=Counter)
+    """Cases by kind."""
+
+    refused: Counter[str] = field(default_factory=Counter)
+    """Those that ended in an error of ours."""
+
+    failures: list[Failure] = field(default_factory=list)
+    peak_bytes: int = 0
+    """Largest resident memory of any process."""
+
+    seconds: float = 0.0
+
+
+def kind_of(seed: int) -> str:
+    """Return the kind of a case."""
+    from benchmarks.fuzz.targets import KINDS
+
+    shares = [kind.share for kind in KINDS.values()]
+    return random.Random(seed).choices(list(KINDS), shares)[0]  # noqa: S311
+
+
+def run_case(seed: int, kind: str, folder: Path) -> bool:
+    """Write and read a case; the same seed gives the same case.
+
+    Returns:
+        True if it was refused by an error of ours.
+
+    Raises:
+        Exception: Anything else, which is a failure.
+    """
+    from benchmarks.fuzz.targets import KINDS
+    from tts_compress.errors import TTSCompressError
+    from tts_compress.terminal import tell
+
+    dice = random.Random(seed)  # noqa: S311
+    KINDS[kind].write(folder, dice)
+    try:
+        KINDS[kind].read(folder, dice)
+    except TTSCompressError as error:
+        tell(str(error))
+        return True
+    return False
+
+
+def fuzz(seeds: Sequence[int], kinds: Sequence[str] = (), *, jobs: int = 2) -> Outcome:
+    """Run cases and return their results.
+
+    Args:
+        seeds: One number for each case.
+        kinds: The kind of each; by default the one that `kind_of` gives.
+        jobs: Processes at a time.
+    """
+    begun, outcome = time.monotonic(), Outcome()
+    cases = iter(zip(seeds, kinds or map(kind_of, seeds), strict=True))
+    workers = [_Worker() for _ in range(min(jobs, len(seeds)))]
+    idle = list(workers)
+    try:
+        while idle or any(worker.case for worker in workers):
+            while idle and (case := next(cases, None)) is not None:
+                idle.pop().begin(case)
+                outcome.cases[case[1]] += 1
+            idle = []
+            for worker in _finished([worker for worker in workers if worker.case]):
+                worker.end(outcome)
+                idle.append(worker)
+            if not any(worker.case for worker in workers):
+                idle = list(workers)
+                if (case := next(cases, None)) is None:
+                    break
+                idle.pop().begin(case)
+                outcome.cases[case[1]] += 1
+    finally:
+        for worker in workers:
+            worker.close()
+    outcome.seconds = time.monotonic() - begun
+    return outcome
+
+
+class _Worker:
+    """A process that runs one case after the other."""
+
+    def __init__(self) -> None:
+        self.case: tuple[int, str] | None = None
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def begin(self, case: tuple[int, str]) -> None:
+        """Send a case."""
+        self.case, self.since = case, time.monotonic()
+        with suppress(OSError):  # it died; `end` tells
+            self.pipe.send(case)
+
+    @property
+    def is_late(self) -> bool:
+        """True if the case takes too long."""
+        return time.monotonic() - self.since > _TIMEOUT_S
+
+    def end(self, outcome: Outcome) -> None:
+        """Take the result of the case, or what ended the process."""
+        assert self.case is not None
+        seed, kind = self.case
+        self.case = None
+        try:
+            if not self.pipe.poll():
+                raise EOFError
+            refused, problem, peak = self.pipe.recv()
+        except (EOFError, OSError):
+            late = self._process.is_alive() and self.is_late
+            if late:
+                self._process.kill()
+            self._process.join()
+            problem = "hang" if late else f"ended with {self._process.exitcode}"
+            outcome.failures.append(Failure(seed, kind, problem))
+            self.pipe.close()
+            self._start()
+            return
+        outcome.peak_bytes = max(outcome.peak_bytes, peak)
+        outcome.refused[kind] += refused
+        if problem is None and peak > MOST_BYTES:
+            problem = f"{peak / 1e9:.2f} GB"
+        if problem is not None:
+            outcome.failures.append(Failure(seed, kind, problem))
+
+    def close(self) -> None:
+        """End the process."""
+        with suppress(OSError):
+            self.pipe.send(None)
+        self._process.join(5)
+        self._process.kill()
+
+
+def _finished(workers: list[_Worker]) -> Iterator[_Worker]:
+    """Yield workers that answered, ended or are late, once there are some."""
+    pipes: dict[Any, _Worker] = {worker.pipe: worker for worker in workers}
+    while pipes:
+        ready = [pipes[pipe] for pipe in wait(list(pipes), timeout=0.5)]
+        ready += [worker for worker in workers if worker.is_late and worker not in ready]
+        if ready:
+            yield from ready
+            return
+
+
+def _serve(pipe: "Connection[Any, Any]") -> None:
+    """Run the cases that come through a pipe, without a word to the terminal."""
+    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    warnings.simplefilter("ignore")
+    while (case := pipe.recv()) is not None:
+        refused, problem = False, None
+        _reset_peak()
+        with TemporaryDirectory(prefix="fuzz-") as folder:
+            try:
+                refused = run_case(case[0], case[1], Path(folder))
+            except BaseException as error:
+                frames = traceback.extract_tb(error.__traceback__)
+                ours = [f for f in frames if "tts_compress" in f.filename] or frames
+                place = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
+                problem = f"{type(error).__name__} at {place}: {str(error)[:150]!r}"
+        pipe.send((refused, problem, _peak_bytes()))
+
+
+def _reset_peak() -> None:
+    """Let the kernel measure the peak anew, where it allows that."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", "ascii")
+
+
+def _peak_bytes() -> int:
+    try:
+        lines = Path("/proc/self/status").read_text("ascii").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
