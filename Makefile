@@ -45,7 +45,7 @@ SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-processors test-f5 \
 	test-parler test-gpt-sovits test-naturalspeech2 test-web web qat bench bench-torch bench-gpu bench-qat \
-	bench-vocoder bench-web prove docs media package clean
+	bench-vocoder bench-web prove docs media package fuzz clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -149,6 +149,9 @@ prove: $(VENV)/.developer  ## false alarms and power of the reports' intervals i
 
 package:  ## build wheel and sdist into dist, check them, use the wheel in an empty environment
 	.ci/package $(PYTHON)
+
+fuzz: $(VENV)/.developer  ## mutated files and texts, each read in a watched process (FUZZ="--cases 500 --kind onnx")
+	$(VENV)/bin/python -m benchmarks.fuzz $(FUZZ)
 
 clean:  ## remove outputs and the virtual environment
 	rm -rf out build dist $(VENV) $(F5) $(PARLER) $(GPT_SOVITS) $(NATURALSPEECH2) $(DOCS)
