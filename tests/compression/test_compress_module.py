@@ -229,7 +229,7 @@ def test_bad_input_is_a_clear_error(attempt: Any, error: type[Exception], messag
 def test_what_is_a_matter_of_graphs_is_refused(change: dict[str, Any]) -> None:
     recipe = find_recipe("module", "int8-static").model_copy(update=change)
     with pytest.raises(RecipeError, match="a matter of ONNX graphs"):
-        compress(nn.Linear(8, 8), "int8-static", recipe=recipe, calibration=[torch.zeros(1, 8)])
+        compress(nn.Linear(8, 8), "int8-static", recipe=recipe, calibration=[torch.ones(1, 8)])
 
 
 def test_slow_arithmetic_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
