@@ -369,7 +369,7 @@ def test_a_damaged_weight_is_an_error_before_calibration() -> None:
     encoder = _encoder()
     weight: Any = encoder.get_parameter("layers.1.linear2.weight")
     weight.data[3, 5] = float("inf")
-    with pytest.raises(QuantizationError, match=r"'layers\.1\.linear2'.*not finite"):
+    with pytest.raises(QuantizationError, match=r"'layers\.1\.linear2\.weight'.*not finite"):
         compress(encoder, "int4-weight-only", recipe=_recipe(), calibration=[torch.ones(1, 3, 64)])
 
 
