@@ -5,14 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from tts_compress.models import open_model
+from tts_compress.onnx.quantize.decisions import decide
 from tts_compress.recipes.family import find_recipe, scheme_of
-from tts_compress.search.choice import SCHEME, Space, recipe_toml
+from tts_compress.search.choice import BASELINE, SCHEME, Space, recipe_toml
 from tts_compress.search.damage import Damage
 from tts_compress.search.formats import find_formats
-from tts_compress.search.greedy import greedy_choices
+from tts_compress.search.greedy import exchanges, greedy_choices
 from tts_compress.search.groups import find_groups
 from tts_compress.search.outcome import Point, admits, find_front, judge_words
 from tts_compress.search.result import Prediction, Row, Sensitivity
+from tts_compress.search.workbench import single_graph
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,19 @@ def test_a_recipe_is_read_back_as_it_was_written(
     assert covering.weights == choice.get("flow.flows.6", "float32")
 
 
+def test_every_group_as_in_the_scheme_is_the_scheme() -> None:
+    graph = single_graph(open_model("demo")).graph()
+    scheme = find_recipe("piper", BASELINE)
+    decided = decide(graph, scheme)
+    groups = find_groups([layer.module for layer in decided if layer.weight is not None])
+    forms = {group.name: find_formats("piper", ["float16"]) for group in groups}
+    space = Space(base=scheme, groups=groups, formats=forms)
+    assert decide(graph, space.recipe(space.baseline())) == decided
+    choice = space.baseline() | {"dec.ups.0": "float16"}
+    changed = zip(decided, decide(graph, space.recipe(choice)), strict=True)
+    assert {one.module for one, other in changed if one != other} == {"dec.ups.0"}
+
+
 def test_nothing_but_fp32_is_no_recipe(space: Space) -> None:
     with pytest.raises(ValueError, match="every group is in FP32"):
         space.recipe({"dec.ups.0": "float32"})
@@ -67,15 +83,8 @@ def _row(group: str, form: str, damage: float, saved: int) -> Row:
     )
 
 
-def test_first_choices_save_most_for_the_least_damage() -> None:
-    rows = [
-        _row("a", "int8", 0.1, 300),
-        _row("a", "float16", 0.001, 200),
-        _row("b", "int8", 0.9, 300),
-        _row("b", "float16", 0.001, 200),
-        _row("c", "int8", 0.5, -10),
-    ]
-    found = Sensitivity(
+def _sensitivity(rows: list[Row]) -> Sensitivity:
+    return Sensitivity(
         model="x",
         sha256="",
         formats=("float16", "int8"),
@@ -87,6 +96,31 @@ def test_first_choices_save_most_for_the_least_damage() -> None:
         prediction=Prediction(log_mel=None, durations=None),
         rows=tuple(rows),
     )
+
+
+def test_exchanges_cost_less_and_do_no_more_damage() -> None:
+    rows = [
+        _row("a", "int8", 0.1, 300),
+        _row("b", "int8", 0.3, 100),
+        _row("b", "float16", 0.1, 90),
+        _row("c", "int8", 0.9, 200),
+    ]
+    found = _sensitivity(rows)
+    current = {"a": "float32", "b": "int8", "c": "float32"}
+    changes = exchanges(found, current, by_time=False, limits=(0.2, 0.0))
+    # In INT8 `a` costs 300 less, and `b` makes up for its damage; nothing does for that of `c`.
+    assert changes == [{"a": "int8", "b": "float16"}]
+
+
+def test_first_choices_save_most_for_the_least_damage() -> None:
+    rows = [
+        _row("a", "int8", 0.1, 300),
+        _row("a", "float16", 0.001, 200),
+        _row("b", "int8", 0.9, 300),
+        _row("b", "float16", 0.001, 200),
+        _row("c", "int8", 0.5, -10),
+    ]
+    found = _sensitivity(rows)
     choices = greedy_choices(found, by_time=False, limits=(0.2, 0.0))
     assert choices[0] == {
         "a": "int8",

@@ -3,14 +3,21 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Recipe, Rule
 from tts_compress.search.formats import FLOAT32, Format
-from tts_compress.search.groups import Group
+from tts_compress.search.groups import Group, exact_pattern
 
 SCHEME = "mixed"
 """The scheme that recipes of a search belong to."""
+
+BASELINE = "int8"
+"""The scheme that a search begins with and that sets the damage that is admitted."""
+
+AS_BASELINE = f"scheme {BASELINE}"
+"""The name of the formats that the baseline's recipe gives to a group's layers."""
 
 Choice = Mapping[str, str]
 """The name of a format for each group's; what is missing stays in FP32."""
@@ -21,7 +28,7 @@ class Space:
     """Everything that can be chosen."""
 
     base: Recipe
-    """Its form and calibration hold."""
+    """The baseline's; its form and calibration hold for all choices."""
 
     groups: tuple[Group, ...]
     formats: Mapping[str, tuple[Format, ...]]
@@ -29,7 +36,11 @@ class Space:
 
     def names(self, group: str) -> list[str]:
         """Return the names of what a group can be given, FP32 first."""
-        return [FLOAT32, *(form.name for form in self.formats[group])]
+        return [FLOAT32, AS_BASELINE, *(form.name for form in self.formats[group])]
+
+    def baseline(self) -> dict[str, str]:
+        """Return the choice that is the baseline."""
+        return {group.name: AS_BASELINE for group in self.groups}
 
     def recipe(self, choice: Choice) -> Recipe:
         """Return the recipe of a choice, which is whole and checked.
@@ -43,6 +54,9 @@ class Space:
             if name == FLOAT32:
                 # Written down, because a pattern further below may match its layers as well.
                 rules += [Rule(match=pattern) for pattern in group.patterns]
+                continue
+            if name == AS_BASELINE:
+                rules += self._as_baseline(group)
                 continue
             form = next(f for f in self.formats[group.name] if f.name == name)
             rules += [rule for pattern in group.patterns for rule in form.rules(pattern)]
@@ -61,6 +75,16 @@ class Space:
             "component": [rule.model_dump(mode="json") for rule in rules],
         }
         return Recipe.model_validate(table, strict=False)
+
+    def _as_baseline(self, group: Group) -> list[Rule]:
+        """Return the baseline's rules, about the modules of a group alone."""
+        found = []
+        for rule in self.base.component:
+            own = [module for module in group.modules if fnmatchcase(module, rule.match)]
+            whole = len(own) == len(group.modules)
+            patterns = group.patterns if whole else map(exact_pattern, own)
+            found += [rule.model_copy(update={"match": pattern}) for pattern in patterns]
+        return found
 
 
 def recipe_toml(recipe: Recipe) -> str:

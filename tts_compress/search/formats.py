@@ -84,6 +84,13 @@ def find_formats(family: str, names: Sequence[str] = ()) -> tuple[Format, ...]:
     return tuple(sorted(kept, key=lambda one: (-bits(one), one.name)))
 
 
+def format_name(weights: Weights, activations: Activations) -> str:
+    """Return the name of a format of eight bits or more by its storage and arithmetic."""
+    arithmetic = () if activations == Activations.NONE else (("activations", activations),)
+    stored = () if weights == Weights.FLOAT32 else (("weights", weights),)
+    return Format((*stored, *arithmetic)).name
+
+
 def bits(form: Format) -> int:
     """Return the bits of a weight."""
     return int("".join(filter(str.isdigit, form.weights)))

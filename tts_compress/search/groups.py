@@ -71,6 +71,11 @@ def _block(module: str) -> str:
 
 
 def _patterns(block: str, modules: Sequence[str]) -> tuple[str, ...]:
-    exact = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in block)
+    exact = exact_pattern(block)
     inner = (f"{exact}.*",) if any(module != block for module in modules) else ()
     return (*((exact,) if block in modules else ()), *inner)
+
+
+def exact_pattern(module: str) -> str:
+    """Return the pattern that matches a name and no other."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in module)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +20,11 @@ from tts_compress.models.base import GraphModel, Model
 from tts_compress.progress import Progress, Silent
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.recipe import Recipe
-from tts_compress.search.choice import Choice, Space, recipe_toml
+from tts_compress.search.choice import BASELINE, Choice, Space, recipe_toml
 from tts_compress.search.cost import UNITS, Cost, Objective, open_cost
 from tts_compress.search.damage import Damage, Listener
-from tts_compress.search.formats import find_formats
-from tts_compress.search.greedy import greedy_choices, neighbours
+from tts_compress.search.formats import FLOAT32, find_formats, format_name
+from tts_compress.search.greedy import exchanges, greedy_choices, neighbours
 from tts_compress.search.groups import find_groups
 from tts_compress.search.outcome import (
     Judged,
@@ -38,9 +39,6 @@ from tts_compress.search.sensitivity import SensitivityOptions, find_sensitivity
 from tts_compress.search.statement import find_statement
 from tts_compress.search.study import POPULATION, StudyOptions, explore, require_optuna
 from tts_compress.search.workbench import Workbench, single_graph
-
-BASELINE = "int8"
-"""The scheme that sets the damage that is admitted, and is judged beside what is found."""
 
 RECIPE_NAME, VOICE = "recipe.toml", "voice"
 
@@ -156,10 +154,7 @@ def _explore(hunt: _Hunt, found: Sensitivity, limits: Damage) -> list[Point]:
     options = hunt.options
     space = hunt.space
     pair = (limits.log_mel_db, limits.duration_frames)
-    by_time = options.objective == Objective.LATENCY
-    first = greedy_choices(found, by_time=by_time, limits=pair)
-    names = {group.name: space.names(group.name) for group in space.groups}
-    first += neighbours(first, names, max(0, POPULATION - len(first)), found.seed)
+    first = _first_choices(hunt, found, pair)
 
     def measure(choice: Choice) -> tuple[float, Damage] | None:
         try:
@@ -183,6 +178,31 @@ def _explore(hunt: _Hunt, found: Sensitivity, limits: Damage) -> list[Point]:
     return explore(space, measure, first, hunt.folder, study)
 
 
+def _first_choices(hunt: _Hunt, found: Sensitivity, limits: tuple[float, float]) -> list[Choice]:
+    """Return scheme `int8`, what is predicted to be better than it, and a path to it from FP32."""
+    space = hunt.space
+    by_time = hunt.options.objective == Objective.LATENCY
+    own = _baseline_formats(hunt.bench, space)
+    changes = exchanges(found, own, by_time=by_time, limits=limits)
+    first = [space.baseline() | change for change in ({}, *changes[:POPULATION])]
+    first += greedy_choices(found, by_time=by_time, limits=limits)
+    names = {group.name: space.names(group.name) for group in space.groups}
+    return [*first, *neighbours(first, names, max(0, POPULATION - len(first)), found.seed)]
+
+
+def _baseline_formats(bench: Workbench, space: Space) -> dict[str, str]:
+    """Return the name of the format that most weights of each group have in scheme `int8`."""
+    decided = bench.decisions(space.base)
+    found = {}
+    for group in space.groups:
+        weights: Counter[str] = Counter({FLOAT32: 0})
+        for layer in decided:
+            if layer.module in group.modules and layer.weight is not None:
+                weights[format_name(layer.weights, layer.activations)] += layer.parameters
+        found[group.name] = weights.most_common(1)[0][0]
+    return found
+
+
 def _space(bench: Workbench, found: Sensitivity, analysis: SensitivityOptions) -> Space:
     names: dict[str, list[str]] = {}
     for row in found.rows:
@@ -203,10 +223,12 @@ def _judge(hunt: _Hunt, recipe: Recipe, points: Sequence[Point], limits: Damage)
     """Evaluate scheme `int8` and the cheapest admitted points, until one is within the bound."""
     options = hunt.options
     front = find_front(points)
-    admitted = sorted(
-        (point for point in points if admits(limits, point.damage)), key=lambda one: one.cost
-    )
     space = hunt.space
+    own = space.baseline()
+    admitted = sorted(
+        (one for one in points if admits(limits, one.damage) and one.choice != own),
+        key=lambda one: one.cost,
+    )
     baseline, evaluation = _evaluate(hunt, BASELINE, recipe, None)
     judged: list[Judged] = []
     chosen: Judged | None = None
