@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import inf, sqrt
 from random import Random
 
@@ -40,6 +41,11 @@ def greedy_choices(
     return _along(path, [sqrt(power) for power in powers])
 
 
+_SPARES = (0.0, 0.15, 0.3)
+"""Shares of the present damage, as its square, that exchanges are predicted to spare: predictions
+are not exact."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Move:
     """Another format of a group, with the changes that it makes."""
@@ -69,19 +75,30 @@ def exchanges(
         limits: As for `greedy_choices`.
 
     Returns:
-        The formats of the groups that change, of each choice; the cheapest first.
+        The formats of the groups that change, of each choice; the cheapest first, with more and
+        less to spare in turn.
     """
     moves = _moves(found, current, by_time=by_time, limits=limits)
     cheaper = sorted((m for m in moves if m.cost < 0), key=lambda m: m.power / -m.cost)
     gentler = sorted((m for m in moves if m.power < 0), key=lambda m: m.cost / -m.power)
-    several = [_one_each(cheaper[:count]) for count in range(2, len(cheaper) + 1)]
-    made: dict[tuple[tuple[str, str], ...], float] = {}
-    for first in [*([move] for move in cheaper), *several]:
-        change = _made_up_for(first, gentler)
-        cost = sum(move.cost for move in change)
-        if change and cost < 0:
-            made[tuple(sorted((move.group, move.form) for move in change))] = cost
-    return [dict(change) for change in sorted(made, key=lambda key: (made[key], key))]
+    first = [[move] for move in cheaper]
+    first += [_one_each(cheaper[:count]) for count in range(2, len(cheaper) + 1)]
+    present = sum(_power(row, limits) for row in found.rows if current.get(row.group) == row.format)
+    rows = [
+        _cheapest([_made_up_for(some, gentler, spare * present) for some in first])
+        for spare in _SPARES
+    ]
+    in_turn = [change for several in zip_longest(*rows) for change in several if change is not None]
+    return [dict(change) for change in dict.fromkeys(in_turn)]
+
+
+def _cheapest(changes: Sequence[Sequence[_Move]]) -> list[tuple[tuple[str, str], ...]]:
+    """Return groups and formats of the changes that lower the cost, the cheapest first."""
+    made = {
+        tuple(sorted((move.group, move.form) for move in change)): sum(m.cost for m in change)
+        for change in changes
+    }
+    return sorted((key for key, cost in made.items() if cost < 0), key=lambda key: (made[key], key))
 
 
 def neighbours(
@@ -144,15 +161,21 @@ def _one_each(moves: Sequence[_Move]) -> list[_Move]:
     return list(first.values())
 
 
-def _made_up_for(cheaper: Sequence[_Move], gentler: Sequence[_Move]) -> list[_Move]:
-    """Return moves with as many gentler ones as their damage takes; none where that is too much."""
+def _made_up_for(cheaper: Sequence[_Move], gentler: Sequence[_Move], spare: float) -> list[_Move]:
+    """Return moves with as many gentler ones as their damage takes; none where that is too much.
+
+    Args:
+        cheaper: Moves that save.
+        gentler: Moves that spare damage, those that cost least for it first.
+        spare: Damage, as its square, that they spare beyond what the others add.
+    """
     change = list(cheaper)
     for move in gentler:
-        if sum(one.power for one in change) <= 0:
+        if sum(one.power for one in change) <= -spare:
             break
         if move.group not in {one.group for one in change}:
             change.append(move)
-    return change if sum(one.power for one in change) <= 0 else []
+    return change if sum(one.power for one in change) <= -spare else []
 
 
 def _saved(row: Row, *, by_time: bool) -> float:
