@@ -220,16 +220,25 @@ def _space(bench: Workbench, found: Sensitivity, analysis: SensitivityOptions) -
 
 
 def _judge(hunt: _Hunt, recipe: Recipe, points: Sequence[Point], limits: Damage) -> SearchResult:
-    """Evaluate scheme `int8` and the cheapest admitted points, until one is within the bound."""
+    """Evaluate scheme `int8`, and the cheapest admitted points until one is within the bound.
+
+    Where the scheme itself is within it, only what costs less than the scheme is evaluated.
+    """
     options = hunt.options
     front = find_front(points)
     space = hunt.space
-    own = space.baseline()
+    baseline, evaluation = _evaluate(hunt, BASELINE, recipe, None)
+    kept = _accepts(baseline, options)
     admitted = sorted(
-        (one for one in points if admits(limits, one.damage) and one.choice != own),
+        (
+            one
+            for one in points
+            if admits(limits, one.damage)
+            and one.choice != space.baseline()
+            and not (kept and one.cost >= baseline.cost)
+        ),
         key=lambda one: one.cost,
     )
-    baseline, evaluation = _evaluate(hunt, BASELINE, recipe, None)
     judged: list[Judged] = []
     chosen: Judged | None = None
     for number, point in enumerate(admitted[: options.judged], 1):
@@ -239,7 +248,7 @@ def _judge(hunt: _Hunt, recipe: Recipe, points: Sequence[Point], limits: Damage)
         if _accepts(one, options):
             chosen = one
             break
-    if _accepts(baseline, options) and (chosen is None or baseline.cost < chosen.cost):
+    if kept and (chosen is None or baseline.cost < chosen.cost):
         chosen = baseline
     if chosen is not None:
         taken = recipe if chosen.choice is None else space.recipe(chosen.choice)

@@ -30,10 +30,14 @@ def find_statement(found: SearchResult) -> str:
         )
     baseline = found.baseline
     if chosen.name == baseline.name:
+        others = (
+            f"and {len(found.judged)} judged ones none that keeps the words is better"
+            if found.judged
+            else "none that does no more damage costs less"
+        )
         return (
-            f"Scheme int8 is the best that was found: of {len(found.points)} measured choices and "
-            f"{len(found.judged)} judged ones none that keeps the words is better "
-            f"({show_cost(found, baseline.cost)}; {_rise(baseline)}; "
+            f"Scheme int8 is the best that was found: of {len(found.points)} measured choices "
+            f"{others} ({show_cost(found, baseline.cost)}; {_rise(baseline)}; "
             f"{_SHOWN[baseline.words]}).{_doubt(baseline)}"
         )
     return (
