@@ -29,7 +29,7 @@ _RAW = "https://raw.githubusercontent.com/tts-compress/tts-compress"
 _WRAPPERS = {"srun": 1, "accelerate": 3}
 """Programs that run another, and the number of words before it."""
 
-_OTHERS = {"apt", "apt-get", "cd", "docker", "export", "git", "sbatch", "source"}
+_OTHERS = {"apt", "apt-get", "cd", "docker", "export", "git", "node", "npm", "sbatch", "source"}
 """Programs whose arguments are not checked."""
 
 
