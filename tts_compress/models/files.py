@@ -104,14 +104,18 @@ def read_pickled(path: Path, **options: Any) -> Any:
     return found
 
 
-def _tensors(found: Any, levels: int = 20) -> "Iterator[Tensor]":
+def _tensors(found: Any) -> "Iterator[Tensor]":
+    """Yield the tensors in plain data; what stands in several places is gone through once."""
     import torch
 
-    if isinstance(found, torch.Tensor):
-        yield found
-    elif isinstance(found, dict | list | tuple) and levels:
-        for inner in found.values() if isinstance(found, dict) else found:
-            yield from _tensors(inner, levels - 1)
+    waiting, seen = [found], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, torch.Tensor):
+            yield one
+        elif isinstance(one, dict | list | tuple) and id(one) not in seen:
+            seen.add(id(one))
+            waiting += one.values() if isinstance(one, dict) else one
 
 
 def check_finite(weights: Iterable[tuple[str, "Tensor"]], where: Path | str) -> None:
