@@ -68,6 +68,7 @@ _TINY = BenchVoice(
 )
 
 
+@pytest.mark.slow
 def test_a_chain_is_made_timed_and_compared_as_one(tmp_path: Path) -> None:
     voice = _open(Path(_TINY.spec(tmp_path / "voice")))
     sentences = _TINY.sentences(voice, Lengths(seconds=(), tokens=(5,)))

@@ -81,6 +81,7 @@ def _computed_durations(voice: GraphModel, calls: Sequence[Any]) -> list[dict[st
     return [{name: run_session(session, feeds, "demo", [name])[0]} for feeds in calls]
 
 
+@pytest.mark.slow
 def test_it_speaks_the_same_as_in_onnxruntime(
     portable: GraphModel, compiled: Any, snr_db: Callable[..., float]
 ) -> None:

@@ -180,7 +180,7 @@ def test_one_array_and_no_file_are_refused(path: Path, tmp_path: Path) -> None:
     expected = graph_inputs(onnx.load(path))
     with (tmp_path / "feeds.npz").open("wb") as file:
         np.save(file, np.zeros(3))
-    with pytest.raises(RecipeError, match="holds one array"):
+    with pytest.raises(RecipeError, match="not a zip file; name arrays"):
         open_feeds(tmp_path / "feeds.npz", expected)
     with pytest.raises(RecipeError, match="no file"):
         open_feeds(tmp_path / "nothing.npz", expected)

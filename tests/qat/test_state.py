@@ -43,6 +43,7 @@ def run(toy: Any) -> Callable[..., Any]:
     return start
 
 
+@pytest.mark.slow
 def test_killed_processes_end_with_the_same_bytes(
     toy_program: Path, toy: Any, run: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -83,8 +83,14 @@ def test_a_seed_chooses_the_dropout_of_speecht5(speecht5: Any) -> None:
     assert not np.array_equal(first, other)
 
 
-@pytest.mark.parametrize(("scheme", "least_db"), _LEAST_DB.items())
-@pytest.mark.parametrize("name", ["speecht5", "fastspeech2"])
+@pytest.mark.parametrize(
+    ("name", "scheme", "least_db"),
+    [
+        pytest.param(name, *limit, marks=[pytest.mark.slow] if "static" in limit[0] else [])
+        for name in ("speecht5", "fastspeech2")
+        for limit in _LEAST_DB.items()
+    ],
+)
 def test_a_recipe_keeps_the_sound(
     request: pytest.FixtureRequest,
     tmp_path: Path,

@@ -133,6 +133,7 @@ def test_an_original_is_saved_in_the_official_format(
     np.testing.assert_array_equal(again, vits.synthesize(TEXT, seed=0).samples)
 
 
+@pytest.mark.slow
 def test_another_process_speaks_the_artifact_alike(vits: Any, tmp_path: Path) -> None:
     small = _compress(vits, "int8")
     saved, wav = small.save(tmp_path / "int8"), tmp_path / "said.wav"

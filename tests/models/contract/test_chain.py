@@ -119,6 +119,7 @@ def test_a_chain_is_trained_graph_by_graph(
     assert len(small.synthesize("ids: 5 6", seed=0).samples) == 9 * 64
 
 
+@pytest.mark.slow
 def test_graphs_in_a_loop_are_trained_and_those_of_durations_are_not(
     make_supertonic: Callable[..., Path], ids_set: Path
 ) -> None:
