@@ -1,0 +1,60 @@
+"""Sessions of onnxruntime: it says nothing by itself, and reports nothing home."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.errors import ModelError
+from tts_compress.onnx.session import open_session, run_session
+
+_SPEAK = """
+import sys
+if sys.argv[2] == "ours":
+    import tts_compress
+import onnxruntime
+import numpy as np
+onnxruntime.InferenceSession(sys.argv[1]).run(None, {"x": np.ones(2, np.float32)})
+"""
+
+
+def _graph(operator: str, *constants: list[int]) -> onnx.ModelProto:
+    found = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    held = [
+        numpy_helper.from_array(np.array(c, np.int64), f"c{i}") for i, c in enumerate(constants)
+    ]
+    node = helper.make_node(operator, ["x", *(tensor.name for tensor in held)], ["y"])
+    graph = helper.make_graph([node], "graph", [found], [made], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_its_own_lines_are_kept_from_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    """An operator that fails is logged before it is raised, in colour and with its source file."""
+    feeds = {"x": np.ones(4, np.float32)}
+    for graph in (_graph("Reshape", [3, 5]), _graph("NoSuchOperator")):
+        with pytest.raises(ModelError, match="voice"):
+            run_session(open_session(graph, "voice", 1), feeds, "voice")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it writes to other places")
+def test_it_keeps_no_state_of_telemetry(tmp_path: Path) -> None:
+    onnx.save(_graph("Relu"), tmp_path / "graph.onnx")
+    written = {}
+    for who in ("ours", "plain"):
+        home = tmp_path / who
+        home.mkdir()
+        command = [sys.executable, "-c", _SPEAK, str(tmp_path / "graph.onnx"), who]
+        clean = {key: os.environ[key] for key in ("PATH", "PYTHONPATH") if key in os.environ}
+        places = {name: str(home) for name in ("HOME", "TMPDIR")}
+        subprocess.run(command, env=clean | places, check=True)
+        written[who] = [path.name for path in home.rglob("*")]
+    assert written["ours"] == []
+    if not written["plain"]:
+        pytest.skip("this build of onnxruntime has no telemetry to turn off")
