@@ -195,7 +195,10 @@ def connect(workers: int | None) -> None:
         own: dict[str, Any] = {"address": "local", "num_cpus": workers, "include_dashboard": False}
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if joins else own))
     except (ConnectionError, RuntimeError) as error:
-        raise EvaluationError(f"cannot join the Ray cluster: {error}") from error
+        raise EvaluationError(
+            f"cannot join the Ray cluster: {error}; a cluster that asks for a token (as by default "
+            "from Ray 2.60 on) is joined with RAY_AUTH_MODE=token in the environment"
+        ) from error
 
 
 def _nodes() -> dict[str, float]:
