@@ -196,8 +196,8 @@ def connect(workers: int | None) -> None:
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if joins else own))
     except (ConnectionError, RuntimeError) as error:
         raise EvaluationError(
-            f"cannot join the Ray cluster: {error}; a cluster that asks for a token (as by default "
-            "from Ray 2.60 on) is joined with RAY_AUTH_MODE=token in the environment"
+            f"cannot join the Ray cluster: {error}; a cluster that asks for a token (as Ray 2.60 "
+            "does by default) is joined with RAY_AUTH_MODE=token in the environment"
         ) from error
 
 
