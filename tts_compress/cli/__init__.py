@@ -141,6 +141,7 @@ def command_parser() -> ArgumentParser:
     parser.add_argument(
         "--version", action="version", version=version, help="print the version and exit"
     )
+    parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for module, summary in _COMMANDS:
         name = module.__name__.rpartition(".")[2]

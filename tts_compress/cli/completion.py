@@ -26,9 +26,7 @@ def run(options: Namespace) -> Output:
     """Run the command."""
     import shtab
 
-    from tts_compress.cli import command_parser
-
-    whole = command_parser()
+    whole: ArgumentParser = options.parser
     for parser in _parsers(whole):
         for action in parser._actions:  # noqa: SLF001  argparse has no other list of them
             if action.type is Path or action.dest in _FILES:
