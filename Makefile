@@ -45,7 +45,7 @@ SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-processors test-f5 \
 	test-parler test-gpt-sovits test-naturalspeech2 test-web web qat bench bench-torch bench-gpu bench-qat \
-	bench-vocoder bench-web prove docs media package fuzz clean
+	bench-vocoder bench-web prove docs media package fuzz kills clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -152,6 +152,9 @@ package:  ## build wheel and sdist into dist, check them, use the wheel in an em
 
 fuzz: $(VENV)/.developer  ## mutated files and texts, each read in a watched process (FUZZ="--cases 500 --kind onnx")
 	$(VENV)/bin/python -m benchmarks.fuzz $(FUZZ)
+
+kills: $(VENV)/.developer  ## commands killed at random moments and run again: nothing half, the same results (KILLS="--moments 4")
+	$(VENV)/bin/python -m benchmarks.kills $(KILLS)
 
 clean:  ## remove outputs and the virtual environment
 	rm -rf out build dist $(VENV) $(F5) $(PARLER) $(GPT_SOVITS) $(NATURALSPEECH2) $(DOCS)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 pytest_plugins = ["tests.snapshot"]
+
+# A machine may be busy: a slow example is no failure.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 # A voice with every component that a real one has.
 _TINY = {

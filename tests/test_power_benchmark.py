@@ -111,6 +111,7 @@ def test_the_rate_between_two_planted_ones() -> None:
     assert rate_found(powers, 0.9) is None
 
 
+@pytest.mark.slow
 def test_the_report_is_the_same_each_time(tmp_path: Path) -> None:
     arguments = ["--texts", "50", "--seeds", "1", "--comparisons", "250", "--report"]
     assert main([*arguments, str(tmp_path / "a")]) == 0

@@ -78,6 +78,7 @@ def test_shipped_values_show_five_bits_with_few_false_alarms() -> None:
     assert set(NAMES) == set(values.candidates)
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_tables(tmp_path: Path) -> None:
     report = tmp_path / "sound.md"
     options = ["--texts", "24", "--comparisons", "400", "--report", str(report)]

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import random
 import resource
+import tempfile
 import time
 import traceback
 import warnings
@@ -94,41 +95,42 @@ def fuzz(seeds: Sequence[int], kinds: Sequence[str] = (), *, jobs: int = 2) -> O
     """
     begun, outcome = time.monotonic(), Outcome()
     cases = iter(zip(seeds, kinds or map(kind_of, seeds), strict=True))
-    workers = [_Worker() for _ in range(min(jobs, len(seeds)))]
-    idle = list(workers)
-    try:
-        while idle or any(worker.case for worker in workers):
-            while idle and (case := next(cases, None)) is not None:
-                idle.pop().begin(case)
-                outcome.cases[case[1]] += 1
-            idle = []
-            for worker in _finished([worker for worker in workers if worker.case]):
-                worker.end(outcome)
-                idle.append(worker)
-            if not any(worker.case for worker in workers):
-                idle = list(workers)
-                if (case := next(cases, None)) is None:
-                    break
-                idle.pop().begin(case)
-                outcome.cases[case[1]] += 1
-    finally:
-        for worker in workers:
-            worker.close()
+    with TemporaryDirectory(prefix="fuzz-") as folder:
+        workers = [_Worker(folder) for _ in range(min(jobs, len(seeds)))]
+        try:
+            while running := _busy(workers, cases, outcome):
+                for worker in _finished(running):
+                    worker.end(outcome)
+        finally:
+            for worker in workers:
+                worker.close()
     outcome.seconds = time.monotonic() - begun
     return outcome
 
 
-class _Worker:
-    """A process that runs one case after the other."""
+def _busy(
+    workers: list["_Worker"], cases: Iterator[tuple[int, str]], outcome: Outcome
+) -> list["_Worker"]:
+    """Give a case to each idle worker while there are some; return those that have one."""
+    for worker in workers:
+        if not worker.case and (case := next(cases, None)) is not None:
+            worker.begin(case)
+            outcome.cases[case[1]] += 1
+    return [worker for worker in workers if worker.case]
 
-    def __init__(self) -> None:
+
+class _Worker:
+    """A process that runs one case after the other, with its temporary files in a folder."""
+
+    def __init__(self, folder: str) -> None:
         self.case: tuple[int, str] | None = None
+        self._folder = folder
         self._start()
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, self._folder), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -188,8 +190,9 @@ def _finished(workers: list[_Worker]) -> Iterator[_Worker]:
             return
 
 
-def _serve(pipe: "Connection[Any, Any]") -> None:
+def _serve(pipe: "Connection[Any, Any]", folder: str) -> None:
     """Run the cases that come through a pipe, without a word to the terminal."""
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     nothing = os.open(os.devnull, os.O_WRONLY)
@@ -199,14 +202,14 @@ def _serve(pipe: "Connection[Any, Any]") -> None:
     while (case := pipe.recv()) is not None:
         refused, problem = False, None
         _reset_peak()
-        with TemporaryDirectory(prefix="fuzz-") as folder:
+        with TemporaryDirectory(prefix="case-") as place:
             try:
-                refused = run_case(case[0], case[1], Path(folder))
+                refused = run_case(case[0], case[1], Path(place))
             except BaseException as error:
                 frames = traceback.extract_tb(error.__traceback__)
                 ours = [f for f in frames if "tts_compress" in f.filename] or frames
-                place = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
-                problem = f"{type(error).__name__} at {place}: {str(error)[:150]!r}"
+                line = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
+                problem = f"{type(error).__name__} at {line}: {str(error)[:150]!r}"
         pipe.send((refused, problem, _peak_bytes()))
 
 

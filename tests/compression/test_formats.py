@@ -56,6 +56,7 @@ def _check_sound(
         assert snr_db(wanted.samples, audio.samples) > least
 
 
+@pytest.mark.slow
 def test_portable_form_holds_standard_operators_only(
     changed: Callable[..., GraphModel],
     tiny: GraphModel,

@@ -24,6 +24,8 @@ openvino: Any = pytest.importorskip(
     "openvino", reason="OpenVINO, the second runtime, is not installed; `make install` brings it"
 )
 
+pytestmark = pytest.mark.slow
+
 _TEXTS = ("Please call Stella.", "The quick brown fox jumps over the lazy dog.")
 
 _AGREE_DB = 25

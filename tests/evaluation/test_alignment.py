@@ -31,7 +31,6 @@ def _cheapest(costs: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> float
     return total(costs.shape[0] - 1, costs.shape[1] - 1)
 
 
-@settings(deadline=None)
 @given(_COSTS)
 def test_the_path_is_the_cheapest(costs: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> None:
     """Without a band, no path is cheaper, and the path is one."""

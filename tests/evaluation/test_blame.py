@@ -76,6 +76,7 @@ def run(
     )
 
 
+@pytest.mark.slow
 def test_planted_damage_is_ranked_first_and_resumed(
     run: Run, recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,7 @@ def _slow_interval(differences: list[int], tokens: list[int]) -> tuple[float, fl
     return deltas[left], deltas[-left - 1]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(_ROWS)
 def test_identical_edits_have_no_difference_and_no_spread(rows: list[tuple[int, int, int]]) -> None:
     """A model against itself is exactly zero."""
@@ -51,7 +51,7 @@ def test_identical_edits_have_no_difference_and_no_spread(rows: list[tuple[int, 
     assert (found.delta, found.interval) == (0.0, (0.0, 0.0))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(_ROWS)
 def test_the_interval_contains_the_difference_and_mirrors(rows: list[tuple[int, int, int]]) -> None:
     """Swapping the models mirrors the interval."""
@@ -166,7 +166,7 @@ def test_a_model_is_as_fast_as_itself() -> None:
     assert compare_times(reference, reference) == (1.0, (1.0, 1.0))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(*[st.floats(1e-4, 1e3)] * 2), min_size=2, max_size=20))
 def test_the_interval_contains_the_ratio_and_inverts(pairs: list[tuple[float, float]]) -> None:
     """Swapping the models inverts it."""

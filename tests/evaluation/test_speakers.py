@@ -205,6 +205,7 @@ def _with_damaged_speaker(path: Path, folder: Path, number: int) -> Path:
     return folder / path.name
 
 
+@pytest.mark.slow
 def test_a_damaged_row_of_the_embedding_is_the_worst_speaker_of_a_piper_voice(
     choir_path: Path, tmp_path: Path, suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,6 +159,7 @@ def test_calibration_goes_round_the_speakers(choir: PiperModel) -> None:
     assert [call["sid"].tolist() for call in chosen] == 5 * [[1]]
 
 
+@pytest.mark.slow
 def test_ranges_are_those_of_all_speakers_and_the_manifest_names_them(
     choir: PiperModel, tiny: GraphModel, quick_recipe: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -138,6 +138,7 @@ def test_an_input_that_was_always_zero_keeps_its_weights(package: Any) -> None:
     assert float(error.abs().max()) <= 0.51 * float(scales[:, 0].max())
 
 
+@pytest.mark.slow
 def test_it_leaves_nothing_behind(package: Any, tmp_path: Path) -> None:
     """Neither a folder nor a word nor a setting; in a process that has not imported it yet."""
     del package

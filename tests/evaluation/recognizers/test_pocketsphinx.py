@@ -57,6 +57,7 @@ def test_a_hypothesis_does_not_depend_on_what_was_heard_before(
         assert alone == [recognizer.transcribe(audio) for audio in recordings]
 
 
+@pytest.mark.slow
 def test_the_front_end_keeps_nothing_of_the_last_utterance() -> None:
     """After the first of these, a decoder that is not reset transcribes the second differently."""
     pytest.importorskip("piper")

@@ -45,7 +45,10 @@ def test_a_seed_chooses_the_tokens(bark: Any) -> None:
     assert first.shape != other.shape or not np.array_equal(first, other)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "scheme",
+    [pytest.param(name, marks=[pytest.mark.slow] if "static" in name else []) for name in SCHEMES],
+)
 def test_an_artifact_speaks_what_was_compressed(bark: Any, tmp_path: Path, scheme: str) -> None:
     small = _compress(bark, scheme)
     saved = small.save(tmp_path / scheme)

@@ -165,6 +165,7 @@ def test_everything_a_text_needs_computes_the_same(tiny: GraphModel) -> None:
     np.testing.assert_allclose(audio.numpy(), call["output"], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_several_utterances_at_once_are_each_as_alone(demo: Path) -> None:
     voice = load(demo)
     assert isinstance(voice, GraphModel)

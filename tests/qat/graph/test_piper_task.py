@@ -175,6 +175,7 @@ def _train(task: Task, steps: int) -> nn.Module:
     return student
 
 
+@pytest.mark.slow
 def test_trained_voice_is_nearer_to_its_teacher_and_plays(
     task: Task, tiny: GraphModel, recipe: Recipe, tmp_path: Path
 ) -> None:
@@ -196,6 +197,7 @@ def test_trained_voice_is_nearer_to_its_teacher_and_plays(
         np.testing.assert_array_equal(trained.synthesize(_TEXT, seed=seed).durations, expected)
 
 
+@pytest.mark.slow
 def test_checkpoint_trains_as_its_export(
     make_task: Callable[..., Task],
     task: Task,
@@ -208,6 +210,7 @@ def test_checkpoint_trains_as_its_export(
     assert all(map(torch.equal, first.inputs + first.targets, same.inputs + same.targets))
 
 
+@pytest.mark.slow
 def test_several_speakers_are_trained_and_judged(
     choir_path: Path, recipe: Recipe, tmp_path: Path
 ) -> None:
