@@ -12,7 +12,7 @@ from benchmarks.fuzz.targets import KINDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-_QUICK = ("onnx", "toml", "manifest", "report", "npz")
+_QUICK = ("onnx", "toml", "manifest", "report", "npz", "checkpoint", "recording")
 """Kinds of which a case takes milliseconds; the others speak, or load torch."""
 
 

@@ -1,0 +1,172 @@
+"""Texts: configurations, recipes and other TOML, reports, manifests, and what a voice is to say."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fuzz.graphs import bare_graph
+from benchmarks.fuzz.mutate import json_text, mutate_bytes, mutate_json
+from tts_compress.compression import compress
+from tts_compress.config import data_file, data_names, demo_voice
+from tts_compress.models import open_model
+from tts_compress.recipes.family import find_recipe
+
+_TEXTS = ("Hello there.", "Dr. Smith paid $3.50 at 10:30.", "a.b.c", "Ein schöner Tag", "你好")
+
+
+@cache
+def _voice_config() -> Any:
+    return json.loads(demo_voice().with_name("demo.onnx.json").read_text("utf-8"))
+
+
+def write_voice(folder: Path, dice: random.Random) -> None:
+    """Write the demo voice with a changed configuration."""
+    (folder / "voice.onnx").symlink_to(demo_voice())
+    content = json_text(mutate_json(_voice_config(), dice), dice)
+    (folder / "voice.onnx.json").write_bytes(content)
+
+
+def read_voice(folder: Path, dice: random.Random) -> object:
+    """Inspect the voice; sometimes let it speak."""
+    from tts_compress.inspection import inspect_model, inspection_tables
+    from tts_compress.models.base import TTSModel
+    from tts_compress.terminal import show, show_json
+
+    model = open_model(str(folder / "voice.onnx"))
+    found = inspect_model(model)
+    show(*inspection_tables(found))
+    show_json(found)
+    if dice.random() < 0.1 and isinstance(model, TTSModel):
+        return model.synthesize("Hello there.", seed=0)
+    return found
+
+
+_TOML = {
+    "calib/recipes": "piper",
+    "calib/sets": "en",
+    "calib/contracts": "vits",
+    "eval/suites": "en-quick",
+    "eval/gates": "default",
+}
+
+
+@cache
+def _toml(kind: str, name: str) -> bytes:
+    return data_file(kind, name).read_bytes()
+
+
+def write_toml(folder: Path, dice: random.Random) -> None:
+    """Write a changed recipe, calibration set, contract, suite or gates."""
+    kind = dice.choice(sorted(_TOML))
+    name = _TOML[kind] if dice.random() < 0.5 else dice.choice(data_names(kind))
+    content = mutate_bytes(_toml(kind, name), dice, text=True)
+    if dice.random() < 0.3:
+        lines = content.split(b"\n")
+        dice.shuffle(lines)
+        content = b"\n".join(lines)
+    (folder / "kind").write_text(kind, "utf-8")
+    (folder / "file.toml").write_bytes(content)
+
+
+def read_toml(folder: Path, dice: random.Random) -> object:
+    """Read it as what it was."""
+    from tts_compress.evaluation.gates import check, read_gates
+    from tts_compress.evaluation.suite import read_suite
+    from tts_compress.recipes.recipe import read_calibration_set
+
+    kind, path = (folder / "kind").read_text("utf-8"), folder / "file.toml"
+    readers: dict[str, Callable[[Path], object]] = {
+        "calib/recipes": lambda path: find_recipe("piper", "int8", path),
+        "calib/sets": lambda path: read_calibration_set(str(path)),
+        "calib/contracts": _open_contract,
+        "eval/suites": read_suite,
+        "eval/gates": lambda path: check(_report(), read_gates(path)),
+    }
+    del dice
+    return readers[kind](path)
+
+
+def _open_contract(path: Path) -> object:
+    folder = path.parent
+    (folder / "graph.onnx").write_bytes(bare_graph().SerializeToString())
+    shutil.copyfile(path, folder / "contract.toml")
+    return open_model(f"contract:{folder / 'graph.onnx'}")
+
+
+@cache
+def _report() -> Any:
+    return json.loads((Path(__file__).parents[2] / "eval/reports/demo-int8.json").read_bytes())
+
+
+def write_report(folder: Path, dice: random.Random) -> None:
+    """Write a changed report."""
+    report = dict(_report())
+    report["utterances"] = report.get("utterances", [])[:4]
+    (folder / "report.json").write_bytes(json_text(mutate_json(report, dice), dice))
+
+
+def read_report(folder: Path, dice: random.Random) -> object:
+    """Judge the report, and sometimes render it."""
+    from tts_compress.evaluation import check, read_gates, read_report
+    from tts_compress.report import summary_table, write_report
+    from tts_compress.terminal import show
+
+    report = read_report(folder)
+    verdicts = [check(report, read_gates(name)) for name in ("default", "strict", "cost")]
+    show(summary_table(report))
+    if dice.random() < 0.1:
+        write_report(report, folder / "out")
+    return verdicts
+
+
+@cache
+def _artifact() -> Path:
+    """Return an artifact of the bare graph, made once for each process."""
+    from tempfile import mkdtemp
+
+    folder = Path(mkdtemp(prefix="fuzz-artifact-"))
+    (folder / "graph.onnx").write_bytes(bare_graph().SerializeToString())
+    small = compress(f"onnx:{folder / 'graph.onnx'}", "int8-weight-only")
+    return small.save(folder / "out")
+
+
+def write_manifest(folder: Path, dice: random.Random) -> None:
+    """Write an artifact with a changed manifest."""
+    shutil.copytree(_artifact(), folder / "artifact")
+    path = folder / "artifact" / "manifest.json"
+    path.write_bytes(json_text(mutate_json(json.loads(path.read_bytes()), dice), dice))
+
+
+def read_manifest(folder: Path, dice: random.Random) -> object:
+    """Inspect the artifact."""
+    from tts_compress.inspection import inspect_model, inspection_tables
+    from tts_compress.terminal import show
+
+    del dice
+    found = inspect_model(open_model(folder / "artifact"))
+    show(*inspection_tables(found))
+    return found
+
+
+def write_text(folder: Path, dice: random.Random) -> None:
+    """Write a changed text."""
+    text = dice.choice(_TEXTS) * dice.choice((1, 1, 2, 40))
+    changed = mutate_bytes(text.encode(), dice, text=dice.random() < 0.7)[:4_000]
+    (folder / "text").write_bytes(changed)
+
+
+def read_text(folder: Path, dice: random.Random) -> object:
+    """Turn the text into a call of the demo voice."""
+    text = (folder / "text").read_bytes().decode("utf-8", "surrogateescape")
+    if dice.random() < 0.5:
+        text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return next(iter(_demo().calibration_calls([text], seed=0)))
+
+
+@cache
+def _demo() -> Any:
+    return open_model("demo")
