@@ -78,7 +78,7 @@ def compress(
             default options; `compress_trained` takes others, and resumes after an
             interruption.
         recipe: A recipe's TOML file in the place of the shipped one, or a recipe that
-            `find_recipe` gave and `model_copy` changed, for another target or format.
+            `find_recipe` gave and `model_copy` changed, for another format.
         calibration: A calibration set's name or TOML file, in the place of the recipe's; for a
             bare graph an `.npz` of its inputs, arrays named `<call>/<input>`, calls from 0; for
             a torch module an iterable of batches: tensors, tuples of arguments or dictionaries.
