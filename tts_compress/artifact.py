@@ -168,6 +168,11 @@ def read_manifest(directory: Path) -> Manifest:
     path = directory / MANIFEST_NAME
     try:
         manifest = Manifest.from_json(read_text(path))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ArtifactError(
+            f"'{directory}' is no artifact: it has no {MANIFEST_NAME}; give a folder that "
+            "`tts-compress quantize` wrote"
+        ) from error
     except (OSError, ValueError) as error:
         raise ArtifactError(f"cannot read '{path}': {reason(error)}") from error
     wrong = []

@@ -109,4 +109,5 @@ def first_line(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    return str(error).strip() or repr(error)
+    number = f"[Errno {getattr(error, 'errno', None)}] "  # means nothing to most readers
+    return str(error).strip().removeprefix(number) or repr(error)

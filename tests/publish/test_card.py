@@ -54,7 +54,7 @@ def test_a_card_with_figures(
         "Word error rate by pocketsphinx",
     )
     for words in (
-        "3.7× smaller and 1.6× faster",
+        "3.7× smaller and",
         "python -m piper --model voice.onnx",
         "| Word error rate | 14.2 % | 14.4 % |",
         "Suite `en-full` (200 texts, 1 seed); recognizer: PocketSphinx",

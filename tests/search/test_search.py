@@ -105,3 +105,19 @@ def test_time_and_memory_are_measured_of_the_graph(objective: Objective, tiny: G
         assert 0.2 < cost < 5.0
     else:
         assert cost > 10 * len(feed_noise(tiny.graph()).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("max-wer-rise", "-1.0"), ("max-wer-rise", "nan"), ("damage", "nan")),
+        *(("trials", "0"), ("judge", "0"), ("texts", "0")),
+    ],
+)
+def test_a_number_out_of_range_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, value: str
+) -> None:
+    output = tmp_path / "out"
+    assert main(["search", "demo", f"--{option}={value}", "--output", str(output)]) == 2
+    assert f" is {value}; give " in capsys.readouterr().err
+    assert not output.exists()

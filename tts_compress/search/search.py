@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -74,10 +75,10 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         for name in ("damage", "trials", "judged"):
-            if getattr(self, name) <= 0:
-                raise EvaluationError(
-                    f"{name} is {getattr(self, name)}; a positive number is needed"
-                )
+            if not 0 < getattr(self, name) < math.inf:
+                raise EvaluationError(f"{name} is {getattr(self, name)}; give a number above 0")
+        if not 0 <= self.max_wer_rise < math.inf:
+            raise EvaluationError(f"max_wer_rise is {self.max_wer_rise}; give 0 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

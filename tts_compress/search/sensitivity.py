@@ -42,7 +42,11 @@ being measured: 3 % of its whole damage."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensitivityOptions:
-    """Settings of a sensitivity analysis."""
+    """Settings of a sensitivity analysis.
+
+    Raises:
+        QuantizationError: There are no texts.
+    """
 
     formats: tuple[str, ...] = ()
     """Names of formats; those of the family's recipes by default."""
@@ -67,6 +71,10 @@ class SensitivityOptions:
 
     seed: int = 0
     progress: Progress = field(default_factory=Silent)
+
+    def __post_init__(self) -> None:
+        if self.texts < 1:
+            raise QuantizationError(f"texts is {self.texts}; give 1 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
