@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,11 @@ _Run = Callable[[Callable[[], object]], int]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Run:
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[_Run]:
     """Return a function that runs the program with a command's work replaced."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    # Tests that a shell started in the background ignore SIGINT, and so would the program.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def run_with(work: Callable[[], object]) -> int:
         def run_command(options: object) -> Output:
@@ -29,7 +31,14 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Run:
         monkeypatch.setattr(schemes, "run", run_command)
         return main(["schemes"])
 
-    return run_with
+    yield run_with
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_ignored_interrupt_stays_ignored(run: _Run) -> None:
+    """As of a job in the background: the keys are meant for the one in front."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert run(lambda: os.kill(os.getpid(), signal.SIGINT)) == 0
 
 
 def _divide() -> None:
