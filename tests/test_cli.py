@@ -45,6 +45,7 @@ def test_quantize_overwrites_only_with_force(
     tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["quantize", str(tiny_path), "--scheme", "bf16", "--output", str(tmp_path / "x")]
+    arguments.append("--no-time")
     assert main(arguments) == 0
     assert main(arguments) == 2
     assert "--force" in capsys.readouterr().err
@@ -151,7 +152,7 @@ def test_synthesize_writes_speech_that_a_seed_repeats(
 def test_inspect_shows_components_and_what_was_done(
     compressed: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["inspect", str(compressed("int8")), "--json"]) == 0
+    assert main(["inspect", str(compressed("int8")), "--no-time", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["scheme"] == "int8"
     assert [part["name"] for part in found["components"]] == ["enc_p", "dp", "flow", "dec"]

@@ -53,7 +53,8 @@ def _coarse(voice: GraphModel, component: str) -> GraphModel:
     return changed
 
 
-@pytest.mark.parametrize("scheme", [pytest.param("int8", marks=pytest.mark.slow), "fp16"])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["int8", "fp16"])
 def test_a_hybrid_is_what_compressing_that_component_alone_gives(
     scheme: str,
     tiny: GraphModel,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.families.transformers.schemes import case
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError, TextError, TTSCompressWarning
 from tts_compress.models import load
@@ -45,10 +46,7 @@ def test_a_seed_chooses_the_tokens(bark: Any) -> None:
     assert first.shape != other.shape or not np.array_equal(first, other)
 
 
-@pytest.mark.parametrize(
-    "scheme",
-    [pytest.param(name, marks=[pytest.mark.slow] if "static" in name else []) for name in SCHEMES],
-)
+@pytest.mark.parametrize("scheme", [case(name) for name in SCHEMES])
 def test_an_artifact_speaks_what_was_compressed(bark: Any, tmp_path: Path, scheme: str) -> None:
     small = _compress(bark, scheme)
     saved = small.save(tmp_path / scheme)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.families.transformers.schemes import case
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError, TTSCompressWarning
 from tts_compress.models import load
@@ -67,7 +68,7 @@ def test_a_seed_chooses_the_noise(vits: Any) -> None:
     np.testing.assert_array_equal(none, vits.synthesize(TEXT, seed=None).samples)
 
 
-@pytest.mark.parametrize(("scheme", "least_db"), _LEAST_DB.items())
+@pytest.mark.parametrize(("scheme", "least_db"), [case(*limit) for limit in _LEAST_DB.items()])
 def test_a_recipe_keeps_the_durations_and_the_sound(
     vits: Any,
     tmp_path: Path,

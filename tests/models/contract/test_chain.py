@@ -79,7 +79,7 @@ def test_every_graph_of_a_chain_has_its_share_of_the_time(
         assert "vector_estimator" in largest
 
 
-@pytest.mark.parametrize("is_saved", [False, True])
+@pytest.mark.parametrize("is_saved", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_each_graph_of_a_chain_is_blamed_alone(
     make_supertonic: Callable[..., Path], tmp_path: Path, is_saved: bool
 ) -> None:

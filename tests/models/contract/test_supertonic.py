@@ -34,7 +34,17 @@ def _write_set(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("scheme", [None, "int8", "int8-dynamic", "int8-weight-only", "bf16"])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        None,
+        "int8",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("int8-dynamic", "int8-weight-only", "bf16")
+        ),
+    ],
+)
 def test_its_own_package_speaks_an_artifact_as_we_do(
     make_supertonic: Callable[..., Path],
     tmp_path: Path,

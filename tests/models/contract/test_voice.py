@@ -89,8 +89,11 @@ def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
         pytest.param(
             system,
             scheme,
-            # Every scheme of one system, and one scheme of every system, are fast tests.
-            marks=[] if system == "kokoro" or scheme == "int8" else [pytest.mark.slow],
+            # Every scheme of one system, and one scheme of every system but the longest chain, are
+            # fast tests.
+            marks=[]
+            if system == "kokoro" or (scheme == "int8" and system != "supertonic")
+            else [pytest.mark.slow],
         )
         for system in _SYSTEMS
         for scheme in _SCHEMES
@@ -259,9 +262,9 @@ def test_commands_take_it_by_its_path(make_kokoro: Callable[..., Path], tmp_path
 
 @pytest.mark.parametrize(
     "system",
-    # One graph and a chain are fast tests.
+    # One chain is a fast test.
     [
-        pytest.param(name, marks=[] if name in ("kokoro", "matcha_vocos") else [pytest.mark.slow])
+        pytest.param(name, marks=[] if name == "matcha_vocos" else [pytest.mark.slow])
         for name in _SYSTEMS
     ],
 )

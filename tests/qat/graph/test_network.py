@@ -137,7 +137,10 @@ def _voice_part(model: GraphModel, *, rewritten: bool) -> tuple[Subgraph, onnx.M
     return voice_subgraph(graph)[0], graph
 
 
-@pytest.mark.parametrize(("spec", "rewritten"), [("demo", True), ("tiny", True), ("tiny", False)])
+@pytest.mark.parametrize(
+    ("spec", "rewritten"),
+    [pytest.param("demo", True, marks=pytest.mark.slow), ("tiny", True), ("tiny", False)],
+)
 def test_voice_from_prior_to_audio_computes_the_same(
     demo: Path, tiny_path: Path, spec: str, rewritten: bool
 ) -> None:
