@@ -39,6 +39,26 @@ _TINY = {
 }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread_for_each_worker() -> Iterator[None]:
+    """Give onnxruntime one thread where tests run side by side, as `OMP_NUM_THREADS` gives torch.
+
+    Threads of several processes that wait by spinning hold each other up. Sessions that are opened
+    without options keep the threads of the runtime.
+    """
+    import onnxruntime
+
+    class Options(onnxruntime.SessionOptions):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.intra_op_num_threads = 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            patch.setattr(onnxruntime, "SessionOptions", Options)
+        yield
+
+
 @pytest.fixture(scope="session")
 def assets() -> Path:
     """Return the folder of recordings and voices that are too large for the repository.

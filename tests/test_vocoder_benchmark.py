@@ -70,6 +70,7 @@ def test_every_clip_is_judged_once_and_never_by_what_it_calibrated(assets: Path)
     assert clips[1].transcript == "in being comparatively modern"
 
 
+@pytest.mark.slow
 def test_sentences_calibrate_nothing_and_each_is_judged_once(assets: Path) -> None:
     pytest.importorskip("piper")
     clips, sentences = read_clips(assets, 4), read_sentences(3)

@@ -113,7 +113,7 @@ def test_command_line(
 ) -> None:
     arguments = ["quantize", str(tiny_path), "--recipe", str(quick_recipe("int8"))]
     arguments += ["--output", str(tmp_path / "small")]
-    assert main([*arguments, "--format", "qdq", "--json"]) == 0
+    assert main([*arguments, "--format", "qdq", "--no-time", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scheme"] == "int8"
     manifest = json.loads((tmp_path / "small" / "manifest.json").read_text("utf-8"))
     assert manifest["recipe"]["format"] == "qdq"

@@ -46,7 +46,9 @@ def test_same_seed_speaks_the_same_and_another_does_not(tiny: GraphModel, tiny_p
 def test_no_seed_equals_noise_scales_of_zero(tiny: GraphModel, tiny_path: Path) -> None:
     """Against the untouched file in plain onnxruntime, which multiplies its noise by them."""
     quiet = tiny.synthesize("Hello there.", seed=None).samples
-    session = onnxruntime.InferenceSession(tiny_path, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        tiny_path, onnxruntime.SessionOptions(), providers=["CPUExecutionProvider"]
+    )
     feeds = next(iter(tiny.calibration_calls(["Hello there."], seed=0)))
     own = {name: feeds[name] for name in ("input", "input_lengths")}
     (plain,) = session.run(None, own | {"scales": np.array([0, 1, 0], np.float32)})

@@ -55,7 +55,9 @@ def test_scores_of_a_recording_are_upstreams(networks: OpinionNetworks, assets: 
     assert [found[name] for name in _NAMES] == pytest.approx(_LONG, abs=2e-4)
 
 
-@pytest.mark.parametrize("samples", [[], [np.nan, 9.0] * 4000])
+@pytest.mark.parametrize(
+    "samples", [[], pytest.param([np.nan, 9.0] * 4000, marks=pytest.mark.slow)]
+)
 def test_any_audio_has_scores(samples: list[float], networks: OpinionNetworks) -> None:
     audio = Audio(samples=np.array(samples, np.float32), sample_rate=8_000)
     assert np.isfinite([*opinion._score(networks, audio).values()]).all()

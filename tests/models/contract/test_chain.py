@@ -27,11 +27,13 @@ def test_a_chain_speaks_what_its_graphs_make_one_after_the_other(
     voice: Any = load(path)
     ids = np.array([[0, 1, 0, 5, 0, 6, 0, 2, 0]], np.int64)
     one = np.ones(1, np.float32)
-    [mel] = onnxruntime.InferenceSession(path).run(
+    [mel] = onnxruntime.InferenceSession(path, onnxruntime.SessionOptions()).run(
         None,
         {"x": ids, "x_length": np.array([9]), "noise_scale": 0 * one, "length_scale": one},
     )
-    vocoder = onnxruntime.InferenceSession(path.with_name("hifigan_v2.onnx"))
+    vocoder = onnxruntime.InferenceSession(
+        path.with_name("hifigan_v2.onnx"), onnxruntime.SessionOptions()
+    )
     [expected] = vocoder.run(None, {"mel": mel})
     assert np.array_equal(voice.synthesize("ids: 5 6", seed=None).samples, expected)
     assert {file.name for file in voice.files().weights} == {path.name, "hifigan_v2.onnx"}
@@ -60,7 +62,7 @@ def test_every_graph_of_a_chain_is_compressed_and_in_the_record(
     )
 
 
-@pytest.mark.parametrize("system", ["matcha", "supertonic"])
+@pytest.mark.parametrize("system", ["matcha", pytest.param("supertonic", marks=pytest.mark.slow)])
 def test_every_graph_of_a_chain_has_its_share_of_the_time(
     request: pytest.FixtureRequest, system: str
 ) -> None:

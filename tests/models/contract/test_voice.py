@@ -65,7 +65,7 @@ def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
     assert all(isinstance(voice, kind) for kind in (GraphModel, MultiSpeaker))
     assert (voice.family, voice.sample_rate, voice.language) == ("contract", 24000, "en-us")
     assert [*voice.speakers] == ["af_heart", "am_adam"]
-    session = onnxruntime.InferenceSession(path)
+    session = onnxruntime.InferenceSession(path, onnxruntime.SessionOptions())
     ids = [int(word) for word in _IDS.split()[1:]]
     for speaker in ("af_heart", "am_adam"):
         style = np.load(path.with_name("voices-v1.0.bin"))[speaker][len(ids) - 1]
