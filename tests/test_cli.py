@@ -34,15 +34,8 @@ def test_quantize_prints_json_for_machines(
     tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "small"
-    arguments = [
-        "quantize",
-        str(tiny_path),
-        "--scheme",
-        "bf16",
-        "--no-time",
-        "--output",
-        str(target),
-    ]
+    arguments = ["quantize", str(tiny_path), "--scheme", "bf16", "--output", str(target)]
+    arguments.append("--no-time")
     assert main([*arguments, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["scheme"] == "bf16"
