@@ -88,7 +88,22 @@ def test_flipped_bytes_are_read_or_refused(tmp_path: Path, flips: list[tuple[int
 def test_weights_that_are_not_finite_are_refused(
     tmp_path: Path, value: float, dtype: type[np.floating]
 ) -> None:
-    onnx.save(_model(np.array([1.0, value], dtype)), tmp_path / "voice.onnx")
+    model = _model(np.array([[1.0, value]], dtype))
+    model.graph.node.insert(0, helper.make_node("MatMul", ["x", "w"], ["z"]))
+    onnx.save(model, tmp_path / "voice.onnx")
+    with pytest.raises(ModelError, match="weight 'w' has values that are not finite"):
+        read_graph(tmp_path / "voice.onnx")
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinities_that_nothing_multiplies_are_read(tmp_path: Path, value: float) -> None:
+    """Masks of attention hold -inf, and bounds of a clip both."""
+    onnx.save(_model(np.array([1.0, value], np.float32)), tmp_path / "voice.onnx")
+    assert len(read_graph(tmp_path / "voice.onnx").graph.node) == 1
+
+
+def test_nan_is_refused_where_nothing_multiplies_it(tmp_path: Path) -> None:
+    onnx.save(_model(np.array([1.0, np.nan], np.float32)), tmp_path / "voice.onnx")
     with pytest.raises(ModelError, match="weight 'w' has values that are not finite"):
         read_graph(tmp_path / "voice.onnx")
 

@@ -1,7 +1,7 @@
 """What a graph asks of a runtime: operators with their element types, sizes, metadata."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto, inliner, shape_inference
 
 from tts_compress.inspection.runtimes import STANDARD
+from tts_compress.onnx.graph import nested_nodes
 
 _ZERO_POINTS = {
     "QLinearAdd": 7,
@@ -60,13 +61,13 @@ def read_needs(model: onnx.ModelProto) -> Needs:
     """Return what a graph asks of a runtime."""
     own = {(function.domain, function.name) for function in model.functions}
     calls = Counter(
-        _name(node) for node in _nodes(model.graph.node) if (node.domain, node.op_type) in own
+        _name(node) for node in nested_nodes(model.graph.node) if (node.domain, node.op_type) in own
     )
     plain = inliner.inline_local_functions(model) if own else model
     types = _element_types(plain)
     operators = Counter(
         Operator(_name(node), types.get(node.input[0]) if node.input else None)
-        for node in _nodes(plain.graph.node)
+        for node in nested_nodes(plain.graph.node)
         if node.op_type != "Constant"
     )
     return Needs(
@@ -79,15 +80,6 @@ def read_needs(model: onnx.ModelProto) -> Needs:
         open_sizes=tuple(_open_sizes(model.graph)),
         metadata=frozenset(entry.key for entry in model.metadata_props),
     )
-
-
-def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield operators and those in their branches and bodies."""
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from _nodes(body.node)
 
 
 def _domain(domain: str) -> str:

@@ -1,5 +1,10 @@
-"""ONNX files that nothing trusts: read within bounds, with their weights checked."""
+"""ONNX files that nothing trusts: read within bounds, with their weights checked.
 
+Infinities are accepted where they mean something: exporters write masks with -inf, as weights or in
+`Constant` nodes. What a layer multiplies has to be finite; NaN is refused everywhere.
+"""
+
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +14,14 @@ from onnx import numpy_helper
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
 from tts_compress.errors import ModelError, reason
+from tts_compress.onnx.graph import nested_nodes
+from tts_compress.onnx.modules import LAYERS
 from tts_compress.reading import MOST_MODEL_BYTES, check_file, read_bytes
 
-_FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
+_TYPES = onnx.TensorProto
+_FLOATS = {_TYPES.FLOAT, _TYPES.FLOAT16, _TYPES.BFLOAT16, _TYPES.DOUBLE}
+_MULTIPLYING = {*LAYERS, "QuantizeLinear", "DequantizeLinear"}
+"""Operators that multiply the constants they read, or divide by them."""
 
 
 def read_graph(path: Path) -> onnx.ModelProto:
@@ -19,7 +29,7 @@ def read_graph(path: Path) -> onnx.ModelProto:
 
     Raises:
         ModelError: The file is missing, too large, truncated or not ONNX, keeps weights outside
-            its own folder, has weights that are not finite, or returns nothing.
+            its own folder, returns nothing, or has NaN, or infinities that a layer multiplies.
     """
     model = read_structure(path)
     if not model.graph.node or not model.opset_import:
@@ -31,11 +41,24 @@ def read_graph(path: Path) -> onnx.ModelProto:
         load_external_data_for_model(model, str(path.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ModelError(f"'{path}' is not a readable ONNX file: {reason(error)}") from error
-    for tensor in model.graph.initializer:
-        problem = _problem(tensor)
-        if problem is not None:
-            raise ModelError(f"'{path}': weight '{tensor.name}' {problem}")
+    problem = weight_problem(model)
+    if problem is not None:
+        raise ModelError(f"'{path}': {problem}")
     return model
+
+
+def weight_problem(model: onnx.ModelProto) -> str | None:
+    """Return what is wrong with a graph's constants, as the end of a message; None if nothing is.
+
+    Constants are looked for in branches, loop bodies and functions, too.
+    """
+    nodes = _all_nodes(model)
+    multiplied = {name for n in nodes if n.op_type in _MULTIPLYING for name in n.input}
+    for name, tensor in _constants(model, nodes):
+        problem = _problem(tensor, is_multiplied=name in multiplied)
+        if problem is not None:
+            return f"weight '{name}' {problem}"
+    return None
 
 
 def read_structure(path: Path) -> onnx.ModelProto:
@@ -64,13 +87,30 @@ def is_split(path: Path) -> bool:
         return False  # not ONNX; copying loses nothing
     except (OSError, ValueError) as error:
         raise ModelError(f"'{path}' is not a readable ONNX file: {reason(error)}") from error
-    return any(uses_external_data(tensor) for tensor in model.graph.initializer)
+    return any(uses_external_data(tensor) for _, tensor in _constants(model, _all_nodes(model)))
+
+
+def _all_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    return [node for part in (model.graph, *model.functions) for node in nested_nodes(part.node)]
+
+
+def _constants(
+    model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]
+) -> Iterator[tuple[str, onnx.TensorProto]]:
+    """Yield all constants of a model with their names, given its nodes and those within them."""
+    yield from ((tensor.name, tensor) for tensor in model.graph.initializer)
+    for node in nodes:
+        for entry in node.attribute:
+            held = [entry.t] if entry.HasField("t") else []
+            yield from ((", ".join(node.output), tensor) for tensor in (*held, *entry.tensors))
+            for body in (entry.g, *entry.graphs):
+                yield from ((tensor.name, tensor) for tensor in body.initializer)
 
 
 def _check_external(path: Path, model: onnx.ModelProto) -> None:
     """Refuse files of weights that are no regular ones, or that give more than a model can hold."""
     total = 0
-    for tensor in model.graph.initializer:
+    for _, tensor in _constants(model, _all_nodes(model)):
         stated = {entry.key: entry.value for entry in tensor.external_data}
         if not uses_external_data(tensor) or "location" not in stated:
             continue
@@ -84,13 +124,18 @@ def _check_external(path: Path, model: onnx.ModelProto) -> None:
             raise ValueError(f"its weights have more than {MOST_MODEL_BYTES} bytes")
 
 
-def _problem(tensor: onnx.TensorProto) -> str | None:
-    """Return what is wrong with a weight, or None."""
+def _problem(tensor: onnx.TensorProto, *, is_multiplied: bool) -> str | None:
+    """Return what is wrong with a constant, or None."""
     try:
         values = numpy_helper.to_array(tensor)
     # A type that there is none of, and shapes that do not fit the content.
     except (ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         return f"is malformed: {reason(error)}"
-    if tensor.data_type in _FLOATS and not np.isfinite(values).all():
-        return "has values that are not finite"
-    return None
+    if tensor.data_type not in _FLOATS or np.isfinite(values).all():
+        return None
+    if not is_multiplied and not np.isnan(values).any():
+        return None
+    return (
+        "has values that are not finite; accepted are finite numbers, and infinities in masks and "
+        "other constants that no layer multiplies: export from a checkpoint that is sound"
+    )

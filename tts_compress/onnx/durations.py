@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto
 
 from tts_compress.onnx.graph import attribute
-from tts_compress.onnx.modules import INTEGER_LSTM, RECURRENT
+from tts_compress.onnx.modules import LAYERS
 
 _LENGTHS: Mapping[str, tuple[int, ...]] = {
     "ConstantOfShape": (0,),
@@ -32,10 +32,6 @@ _LENGTHS: Mapping[str, tuple[int, ...]] = {
 
 _ROUNDING = frozenset({"Ceil", "Floor", "Round"})
 _WHOLE = frozenset({TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8, TensorProto.BOOL})
-
-_LAYERS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", *RECURRENT, INTEGER_LSTM})
-_LAYERS |= {"QLinearConv", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat"}
-"""Operators that predict something: lengths that come from none are the caller's."""
 
 
 @dataclass(slots=True)
@@ -174,7 +170,8 @@ def _sums_of_durations(flow: _Flow) -> list[tuple[onnx.NodeProto, list[str]]]:
 
 
 def _is_layer(node: onnx.NodeProto) -> bool:
-    return node.op_type in _LAYERS
+    """Return True for what predicts something: lengths that come from none are the caller's."""
+    return node.op_type in LAYERS
 
 
 def _is_rounding(node: onnx.NodeProto) -> bool:

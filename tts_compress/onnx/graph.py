@@ -1,7 +1,7 @@
 """An editable graph: producers and readers of tensors, and constants."""
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -307,6 +307,15 @@ def infer_types(model: onnx.ModelProto) -> None:
     for field in ("value_info", "output"):
         model.graph.ClearField(field)
         getattr(model.graph, field).extend(getattr(inferred, field))
+
+
+def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield operators and those in their branches and loop bodies."""
+    for node in nodes:
+        yield node
+        for entry in node.attribute:
+            for body in (entry.g, *entry.graphs):
+                yield from nested_nodes(body.node)
 
 
 def tensors_read(node: onnx.NodeProto) -> set[str]:

@@ -32,6 +32,9 @@ _WEIGHT_INPUT = {
 }
 """Position of the weight among the inputs of operators that have one."""
 
+LAYERS = frozenset(_WEIGHT_INPUT) - {"Gather", "Slice"}
+"""Operators that multiply their weight; of a table, values are only looked up or cut."""
+
 INTEGER_LSTM = "DynamicQuantizeLSTM"
 SMALLEST_TABLE = 4_096
 """Elements; below that a table that is looked up or cut is not worth an operator."""

@@ -16,7 +16,13 @@ from onnx import TensorProto, helper, inliner, shape_inference
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError
-from tts_compress.onnx.graph import attribute, copy_attributes, copy_model, tensors_read
+from tts_compress.onnx.graph import (
+    attribute,
+    copy_attributes,
+    copy_model,
+    nested_nodes,
+    tensors_read,
+)
 from tts_compress.onnx.noise_operators import NOISE_PREFIX, NoiseReader, shared_constants
 
 __all__ = ["NOISE_LENGTH", "NOISE_PREFIX", "draw_noise", "feed_noise", "noise_inputs"]
@@ -52,7 +58,7 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
         ModelError: The graph draws randomness in another way, which cannot be paired.
     """
     fed = copy_model(model)
-    if any(_draws(node) for function in fed.functions for node in _nested(function.node)):
+    if any(_draws(node) for function in fed.functions for node in nested_nodes(function.node)):
         fed = inliner.inline_local_functions(fed)
     places = _places(fed.graph)
     if not places:
@@ -155,14 +161,6 @@ def _draws(node: onnx.NodeProto) -> bool:
 
 def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return [body for entry in node.attribute for body in (entry.g, *entry.graphs) if body.node]
-
-
-def _nested(nodes: Any) -> Iterator[onnx.NodeProto]:
-    """Yield operators and those in their branches and bodies."""
-    for node in nodes:
-        yield node
-        for body in _bodies(node):
-            yield from _nested(body.node)
 
 
 def _order(graph: onnx.GraphProto, places: list[_Place]) -> Any:

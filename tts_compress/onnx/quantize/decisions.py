@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import onnx
 
 from tts_compress.artifact import LayerRecord
@@ -274,7 +275,8 @@ def _stored(graph: Graph, name: str) -> onnx.TensorProto | None:
 def _is_convertible(graph: Graph, node: onnx.NodeProto, weight: onnx.TensorProto) -> bool:
     """Return True if an operator's weight has a form that every technique handles."""
     if node.op_type in {"Gather", "Slice"}:
-        return bool(math.prod(weight.dims) >= SMALLEST_TABLE)
+        is_table = math.prod(weight.dims) >= SMALLEST_TABLE
+        return bool(is_table and np.isfinite(graph.value(weight.name)).all())  # else a mask
     if node.op_type in {"MatMul", "Gemm"}:
         return len(weight.dims) == 2
     if node.op_type in RECURRENT:

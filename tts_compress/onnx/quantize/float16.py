@@ -97,13 +97,13 @@ def _widen_border(graph: Graph, region: list[onnx.NodeProto]) -> None:
 
 
 def check_half(name: str, values: Float32) -> None:
-    """Refuse a weight that half precision would turn into infinities.
+    """Refuse a weight that half precision would turn into infinities; a mask may have some.
 
     Raises:
         QuantizationError: A value is beyond float16.
     """
     largest = float(np.finfo(np.float16).max)
-    if values.size and np.abs(values).max() > largest:
+    if (np.abs(values[np.isfinite(values)]) > largest).any():
         raise QuantizationError(
             f"weight '{name}' has values beyond float16 (±{largest:.0f}); "
             "exclude its module in the recipe"
