@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tts_compress.cli import command_parser, main
+from tts_compress.evaluation.recognizers import recognizer_names
+from tts_compress.families import families
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +46,59 @@ def test_every_argument_has_help_that_states_its_default(command: ArgumentParser
         assert action.help, action.dest
         if not isinstance(action.default, bool) and action.default not in (None, SUPPRESS, [], ""):
             shown = command._get_formatter()._expand_help(action)
-            assert f"({action.default})" in shown, f"{action.dest}: {shown}"
+            assert f"(default: {action.default})" in shown, f"{action.dest}: {shown}"
+
+
+def test_the_parentheses_at_the_end_of_an_options_help_state_its_default(
+    command: ArgumentParser,
+) -> None:
+    """`(the suite's)` and `(1)` did not say what they are."""
+    for action in command._actions:
+        shown = command._get_formatter()._expand_help(action)
+        assert re.search(r"\((?!default: )[^()]*\)$", shown) is None, shown
+
+
+def test_the_forms_of_a_model_are_listed_once(command: ArgumentParser) -> None:
+    """The same twelve lines on all systems began the help of every command."""
+    forms = [family.location for family in families().values() if family.name != "f5-tts"]
+    assert [form for form in forms if form in " ".join(command.format_help().split())] == []
+    listed = " ".join(command_parser().format_help().split())
+    assert [form for form in forms if form not in listed] == []
+
+
+def test_the_help_names_every_recognizer() -> None:
+    shown = " ".join(_commands()["evaluate"].format_help().split())
+    assert {name for name in recognizer_names() if name not in shown} == set()
+
+
+def test_no_argument_prints_the_help_as_an_error_of_use(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    printed = capsys.readouterr()
+    assert ended.value.code == 2
+    assert printed.out == ""
+    assert printed.err == command_parser().format_help()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("quantise", "quantize"),
+        ("eval", "evaluate"),
+        ("gate out/report --gtes strict", "--gates"),
+        ("quantize demo --output x --format qddq", "qdq"),
+        ("export demo --output x --frce", "--force"),
+    ],
+)
+def test_a_near_miss_is_told_what_was_meant(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(typed.split())
+    assert ended.value.code == 2
+    assert f"did you mean '{meant}'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("module", ["tts_compress", "tts_compress.cli"])

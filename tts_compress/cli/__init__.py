@@ -27,17 +27,18 @@ from tts_compress.cli import (
     sweep,
     synthesize,
 )
-from tts_compress.cli.arguments import BAD_USE, GOOD, UNREAD, Output, explain
+from tts_compress.cli.arguments import BAD_USE, GOOD, UNREAD, Output, Parser, explain
 from tts_compress.cli.ending import TerminatedError, failed, stoppable, stopped
 from tts_compress.environment import installed_version
 from tts_compress.errors import TTSCompressError, TTSCompressWarning
+from tts_compress.families import families
 from tts_compress.terminal import show, show_json, tell
 
 __all__ = ["command_parser", "main"]
 
 _COMMANDS = (
     (quantize, "compress a model and save the artifact"),
-    (qat, "compress a model by training it to sound as before (minutes to hours)"),
+    (qat, "compress a model by training it to sound as before, for minutes to hours"),
     (evaluate, "compare a compressed model with its reference"),
     (search, "find the formats that suit a voice best, within a rise of word errors"),
     (sensitivity, "show what each layer costs and saves in each format"),
@@ -91,8 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:
+    parser = command_parser()
     try:
-        return command_parser().parse_args(arguments)
+        if not (sys.argv[1:] if arguments is None else arguments):
+            parser.print_help(sys.stderr)
+            parser.exit(BAD_USE)
+        return parser.parse_args(arguments)
     except SystemExit:
         sys.stdout.flush()  # the help, into a pipe
         raise
@@ -126,7 +131,7 @@ def _checkout(options: Namespace) -> AbstractContextManager[object]:
 
 def command_parser() -> ArgumentParser:
     """Return the parser of all commands."""
-    parser = ArgumentParser(
+    parser = Parser(
         prog="tts-compress",
         description="Make text-to-speech models small and fast, and prove what that cost.",
     )
@@ -137,6 +142,7 @@ def command_parser() -> ArgumentParser:
         "gate out/report",
         failed="a gate failed",
     )
+    parser.epilog = f"{_model_forms()}\n\n{parser.epilog}"
     version = f"tts-compress {installed_version('tts-compress')}"
     parser.add_argument(
         "--version", action="version", version=version, help="print the version and exit"
@@ -152,3 +158,12 @@ def command_parser() -> ArgumentParser:
         command.add_argument("--json", action="store_true", help="print JSON for machines")
         command.set_defaults(run=module.run)
     return parser
+
+
+def _model_forms() -> str:
+    """Return the forms in which commands take a model, a line each."""
+    forms = [
+        family.location if family.suffixes else f"{family.name}: and {family.location}"
+        for family in families().values()
+    ]
+    return "\n  ".join(["models:", "an artifact's directory", *forms])

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+import re
+from argparse import (
+    Action,
+    ArgumentError,
+    ArgumentParser,
+    ArgumentTypeError,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -25,6 +34,9 @@ INTERRUPTED = 130
 UNREAD = 141
 TERMINATED = 143
 
+MODEL = "such as demo, voice.onnx, out/demo-int8, f5-tts:DIR; all forms: `tts-compress --help`"
+"""Help of an argument that names a model."""
+
 _LONGER = 24
 
 
@@ -39,6 +51,37 @@ class Output(NamedTuple):
 
     code: int = GOOD
     """Exit code of the program."""
+
+
+class Parser(ArgumentParser):
+    """Parser that names the nearest command, choice or option where one is misspelled."""
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except ArgumentError as error:
+            error.message += _nearest(str(value), action.choices or ())
+            raise
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and refuse what is left over while the command's own options are known."""
+        options, rest = super().parse_known_args(args, namespace)
+        if rest:
+            known = self._option_string_actions
+            self.error(f"unrecognized arguments: {' '.join(rest)}{_nearest(rest[0], known)}")
+        return options, rest
+
+
+def _nearest(given: str, known: Iterable[str]) -> str:
+    near = get_close_matches(given, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+class _Formatter(RawDescriptionHelpFormatter):
+    """Formatter for which the parentheses at the end of an option's help state its default."""
+
+    def _expand_help(self, action: Action) -> str:
+        return re.sub(r"\(([^()]*)\)$", r"(default: \1)", super()._expand_help(action))
 
 
 def explain(parser: ArgumentParser, *examples: str, failed: str = "") -> None:
@@ -59,7 +102,7 @@ def explain(parser: ArgumentParser, *examples: str, failed: str = "") -> None:
     lines = ["examples:", *(f"  tts-compress {example}" for example in examples), ""]
     lines.append(f"exit codes: {', '.join(f'{code} {codes[code]}' for code in sorted(codes))}")
     parser.epilog = "\n".join(lines)
-    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.formatter_class = _Formatter
 
 
 def path(text: str) -> Path:

@@ -21,7 +21,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--license", metavar="ID", help="such as apache-2.0 or cc-by-4.0 (not stated)"
     )
     parser.add_argument(
-        "--base-model", metavar="OWNER/NAME", help="the original on the hub (if its spec says so)"
+        "--base-model",
+        metavar="OWNER/NAME",
+        help="the original on the hub (its spec's)",
     )
     parser.add_argument("--language", metavar="CODE", help="such as en (the report's)")
     parser.add_argument("--force", action="store_true", help="replace an existing README.md")

@@ -2,8 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
-from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output, explain
-from tts_compress.families import accepted_specs
+from tts_compress.cli.arguments import GATE_FAILED, GOOD, MODEL, Output, explain
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -14,7 +13,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "check out/voice-int8 --runtime onnxruntime:1.20",
         failed="a runtime does not play it",
     )
-    parser.add_argument("model", help=accepted_specs())
+    parser.add_argument("model", help=MODEL)
     parser.add_argument(
         "--runtime",
         action="append",

@@ -5,13 +5,14 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from pathlib import Path
 
-from tts_compress.cli.arguments import Output, add_checkout, explain, path
+from tts_compress.cli.arguments import MODEL, Output, add_checkout, explain, path
 from tts_compress.errors import ArtifactError, EvaluationError
-from tts_compress.families import model_specs
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the command's arguments."""
+    from tts_compress.evaluation.recognizers import recognizer_names
+
     explain(
         parser,
         "evaluate demo out/demo-int8 --output out/report",
@@ -19,14 +20,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "evaluate voice.onnx out/voice-int8 --recognizer whisper:small --output out/report",
         "evaluate --plan 0.5",
     )
-    parser.add_argument("reference", nargs="?", help=f"the FP32 model: {model_specs()}")
+    parser.add_argument("reference", nargs="?", help=f"the FP32 one, {MODEL}")
     parser.add_argument("candidate", nargs="?", help="the compressed one, likewise")
     parser.add_argument("--suite", default="en-quick", help="a suite's name or TOML (%(default)s)")
     parser.add_argument(
         "--recognizer",
         metavar="NAME[:MODEL]",
-        help="pocketsphinx, whisper, onnx-asr, transformers, or another package's; the model is a "
-        "hub's name or a folder (the suite's)",
+        help=f"{', '.join(sorted(recognizer_names()))}; the model is a hub's name or a folder "
+        "(the suite's)",
     )
     parser.add_argument(
         "--any-language",
@@ -67,8 +68,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--plan",
         type=float,
         metavar="POINTS",
-        help="only print how many texts and seeds find a difference of that many points of WER "
-        "(with --output: by the spread of the evaluation there)",
+        help="only print how many texts and seeds find a difference of that many points of WER"
+        "; by the spread of the evaluation in --output, where that is given",
     )
     add_checkout(parser)
 

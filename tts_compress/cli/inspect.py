@@ -5,9 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import Output, add_checkout, add_prompt, explain, prompted
+from tts_compress.cli.arguments import MODEL, Output, add_checkout, add_prompt, explain, prompted
 from tts_compress.errors import TTSCompressError
-from tts_compress.families import accepted_specs
 from tts_compress.terminal import tell
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     explain(
         parser, "inspect demo", "inspect out/demo-int8 --time", "inspect onnx:vocoder.onnx --json"
     )
-    parser.add_argument("model", help=accepted_specs())
+    parser.add_argument("model", help=MODEL)
     parser.add_argument(
         "--time",
         action=BooleanOptionalAction,

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 
 from tts_compress.cli.arguments import (
     GOOD,
+    MODEL,
     Output,
     add_checkout,
     add_prompt,
@@ -14,7 +15,6 @@ from tts_compress.cli.arguments import (
     prompted,
 )
 from tts_compress.errors import ArtifactError
-from tts_compress.families import accepted_specs
 
 _NUMBERS: dict[str, tuple[type, str]] = {
     "steps": (int, "updates of the weights; of a system in torch, for each component"),
@@ -52,7 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "qat f5-tts:DIR --output out/f5-qat",
         failed="with --without-gain fail: no gain by training",
     )
-    parser.add_argument("model", help=accepted_specs())
+    parser.add_argument("model", help=MODEL)
     parser.add_argument(
         "--scheme",
         default="int8-qat",

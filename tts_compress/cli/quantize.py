@@ -7,9 +7,16 @@ from pathlib import Path
 from time import monotonic
 
 from tts_compress.artifact import Manifest
-from tts_compress.cli.arguments import Output, add_checkout, add_prompt, explain, path, prompted
+from tts_compress.cli.arguments import (
+    MODEL,
+    Output,
+    add_checkout,
+    add_prompt,
+    explain,
+    path,
+    prompted,
+)
 from tts_compress.errors import TTSCompressError
-from tts_compress.families import accepted_specs
 from tts_compress.models.base import Model, OnnxGraph
 from tts_compress.terminal import tell
 
@@ -30,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "quantize kokoro.onnx --output out/kokoro-int8",
         "quantize onnx:vocoder.onnx --calibration feeds.npz --output out/vocoder-int8",
     )
-    parser.add_argument("model", help=accepted_specs())
+    parser.add_argument("model", help=MODEL)
     parser.add_argument(
         "--scheme", help="see `tts-compress schemes` (that of the recipe, if it has one, else int8)"
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output, explain, path
+from tts_compress.cli.arguments import GATE_FAILED, GOOD, MODEL, Output, explain, path
 from tts_compress.cli.sensitivity import add_groups
 from tts_compress.errors import ArtifactError
-from tts_compress.families import accepted_specs
 
 if TYPE_CHECKING:
     from tts_compress.progress import Progress
@@ -24,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "search voice.onnx --max-wer-rise 3 --relative --objective latency --output out/f",
         failed="no voice is within the bound",
     )
-    parser.add_argument("model", help=accepted_specs())
+    parser.add_argument("model", help=MODEL)
     parser.add_argument(
         "--max-wer-rise", type=float, default=0.5, metavar="POINTS", help="bound on the rise of "
         "the word error rate, in percentage points (%(default)s)"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import Output, explain, path
+from tts_compress.cli.arguments import MODEL, Output, explain, path
 from tts_compress.errors import ArtifactError
-from tts_compress.families import accepted_specs
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "sensitivity demo --output out/sensitivity",
         "sensitivity voice.onnx --groups 'dec.ups.*' 'flow.*' --formats int8 --output out/s",
     )
-    parser.add_argument("model", help=accepted_specs())
+    parser.add_argument("model", help=MODEL)
     parser.add_argument(
         "--output", type=path, required=True, metavar="DIR", help="for document and page; a run "
         "into it that was interrupted goes on"

@@ -4,9 +4,16 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import Output, add_checkout, add_prompt, explain, path, prompted
+from tts_compress.cli.arguments import (
+    MODEL,
+    Output,
+    add_checkout,
+    add_prompt,
+    explain,
+    path,
+    prompted,
+)
 from tts_compress.errors import ArtifactError, reason
-from tts_compress.families import model_specs
 from tts_compress.reading import MOST_AUDIO_BYTES, open_file
 
 if TYPE_CHECKING:
@@ -21,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         'synthesize out/kokoro-int8 "Hello there." --speaker af_heart --output hello.wav',
         'synthesize f5-tts:DIR "Hello." --reference me.wav --reference-text "I am." --output o.wav',
     )
-    parser.add_argument("model", help=model_specs())
+    parser.add_argument("model", help=MODEL)
     parser.add_argument("text", help="what to speak")
     parser.add_argument("--output", type=path, required=True, metavar="WAV", help="new file")
     noise = parser.add_mutually_exclusive_group()

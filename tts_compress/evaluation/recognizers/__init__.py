@@ -6,13 +6,17 @@ module under the entry points `tts_compress.recognizers`. If it needs packages b
 the module names this project's extra with them as `EXTRA`.
 """
 
+from __future__ import annotations
+
 import pkgutil
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tts_compress.audio import Audio
 from tts_compress.errors import EvaluationError, MissingExtraError
+
+if TYPE_CHECKING:
+    from tts_compress.audio import Audio
 
 __all__ = ["Recognizer", "check_recognizer", "open_recognizer", "recognizer_names"]
 
