@@ -9,7 +9,15 @@ FORMAT ?=
 PORT   ?= 8000
 # Your clone, for a system that runs from one.
 CHECKOUT ?=
-NAME   := $(basename $(notdir $(subst :,/,$(MODEL))))
+# A calibration set; for a bare graph (MODEL=onnx:graph.onnx) the .npz with its inputs.
+CALIBRATION ?=
+# Any text as one word of the shell.
+quote   = '$(subst ','\'',$(1))'
+# `demo` and `voice.onnx` name their outputs; for any other MODEL a checksum follows its last word, because two
+# folders may hold voices of one name.
+NAME    = $(shell model=$(call quote,$(MODEL)); \
+	name=$$(printf %s "$$model" | sed -E 's,\?.*,,; s,/+$$,,; s,.*[:/],,; s,\.onnx$$,,; s,[^A-Za-z0-9._-],-,g'); \
+	[ "$$name" = "$${model%.onnx}" ] || name=$$name-$$(printf %s "$$model" | cksum | cut -d' ' -f1); echo "$$name")
 OUT    ?= out/$(NAME)-$(SCHEME)
 REPORT ?= $(OUT)-report
 
@@ -38,9 +46,12 @@ BENCH_HOMES = $(F5) $(PARLER) $(if $(TTS_COMPRESS_GPT_SOVITS),$(GPT_SOVITS)) \
 RUN := $(HOME_OF)/bin/tts-compress
 SENTENCE := Good morning, the coffee is ready.
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --hide-scrollbars
-CLONE := $(if $(CHECKOUT),--checkout $(CHECKOUT))
-# Only a training checkpoint needs torch.
-SETUP := $(HOME_OF)/$(if $(filter %.ckpt,$(MODEL)),.developer,.user)
+CLONE := $(if $(CHECKOUT),--checkout $(call quote,$(CHECKOUT)))
+# In the common environment only voices of transformers and a training checkpoint need torch.
+TORCH := $(if $(filter transformers:%,$(MODEL)),.transformers,$(if $(filter %.ckpt,$(MODEL)),.developer))
+SETUP := $(HOME_OF)/$(or $(if $(filter $(VENV),$(HOME_OF)),$(TORCH)),.user)
+# A bare graph does not speak: it has no words to compare.
+SPEAKS := $(if $(filter onnx:%,$(MODEL)),,yes)
 
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-processors test-f5 \
@@ -52,22 +63,25 @@ help:  ## list the targets
 
 install: $(VENV)/.developer  ## set up the virtual environment for development
 
-quantize: $(SETUP)  ## compress MODEL by SCHEME into OUT, evaluate it, write the report
-	$(RUN) quantize $(MODEL) --scheme $(SCHEME) $(if $(FORMAT),--format $(FORMAT)) \
-		$(CLONE) --output $(OUT) --force
-	$(RUN) evaluate $(MODEL) $(OUT) --suite $(SUITE) $(CLONE) --output $(REPORT) --force
-	@echo "artifact: $(OUT)"; echo "report:   $(REPORT)/report.html"
+quantize: $(SETUP)  ## compress MODEL by SCHEME into OUT, evaluate it, write the report (CALIBRATION=feeds.npz for a bare graph)
+	$(RUN) quantize $(call quote,$(MODEL)) --scheme $(SCHEME) $(if $(FORMAT),--format $(FORMAT)) $(CLONE) \
+		$(if $(CALIBRATION),--calibration $(call quote,$(CALIBRATION))) --output $(call quote,$(OUT)) --force
+	$(if $(SPEAKS),$(RUN) evaluate $(call quote,$(MODEL)) $(call quote,$(OUT)) --suite $(call quote,$(SUITE)) $(CLONE) \
+		--output $(call quote,$(REPORT)) --force)
+	@echo artifact: $(call quote,$(OUT)); $(if $(SPEAKS),echo report: $(call quote,$(REPORT)/report.html))
 
 evaluate: $(SETUP)  ## compare OUT with MODEL on SUITE, write REPORT
-	$(RUN) evaluate $(MODEL) $(OUT) --suite $(SUITE) $(CLONE) --output $(REPORT) --force
+	$(RUN) evaluate $(call quote,$(MODEL)) $(call quote,$(OUT)) --suite $(call quote,$(SUITE)) $(CLONE) \
+		--output $(call quote,$(REPORT)) --force
 
 gate: $(SETUP)  ## pass or fail REPORT by GATES (GATES="default cost")
-	$(RUN) gate $(REPORT) $(GATES:%=--gates %)
+	$(RUN) gate $(call quote,$(REPORT)) $(GATES:%=--gates %)
 
-qat: $(if $(filter $(VENV),$(HOME_OF)),$(VENV)/.developer,$(SETUP))  ## compress MODEL by training it without data, evaluate it (QAT="--steps 200")
-	$(RUN) qat $(MODEL) $(QAT) $(CLONE) --output out/$(NAME)-int8-qat --force
-	$(RUN) evaluate $(MODEL) out/$(NAME)-int8-qat --suite $(SUITE) $(CLONE) \
-		--output out/$(NAME)-int8-qat-report --force
+qat: $(SETUP) $(if $(filter $(VENV),$(HOME_OF)),$(VENV)/.developer)  ## compress MODEL by training it without data, evaluate it (QAT="--steps 200")
+	$(RUN) qat $(call quote,$(MODEL)) $(QAT) $(CLONE) $(if $(CALIBRATION),--texts $(call quote,$(CALIBRATION))) \
+		--output out/$(NAME)-int8-qat --force
+	$(if $(SPEAKS),$(RUN) evaluate $(call quote,$(MODEL)) out/$(NAME)-int8-qat --suite $(call quote,$(SUITE)) $(CLONE) \
+		--output out/$(NAME)-int8-qat-report --force)
 
 report:  ## measure the shipped demo voice on en-full into eval/reports
 	$(MAKE) quantize SUITE=en-full REPORT=out/demo-int8-full
@@ -176,6 +190,11 @@ $(VENV)/.developer: $(VENV)/.user
 	$(PIP) -e '.[piper,evaluate,search,ray,torch,inc,qat,qat-logs,whisper,onnx-asr,moonshine,transformers]' --group dev
 	# Apart, for its own tests: where it is found, every evaluation takes longer.
 	$(PIP) --upgrade --target $(VENV)/listen --no-deps speechmos==0.0.1.1 resemblyzer==0.1.4
+	touch $@
+
+$(VENV)/.transformers: $(VENV)/.user
+	$(PIP) torch
+	$(PIP) -e '.[piper,evaluate,transformers-tts]'
 	touch $@
 
 # Builders of voices of true size, without what they train and speak with; matcha-tts is compiled.
