@@ -1,15 +1,17 @@
 """Ends of the program: signals, closed pipes, and errors that nobody expected."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from tts_compress.cli import main, schemes
+from tts_compress.cli import evaluate, main, quantize, schemes, sweep
 from tts_compress.cli.arguments import Output
 
 _Run = Callable[[Callable[[], object]], int]
@@ -87,8 +89,8 @@ def _no_memory() -> None:
     [
         (_no_space, 2, "No space left on device: 'x.wav'"),
         (_no_memory, 70, "not enough memory"),
-        (lambda: os.kill(os.getpid(), signal.SIGINT), 130, "interrupted; run it again"),
-        (lambda: os.kill(os.getpid(), signal.SIGTERM), 143, "terminated; run it again"),
+        (lambda: os.kill(os.getpid(), signal.SIGINT), 130, "interrupted; a new run begins from"),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), 143, "terminated; a new run begins from"),
     ],
 )
 def test_other_ends_are_one_line_too(
@@ -117,3 +119,72 @@ def test_output_that_nobody_reads_is_no_error(arguments: list[str], code: int) -
         program.stdout.close()
         assert program.stderr.read() == b""
     assert program.returncode == code
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "says"),
+    [
+        (quantize, ["quantize", "demo", "--output", "out"], "a new run begins from the start"),
+        (evaluate, ["evaluate", "a", "b", "--output", "out"], "run it again to go on"),
+        (sweep, ["sweep", "plan.toml"], "run it again to go on"),
+    ],
+)
+def test_only_what_goes_on_says_that_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    module: ModuleType,
+    arguments: list[str],
+    says: str,
+) -> None:
+    """`quantize` begins from zero, and said "run it again to go on" like the others."""
+
+    def interrupted(_: object) -> Output:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "run", interrupted)
+    assert main(arguments) == 130
+    assert capsys.readouterr().err == f"tts-compress: interrupted; {says}\n"
+
+
+_STEPS = """
+import sys
+from tts_compress.cli import main, schemes
+from tts_compress.cli.arguments import Output
+schemes.run = lambda _: Output({"limit": "\u2265 20 \xe9 \U0001f600"}, ["limit \u2265 20"])
+sys.exit(main(sys.argv[1:]))
+"""
+"""The program, with a command whose result has characters that few encodings have."""
+
+
+def _run_steps(redirections: str, *arguments: str, encoding: str = "utf-8") -> tuple[int, str, str]:
+    command = f'exec "$0" -c "$STEPS" "$@" {redirections}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable, *arguments],
+        env=os.environ | {"STEPS": _STEPS, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_an_encoding_that_lacks_a_character_fails_nothing(encoding: str) -> None:
+    """A gate that passed failed the build where standard output was no UTF-8, as in Windows' pipes.
+
+    It was an internal error, when the work was done.
+    """
+    assert _run_steps("", "schemes", encoding=encoding) == (0, "limit \\u2265 20\n", "")
+    code, printed, _ = _run_steps("", "schemes", "--json", encoding=encoding)
+    assert code == 0
+    assert json.loads(printed) == {"limit": "\u2265 20 \xe9 \U0001f600"}
+
+
+def test_closed_streams_are_no_error() -> None:
+    """Without standard output it was an AttributeError; without standard error, errors went to it.
+
+    With all three closed files of the work got their numbers, and `synthesize` wrote none.
+    """
+    assert _run_steps(">&-", "schemes") == (0, "", "")
+    assert _run_steps("2>&-", "gate", "/nowhere") == (2, "", "")
+    assert _run_steps("<&- >&- 2>&-", "schemes") == (0, "", "")

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
-# Controls, lone halves of surrogate pairs, which cannot be encoded, and what reorders the text
-# around it, so that a file name or a number reads as another one.
+# Controls, lone halves of surrogate pairs, which cannot be encoded, what YAML and XML cannot hold,
+# and what reorders the text around it, so that a file name or a number reads as another one.
 _STEERING = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 
 

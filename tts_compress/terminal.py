@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import json
+import os
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from io import TextIOWrapper
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -125,6 +129,37 @@ def progress_bars() -> Iterator[Bars | Lines]:
         yield Bars(progress)
 
 
+@contextmanager
+def usable_streams() -> Iterator[None]:
+    """Have standard output and error take every text while the block lasts.
+
+    Characters that their encoding lacks, as cp1252 lacks U+2264, are written as escapes. Streams
+    that are closed (`>&-`) lead nowhere; otherwise the next file that is opened would have their
+    number, and get what libraries and child processes print.
+    """
+    with ExitStack() as stack:
+        for descriptor in range(3):
+            try:
+                os.fstat(descriptor)
+            except OSError:
+                os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if stream is None:
+                nowhere = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+                setattr(sys, name, nowhere)
+                stack.callback(setattr, sys, name, None)
+            elif isinstance(stream, TextIOWrapper):
+                stack.callback(_set_errors, stream, stream.errors)
+                _set_errors(stream, "backslashreplace")
+        yield
+
+
+def _set_errors(stream: TextIOWrapper, errors: str | None) -> None:
+    with suppress(OSError):  # it flushes, into a pipe that nobody may read
+        stream.reconfigure(errors=errors)
+
+
 def show(*parts: RenderableType) -> None:
     """Print text or tables to standard output."""
     # Paths and names are data: no markup, no wrapping in the middle of a path.
@@ -135,7 +170,8 @@ def show(*parts: RenderableType) -> None:
 
 def tell(text: str) -> None:
     """Print a remark or an error to standard error, on one line that names the program."""
-    print(f"tts-compress: {shortened(text, _MOST_SHOWN)}", file=sys.stderr)
+    with suppress(OSError):  # nobody reads standard error
+        print(f"tts-compress: {shortened(text, _MOST_SHOWN)}", file=sys.stderr)
 
 
 def _open_console(**options: bool) -> Console:
@@ -151,7 +187,9 @@ def _open_console(**options: bool) -> Console:
 
 def show_json(document: Mapping[str, Any]) -> None:
     """Print one JSON document to standard output."""
-    print(json_escaped(json.dumps(document, indent=2, ensure_ascii=False)))
+    # A stream's own escapes, such as `\xe9`, are none that JSON has.
+    is_utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+    print(json_escaped(json.dumps(document, indent=2, ensure_ascii=not is_utf8)))
 
 
 def human_bytes(count: int) -> str:

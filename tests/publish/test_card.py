@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tts_compress.artifact import MANIFEST_NAME, Manifest, read_manifest, sha256_of
+from tts_compress.artifact import MANIFEST_NAME, Manifest, read_manifest, sha256_of, with_files
 from tts_compress.cli import main
+from tts_compress.evaluation import read_report
 from tts_compress.publish.card import CardFacts, render_card
 
 _SHIPPED = Path(__file__).parents[2] / "eval" / "reports" / "demo-int8.json"
@@ -99,6 +101,52 @@ def test_values_cannot_leave_the_header(artifact: Path) -> None:
     assert header["license"] == "mit\n---\nevil: true"
     assert header["base_model"] == 'a"b: c'
     assert "evil" not in header
+
+
+_HOSTILE = "x`<b>\n\n# Forged\n\x1b[2J\x9b31m\ufffe"
+
+
+def test_names_of_others_stay_names(artifact: Path, report: Path) -> None:
+    """A report and a manifest of somebody else could write headings, tags and broken YAML."""
+    document = json.loads(report.read_text(encoding="utf-8"))
+    document["suite"] |= {"name": _HOSTILE, "recognizer": _HOSTILE, "recognizer_name": _HOSTILE}
+    document["environment"]["processor"]["model"] = _HOSTILE
+    manifest = replace(read_manifest(artifact), scheme=_HOSTILE, family=_HOSTILE)
+    document["candidate"]["scheme"] = _HOSTILE
+    report.write_text(json.dumps(document), encoding="utf-8")
+    card = render_card(manifest, CardFacts(report=read_report(report), licence=_HOSTILE))
+    header = _header(card)
+    assert "\ufffe" not in card
+    assert "\x9b" not in card
+    assert header["license"].startswith("x`<b>\n")
+    body = card.split("---\n", 2)[2]
+    assert "\n# Forged" not in body
+    assert "# voice.onnx, x\\`\\<b\\> # Forged \\[2J31m" in body
+    assert "Suite `x<b> # Forged [2J31m` (200 texts" in body
+    assert "recognizer: x\\`\\<b\\> # Forged" in body
+    assert "\n\n`x<b> # Forged [2J31m`." in body, "the licence"
+
+
+def test_a_files_name_is_no_command(artifact: Path) -> None:
+    """`python -m piper --model x;touch PWN;.onnx` was offered for copying."""
+    name = "x;touch PWN;`.onnx"
+    (artifact / "voice.onnx").rename(artifact / name)
+    read = Manifest.from_json((artifact / MANIFEST_NAME).read_text("utf-8"))
+    manifest = with_files(read, artifact, name)
+    assert f"--model '{name}' --output-file" in render_card(manifest, CardFacts())
+    bare = render_card(replace(manifest, family="onnx"), CardFacts())
+    assert "The graph `x;touch PWN;.onnx` has" in bare
+
+
+def test_a_card_does_not_write_through_a_link(
+    artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In an artifact from an archive it may lead to any file of the user's."""
+    target = tmp_path / "profile"
+    (artifact / "README.md").symlink_to(target)
+    assert main(["card", str(artifact), "--force"]) == 2
+    assert "README.md' is a link; remove it" in capsys.readouterr().err
+    assert not target.exists()
 
 
 def test_the_report_of_another_model_is_refused(

@@ -62,6 +62,37 @@ def test_a_hub_that_refuses_is_one_line(artifact: Path) -> None:
         assert hub.requests == ["POST /api/repos/create"]
 
 
+def test_a_hub_that_is_not_there_is_one_line(artifact: Path) -> None:
+    """The client's error of the network is no `OSError`: it was an internal error."""
+    (artifact / "README.md").write_text("# Voice\n", encoding="utf-8")
+    nowhere = Hub()
+    nowhere.url = "http://127.0.0.1:1"
+    done = _push(nowhere, str(artifact), "me/voice")
+    assert done.returncode == 2
+    assert done.stderr.startswith("tts-compress: cannot publish 'me/voice': ")
+    assert "and the network" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["README.md", "manifest.json", "voice.onnx.json"])
+def test_a_link_is_not_followed(
+    artifact: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    """An artifact from an archive can hold `README.md -> ~/.aws/credentials`, which was sent."""
+    (artifact / "README.md").write_text("# Voice\n", encoding="utf-8")
+    elsewhere = tmp_path / "elsewhere"
+    (artifact / name).rename(elsewhere)
+    (artifact / name).symlink_to(elsewhere)
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub, "HfApi", lambda **_: pytest.fail("the hub was asked"))
+    assert main(["push", str(artifact), "me/voice"]) == 2
+    assert f"'{artifact / name}' is a link; only files are published" in capsys.readouterr().err
+
+
 def test_what_is_incomplete_or_altered_is_not_sent(
     artifact: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,7 +32,7 @@ from tts_compress.cli.ending import TerminatedError, failed, stoppable, stopped
 from tts_compress.environment import installed_version
 from tts_compress.errors import TTSCompressError, TTSCompressWarning
 from tts_compress.families import families
-from tts_compress.terminal import show, show_json, tell
+from tts_compress.terminal import show, show_json, tell, usable_streams
 
 __all__ = ["command_parser", "main"]
 
@@ -55,18 +55,22 @@ _COMMANDS = (
 )
 """Modules with `add_arguments` and `run`, and their lines in the help."""
 
+_RESUMING = frozenset({qat, evaluate, search, sensitivity, sweep})
+"""Commands that go on where they were interrupted, by what is in their output."""
 
+
+@usable_streams()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
     0 is good, 1 a gate that failed, 2 usage or bad input, 70 an internal error, 130 an interrupt,
     143 a request to end, and 141 a pipe that nobody reads before the work is done.
     """
-    code = GOOD
+    code, resumes = GOOD, False
     try:
         with stoppable(), _plain_warnings():
             options = _parse(arguments)
-            code = UNREAD
+            code, resumes = UNREAD, _resumes(options)
             with _checkout(options):
                 output: Output = options.run(options)
             code = output.code
@@ -80,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell(str(error))
         return BAD_USE
     except (KeyboardInterrupt, TerminatedError) as error:
-        return stopped(error)
+        return stopped(error, resumes=resumes)
     except BrokenPipeError:
         # The reader of a pipe has gone; point the streams elsewhere so that closing them is quiet.
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -101,6 +105,12 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     except SystemExit:
         sys.stdout.flush()  # the help, into a pipe
         raise
+
+
+def _resumes(options: Namespace) -> bool:
+    """Return True if the same command goes on with what was done; `evaluate` may have no output."""
+    given = vars(options)
+    return options.resumes and bool(given.get("work") or given.get("output", "a plan's"))
 
 
 @contextmanager
@@ -156,7 +166,7 @@ def command_parser() -> ArgumentParser:
         )
         module.add_arguments(command)
         command.add_argument("--json", action="store_true", help="print JSON for machines")
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, resumes=module in _RESUMING)
     return parser
 
 

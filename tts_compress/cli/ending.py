@@ -58,10 +58,16 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise TerminatedError
 
 
-def stopped(error: BaseException) -> int:
-    """Tell that the program was asked to end; return its exit code."""
+def stopped(error: BaseException, *, resumes: bool) -> int:
+    """Tell that the program was asked to end; return its exit code.
+
+    Args:
+        error: A `KeyboardInterrupt` or a `TerminatedError`.
+        resumes: True if the same command goes on with what was done.
+    """
     interrupted = isinstance(error, KeyboardInterrupt)
-    _tell("interrupted" if interrupted else "terminated", "run it again to go on")
+    again = "run it again to go on" if resumes else "a new run begins from the start"
+    tell(f"{'interrupted' if interrupted else 'terminated'}; {again}")
     return INTERRUPTED if interrupted else TERMINATED
 
 
@@ -69,19 +75,19 @@ def failed(error: Exception) -> int:
     """Tell about an error that nothing in the program expects; return its exit code."""
     if isinstance(error, OSError) and error.strerror:  # a full disk, too many open files
         where = "" if error.filename is None else f": '{error.filename}'"
-        _tell(f"{error.strerror}{where}")
+        tell(f"{error.strerror}{where}")
         return BAD_USE
     if isinstance(error, MemoryError):
-        _tell("not enough memory", "use a machine with more, or a smaller model")
+        tell("not enough memory; use a machine with more, or a smaller model")
         return INTERNAL_ERROR
     said = f"internal error: {type(error).__name__}: {reason(error)}"
     if os.environ.get(_DEBUG):
         traceback.print_exception(error)
-        _tell(said, f"report it at {_ISSUES} with the lines above")
+        tell(f"{said}; report it at {_ISSUES} with the lines above")
     elif place := _keep(error):
-        _tell(said, f"report it at {_ISSUES} with '{place}'")
+        tell(f"{said}; report it at {_ISSUES} with '{place}'")
     else:
-        _tell(said, f"report it at {_ISSUES} with what it prints where {_DEBUG}=1 is set")
+        tell(f"{said}; report it at {_ISSUES} with what it prints where {_DEBUG}=1 is set")
     return INTERNAL_ERROR
 
 
@@ -103,8 +109,3 @@ def _keep(error: Exception) -> str | None:
         write_text_atomically(path, "\n".join(lines))
         return str(path)
     return None
-
-
-def _tell(*parts: str) -> None:
-    with suppress(OSError):  # nobody reads standard error
-        tell("; ".join(parts))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from tts_compress.errors import ArtifactError, EvaluationError
 from tts_compress.evaluation import Evaluation, formatting
 from tts_compress.families import families
 from tts_compress.models.languages import primary_language
+from tts_compress.plain import harmless
 from tts_compress.report.markdown import escape, measurements, table
 from tts_compress.report.summary import cautions, verdict
 
@@ -39,7 +41,7 @@ from tts_compress import load_module
 module = load_module(".", module)  # into your own, uncompressed module
 ```"""
 
-_GRAPH = "The graph `{graph}` has the inputs and outputs of the original, for onnxruntime."
+_GRAPH = "The graph {graph} has the inputs and outputs of the original, for onnxruntime."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +65,13 @@ def write_card(directory: Path, facts: CardFacts, *, force: bool = False) -> Pat
     """Write the card of an artifact into its directory; return its path.
 
     Raises:
-        ArtifactError: There is no artifact, it was altered, or there is a card and no `force`.
+        ArtifactError: There is no artifact, it was altered, or there is a card and no `force`, or
+            a link in its place.
         EvaluationError: The report is of another model.
     """
     manifest, path = read_manifest(directory), directory / CARD_NAME
+    if path.is_symlink():  # it may lead to any file of the user's
+        raise ArtifactError(f"'{path}' is a link; remove it")
     if path.exists() and not force:
         raise ArtifactError(f"'{path}' exists; use --force to replace it")
     write_text_atomically(path, render_card(manifest, facts))
@@ -86,7 +91,7 @@ def render_card(manifest: Manifest, facts: CardFacts) -> str:
         facts = replace(facts, base_model=named["name"])
     blocks = [
         f"---\n{_header(manifest, facts)}---",
-        f"# {escape(_source_name(manifest))}, {escape(manifest.scheme)}",
+        f"# {_text(_source_name(manifest))}, {_text(manifest.scheme)}",
         _claim(manifest, facts),
         "## Play it",
         _playing(manifest),
@@ -125,7 +130,7 @@ def _header(manifest: Manifest, facts: CardFacts) -> str:
         "model-index": None if facts.report is None else [_results(manifest, facts.report)],
     }
     lines = [
-        f"{key}: {json.dumps(value, ensure_ascii=False)}"
+        f"{key}: {harmless(json.dumps(value, ensure_ascii=False))}"
         for key, value in entries.items()
         if value is not None
     ]
@@ -147,10 +152,10 @@ def _results(manifest: Manifest, report: Evaluation) -> Mapping[str, Any]:
 
 def _claim(manifest: Manifest, facts: CardFacts) -> str:
     before, after = manifest.source.size_bytes, manifest.size_bytes
-    name = f"`{facts.base_model}`" if facts.base_model else escape(_source_name(manifest))
+    name = _code(facts.base_model) if facts.base_model else _text(_source_name(manifest))
     made = f"{name} compressed by [tts-compress](https://github.com/tts-compress/tts-compress)"
     if facts.report is not None:
-        return f"{made}. {escape(verdict(facts.report))}"
+        return f"{made}. {_text(verdict(facts.report))}"
     size = formatting.times(before / after, "smaller", "larger") if after else "of unknown size"
     return f"{made}: {formatting.bytes_of(after)}, {size}."
 
@@ -160,11 +165,11 @@ def _playing(manifest: Manifest) -> str:
     if manifest.family == "module":
         return _MODULE
     if manifest.family == "onnx":
-        return _GRAPH.format(graph=graph)
+        return _GRAPH.format(graph=_code(graph))
     family = families().get(manifest.family)
     speak = _SPEAK.format(extra=family.extra if family else "torch")
     if manifest.family == "piper":
-        return f"{_PIPER.format(graph=graph)}\n\nor\n\n{speak}"
+        return f"{_PIPER.format(graph=shlex.quote(formatting.plain(graph)))}\n\nor\n\n{speak}"
     return speak
 
 
@@ -174,12 +179,12 @@ def _figures(report: Evaluation | None) -> str:
     suite, machine = report.suite, report.environment.get("processor", {}).get("model", "?")
     seeds = f"{len(suite.seeds)} seed{'s' if len(suite.seeds) > 1 else ''}"
     origin = (
-        f"Suite `{suite.name}` ({suite.texts} texts, {seeds}); recognizer: "
-        f"{escape(suite.recognizer)}; times on {report.latency.threads} thread(s) of "
-        f"{escape(str(machine))}. The same texts with the same noise for both models; changes "
+        f"Suite {_code(suite.name)} ({suite.texts} texts, {seeds}); recognizer: "
+        f"{_text(suite.recognizer)}; times on {report.latency.threads} thread(s) of "
+        f"{_text(str(machine))}. The same texts with the same noise for both models; changes "
         "with 95 % intervals."
     )
-    warned = "\n".join(f"> {escape(caution)}" for caution in cautions(report))
+    warned = "\n".join(f"> {_text(caution)}" for caution in cautions(report))
     return "\n\n".join(filter(None, (warned, measurements(report), origin)))
 
 
@@ -207,8 +212,18 @@ def _making(manifest: Manifest) -> str:
 
 def _licence(facts: CardFacts) -> str:
     if facts.licence is not None:
-        return f"`{facts.licence}`."
+        return f"{_code(facts.licence)}."
     return "Not stated here. Compression changes no rights: the original's licence applies."
+
+
+def _text(text: str) -> str:
+    """Return a text of others on one line, as Markdown shows it."""
+    return escape(formatting.plain(text))
+
+
+def _code(text: str) -> str:
+    """Return a text of others as code on one line; nothing escapes a backtick in it."""
+    return f"`{formatting.plain(text).replace('`', '') or '?'}`"
 
 
 def _source_name(manifest: Manifest) -> str:

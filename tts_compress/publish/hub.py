@@ -10,8 +10,9 @@ from tts_compress.publish.card import CARD_NAME
 def push(directory: Path, repository: str, *, private: bool, message: str) -> str:
     """Publish an artifact and its card as one commit; return its URL.
 
-    The repository is made where there is none. Only files of the artifact are sent. The token is
-    the one that `hf auth login` stored, or `HF_TOKEN`; `HF_ENDPOINT` names another hub.
+    The repository is made where there is none. Only files of the artifact are sent, and no link:
+    it may lead to a file of yours that is nobody else's business. The token is the one that
+    `hf auth login` stored, or `HF_TOKEN`; `HF_ENDPOINT` names another hub.
 
     Args:
         directory: The artifact, with its card.
@@ -20,12 +21,12 @@ def push(directory: Path, repository: str, *, private: bool, message: str) -> st
         message: Of the commit.
 
     Raises:
-        ArtifactError: There is no artifact or no card, it was altered, or the hub refuses.
+        ArtifactError: There is no artifact or no card, it was altered or has links, or the hub
+            refuses or cannot be reached.
         MissingExtraError: huggingface_hub is not installed.
     """
     try:
         from huggingface_hub import CommitOperationAdd, HfApi
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError
     except ImportError as error:
         raise MissingExtraError("huggingface_hub", "hub") from error
     names = (*read_manifest(directory).files, MANIFEST_NAME, CARD_NAME)
@@ -33,6 +34,12 @@ def push(directory: Path, repository: str, *, private: bool, message: str) -> st
         raise ArtifactError(
             f"'{directory}' has no {CARD_NAME}; write one first: tts-compress card '{directory}'"
         )
+    root = directory.resolve()
+    for name in names:
+        if (root / name).resolve() != root / name:
+            raise ArtifactError(
+                f"'{directory / name}' is a link; only files are published: put a copy in its place"
+            )
     api = HfApi(library_name="tts-compress")
     try:
         made = api.create_repo(repository, private=private, exist_ok=True)
@@ -41,7 +48,9 @@ def push(directory: Path, repository: str, *, private: bool, message: str) -> st
             [CommitOperationAdd(name, directory / name) for name in names],
             commit_message=message,
         )
-    # OSError: no network, which httpx and requests each have errors of their own for.
-    except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
-        raise ArtifactError(f"cannot publish '{repository}': {reason(error)}") from error
+    except Exception as error:  # without a network, that of whichever HTTP client it is built on
+        raise ArtifactError(
+            f"cannot publish '{repository}': {reason(error)}; check the name, the token (`hf auth "
+            "login`) and the network"
+        ) from error
     return str(commit.commit_url)
