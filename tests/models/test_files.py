@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -138,3 +139,16 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
     for path in (text, tmp_path, tmp_path / "absent.wav"):
         with pytest.raises(ModelError, match="cannot read audio from"):
             check_duration(path, (1, 2))
+
+
+@pytest.mark.parametrize("is_zipped", [True, False])
+def test_an_error_of_a_checkpoint_comes_without_warnings(tmp_path: Path, is_zipped: bool) -> None:
+    """Torch speaks of protocols and of what it will remove; the error says what is wrong."""
+    path = tmp_path / "voice.ckpt"
+    zipped = {"_use_new_zipfile_serialization": is_zipped}
+    torch.save({"weight": torch.ones(3), "date": _Bomb()}, path, pickle_protocol=4, **zipped)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with pytest.raises(ModelError, match="no checkpoint that is safe to read"):
+            read_tensors(path)
+    assert not said

@@ -147,6 +147,8 @@ def test_calls_of_any_length_are_read_in_order(path: Path, tmp_path: Path) -> No
         (_call(0), r"is empty"),
         (_call(5, mel=np.full((1, 3, 5), np.nan, np.float32)), "not finite"),
         (_call(5, mel=np.array([{}], object)), "pickled objects are never loaded"),
+        (_call(5, mel=np.zeros((1, 3, 5), [("a", "f4")])), r"of type .*'a'.*; give numbers"),
+        (_call(5, mel=np.zeros((1, 3, 5), "M8[s]")), "of type datetime64.*; give numbers"),
     ],
 )
 def test_calls_that_do_not_fit_are_refused(

@@ -144,6 +144,18 @@ def test_an_error_does_not_list_a_thousand_names(write: Callable[..., Path]) -> 
     assert len(str(raised.value)) < 400
 
 
+def test_speakers_that_the_graph_cannot_tell_apart_are_refused(
+    tiny_path: Path, voice_config: dict[str, Any], tmp_path: Path
+) -> None:
+    """All of them would sound the same."""
+    path = tmp_path / "tiny.onnx"
+    shutil.copy(tiny_path, path)
+    config = voice_config | {"num_speakers": 1_000, "speaker_id_map": {"s5": 5, "s900": 900}}
+    path.with_name("tiny.onnx.json").write_text(json.dumps(config), "utf-8")
+    with pytest.raises(ModelError, match=r"no input 'sid' .* 1000 speakers .* num_speakers to"):
+        choose_speaker(load(path), "s900").synthesize(_TEXT, seed=0)
+
+
 def test_a_voice_of_one_has_none(tiny: GraphModel, tiny_path: Path) -> None:
     assert not tiny.speakers
     with pytest.raises(ModelError, match="has one speaker; leave the speaker 'anna' out"):

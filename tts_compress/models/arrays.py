@@ -86,6 +86,8 @@ def read_array(file: IO[bytes], most_bytes: int = MOST_ARRAY_BYTES) -> npt.NDArr
     shape, _, dtype = _HEADERS[version](file)
     if dtype.hasobject:
         raise ValueError("it is no plain array (pickled objects are never loaded)")
+    if dtype.kind not in "biufc":
+        raise ValueError(f"its values are of type {dtype!s:.60}; give numbers")
     bounded_bytes(shape, dtype.itemsize, most_bytes)
     file.seek(0)
     array: npt.NDArray[Any] = npy.read_array(file, allow_pickle=False)

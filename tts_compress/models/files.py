@@ -5,6 +5,7 @@ Files may be damaged or hostile: any content gives a value or a `ModelError`, an
 
 import pickle
 import re
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -92,7 +93,9 @@ def read_pickled(path: Path, **options: Any) -> Any:
             if packed:  # what is packed can become a thousand times as large
                 raise ValueError("it is packed, as torch.save never does")
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an error says what is wrong with a file
+            found = torch.load(path, map_location="cpu", weights_only=True, **options)
     except pickle.UnpicklingError as error:
         # The message advises to read it without this safety.
         cause = re.search(r"Unsupported [^.\n]*|Trying to [^.\n]*|Can only [^.\n]*", str(error))

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -54,6 +54,10 @@ _PHONEMIZERS = {"ja", "th", "zh"}
 _INPUTS = {"input", "input_lengths", "scales"}
 
 
+_PhonemeId: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 16)]
+"""A row of the embedding of phonemes, of which published voices have 256."""
+
+
 class _Table(BaseModel):
     """A table of the file; keys that only other programs read are ignored."""
 
@@ -81,8 +85,8 @@ class _VoiceConfig(_Table):
     inference: _Inference = _Inference()
     num_symbols: int = Field(ge=1)
     num_speakers: int = Field(ge=0, le=MAX_SPEAKERS)
-    default_speaker_id: int = Field(default=0, ge=0)
-    phoneme_id_map: dict[str, list[int]] = Field(min_length=1)
+    default_speaker_id: int = Field(default=0, ge=0, lt=MAX_SPEAKERS)
+    phoneme_id_map: dict[str, list[_PhonemeId]] = Field(min_length=1)
     phoneme_type: str = "espeak"
 
 
@@ -147,7 +151,7 @@ class PiperModel(OnnxModel):
         """
         model = super().graph()
         if self._held is None:
-            _check_voice(self._path, model)
+            _check_voice(self._path, model, len(self.speakers))
         return model
 
     def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> "PiperModel":
@@ -378,12 +382,17 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _check_voice(path: Path, model: onnx.ModelProto) -> None:
+def _check_voice(path: Path, model: onnx.ModelProto, speakers: int) -> None:
     found = {value.name for value in model.graph.input} - initializer_names(model.graph)
     if not found >= _INPUTS or found - _INPUTS - {"sid"}:
         raise ModelError(
             f"'{path}' is not a Piper voice: its inputs are {', '.join(sorted(found)) or 'none'}; "
             f"a voice has {', '.join(sorted(_INPUTS))}"
+        )
+    if speakers and "sid" not in found:  # piper itself fails at such a voice
+        raise ModelError(
+            f"'{path}' has no input 'sid' that chooses one of the {speakers} speakers which its "
+            "configuration states; set num_speakers to 1"
         )
 
 

@@ -79,6 +79,11 @@ _FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "sampling rate": (_set("config.json", sampling_rate="fast"), "sampling rate 'fast', not Hz"),
     "speakers": (_set("config.json", num_speakers=10**9), "num_speakers 1000000000"),
     "wrong type": (_set("config.json", num_hidden_layers="six"), "cannot be loaded"),
+    # Building them would take hours.
+    "a hundred million layers": (
+        _set("config.json", num_hidden_layers=10**8),
+        "make more than 10,000 weights; check numbers of layers",
+    ),
     "endless durations": (
         _edit_weights(lambda tensors: tensors["duration_predictor.flows.0.translate"].fill_(-30)),
         "the durations add up to .* frames",

@@ -14,7 +14,7 @@ from tests.models.contract.conftest import build_voice, write_styles
 from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.config import data_names
-from tts_compress.errors import ModelError, RecipeError
+from tts_compress.errors import ModelError, RecipeError, TextError
 from tts_compress.models import load, open_model
 from tts_compress.models.contract.symbols import read_lexicon, read_vocabulary
 
@@ -96,6 +96,10 @@ def test_twenty_lines_make_a_new_voice_work(stranger: Path, tmp_path: Path) -> N
         ("[input.phones]", '[input.phones]\ntype = "int64"', "states type int64, but the graph"),
         ('role = "speed"', 'role = "pace"', "input.rate: .*'pace'"),
         ("value = 1", "values = 1", "input.rate.speed.values: Extra inputs are not permitted"),
+        ("bos = 1", f"bos = {10**20}", "tokens.bos: Input should be less than .* 999999999"),
+        ("bos = 1", f"blank = {10**20}", "tokens.blank: Input should be less than .* 999999999"),
+        ("bos = 1", f"eos = {[1] * 1_000}", "tokens.eos.* at most 100 items"),
+        ('"letters.json"', f'{{ {"9" * 40} = "abc" }}', "vocabulary: '9999.* is no id"),
         ("bos = 1", "start = 1", "tokens.start: Extra inputs are not permitted"),
         ('source = "characters"', 'source = "espresso"', "tokens.source: Input should be 'ids'"),
         ('role = "tokens"', 'role = "lengths"', "none has the role 'tokens'"),
@@ -170,6 +174,38 @@ def test_pickled_styles_are_not_loaded(make_kokoro: Callable[..., Path]) -> None
         np.savez(file, a=np.array([{}], dtype=object))
     with pytest.raises(ModelError, match=r"cannot read styles .*pickled objects are never"):
         load(f"contract:{path}")
+
+
+def test_replacements_cannot_grow_a_text_without_end(stranger: Path) -> None:
+    """Thirty-five rules, each of which doubles the text, are seconds of typing."""
+    rules = [f"{chr(97 + n % 25)} = '{2 * chr(97 + (n + 1) % 25)}'" for n in range(25)]
+    rules += ["z = 'zzzzzzzzzzzzzzzz'"]
+    text = f"{_STRANGER}[tokens.replace]\n" + "\n".join(rules)
+    stranger.with_name("contract.toml").write_text(text, encoding="utf-8")
+    voice: Any = load(stranger)
+    with pytest.raises(TextError, match=r"replacement of 's' makes .* change \[tokens.replace\]"):
+        voice.synthesize("abc", seed=0)
+
+
+def test_noise_is_bounded_before_it_is_drawn(stranger: Path) -> None:
+    for shape in ("[1000000, 1000000]", "[3, -5]"):
+        noise = f'[input.rate]\nrole = "noise"\nshape = {shape}\n'
+        text = _STRANGER[: _STRANGER.index("[input.rate]")] + noise
+        stranger.with_name("contract.toml").write_text(text, encoding="utf-8")
+        voice: Any = load(stranger)
+        with pytest.raises(ModelError, match=r"noise of the contract is an array of shape"):
+            voice.synthesize("abc", seed=0)
+
+
+def test_ids_of_a_vocabulary_are_rows_of_an_embedding(tmp_path: Path) -> None:
+    lines, table = tmp_path / "tokens.txt", tmp_path / "config.json"
+    lines.write_text(f"a {'9' * 5_000}\n", encoding="utf-8")
+    with pytest.raises(ModelError, match=r"line 1: .* is no 'symbol id'"):
+        read_vocabulary(lines)
+    for number in (2**70, -2):
+        table.write_text(f'{{"a": {number}}}', encoding="utf-8")
+        with pytest.raises(ModelError, match="ids, which are 0 to 999999999"):
+            read_vocabulary(table)
 
 
 def test_vocabularies_of_lines_and_of_json(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError
+from tts_compress.models.contract.casting import cast, source_of
 from tts_compress.models.contract.inputs import (
     TOKENS,
     Input,
     NoiseInput,
-    OutputInput,
     SpeakerInput,
     StepInput,
     StyleInput,
@@ -28,6 +28,7 @@ from tts_compress.models.contract.symbols import Speller, Symbols
 from tts_compress.models.feeds import GraphInput
 from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.onnx.session import Feeds
+from tts_compress.reading import MOST_ARRAY_BYTES, bounded_bytes
 
 Seed = tuple[int, ...] | None
 """Seed of the noise of one call; None for no noise."""
@@ -89,14 +90,15 @@ class Caller:
         Args:
             position: Place of the graph, from 0.
             call: What is spoken.
-            made: What the graphs before it returned.
+            made: What the graphs before it returned, and it itself in the round before.
             step: Round of its loop, from 0.
         """
         part = self._parts[position]
         feeds: Feeds = {}
         for place, (name, role) in enumerate(part.roles.items()):
-            if isinstance(role, OutputInput):
-                value = made[role.output or name]
+            source = source_of(name, role, step)
+            if source is not None:
+                value = made[source]
             elif isinstance(role, StepInput):
                 value = step if role.role == "step" else part.repeat
             elif isinstance(role, NoiseInput):
@@ -106,7 +108,7 @@ class Caller:
                 value = _noise(role, self._shape(role, call, made), seed)
             else:
                 value = self._value(name, role, call, made)
-            feeds[name] = _as_input(value, part.signature.inputs[name])
+            feeds[name] = _as_input(value, part.signature.inputs[name], source)
         return feeds
 
     def _value(self, name: str, role: Input, call: Call, made: Made) -> Any:
@@ -131,7 +133,12 @@ class Caller:
 
     def _shape(self, role: NoiseInput, call: Call, made: Made) -> tuple[int, ...]:
         sizes = role.shape
-        return tuple(s if isinstance(s, int) else self._size(s, call, made) for s in sizes)
+        shape = tuple(s if isinstance(s, int) else self._size(s, call, made) for s in sizes)
+        try:
+            bounded_bytes(shape, np.dtype(np.float32).itemsize, MOST_ARRAY_BYTES)
+        except ValueError as error:
+            raise ModelError(f"noise of the contract is {error}; give a smaller shape") from error
+        return shape
 
     def _size(self, name: str, call: Call, made: Made) -> int:
         if name == TOKENS:
@@ -178,13 +185,13 @@ def _size_of(name: str, size: Size, made: Made) -> int:
     return -(-int(length) // size.hop)
 
 
-def _as_input(value: Any, expected: GraphInput) -> npt.NDArray[np.generic]:
+def _as_input(value: Any, expected: GraphInput, source: str | None) -> npt.NDArray[np.generic]:
     """Return a value with the graph's type and number of axes; missing ones come first.
 
     Raises:
-        ModelError: It has more axes than the graph wants.
+        ModelError: It has another type, or more axes than the graph wants.
     """
-    array = np.asarray(value).astype(expected.dtype)
+    array = cast(value, expected, source)
     rank = max(array.ndim, 1) if expected.shape is None else len(expected.shape)
     while array.ndim > rank and array.shape[0] == 1:
         array = array[0]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tts_compress.audio import Samples
+from tts_compress.errors import ModelError
 from tts_compress.models.contract.calling import Call, Caller, Made, Seed
 from tts_compress.models.contract.parts import Part
 from tts_compress.models.contract.spectra import to_samples
@@ -57,11 +58,20 @@ class Chain:
                 made |= zip(part.returns, runs[position](feeds, seed), strict=True)
 
     def samples(self, made: Made) -> Samples:
-        """Return the sound that the last graph returned, or that is made of what it returned."""
+        """Return the sound that the last graph returned, or that is made of what it returned.
+
+        Raises:
+            ModelError: The output holds no real numbers.
+        """
         last = self._parts[-1]
         if last.spectrum is not None:
             return to_samples(last.spectrum, [made[name] for name in last.spectrum.outputs])
         samples: Samples = made[last.output].reshape(-1)
+        if samples.dtype.kind != "f":
+            raise ModelError(
+                f"output '{last.output}' is {samples.dtype}; audio is real numbers from -1 to 1: "
+                "name the output that is audio as 'output', or export the graph so"
+            )
         return samples
 
     def _rounds(self, position: int, call: Call, made: Made) -> Iterator[tuple[Feeds, Seed]]:
@@ -69,9 +79,6 @@ class Chain:
         part = self._parts[position]
         for step in range(part.repeat):
             feeds = self._caller.feeds(position, call, made, step)
-            if step:
-                back = {name: role.next for name, role in part.roles.items() if role.next}
-                feeds |= {name: made[output] for name, output in back.items()}
             seed = call.seed
             if position and seed is not None:
                 seed = (*seed, position, step)

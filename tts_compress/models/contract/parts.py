@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 
 from tts_compress.errors import RecipeError
+from tts_compress.models.contract.casting import may_become, source_of, type_problem
 from tts_compress.models.contract.inputs import (
     LEADING_ROLES,
     ROLES,
@@ -28,7 +31,9 @@ class Signature:
     """Inputs, outputs and metadata of a graph."""
 
     inputs: Mapping[str, GraphInput]
-    outputs: tuple[str, ...]
+    outputs: Mapping[str, "np.dtype[Any] | None"]
+    """Their types; None where the file states none that is known."""
+
     metadata: Mapping[str, str]
 
 
@@ -63,7 +68,7 @@ def read_signature(path: Path) -> Signature:
     model = read_structure(path)
     return Signature(
         inputs=graph_inputs(model),
-        outputs=tuple(value.name for value in model.graph.output),
+        outputs={value.name: _stated_type(value) for value in model.graph.output},
         metadata={entry.key: entry.value for entry in model.metadata_props},
     )
 
@@ -94,7 +99,7 @@ def following_parts(
         RecipeError: A graph and the contract differ.
     """
     before = leading
-    made = {*leading.signature.outputs}
+    made = dict(leading.signature.outputs)
     for table in contract.then:
         path = find_file(table.graph, folders[:1])
         signature = read_signature(path)
@@ -103,20 +108,46 @@ def following_parts(
             roles = _match(table.input, signature, prefix, "then.input", ROLES)
         else:
             roles = {_only_input(table, signature, path): _piped(before)}
-        for name, role in roles.items():
-            if isinstance(role, OutputInput) and (role.output or name) not in made:
-                raise RecipeError(
-                    f"{prefix} [then.input.{name}] is the output {role.output or name!r}, but the "
-                    f"graphs before it return {', '.join(sorted(made))}"
-                )
+        _check_sources(roles, signature, made, prefix)
         yield (before := _part(path, signature, roles, table, contract, f"{prefix} the graph"))
-        made |= {*signature.outputs}
+        made |= signature.outputs
     for name, size in contract.size.items():
         if size.output not in made:
             raise RecipeError(
                 f"{stated}: [size.{name}] follows from the output {size.output!r}, but the graphs "
                 f"return {', '.join(sorted(made))}"
             )
+
+
+def _check_sources(
+    roles: Mapping[str, Input],
+    signature: Signature,
+    made: Mapping[str, "np.dtype[Any] | None"],
+    prefix: str,
+) -> None:
+    """Refuse a graph that is given outputs which are not there, or are of another type.
+
+    Args:
+        roles: The graph's inputs.
+        signature: What it reads and returns.
+        made: Types of the outputs of the graphs before it, by name.
+        prefix: Beginning of the error.
+
+    Raises:
+        RecipeError: It is.
+    """
+    for name, role in roles.items():
+        output, expected = source_of(name, role), signature.inputs[name]
+        if output is not None and output not in made:
+            raise RecipeError(
+                f"{prefix} [then.input.{name}] is the output {output!r}, but the graphs before it "
+                f"return {', '.join(sorted(made))}"
+            )
+        for source, types in ((output, made), (role.next, signature.outputs)):
+            given = types.get(source) if source is not None else None
+            if given is not None and not may_become(given, expected.dtype):
+                problem = type_problem(f"output '{source}' {given}", expected)
+                raise RecipeError(f"{prefix} {problem}")
 
 
 def _part(
@@ -127,17 +158,22 @@ def _part(
     contract: Contract,
     prefix: str,
 ) -> Part:
-    own = [table.output or signature.outputs[0], *(role.next for role in roles.values())]
+    own = [
+        table.output or next(iter(signature.outputs), None),
+        *(role.next for role in roles.values()),
+    ]
     spectrum = _named_outputs(table.spectrum, signature, prefix)
     own += spectrum.outputs if spectrum is not None else ()
     returns = [name for name in dict.fromkeys(own) if name is not None]
+    if not returns:
+        raise RecipeError(f"{prefix} has no outputs; give one that returns audio or features")
     for name in returns:
         if name not in signature.outputs:
             has = ", ".join(signature.outputs)
             raise RecipeError(f"{prefix} has no output {name!r}; its outputs are {has}")
     lengths = {size.output for size in contract.size.values()}
-    read = {name for tables in contract.inputs for name in _outputs_read(tables)}
-    read |= lengths
+    tables = [item for table in contract.inputs for item in table.items()]
+    read = lengths | {source_of(n, role) for name, role in tables for n in (name, *role.names)}
     if contract.durations is not None:
         read.add(contract.durations)
     return Part(
@@ -152,6 +188,13 @@ def _part(
     )
 
 
+def _stated_type(value: onnx.ValueInfoProto) -> "np.dtype[Any] | None":
+    try:
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def _named_outputs(spectrum: Spectrum | None, signature: Signature, prefix: str) -> Spectrum | None:
     """Return a table that names the outputs which it takes.
 
@@ -160,7 +203,7 @@ def _named_outputs(spectrum: Spectrum | None, signature: Signature, prefix: str)
     """
     if spectrum is None:
         return None
-    names = (spectrum.outputs or signature.outputs)[: spectrum.count]
+    names = (spectrum.outputs or (*signature.outputs,))[: spectrum.count]
     if len(names) < spectrum.count:
         raise RecipeError(
             f"{prefix} form '{spectrum.form}' needs {spectrum.count} outputs; there are "
@@ -241,10 +284,3 @@ def _type_problem(role: Input, expected: GraphInput) -> str | None:
             if np.any(np.asarray(value) % 1):
                 return f"states {value}, but the graph wants {expected}: give whole numbers"
     return None
-
-
-def _outputs_read(tables: Mapping[str, Input]) -> Iterator[str]:
-    """Yield the outputs of other graphs that inputs are."""
-    for name, role in tables.items():
-        if isinstance(role, OutputInput):
-            yield role.output or name

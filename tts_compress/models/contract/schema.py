@@ -1,5 +1,6 @@
 """Schema of a contract: how texts become tokens, and what each input of a graph is given."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias
 
@@ -16,7 +17,10 @@ from tts_compress.models.contract.inputs import (
     TokensInput,
 )
 
-_Id: TypeAlias = Annotated[int, Field(ge=0)]
+MOST_ID = 10**9 - 1
+"""Largest id of a symbol, of nine digits."""
+
+_Id: TypeAlias = Annotated[int, Field(ge=0, le=MOST_ID)]
 
 
 class Tokens(Config):
@@ -52,23 +56,23 @@ class Tokens(Config):
     spaced: bool = False
     """True to put one space between words and marks: `hello , you`."""
 
-    bos: int | None = Field(default=None, ge=0)
+    bos: _Id | None = None
     """Id that begins every call; outside of the blanks by default, as `eos` is."""
 
-    eos: _Id | tuple[_Id, ...] | None = None
+    eos: _Id | Annotated[tuple[_Id, ...], Field(max_length=100)] | None = None
     """Id that ends every call, or several."""
 
     edges: bool | int = True
     """False to leave `bos` and `eos` out, such as by metadata."""
 
-    blank: int = Field(default=0, ge=0)
+    blank: _Id = 0
     blanks: bool | int = False
     """True to put `blank` before, between and behind the symbols."""
 
     blanks_around_edges: bool = False
     """True to put blanks before, between and behind `bos` and `eos`, too."""
 
-    longest: int = Field(default=2_000, ge=1)
+    longest: int = Field(default=2_000, ge=1, le=100_000)
     """Most symbols of one call, without blanks, `bos` and `eos`."""
 
     @model_validator(mode="after")
@@ -78,9 +82,9 @@ class Tokens(Config):
         if self.source == "lexicon" and self.lexicon is None:
             raise ValueError("source 'lexicon' needs a 'lexicon'")
         if isinstance(self.vocabulary, dict):
-            wrong = [key for key in self.vocabulary if not (key.isascii() and key.isdigit())]
+            wrong = [key for key in self.vocabulary if not re.fullmatch("[0-9]{1,9}", key)]
             if wrong:
-                raise ValueError(f"vocabulary: {wrong[0]!r} is no id; write 12 = 'abc'")
+                raise ValueError(f"vocabulary: {wrong[0]!r:.40} is no id; write 12 = 'abc'")
         return self
 
 

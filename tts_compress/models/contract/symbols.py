@@ -10,7 +10,7 @@ from typing import Protocol
 from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.models.base import check_encodable, check_text
 from tts_compress.models.contract.normalizing import normalize
-from tts_compress.models.contract.schema import Tokens
+from tts_compress.models.contract.schema import MOST_ID, Tokens
 from tts_compress.models.contract.styles import Folders, find_file
 from tts_compress.models.espeak import espeak
 from tts_compress.models.files import read_json
@@ -22,6 +22,7 @@ IDS = "ids:"
 _MOST_BYTES = 1 << 27
 _WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[^\w\s]")
 _WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
+_DIGITS = re.compile(r"\d{1,9}")
 _ID = re.compile(r"(\d{1,9})(?:/(\d{1,9}))?")
 _CHARACTERS = 0x110000
 """Characters that Unicode has room for."""
@@ -217,16 +218,18 @@ def read_vocabulary(path: Path) -> dict[str, int]:
     """
     if path.suffix == ".json":
         found = read_json(path)
-        if isinstance(found, list) and found and all(type(i) is int for i in found[:_CHARACTERS]):
+        if isinstance(found, list) and found and all(i == -1 or _is_id(i) for i in found):
             return {chr(n): i for n, i in enumerate(found[:_CHARACTERS]) if i >= 0}
         table = found.get("vocab", found) if isinstance(found, dict) else None
-        if not isinstance(table, dict) or not all(type(i) is int for i in table.values()):
-            raise ModelError(f"'{path}' holds no table of symbols and their ids")
+        if not isinstance(table, dict) or not all(map(_is_id, table.values())):
+            raise ModelError(
+                f"'{path}' holds no table of symbols and their ids, which are 0 to {MOST_ID}"
+            )
         return dict(table)
     vocabulary = {}
     for number, line in enumerate(_lines(path), 1):
         symbol, _, identifier = line.rpartition(" ")
-        if not identifier.strip().isdecimal():
+        if not _DIGITS.fullmatch(identifier.strip()):
             raise ModelError(f"'{path}', line {number}: {line[:40]!r} is no 'symbol id'")
         vocabulary[symbol.strip() or " "] = int(identifier)
     return vocabulary
@@ -248,7 +251,7 @@ def read_lexicon(
         half = len(symbols) // 2
         ids, tones = symbols, ["0"] * len(symbols)
         # Symbols, then as many tones: digits are tones where they are no symbols.
-        if len(symbols) == 2 * half and half and all(s.isdecimal() for s in symbols[half:]):
+        if len(symbols) == 2 * half and half and all(map(_DIGITS.fullmatch, symbols[half:])):
             ids, tones = symbols[:half], symbols[half:]
         if missing := [symbol for symbol in ids if symbol not in vocabulary]:
             raise ModelError(
@@ -284,6 +287,10 @@ def _read_ids(text: str) -> Symbols:
     if not pairs:
         raise TextError(f"no ids in {text[:40]!r}; write '{IDS} 5 12 7'")
     return _symbols(pairs, len(pairs))
+
+
+def _is_id(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MOST_ID
 
 
 def _blanked(values: Iterable[int], blank: int) -> list[int]:

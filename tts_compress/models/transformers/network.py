@@ -1,13 +1,15 @@
 """The official objects: read from a voice's files, or built empty and then filled."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from tts_compress.artifact import MANIFEST_NAME, LayerRecord
 from tts_compress.errors import ModelError, model_errors
@@ -27,6 +29,9 @@ SYSTEMS: dict[str, System] = {
     "vits": vits.SYSTEM,
 }
 """Kinds of voices, by the `model_type` in `config.json`."""
+
+_MOST_WEIGHTS = 10_000
+"""Most weights of a model, each of which may be set twice; Bark's largest has about a thousand."""
 
 # What transformers notes of the process that read the model.
 _OF_THE_PROCESS = frozenset({"_name_or_path", "_attn_implementation_autoset"})
@@ -63,7 +68,7 @@ def load_official(directory: Path, class_name: str) -> nn.Module:
     """Return an official model as `from_pretrained` loads it, in FP32 and `eval` mode."""
     import torch
 
-    with model_errors(f"'{directory}' cannot be loaded"), quiet():
+    with model_errors(f"'{directory}' cannot be loaded"), quiet(), _bounded():
         root, found = _official(class_name).from_pretrained(
             directory,
             dtype=torch.float32,
@@ -101,7 +106,7 @@ def _build(path: Path, class_name: str) -> nn.Module:
     """
     from accelerate import init_empty_weights
 
-    with model_errors(f"'{path}' cannot be built"), quiet():
+    with model_errors(f"'{path}' cannot be built"), quiet(), _bounded():
         official = _official(class_name)
         from transformers.initialization import no_init_weights
 
@@ -111,6 +116,29 @@ def _build(path: Path, class_name: str) -> nn.Module:
         built.tie_weights()  # what is shared is one tensor, and in the file once
     root: nn.Module = built
     return root
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """End the building of a model whose settings ask for more layers than any has.
+
+    Raises:
+        ValueError: They do.
+    """
+    left = iter(range(_MOST_WEIGHTS))
+
+    def count(module: nn.Module, name: str, weight: nn.Parameter | None) -> None:
+        del module, name, weight
+        if next(left, None) is None:
+            raise ValueError(
+                f"its settings make more than {_MOST_WEIGHTS:,} weights; check numbers of layers"
+            )
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def write_official(root: nn.Module, directory: Path) -> None:

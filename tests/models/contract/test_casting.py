@@ -1,0 +1,98 @@
+"""Values between graphs: of the type that an input has, where that changes none of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.models.contract.conftest import build_vocoder
+from tts_compress.errors import ModelError, RecipeError
+from tts_compress.models import load
+from tts_compress.models.contract.casting import cast
+from tts_compress.models.feeds import GraphInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def _input(dtype: Any) -> GraphInput:
+    return GraphInput(name="x", dtype=np.dtype(dtype), shape=("N",))
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        *(("i8", "i4"), ("i4", "i8"), ("u1", "i8"), ("f2", "f4"), ("f4", "f2"), ("f8", "f4")),
+        *(("?", "f4"), ("?", "i8"), ("i4", "f8")),
+    ],
+)
+def test_an_output_keeps_its_values_in_another_type(given: str, wanted: str) -> None:
+    values = np.array([0, 1, 1], given)
+    found = cast(values, _input(wanted), "mel")
+    assert found.dtype == np.dtype(wanted)
+    assert found.tolist() == values.tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted", "message"),
+    [
+        (np.array([0.4, -7.5], "f4"), "i8", r"output 'mel' float32 cannot be input 'x int64 \[N\]"),
+        (np.array([3.0], "f4"), "i4", "integers stay integers and reals reals"),
+        (np.array([3], "i8"), "f4", "output 'mel' int64 cannot be input 'x float32"),
+        (np.array([3.0], "f4"), "?", "cannot be input 'x bool"),
+        (np.array([1j]), "f4", "cannot be input"),
+        (np.array([5, 1 << 40]), "i4", "int64 is 1099511627776, which input 'x int32"),
+        (np.array([-1]), "u1", "int64 is -1, which input 'x uint8"),
+        (np.array([1e30], "f4"), "f2", "float32 is 1e[+]30, which input 'x float16"),
+    ],
+)
+def test_an_output_that_would_change_is_refused_by_name(
+    values: Any, wanted: str, message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        cast(values, _input(wanted), "mel")
+
+
+def test_numbers_of_a_contract_fit_their_input() -> None:
+    assert cast(1, _input("f4"), None).dtype == np.float32
+    assert cast([2.0], _input("i8"), None).tolist() == [2]
+    for value, wanted in ((2**70, "i8"), ([1, 300], "u1"), (1e300, "f4"), (0.5, "i8")):
+        with pytest.raises(ModelError, match=r"a value of the contract is .* does not hold"):
+            cast(value, _input(wanted), None)
+
+
+def _with_vocoder(path: Path, vocoder: onnx.ModelProto) -> Path:
+    onnx.save(vocoder, path.with_name("hifigan_v2.onnx"))
+    text = 'version = 1\nbase = "matcha"\nname = "mine"\n'
+    path.with_name("contract.toml").write_text(text, encoding="utf-8")
+    return path
+
+
+def test_features_do_not_become_codes_of_the_next_graph(
+    make_matcha: Callable[..., Path],
+) -> None:
+    """A mel spectrogram in a vocoder of codes was cut to whole numbers, and spoken."""
+    vocoder = build_vocoder()
+    vocoder.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    vocoder.graph.node[0].input[0] = "mel.real"
+    vocoder.graph.node.insert(0, helper.make_node("Cast", ["mel"], ["mel.real"], to=1))
+    path = _with_vocoder(make_matcha(), vocoder)
+    message = r"hifigan_v2.onnx': output 'mel' float32 cannot be input 'mel int64 \[N, 32, L\]'"
+    with pytest.raises(RecipeError, match=message):
+        load(path)
+
+
+def test_audio_is_real(make_matcha: Callable[..., Path]) -> None:
+    """Samples of 16 bits were written as reals up to 32,767."""
+    vocoder = build_vocoder()
+    vocoder.graph.node.append(helper.make_node("Cast", ["audio"], ["pcm"], to=TensorProto.INT16))
+    vocoder.graph.output[0].name = "pcm"
+    vocoder.graph.output[0].type.tensor_type.elem_type = TensorProto.INT16
+    voice: Any = load(_with_vocoder(make_matcha(), vocoder))
+    with pytest.raises(ModelError, match=r"output 'pcm' is int16; audio is real numbers"):
+        voice.synthesize("ids: 5 6", seed=0)
