@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tts_compress.artifact import Manifest, read_manifest
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
 from tts_compress.evaluation import recognizers, worker
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 BLOCK = 400
 RATE = 16_000
+ARTIFACT_FILE = "model.onnx"
+"""The JSON file in an artifact, by a name that says that it has the weights."""
+
 LETTERS = " abcdefghijklmnopqrstuvwxyz'"
 
 
@@ -38,15 +42,19 @@ class FakeModel:
     """A model whose speech its JSON file sets."""
 
     family = "fake"
-    manifest = None
+    manifest: Manifest | None = None
     speaker: str | None = None
 
     def __init__(self, spec: str, *, saved: bool = True) -> None:
         self.spec = spec
         self._saved = saved
         self._prompt = Prompt()
+        path = Path(spec)
+        if path.is_dir():  # an artifact
+            self.manifest, path = read_manifest(path), path / ARTIFACT_FILE
+        self._path = path
         try:
-            self._ways: dict[str, Any] = json.loads(Path(spec).read_text(encoding="utf-8"))
+            self._ways: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ModelError(f"no model '{spec}'") from error
         self.sample_rate = self._ways.get("rate", RATE)
@@ -105,7 +113,7 @@ class FakeModel:
         """Return the JSON file."""
         if not self._saved:
             raise ModelError("not saved")
-        return ModelFiles(weights=(Path(self.spec),))
+        return ModelFiles(weights=(self._path,))
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
         """Write the JSON file."""

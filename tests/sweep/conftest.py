@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tts_compress.artifact import Manifest, Source, sha256_of, with_files
 from tts_compress.evaluation import EvaluationOptions
 from tts_compress.evaluation.analysis import Analyzer
 from tts_compress.evaluation.stages import Timings
@@ -111,12 +112,28 @@ class InProcessPool:
 
 
 class _Compressed:
-    def __init__(self, ways: dict[str, Any]) -> None:
-        self._ways = ways
+    def __init__(self, model: Any, scheme: str) -> None:
+        self._model, self._scheme = model, scheme
 
     def save(self, path: Path) -> None:
-        """Write the file of a made-up model."""
-        path.write_text(json.dumps(self._ways), encoding="utf-8")
+        """Write the artifact of a made-up model."""
+        path.mkdir()
+        ways = {**self._model._ways, "skip": 2 if self._scheme == "int8" else 1}
+        (path / "model.onnx").write_text(json.dumps(ways), encoding="utf-8")
+        source = self._model.files().weights[0]
+        manifest = Manifest(
+            family="fake",
+            scheme=self._scheme,
+            source=Source(spec=self._model.spec, sha256=sha256_of(source), size_bytes=1),
+            recipe={},
+            layers=(),
+            counts={},
+            calibration=None,
+            seed=0,
+            environment={},
+        )
+        manifest = with_files(manifest, path, "model.onnx")
+        (path / "manifest.json").write_text(manifest.to_json(), encoding="utf-8")
 
 
 @pytest.fixture
@@ -129,7 +146,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec.loader.exec_module(fake)
 
     def compress(model: Any, scheme: str, **_: object) -> _Compressed:
-        return _Compressed({**model._ways, "skip": 2 if scheme == "int8" else 1})
+        return _Compressed(model, scheme)
 
     def recognizer(given: str, language: str, _: object) -> Analyzer:
         about = {"given": given, "setting": language, "description": "tone reader 1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import zipfile
 from typing import TYPE_CHECKING
@@ -78,6 +79,46 @@ def test_a_damaged_or_hostile_archive_is_refused(tmp_path: Path) -> None:
     results.get("a", tmp_path / "back")
     assert not (tmp_path.parent / "escaped").exists()
     assert not (tmp_path / "escaped").exists()
+
+
+@pytest.mark.parametrize("protocol", ["", "file://"])
+def test_what_has_no_end_is_not_read(tmp_path: Path, protocol: str) -> None:
+    """`units/a.zip -> /dev/zero` was copied until the disk was full."""
+    if protocol:
+        pytest.importorskip("fsspec")
+    results = open_results(f"{protocol}{tmp_path}/out")
+    path = tmp_path / "out" / "units" / "a.zip"
+    path.parent.mkdir(parents=True)
+    path.symlink_to("/dev/zero")
+    with pytest.raises(ArtifactError, match=r"units/a\.zip' is damaged: it is no .*remove it"):
+        results.get("a", tmp_path / "back")
+
+
+def test_an_archive_unpacks_to_no_more_than_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = open_results(str(tmp_path / "out"))
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "x.bin").write_bytes(b"\0" * 1000)
+    results.put("a", tmp_path / "made")
+    usage = shutil.disk_usage(tmp_path)._replace(free=999)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(ArtifactError, match="it unpacks to more than 999 bytes"):
+        results.get("a", tmp_path / "back")
+    assert not list((tmp_path / "back").iterdir())
+
+
+def test_files_that_are_no_records_count_for_nothing_in_the_log(tmp_path: Path) -> None:
+    """A file manager's `log/.DS_Store` was an internal error, and there was no page."""
+    results = open_results(str(tmp_path / "out"))
+    results.note("a", {"seconds": 1.0})
+    log = tmp_path / "out" / "log"
+    for name in (".DS_Store", "a/.1.json", "a/notes.txt", "a/deeper/x.json"):
+        (log / name).parent.mkdir(exist_ok=True)
+        (log / name).touch()
+    (log / "a" / "cut.json").write_text('{"seconds"', encoding="utf-8")
+    (log / "a" / "list.json").write_text("[]", encoding="utf-8")
+    assert results.log({"a"}) == {"a": [{"seconds": 1.0}]}
 
 
 def test_an_unknown_kind_of_url_is_an_error() -> None:

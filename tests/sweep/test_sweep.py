@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from tests.sweep.conftest import InProcessPool, InProcessSeat
 from tts_compress.evaluation import read_report
 from tts_compress.progress import Silent
-from tts_compress.sweep.run import Planned, merge_shares, plan_sweep, run_share, run_sweep
+from tts_compress.sweep.run import Planned, merge, merge_shares, plan_sweep, run_share, run_sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,3 +94,61 @@ def test_an_interrupted_sweep_goes_on_and_shares_give_the_same(
     assert 'href="reports/good/int8/report.html"' in page
     assert "by a fault" in page
     assert (tmp_path / "whole-out" / "sweep.csv").read_text().count("\n") == 2
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_report_of_something_else_or_none_is_a_failure_of_its_pair(
+    tmp_path: Path,
+    write_plan: Callable[..., Path],
+    seat: Callable[[OpenPlan], InProcessSeat],
+) -> None:
+    """Whatever lay in the archive was believed: another scheme's size and words, with exit code 0.
+
+    One archive that was cut, or had no report, stopped the page of all voices.
+    """
+    (tmp_path / "good.json").write_text("{}", encoding="utf-8")
+    planned = plan_sweep(
+        write_plan(voices=["good.json"], schemes=["int8", "fp16", "bf16"], shards=1, seeds=[0]),
+        Silent(),
+    )
+    with seat(planned.plan) as place:
+        whole = run_sweep(planned, InProcessPool(place), Silent())
+    assert whole.is_complete
+    scheme = {u.key: u.scheme.name for u, _ in planned.tasks if u.kind == "report" and u.scheme}
+    archives = {
+        name: tmp_path / "plan-out" / "units" / f"{key}.zip" for key, name in scheme.items()
+    }
+    kept = archives["fp16"].read_bytes()
+
+    def reason_now() -> str:
+        found = merge(planned, Silent())
+        (failed,) = found.failures
+        assert (failed.voice, failed.scheme) == ("good", "fp16")
+        assert {entry.scheme for entry in found.entries} == {"int8", "bf16"}
+        assert not found.is_complete
+        assert json.dumps(failed.reason)[1:-1] in (tmp_path / "plan-out" / "sweep.json").read_text(
+            "utf-8"
+        )
+        return failed.reason
+
+    archives["fp16"].write_bytes(archives["int8"].read_bytes())
+    assert (
+        "is a report of another candidate: 'good/int8', not 'good/fp16'; remove it" in reason_now()
+    )
+    archives["fp16"].write_bytes(kept[:-100])
+    assert "is damaged: File is not a zip file; remove it" in reason_now()
+    with zipfile.ZipFile(archives["fp16"], "w") as archive:
+        archive.writestr("notes.txt", "x")
+    assert "no item named 'report.json' in the archive" in reason_now()
+    with zipfile.ZipFile(archives["fp16"], "w") as archive:
+        archive.writestr("report.json", "{}")
+    assert "is not an evaluation report: " in reason_now()
+    for change in (("candidate", "sha256"), ("reference", "sha256"), ("suite", "sha256")):
+        document = json.loads(zipfile.ZipFile(io.BytesIO(kept)).read("report.json"))
+        document[change[0]][change[1]] = "0" * 64
+        with zipfile.ZipFile(archives["fp16"], "w") as archive:
+            archive.writestr("report.json", json.dumps(document))
+        assert f"not '{'0' * 64}'" not in (said := reason_now())
+        assert "is a report of another " in said
+    archives["fp16"].write_bytes(kept)
+    assert merge(planned, Silent()) == whole

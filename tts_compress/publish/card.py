@@ -106,15 +106,22 @@ def render_card(manifest: Manifest, facts: CardFacts) -> str:
 
 
 def _refuse_foreign_report(manifest: Manifest, report: Evaluation) -> None:
-    weights = [name for name in manifest.files if name.endswith(_WEIGHTS)]
-    known = set(manifest.files.values())
-    # Several files have one hash in a report, over all of them.
-    other = report.candidate.sha256 not in known if len(weights) == 1 else False
-    if other or report.candidate.scheme != manifest.scheme:
+    stated = report.candidate
+    right = weights_of(manifest) or stated.sha256
+    if (stated.sha256, stated.scheme) != (right, manifest.scheme):
         raise EvaluationError(
-            f"the report is of '{report.candidate.spec}' ({report.candidate.scheme}), whose "
+            f"the report is of '{stated.spec}' ({stated.scheme}), whose "
             "weights are not this artifact's; evaluate the artifact, or leave --report out"
         )
+
+
+def weights_of(manifest: Manifest) -> str | None:
+    """Return the hash of an artifact's weights as reports state it.
+
+    None where several files have them: reports state one hash over all, in the model's order.
+    """
+    digests = [digest for name, digest in manifest.files.items() if name.endswith(_WEIGHTS)]
+    return digests[0] if len(digests) == 1 else None
 
 
 def _header(manifest: Manifest, facts: CardFacts) -> str:

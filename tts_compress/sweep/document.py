@@ -26,7 +26,7 @@ class Entry(Record):
     wer_reference: float
     wer_candidate: float
     wer_delta: float
-    wer_interval: tuple[float, float]
+    wer_interval: tuple[float, float] | None
     distortion: float | None
     """Change of the distortion as a share of what telephone coding adds; None if not measured."""
 

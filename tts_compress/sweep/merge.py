@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 
-from tts_compress.errors import MissingExtraError
+from tts_compress.artifact import MANIFEST_NAME, Manifest
+from tts_compress.errors import EvaluationError, MissingExtraError, TTSCompressError, reason
 from tts_compress.evaluation.gates import Gates, check, read_gates
-from tts_compress.evaluation.result import Evaluation, read_report
+from tts_compress.evaluation.result import REPORT_NAME, Evaluation
 from tts_compress.folders import temporary_folder
 from tts_compress.progress import Progress
+from tts_compress.publish.card import weights_of
 from tts_compress.sweep.document import Entry, FailedWork, SweepReport, table_of
 from tts_compress.sweep.plan import OpenPlan
-from tts_compress.sweep.results import Results
+from tts_compress.sweep.results import Results, wrong_result
 from tts_compress.sweep.units import Failure, Unit
 
 DOCUMENT = "sweep.json"
@@ -33,18 +35,20 @@ def merge_reports(
         failures: What could not even be planned.
         progress: Is advanced with each report.
 
-    Raises:
-        ArtifactError: A report cannot be read or written.
+    A report that cannot be read, or is of something else than its unit, is a failure of its pair.
     """
     done = results.keys()
     gates = [read_gates(name) for name in plan.gates]
     reports = [unit for unit in units if unit.kind == "report" and unit.key in done]
     entries = []
+    failed = [*failures, *_logged(results, [unit for unit in units if unit.key not in done])]
     for count, unit in enumerate(reports):
         progress.advance("merge", count, len(reports))
-        entries.append(_publish(unit, results, gates))
+        try:
+            entries.append(_publish(unit, plan, results, gates))
+        except TTSCompressError as error:
+            failed.append(_failure(unit, reason(error)))
     progress.advance("merge", len(reports), len(reports))
-    failed = [*failures, *_logged(results, [unit for unit in units if unit.key not in done])]
     return SweepReport(
         suite=plan.suite.name,
         suite_sha256=plan.suite.sha256,
@@ -74,15 +78,40 @@ def write_sweep(found: SweepReport, results: Results) -> None:
     results.files.write(PAGE, render_page(found).encode())
 
 
-def _publish(unit: Unit, results: Results, gates: Sequence[Gates]) -> Entry:
+def _publish(unit: Unit, plan: OpenPlan, results: Results, gates: Sequence[Gates]) -> Entry:
     """Copy a pair's report to its place; return its entry."""
     place = f"reports/{'/'.join(unit.chain)}"
+    try:
+        report = Evaluation.from_json(results.read(unit.key, REPORT_NAME))
+    except EvaluationError as error:
+        raise wrong_result(unit.key, f"is {reason(error)}") from error
+    _check(report, unit, plan, results)
     with temporary_folder() as folder:
         results.get(unit.key, folder)
         for path in folder.iterdir():
             results.files.upload(path, f"{place}/{path.name}")
-        report = read_report(folder)
     return _entry(unit, report, f"{place}/report.html", gates)
+
+
+def _check(report: Evaluation, unit: Unit, plan: OpenPlan, results: Results) -> None:
+    """Refuse a report that is not of its unit: of other models, another scheme or suite.
+
+    Raises:
+        ArtifactError: It is not, or the compressed model's manifest cannot be read.
+    """
+    assert unit.scheme is not None, "reports have one"
+    manifest = Manifest.from_json(results.read(unit.needs[0], f"model/{MANIFEST_NAME}"))
+    stated_and_right = {
+        "candidate": (report.candidate.spec, "/".join(unit.chain)),
+        "scheme": (report.candidate.scheme, unit.scheme.scheme),
+        "compressed weights": (report.candidate.sha256, weights_of(manifest)),
+        "original weights": (report.reference.sha256, manifest.source.sha256),
+        "suite": (report.suite.sha256, plan.suite.sha256),
+    }
+    for name, (stated, right) in stated_and_right.items():
+        if right is not None and stated != right:
+            problem = f"is a report of another {name}: {stated!r:.80}, not {right!r:.80}"
+            raise wrong_result(unit.key, problem)
 
 
 def _entry(unit: Unit, report: Evaluation, page: str, gates: Sequence[Gates]) -> Entry:
@@ -114,15 +143,15 @@ def _logged(results: Results, units: Sequence[Unit]) -> list[Failure]:
     log = results.log({unit.key for unit in units})
     last = {key: executions[-1] for key, executions in log.items()}
     return [
-        Failure(
-            voice=unit.voice.name,
-            scheme=unit.scheme.name if unit.scheme else "",
-            unit=unit.title,
-            reason=str(last[unit.key]["failed"]),
-        )
+        _failure(unit, str(last[unit.key]["failed"]))
         for unit in units
         if "failed" in last.get(unit.key, {})
     ]
+
+
+def _failure(unit: Unit, why: str) -> Failure:
+    voice, scheme = unit.chain
+    return Failure(voice=voice, scheme=scheme, unit=unit.title, reason=why)
 
 
 def _count_left(units: Sequence[Unit], done: set[str], failed: Sequence[Failure]) -> int:

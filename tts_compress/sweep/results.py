@@ -13,23 +13,33 @@ import secrets
 import shutil
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from tts_compress.artifact import atomic_file
 from tts_compress.errors import ArtifactError, MissingExtraError, reason
 from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.folders import temporary_folder
-from tts_compress.reading import read_bytes
+from tts_compress.reading import (
+    MOST_TEXT_BYTES,
+    check_archive,
+    open_file,
+    parse_json,
+    read_bytes,
+)
 
 _ATOMIC_PUTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "r2"})
 """Object stores: what is put there is visible when all of it has come."""
 
-_LARGEST = 64 * 2**30
-"""Bytes that an archive may unpack to."""
+_LARGEST = 16 * 2**30
+"""Bytes that an archive may have, and unpack to where as many are free."""
+
+# What `zipfile` raises about archives that are cut, altered, encrypted or of another method.
+_DAMAGES = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, RuntimeError)
 
 _SAME_TIME = (1980, 1, 1, 0, 0, 0)
 """Date of all files in archives, so that the same content gives the same bytes."""
@@ -53,8 +63,8 @@ class Files(Protocol):
     def upload(self, source: Path, name: str) -> None:
         """Write a file from one of this machine, never seen half-written."""
 
-    def download(self, name: str, target: Path) -> None:
-        """Copy a file to this machine."""
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file for reading at any place of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +97,9 @@ class LocalFiles:
         with self._partial(name) as partial:
             shutil.copyfile(source, partial)
 
-    def download(self, name: str, target: Path) -> None:
-        """Copy a file to this machine."""
-        shutil.copyfile(self.root / name, target)
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file for reading at any place of it; what is no regular file is refused."""
+        return open_file(self.root / name, _LARGEST)
 
     @contextmanager
     def _partial(self, name: str) -> Iterator[Path]:
@@ -136,9 +146,12 @@ class RemoteFiles:
         """Write a file from one of this machine, never seen half-written."""
         self._put(name, lambda path: self.system.put_file(str(source), path))
 
-    def download(self, name: str, target: Path) -> None:
-        """Copy a file to this machine."""
-        self.system.get_file(f"{self.root}/{name}", str(target))
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file for reading at any place of it."""
+        if not self.exists(name):  # a device or a pipe, which may have no end
+            raise ValueError("it is no file")
+        file: IO[bytes] = self.system.open(f"{self.root}/{name}", "rb")
+        return file
 
     def _put(self, name: str, put: Callable[[str], object]) -> None:
         path = f"{self.root}/{name}"
@@ -184,18 +197,32 @@ class Results:
         Raises:
             ArtifactError: It is damaged.
         """
-        with _spare_file() as path:
-            self.files.download(_archive(key), path)
-            try:
-                with zipfile.ZipFile(path) as archive:
-                    if sum(entry.file_size for entry in archive.infolist()) > _LARGEST:
-                        raise ValueError(f"it unpacks to more than {_LARGEST:,} bytes")
-                    archive.extractall(folder)
-            except (zipfile.BadZipFile, ValueError, EOFError) as error:
-                raise ArtifactError(
-                    f"the result '{_archive(key)}' is damaged: {reason(error)}; remove it, and run "
-                    "the sweep again"
-                ) from error
+        with self._opened(key) as archive:
+            folder.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(folder).free
+            check_archive(archive.infolist(), min(_LARGEST, free))
+            archive.extractall(folder)
+
+    def read(self, key: str, name: str) -> str:
+        """Return the text of one file of a unit's result.
+
+        Raises:
+            ArtifactError: The result is damaged, or has no such text.
+        """
+        with self._opened(key) as archive:
+            entry = archive.getinfo(name)
+            check_archive([entry], MOST_TEXT_BYTES)
+            return archive.read(entry).decode("utf-8")
+
+    @contextmanager
+    def _opened(self, key: str) -> Iterator[zipfile.ZipFile]:
+        try:
+            with self.files.open(_archive(key)) as file, zipfile.ZipFile(file) as archive:
+                yield archive
+        except OSError as error:
+            raise ArtifactError(f"cannot read '{_archive(key)}': {reason(error)}") from error
+        except _DAMAGES as error:
+            raise wrong_result(key, f"is damaged: {reason(error)}") from error
 
     def note(self, key: str, record: Mapping[str, Any]) -> None:
         """Add an execution of a unit to the log."""
@@ -203,12 +230,19 @@ class Results:
         self.files.write(name, json.dumps(record).encode())
 
     def log(self, keys: Container[str]) -> dict[str, list[dict[str, Any]]]:
-        """Return all executions of units by key, the first one first."""
+        """Return all executions of units by key, the first one first.
+
+        Files that are no such record, such as those of a file manager, count for nothing.
+        """
         found: dict[str, list[dict[str, Any]]] = {}
         for name in sorted(self.files.names("log")):
-            _, key, last = name.split("/")
-            if key in keys and not last.startswith("."):
-                found.setdefault(key, []).append(json.loads(self.files.read(name)))
+            key = Path(name).parent.name
+            if key not in keys or not name.endswith(".json") or Path(name).name[0] == ".":
+                continue
+            with suppress(OSError, ValueError):
+                record = parse_json(self.files.read(name))
+                if isinstance(record, dict):
+                    found.setdefault(key, []).append(record)
         return found
 
 
@@ -237,6 +271,13 @@ def open_results(output: str) -> Results:
     except ValueError as error:
         raise ArtifactError(f"cannot open the output {output!r}: {reason(error)}") from error
     return Results(RemoteFiles(system, root.rstrip("/"), protocol in _ATOMIC_PUTS))
+
+
+def wrong_result(key: str, problem: str) -> ArtifactError:
+    """Return the error of a result that cannot be right, such as one that `is damaged`."""
+    return ArtifactError(
+        f"the result '{_archive(key)}' {problem}; remove it, and run the sweep again"
+    )
 
 
 def _archive(key: str) -> str:
