@@ -1,7 +1,12 @@
 /** Piper voices in onnxruntime-web: opened, spoken, and made a WAV file. Needs no browser. */
 
 /** One thread in WebAssembly: pages need special headers for more. */
-export const SESSION = { executionProviders: ["wasm"], intraOpNumThreads: 1, logSeverityLevel: 3 };
+export const SESSION = {
+  executionProviders: ["wasm"],
+  intraOpNumThreads: 1,
+  logSeverityLevel: 3,
+  enableMemPattern: false, // its plan for a second call would keep a second set of buffers
+};
 
 /** Open a voice from the bytes of its `.onnx` file. */
 export function openVoice(ort, bytes) {

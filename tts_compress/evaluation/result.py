@@ -200,9 +200,14 @@ class Evaluation(Record):
             f"{self.reference.spec!r}, {len(self.utterances)} utterances of {self.suite.name!r})"
         )
 
+    def __str__(self) -> str:
+        """Return the sentence that begins a report: size, speed, words and sound, with units."""
+        # Rendering lies above this layer.
+        sentence: str = resolve_name("tts_compress.report.summary:verdict")(self)
+        return sentence
+
     def _repr_html_(self) -> str:
         """Return a table of the measurements for notebooks."""
-        # Rendering lies above this layer.
         page: str = resolve_name("tts_compress.report.notebook:evaluation_table")(self)
         return page
 
