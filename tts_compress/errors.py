@@ -14,8 +14,9 @@ A message states what was wrong (with the value), what is accepted, and what to 
 packages are quoted by `first_line` or `reason`: their messages may have many lines, or none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 from tts_compress.plain import one_line
 
@@ -106,6 +107,12 @@ def reason(error: BaseException) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, cut like `reason`; advice may follow it."""
     return one_line(_message(error).splitlines()[0], 300)
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """Return the end of an error that suggests the most similar of the known names, if any is."""
+    near = get_close_matches(given, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _message(error: BaseException) -> str:

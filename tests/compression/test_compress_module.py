@@ -13,6 +13,7 @@ from torch.nn.utils import parametrizations
 
 from tts_compress import compress, environment, find_recipe
 from tts_compress.errors import QuantizationError, RecipeError, SchemeError, TTSCompressWarning
+from tts_compress.recipes.family import schemes_of
 from tts_compress.torch.decisions import decide
 from tts_compress.torch.layers.base import CompressedLayer
 
@@ -102,6 +103,39 @@ def test_a_module_shares_what_is_not_compressed(module: Speech) -> None:
     assert not small.training
 
 
+def test_int8_with_batches_is_int8_static(module: Speech) -> None:
+    """The batches that anyone gives with `int8` were refused, without a word of `int8-static`."""
+    batches = _calibration("int8-static")
+    small = compress(module, "int8", calibration=batches)
+    static = compress(module, "int8-static", calibration=batches)
+    assert _layers(small) == _layers(static)
+    with torch.inference_mode():
+        assert torch.equal(small(IDS), static(IDS))
+
+
+def test_int8_by_a_recipe_of_its_own_stays_what_that_says(module: Speech) -> None:
+    recipe = find_recipe("module", "int8").model_copy(update={"summary": "mine"})
+    with pytest.raises(SchemeError, match="'int8' needs no calibration set"):
+        compress(module, "int8", recipe=recipe, calibration=[IDS])
+
+
+@pytest.mark.parametrize("scheme", ["INT8_DYNAMIC", "half"])
+@pytest.mark.filterwarnings("ignore:this processor:tts_compress.errors.TTSCompressWarning")
+def test_other_names_of_schemes_are_understood(scheme: str) -> None:
+    net = nn.Linear(64, 64)
+    kind = {"INT8_DYNAMIC": "int8/dynamic", "half": "float16/float16"}[scheme]
+    assert f"Linear {kind}" in _layers(nn.Sequential(compress(net, scheme)))
+
+
+def test_an_unknown_scheme_lists_what_a_module_can_have() -> None:
+    """It listed `int4-int8`, `int4-qat` and `mixed`, which modules do not have."""
+    with pytest.raises(SchemeError) as caught:
+        compress(nn.Linear(8, 8), "int8-statik")
+    listed, _, suggestion = str(caught.value).partition(": ")[2].partition("; did you mean ")
+    assert listed.split(", ") == schemes_of("module")
+    assert suggestion == "'int8-static'?"
+
+
 def test_a_recipe_decides_by_name(module: Speech) -> None:
     shipped = find_recipe("module", "int8")
     rule = shipped.component[0].model_copy(update={"match": "encoder.*"})
@@ -176,7 +210,7 @@ def _no_calibration() -> None:
 
 
 def _needless() -> None:
-    compress(nn.Linear(8, 8), "int8", calibration=[torch.zeros(1, 8)])
+    compress(nn.Linear(8, 8), "int8-dynamic", calibration=[torch.ones(1, 8)])
 
 
 def _not_reached() -> None:
@@ -213,7 +247,7 @@ def _meta() -> None:
         (_no_batches, RecipeError, "holds no batch"),
         (_a_set, RecipeError, "calibrated on batches, not on 'en'"),
         (_no_calibration, RecipeError, "calibrated on batches, not on None"),
-        (_needless, SchemeError, "needs no calibration"),
+        (_needless, SchemeError, "needs no calibration set; leave it out, or .*: .*int8-static"),
         (_not_reached, QuantizationError, "never ran 1 layers, such as 'idle'"),
         (_not_finite, QuantizationError, "not finite"),
         (_nan_batch, QuantizationError, "not finite"),

@@ -13,11 +13,10 @@ from argparse import (
     RawDescriptionHelpFormatter,
 )
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, nearest
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,7 +59,7 @@ class Parser(ArgumentParser):
         try:
             super()._check_value(action, value)
         except ArgumentError as error:
-            error.message += _nearest(str(value), action.choices or ())
+            error.message += nearest(str(value), action.choices or ())
             raise
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -68,13 +67,8 @@ class Parser(ArgumentParser):
         options, rest = super().parse_known_args(args, namespace)
         if rest:
             known = self._option_string_actions
-            self.error(f"unrecognized arguments: {' '.join(rest)}{_nearest(rest[0], known)}")
+            self.error(f"unrecognized arguments: {' '.join(rest)}{nearest(rest[0], known)}")
         return options, rest
-
-
-def _nearest(given: str, known: Iterable[str]) -> str:
-    near = get_close_matches(given, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 class _Formatter(RawDescriptionHelpFormatter):

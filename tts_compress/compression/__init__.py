@@ -17,7 +17,7 @@ from tts_compress.models import open_model
 from tts_compress.models.base import GraphChain, GraphModel, Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.onnx.quantize.convert import convert, prepare_conversion
 from tts_compress.progress import Progress, Silent
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.schemes import find_scheme
 
@@ -74,9 +74,9 @@ def compress(
         model: A loaded model, a spec that `load` takes, or a bare ONNX graph: `onnx:` and its
             path, or just the path where `calibration` is an `.npz`. Or any torch module: then a
             module is returned, which shares with it what was not compressed.
-        scheme: Name of the scheme; `tts-compress schemes` lists them. `int8-qat` trains, with the
-            default options; `compress_trained` takes others, and resumes after an
-            interruption.
+        scheme: Name of the scheme; `tts-compress schemes` lists them. `int8` of a torch module is
+            `int8-dynamic`; given batches it is `int8-static`. `int8-qat` trains, with the default
+            options; `compress_trained` takes others, and resumes after an interruption.
         recipe: A recipe's TOML file in the place of the shipped one, or a recipe that
             `find_recipe` gave and `model_copy` changed, for another format.
         calibration: A calibration set's name or TOML file, in the place of the recipe's; for a
@@ -92,13 +92,7 @@ def compress(
         ModelError: The model cannot be loaded.
         QuantizationError: The model cannot be converted as the recipe promises.
     """
-    training = None
-    progress = progress or Silent()
-    if find_scheme(scheme).trained:
-        from tts_compress.qat.options import TrainingOptions, TrainingRun
-
-        training = TrainingRun(options=TrainingOptions(seed=seed), progress=progress)
-    job = Job(seed=seed, progress=progress, training=training)
+    job = Job(seed=seed, progress=progress or Silent(), training=None)
     return _compress(model, scheme, recipe, calibration, job)
 
 
@@ -145,18 +139,17 @@ def _compress(
     calibration: Any,
     job: Job,
 ) -> Model | nn.Module:
-    if job.training is not None:
-        from tts_compress.qat.options import require_packages
-
-        require_packages()
     torch = sys.modules.get("torch")  # whoever has a module has imported it
     is_module = torch is not None and isinstance(model, torch.nn.Module)
     opened: Any = model
     if not is_module and not isinstance(model, Model):
         opened = open_model(opened, bare=is_feeds(calibration))
     found = find_recipe("module" if is_module else opened.family, scheme, recipe)
+    job = _with_training(job, found)
     if found.calibration is None and calibration is not None and job.training is None:
-        raise SchemeError(f"scheme {scheme!r} needs no calibration set; leave it out")
+        if not is_module or found.scheme != "int8" or recipe is not None:
+            raise SchemeError(_needless_calibration(found))
+        found = find_recipe("module", "int8-static")
     if is_module:
         from tts_compress.compression.modules import compress_module
 
@@ -173,6 +166,30 @@ def _compress(
     if isinstance(opened, OnnxGraph):
         return _compress_chain(opened, found, calibration, job)
     raise SchemeError(f"family {opened.family!r} has neither a graph nor modules to compress")
+
+
+def _with_training(job: Job, recipe: Recipe) -> Job:
+    """Return the job, with the default training where the recipe is of a trained scheme."""
+    training = job.training
+    if training is None and find_scheme(recipe.scheme).trained:
+        from tts_compress.qat.options import TrainingOptions, TrainingRun
+
+        training = TrainingRun(options=TrainingOptions(seed=job.seed), progress=job.progress)
+    if training is not None:
+        from tts_compress.qat.options import require_packages
+
+        require_packages()
+    return replace(job, training=training)
+
+
+def _needless_calibration(recipe: Recipe) -> str:
+    """Return the error for calibration that a recipe has no use for."""
+    schemes = {name: find_recipe(recipe.family, name) for name in schemes_of(recipe.family)}
+    using = ", ".join(name for name, other in schemes.items() if other.calibration is not None)
+    return (
+        f"scheme {recipe.scheme!r} needs no calibration set; leave it out, or take a scheme that "
+        f"uses one: {using}"
+    )
 
 
 def _compress_chain(

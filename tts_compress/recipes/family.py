@@ -137,15 +137,18 @@ def find_recipe(family: str, scheme: str, recipe: Recipe | str | Path | None = N
 
     Args:
         family: The model's family.
-        scheme: The scheme's name.
+        scheme: The scheme's name, as `find_scheme` takes it.
         recipe: A TOML file of one recipe or of a family's recipes, or a recipe that was changed
             by `model_copy`, which is checked here.
+
+    Returns:
+        The recipe; without `calibration` where nothing in it is chosen from data.
 
     Raises:
         SchemeError: The scheme is unknown or the family has no recipe for it.
         RecipeError: The recipe is malformed or made for another family.
     """
-    find_scheme(scheme)
+    scheme = find_scheme(scheme, schemes_of(family)).name
     if isinstance(recipe, Recipe):
         found, name = _checked(recipe), f"{recipe.family}-{recipe.scheme}"
     else:
@@ -157,7 +160,7 @@ def find_recipe(family: str, scheme: str, recipe: Recipe | str | Path | None = N
         raise RecipeError(f"recipe '{name}' is for family {found.family!r}, not {family!r}")
     if found.scheme != scheme:
         raise RecipeError(f"recipe '{name}' is for scheme {found.scheme!r}, not {scheme!r}")
-    return found
+    return found if found.uses_calibration else found.model_copy(update={"calibration": None})
 
 
 def scheme_of(recipe: str | Path) -> str | None:

@@ -136,17 +136,30 @@ class Recipe(ConfigFile):
     calibration: Calibration | None = None
     component: tuple[Rule, ...] = Field(min_length=1)
 
+    @property
+    def uses_calibration(self) -> bool:
+        """True if ranges or codes are chosen from calibration data, or the model is trained on it."""
+        trained = any(scheme.trained for scheme in SCHEMES if scheme.name == self.scheme)
+        return trained or self._observes
+
+    @property
+    def _observes(self) -> bool:
+        return any(
+            rule.activations == Activations.STATIC or rule.algorithm.endswith("gptq")
+            for rule in self.component
+        )
+
     @model_validator(mode="after")
     def _calibrated_when_needed(self) -> "Recipe":
         static = any(rule.activations == Activations.STATIC for rule in self.component)
-        observed = static or any(rule.algorithm.endswith("gptq") for rule in self.component)
-        if observed and self.calibration is None:
+        if self._observes and self.calibration is None:
             raise ValueError(
                 "a rule with static activations, or an algorithm that observes ('gptq', "
                 "'inc-gptq'), needs a [calibration] table"
             )
-        trained = any(scheme.trained for scheme in SCHEMES if scheme.name == self.scheme)
-        if not observed and not trained and self.calibration is not None:
+        # With four bits the table may stay where an algorithm is exchanged for one without data.
+        exchanged = any(rule.weights == Weights.INT4 for rule in self.component)
+        if self.calibration is not None and not self.uses_calibration and not exchanged:
             raise ValueError(
                 "[calibration] is given, but no rule has static activations, or an algorithm that "
                 "observes ('gptq', 'inc-gptq'), and nothing is trained"

@@ -1,8 +1,9 @@
 """The schemes: their names and what each one means."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tts_compress.errors import SchemeError
+from tts_compress.errors import SchemeError, nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,32 @@ SCHEMES = (
 )
 
 
-def find_scheme(name: str) -> Scheme:
-    """Return the scheme called `name`.
+_OTHER_NAMES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float8": "fp8",
+    "half": "fp16",
+    "int4": "int4-weight-only",
+}
+"""Common words for schemes, as torch and other tools have them."""
+
+
+def find_scheme(name: str, known: Iterable[str] = ()) -> Scheme:
+    """Return the scheme that a name means: upper or lower case, `_` or `-`, and a few other names.
+
+    Args:
+        name: `int8-static`, `INT8_STATIC`, `float16`.
+        known: Names that an error lists, such as a family's; without any, those of all schemes.
 
     Raises:
         SchemeError: There is none; the message lists those there are.
     """
-    for scheme in SCHEMES:
-        if scheme.name == name:
-            return scheme
-    known = ", ".join(scheme.name for scheme in SCHEMES)
-    raise SchemeError(f"unknown scheme {name!r}; known schemes: {known}")
+    schemes = {scheme.name: scheme for scheme in SCHEMES}
+    plain = name.strip().lower().replace("_", "-")
+    plain = _OTHER_NAMES.get(plain, plain)
+    if plain in schemes:
+        return schemes[plain]
+    listed = list(known) or list(schemes)
+    raise SchemeError(
+        f"unknown scheme {name!r}; known schemes: {', '.join(listed)}{nearest(plain, listed)}"
+    )
