@@ -138,7 +138,7 @@ class Recipe(ConfigFile):
 
     @property
     def uses_calibration(self) -> bool:
-        """True if ranges or codes are chosen from calibration data, or the model is trained on it."""
+        """True if ranges or codes are chosen from data, or the model is trained on it."""
         trained = any(scheme.trained for scheme in SCHEMES if scheme.name == self.scheme)
         return trained or self._observes
 

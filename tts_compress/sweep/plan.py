@@ -44,7 +44,7 @@ class Settings(Config):
     mos: str | None = None
     threads: int = Field(default=1, ge=1)
     timing_texts: int = Field(default=8, ge=1)
-    timing_runs: int = Field(default=5, ge=1)
+    timing_runs: int = Field(default=6, ge=1)
     timeout_s: float = Field(default=600.0, gt=0)
     """Longest time to speak or recognize one text."""
 
@@ -178,7 +178,8 @@ def _expand(spec: str, folder: Path) -> list[str]:
 
 def _scheme(given: str, folder: Path) -> Scheme:
     if not given.endswith(".toml"):
-        return Scheme(name=find_scheme(given).name, scheme=given)
+        name = find_scheme(given).name
+        return Scheme(name=name, scheme=name)
     path = data_file("calib/recipes", _found(given, folder))
     recipe = read_config(path, Recipe)
     return Scheme(name=path.stem, scheme=recipe.scheme, recipe=str(path))
