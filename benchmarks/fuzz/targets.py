@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.fuzz import documents, graphs, tensors
+from benchmarks.fuzz import documents, graphs, operators, tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "onnx": Kind(22, graphs.write_onnx, graphs.compress_graph),
+    "opset": Kind(10, operators.write_chain, operators.run_chain),
     "json": Kind(14, documents.write_voice, documents.read_voice),
     "toml": Kind(14, documents.write_toml, documents.read_toml),
     "manifest": Kind(12, documents.write_manifest, documents.read_manifest),
