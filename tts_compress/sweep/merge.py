@@ -110,7 +110,7 @@ def _check(report: Evaluation, unit: Unit, plan: OpenPlan, results: Results) -> 
     }
     for name, (stated, right) in stated_and_right.items():
         if right is not None and stated != right:
-            problem = f"is a report of another {name}: {stated!r:.80}, not {right!r:.80}"
+            problem = f"is a report of another {name}: {stated!r:.40}, not {right!r:.40}"
             raise wrong_result(unit.key, problem)
 
 
