@@ -40,8 +40,11 @@ def test_a_busy_machine_fails_the_cost_and_not_the_voice(
     assert "latency" not in capsys.readouterr().out
     assert main(["gate", path, "--gates", "cost"]) == 1
     printed = capsys.readouterr().out.splitlines()
-    assert "FAIL  latency.interval.0: 0.7 ≥ 1.05" in printed
-    assert printed[-1] == "cost: a gate failed"
+    assert (
+        "FAIL  speed, a multiple of the reference's, lower end of its 95 % interval "
+        "(latency.interval.0): 0.7; needs at least 1.05"
+    ) in printed
+    assert printed[-1] == "cost: 1 of 3 gates failed"
 
 
 @pytest.mark.parametrize("first", ["default", "strict"])
@@ -52,15 +55,15 @@ def test_several_gate_files_are_all_asked(
     both = ["--gates", first, "--gates", "cost"]
     assert main(["gate", report(), *both]) == 0
     printed = capsys.readouterr().out
-    assert f"{first}: all gates passed\n" in printed
-    assert "cost: all gates passed\n" in printed
+    assert f"{first}: all 16 gates passed; allowed: " in printed
+    assert "cost: all 3 gates passed\n" in printed
     slow = report(interval=(0.7, 1.6))
     assert main(["gate", *both, slow]) == 1
     capsys.readouterr()
     assert main(["gate", slow, *both[2:], *both[:2], "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["passed"]
-    assert [row["gates"] for row in found["rows"]] == ["cost"] * 2 + [first] * 16
+    assert [row["gates"] for row in found["rows"]] == ["cost"] * 3 + [first] * 16
 
 
 @pytest.mark.parametrize("name", ["default", "strict"])
@@ -70,8 +73,9 @@ def test_a_reference_that_is_not_understood_fails_and_says_why(
     """Although the candidate is as good as it."""
     assert main(["gate", report(wer=0.62), "--gates", name]) == 1
     assert (
-        "FAIL  wer.interval.1: nothing was judged: the recognizer mishears 62.0 % of the "
-        "reference's own words, more than 50.0 %\n"
+        "FAIL  change of the word error rate, upper end of its 95 % interval (wer.interval.1): "
+        "nothing was judged: the recognizer mishears 62.0 % of the reference's own words, more "
+        "than 50.0 %\n"
     ) in capsys.readouterr().out
     assert main(["gate", report(wer=0.62), "--gates", "cost"]) == 0
 
@@ -107,11 +111,14 @@ def test_summary_junit_and_annotations_are_written_whatever_the_verdict(
     assert main(["gate", report(interval=(0.7, 1.6)), "--gates", "cost", *files, "--json"]) == 1
     printed = capsys.readouterr()
     assert not json.loads(printed.out)["passed"]
-    assert printed.err == ("::error title=tts-compress gate cost::latency.interval.0: 0.7 ≥ 1.05\n")
+    assert printed.err == (
+        "::error title=tts-compress gate cost::speed, a multiple of the reference's, lower end of "
+        "its 95 %25 interval (latency.interval.0): 0.7; needs at least 1.05\n"
+    )
     assert summary.read_text(encoding="utf-8").startswith("# Before\n## ")
     assert 'failures="1"' in junit.read_text(encoding="utf-8")
     assert main(["gate", report(), *files, "--no-annotations"]) == 0
-    assert summary.read_text(encoding="utf-8").count("gates passed") == 1
+    assert summary.read_text(encoding="utf-8").count(": all 16 gates passed\n") == 1
     assert 'failures="0"' in junit.read_text(encoding="utf-8")
 
 
@@ -128,7 +135,8 @@ def test_against_an_earlier_report(
     assert main(["gate", path, "--against", path]) == 0
     assert main(["gate", path, "--against", str(earlier)]) == 1
     assert (
-        f"FAIL  distortion.value: {value:g}, before 0.05; interval of the change begins at"
+        "FAIL  distortion, of what telephone coding adds (distortion.value): "
+        f"{100 * value:.1f} %, before 5.0 %; interval of the change begins at"
     ) in capsys.readouterr().out
     assert main(["gate", path, "--against", str(earlier), "--gates", "regression"]) == 1
     assert "default" not in capsys.readouterr().out

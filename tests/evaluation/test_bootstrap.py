@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tts_compress.evaluation.bootstrap import (
+    FEWEST_TEXTS,
     compare_times,
     expanded_tail,
     paired_interval,
@@ -48,7 +49,8 @@ def test_identical_edits_have_no_difference_and_no_spread(rows: list[tuple[int, 
     """A model against itself is exactly zero."""
     edits = [_edits(errors, tokens) for errors, _, tokens in rows]
     found = compare_rates(edits, edits, range(len(edits)))
-    assert (found.delta, found.interval) == (0.0, (0.0, 0.0))
+    assert found.delta == 0.0
+    assert found.interval == ((0.0, 0.0) if len(edits) >= FEWEST_TEXTS else None)
 
 
 @settings(max_examples=30)
@@ -59,6 +61,9 @@ def test_the_interval_contains_the_difference_and_mirrors(rows: list[tuple[int, 
     after = [_edits(errors, tokens) for _, errors, tokens in rows]
     found = compare_rates(before, after, range(len(rows)))
     swapped = compare_rates(after, before, range(len(rows)))
+    if len(rows) < FEWEST_TEXTS:
+        assert found.interval is swapped.interval is None
+        return
     assert found.interval[0] <= found.delta <= found.interval[1]
     assert found.interval == pytest.approx((-swapped.interval[1], -swapped.interval[0]), abs=1e-12)
 

@@ -179,7 +179,9 @@ def test_the_speed_gate_takes_the_low_end_of_the_interval(
 ) -> None:
     """For one voice 1.6 and 1.06 were measured on a busy machine: neither alone is evidence."""
     size = {"reference_bytes": 100, "candidate_bytes": 27}
-    found = {"size": size, "latency": {"ratio": 1.6, "interval": [*interval], "p50_ratio": 1.6}}
+    memory = {role: {"model_bytes": 100} for role in ("reference", "candidate")}
+    speed = {"ratio": 1.6, "interval": [*interval], "p50_ratio": 1.6}
+    found = {"size": size, "latency": speed, "memory": memory}
     assert check(found, read_gates("cost")).passed is passed
 
 
@@ -187,8 +189,14 @@ def test_a_report_without_an_interval_fails_the_speed_gate() -> None:
     """Reports of before it was measured have a median only."""
     size = {"reference_bytes": 100, "candidate_bytes": 27}
     found = {"size": size, "latency": {"interval": None, "p50_ratio": 1.6}}
-    failed = [r.gate.metric for r in check(found, read_gates("cost")).rows if not r.passed]
-    assert failed == ["latency.interval.0"]
+    failed = {
+        r.gate.metric: r.reason for r in check(found, read_gates("cost")).rows if not r.passed
+    }
+    assert failed == {
+        "latency.interval.0": "nothing was judged: too little was measured for an interval; "
+        "evaluate with more timed runs",
+        "memory.candidate.model_bytes": None,
+    }
 
 
 def _good(share: float | None) -> dict[str, Any]:

@@ -10,22 +10,36 @@ from tts_compress.evaluation.paired import Paired, Show, compare_pairs
 
 
 def _run(*texts: int) -> Any:
-    return SimpleNamespace(pairs=[SimpleNamespace(index=index) for index in texts])
+    return SimpleNamespace(blocks=[*texts])
 
 
 def test_texts_are_resampled_with_all_their_seeds() -> None:
-    """Two texts with two seeds each: one loses 0.4, one gains 0.2."""
-    found = compare_pairs(_run(0, 0, 1, 1), [3.0] * 4, [2.5, 2.7, 3.1, 3.3])
+    """Half of the texts lose 0.4, half gain 0.2, each with two seeds that differ by 0.2."""
+    texts = [place for text in range(12) for place in (text, text)]
+    found = compare_pairs(_run(*texts), [3.0] * 24, [2.5, 2.7, 3.1, 3.3] * 6)
     assert found is not None
     assert (found.reference, found.candidate) == pytest.approx((3.0, 2.9))
     assert found.delta == pytest.approx(-0.1)
-    assert found.interval == pytest.approx((-0.4, 0.2))
+    means = compare_pairs(_run(*range(12)), [3.0] * 12, [2.6, 3.2] * 6)
+    assert means is not None
+    assert found.interval == pytest.approx(means.interval)
+
+
+def test_eleven_texts_have_no_interval_whatever_their_seeds() -> None:
+    """Their resamples agree too often: an interval without width would look like certainty."""
+    texts = [place for text in range(11) for place in (text, text)]
+    found = compare_pairs(_run(*texts), [3.0] * 22, [2.6, 3.2] * 11)
+    assert found is not None
+    assert found.interval is None
+    (row,) = Show("x").rows(found)
+    assert row.change == "\N{MINUS SIGN}0.10 (95 % interval n/a)"
+    assert row.trend == "unknown"
 
 
 def test_a_pair_without_both_figures_is_left_out() -> None:
     """Text 1 has none at all; the figures of the others stay their own."""
     found = compare_pairs(_run(0, 1, 2, 2), [1.0, np.nan, 2.0, 3.0], [1.5, 9.0, 2.5, np.inf])
-    assert found == Paired(reference=1.5, candidate=2.0, delta=0.5, interval=(0.5, 0.5))
+    assert found == Paired(reference=1.5, candidate=2.0, delta=0.5, interval=None)
     assert compare_pairs(_run(0), [np.nan], [1.0]) is None
 
 

@@ -19,12 +19,21 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import ArtifactError, EvaluationError, TTSCompressWarning
-from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite, check
+from tts_compress.evaluation import (
+    EvaluationOptions,
+    Gate,
+    Gates,
+    Suite,
+    SuiteText,
+    check,
+    read_gates,
+    read_report,
+)
 from tts_compress.evaluation.metrics.health import Health
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.scratch import open_store
-from tts_compress.report.summary import cautions
+from tts_compress.report.summary import cautions, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,9 +64,11 @@ def run(
         *,
         keep_wav: bool = False,
         progress: Progress | None = None,
+        reference: dict[str, Any] | None = None,
         **ways: Any,
     ) -> Evaluation:
-        models = fake.load(fake_spec("reference")), fake.load(fake_spec("candidate", **ways))
+        before = fake_spec("reference", **(reference or {}))
+        models = fake.load(before), fake.load(fake_spec("candidate", **ways))
         progress = progress or fast_options.progress
         options = replace(fast_options, keep_wav=keep_wav, progress=progress)
         return evaluate(*models, suite=small_suite, output=output, options=options)
@@ -76,7 +87,7 @@ def test_a_model_against_itself_differs_in_nothing(
     found = evaluate(model, model, suite=small_suite, options=fast_options)
     # The made-up models do not speak digits: one word of eleven is lost.
     assert (found.wer.reference, found.wer.delta) == (1 / 11, 0.0)
-    assert found.wer.interval == found.cer.interval == (0.0, 0.0)
+    assert found.wer.interval is found.cer.interval is None  # of three texts
     assert 0.0 == found.signal.log_mel_distance_db == found.signal.log_mel_distance.p95
     assert (
         found.signal.equal_length,
@@ -192,7 +203,53 @@ def test_another_evaluation_finds_the_transcripts_of_the_reference(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
     assert _without_timings(run(tmp_path / "second", gain=0.8)) == _without_timings(second)
     assert len(log.read_text().splitlines()) == 18 + 6 + 18
-    assert not list((tmp_path / "second").iterdir())
+
+
+def test_the_folder_of_an_evaluation_holds_its_report(
+    run: Callable[..., Evaluation], tmp_path: Path
+) -> None:
+    """In Python as by the command line; an empty folder looked like an evaluation that failed."""
+    found = run(tmp_path / "out")
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["report.html", "report.json", "report.md"]
+    assert read_report(tmp_path / "out") == found
+
+
+def test_texts_of_the_same_words_count_once_and_few_have_no_interval(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+    untimed: None,  # noqa: ARG001
+) -> None:
+    """Twelve spellings of three sentences had an interval, as if they were twelve sentences."""
+    signs = (".", "!", "?", ",")
+    texts = [f"{one.text.rstrip('.')}{sign}" for one in small_suite.utterances for sign in signs]
+    spelled = [SuiteText(text=text, spoken=text.replace("2", "two")) for text in texts]
+    suite = small_suite.model_copy(update={"utterances": tuple(spelled), "seeds": (0,)})
+    models = fake.load(fake_spec("reference")), fake.load(fake_spec("candidate", skip=2))
+    found = evaluate(*models, suite=suite, options=fast_options)
+    assert found.wer.delta > 0.5
+    assert found.wer.interval is found.cer.interval is found.pause_count.interval is None
+    assert found.warnings[0].startswith("3 different texts are too few for a 95 % interval")
+    assert "points: too few texts to say if that is chance." in verdict(found)
+    words = next(row for row in check(found, read_gates("default")).rows if row.reason)
+    assert (words.gate.metric, words.passed) == ("wer.interval.1", False)
+    assert words.reason == (
+        "nothing was judged: too little was measured for an interval; evaluate with 12 texts or "
+        "more"
+    )
+
+
+def test_a_voice_that_nobody_understands_is_not_called_unchanged(
+    run: Callable[..., Evaluation],
+) -> None:
+    """All words are lost in both models, so that they differ in nothing."""
+    found = run(skip=2, reference={"skip": 2})
+    assert (found.wer.reference, found.wer.delta) == (pytest.approx(1.0, abs=0.2), 0.0)
+    assert "nothing was judged" in found.warnings[-1]
+    assert "no difference" not in verdict(found)
+    assert "for words nothing was judged: the recognizer mishears" in verdict(found)
 
 
 def test_models_of_different_rates_are_refused(run: Callable[..., Evaluation]) -> None:
@@ -227,7 +284,7 @@ def test_what_is_wrong_on_this_processor_is_warned_of_and_reported(
     monkeypatch.setattr("tts_compress.evaluation.run._hazards", lambda *_: ("it crawls",))
     with pytest.warns(TTSCompressWarning, match="it crawls"):
         found = run()
-    assert found.warnings == ("it crawls",)
+    assert found.warnings[0] == "it crawls"
     assert "It crawls." in cautions(found)
     assert found.environment["processor"]["integer_kernels"]
 

@@ -131,9 +131,13 @@ def make_evaluation() -> doc.Evaluation:
         "rtf": Pair(
             reference=cost.Rtf(p50=0.061, p95=0.074), candidate=cost.Rtf(p50=0.0196, p95=0.0241)
         ),
-        "memory": Pair(
-            reference=cost.Memory(peak_bytes=412_000_000, idle_bytes=96_000_000),
-            candidate=cost.Memory(peak_bytes=263_000_000, idle_bytes=96_000_000),
+        "memory": cost.MemoryComparison(
+            reference=cost.Memory(
+                peak_bytes=412_000_000, idle_bytes=96_000_000, model_bytes=316_000_000
+            ),
+            candidate=cost.Memory(
+                peak_bytes=263_000_000, idle_bytes=96_000_000, model_bytes=167_000_000
+            ),
         ),
         "load": Pair(
             reference=cost.LoadTime(open_ms=640.0), candidate=cost.LoadTime(open_ms=702.5)

@@ -27,6 +27,7 @@ def test_the_cards_of_a_good_result(evaluation: Evaluation) -> None:
     assert [(row.label, row.headline.value, row.trend) for row in found if row.headline] == [
         ("Size on disk", "3.9\u00d7 smaller", "better"),
         ("Latency, mean", "3.1\u00d7 faster", "better"),
+        ("Memory of the model", "1.9\u00d7 less", "better"),
         ("Word error rate", "+0.4 points", "same"),
         ("Log-mel distance", "1.6 dB", "same"),
         ("Length of the speech", "\u22120.09 %", "unknown"),

@@ -46,7 +46,7 @@ def test_costs_are_named_with_both_values(evaluation: Evaluation) -> None:
         "Size: 16.3 MB of 63.2 MB",
         "Latency, mean: 65.1 ms of 202 ms",
         "Latency, p95: 117 ms of 351 ms",
-        "Peak memory: 263.0 MB of 412.0 MB",
+        "Memory of the model: 167.0 MB of 316.0 MB",
         "Load time: 702 ms of 640 ms",
     ):
         assert f">{text}</text>" in cost
@@ -75,4 +75,4 @@ def test_a_plot_is_small_and_follows_the_width_of_the_page(evaluation: Evaluatio
 def test_a_reference_that_costs_nothing_has_no_bar(altered: Altered) -> None:
     _, _, cost = drawn(altered({"size.reference_bytes": 0}))
     assert "Size" not in cost
-    assert "Peak memory" in cost
+    assert "Memory of the model" in cost

@@ -38,6 +38,7 @@ def test_the_rows_of_a_good_result(evaluation: Evaluation) -> None:
         ),
         "Latency, p95": ("351 ms", "117 ms", "3.0\u00d7 faster"),
         "Real-time factor": ("0.061", "0.020", "3.1\u00d7 faster"),
+        "Memory of the model": ("316.0 MB", "167.0 MB", "1.9\u00d7 less"),
         "Peak memory": ("412.0 MB", "263.0 MB", "1.6\u00d7 less"),
         "Load time": ("640 ms", "702 ms", "1.1\u00d7 slower"),
         "Word error rate": (

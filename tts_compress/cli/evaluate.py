@@ -112,13 +112,12 @@ def run(options: Namespace) -> Output:
             output=options.output,
             options=chosen,
         )
-    directory = result.write(options.output)
     return Output(
         result.model_dump(mode="json", exclude={"utterances"}),
         [
             summary_table(result),
             *([] if result.blame is None else [blame_sentence(result.blame)]),
-            f"report: {directory / 'report.html'}",
+            f"report: {options.output / 'report.html'}",
         ],
     )
 

@@ -63,7 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> Output:
     """Run the command."""
     from tts_compress.evaluation import read_report
-    from tts_compress.report.verdicts import annotation_lines, result_line
+    from tts_compress.report.verdicts import annotation_lines, conclusion, result_line
 
     report = read_report(options.report)
     verdicts = _judge(report, options)
@@ -73,12 +73,11 @@ def run(options: Namespace) -> Output:
         for row in verdict.rows:
             gate = row.gate.model_dump()
             rows.append({"gates": verdict.name, **asdict(row), "gate": gate})
-            lines.append(result_line(row))
-        ending = "all gates passed" if verdict.passed else "a gate failed"
-        lines.append(f"{verdict.name}: {ending}")
+            lines.append(result_line(row, report))
+        lines.append(conclusion(verdict))
     _write(report, verdicts, options)
     if options.annotations:
-        for line in annotation_lines(verdicts):
+        for line in annotation_lines(report, verdicts):
             print(line, file=sys.stderr)
     return Output({"passed": passed, "rows": rows}, lines, GOOD if passed else GATE_FAILED)
 

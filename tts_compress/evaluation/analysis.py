@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock, local
 from typing import Any, Literal
@@ -14,6 +14,8 @@ from tts_compress.evaluation.metric import Measure
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.store import Analysis, Store, read_piece, write_piece
+
+_LONGEST_TRIAL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +76,15 @@ def find_analyzer(measure: Measure, options: EvaluationOptions) -> Analyzer | No
     """Return a measure with its settings; None where it is not to be done.
 
     Raises:
-        EvaluationError: A setting is wrong.
+        EvaluationError: A setting is wrong, or a measure that is tried first cannot be opened.
     """
     settings = measure.settings(options)
     if settings is None:
         return None
     setting = json.dumps(settings, sort_keys=True)
+    if measure.is_tried:
+        brief = replace(options, timeout_s=min(options.timeout_s, _LONGEST_TRIAL_S))
+        Worker("measure", measure.name, brief, setting=setting).close()
     description = f"{measure.name} {setting}"
     return Analyzer(kind="measure", given=measure.name, setting=setting, description=description)
 

@@ -7,6 +7,7 @@ disturbs both.
 The percentile interval of few texts is too narrow: with 24 of them and three seeds 8 % of 95 %
 intervals had no zero where nothing had changed. Its percentiles are expanded, as Hesterberg, "What
 teachers should know about the bootstrap", The American Statistician 69(4), 2015, section 4.3.
+Below `FEWEST_TEXTS` nothing helps: no resample differs where all texts drawn happen to agree.
 """
 
 import math
@@ -19,6 +20,11 @@ import numpy.typing as npt
 _Numbers: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 RESAMPLES = 10_000
+
+FEWEST_TEXTS = 12
+"""Texts that an interval takes at least. Of the demo voice's word errors (eval/reports), drawn with
+one seed, the interval has no width in 50 % of draws of 4 texts, 19 % of 8, 10 % of 12 and 0.5 % of
+24; with three seeds it covers the true change in 58, 83, 90 and 94 %."""
 
 _SEED = 20_040_517
 _CHUNK = 2_000_000
@@ -50,6 +56,11 @@ def compare_times(
         return ratio, None
     low, high = np.exp(paired_interval(logarithms, np.ones(pairs, np.int64)))
     return ratio, (float(low), float(high))
+
+
+def text_interval(differences: _Numbers, tokens: _Numbers) -> tuple[float, float] | None:
+    """Return the interval of `paired_interval` where blocks are texts; None of too few."""
+    return paired_interval(differences, tokens) if len(tokens) >= FEWEST_TEXTS else None
 
 
 def paired_interval(differences: _Numbers, tokens: _Numbers) -> tuple[float, float]:

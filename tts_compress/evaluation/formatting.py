@@ -29,12 +29,22 @@ def points(share: float | None) -> str:
     return f"{signed(100 * share, 1)} points" if is_finite(share) else MISSING
 
 
-def interval(low_high: tuple[float, float]) -> str:
-    """Return an interval of a difference of shares, in percentage points without the unit."""
-    low, high = low_high
-    if not (is_finite(low) and is_finite(high)):
+def number(value: float | None) -> str:
+    """Return a number with up to six significant digits."""
+    return f"{value:.6g}" if is_finite(value) else MISSING
+
+
+def interval(low_high: tuple[float, float] | None, scale: float = 100.0, digits: int = 1) -> str:
+    """Return an interval of a difference without its unit; of shares, in percentage points.
+
+    Args:
+        low_high: Its ends; None where there are too few texts for one.
+        scale: Factor to the unit.
+        digits: Decimals.
+    """
+    if low_high is None or not (is_finite(low_high[0]) and is_finite(low_high[1])):
         return MISSING
-    return f"{signed(100 * low, 1)} \N{HORIZONTAL ELLIPSIS} {signed(100 * high, 1)}"
+    return " \N{HORIZONTAL ELLIPSIS} ".join(signed(scale * end, digits) for end in low_high)
 
 
 def signed(value: float, digits: int) -> str:

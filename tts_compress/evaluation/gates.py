@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from tts_compress.config import Config, ConfigFile, data_file, read_config
 from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.bootstrap import FEWEST_TEXTS
 from tts_compress.evaluation.metric import Metric, find_metrics
 from tts_compress.evaluation.regression import Estimate, certain_change, refuse_incomparable
 from tts_compress.evaluation.result import Evaluation
@@ -78,9 +79,14 @@ class Gate(Config):
         return Estimate(*known) if len(known) == len(found) else None
 
     @property
-    def is_on_words(self) -> bool:
-        """True if its value depends on the recognizer."""
-        return any(metric.group == "words" for metric in self._metrics())
+    def groups(self) -> set[str]:
+        """Groups of its metrics: `words` where the value depends on the recognizer."""
+        return {metric.group for metric in self._metrics()}
+
+    def lacks_interval(self, document: Mapping[str, Any]) -> bool:
+        """Return True if the report states that its metric has no interval."""
+        found = _find(document, (self.interval or self.metric).partition(".interval")[0])
+        return isinstance(found, Mapping) and found.get("interval", ()) is None
 
     def _metrics(self) -> list[Metric]:
         names = {path.split(".")[0] for path in (self.metric, self.baseline or "")}
@@ -113,7 +119,7 @@ class Gates(ConfigFile):
 
     def doubt(self, gate: Gate, document: Mapping[str, Any]) -> str | None:
         """Return why one of the gates judges nothing in a report; None where it does."""
-        if self.recognizer is None or not gate.is_on_words:
+        if self.recognizer is None or "words" not in gate.groups:
             return gate.doubt(document)
         suite = document.get("suite")
         used = str(suite.get("recognizer_name")) if isinstance(suite, Mapping) else "None"
@@ -190,6 +196,9 @@ def _judge(
     gate: Gate, gates: Gates, found: Mapping[str, Any], earlier: Mapping[str, Any]
 ) -> GateResult:
     value, doubt = gate.value(found, earlier), gates.doubt(gate, found)
+    if value is None and doubt is None and gate.lacks_interval(found):
+        doubt = "nothing was judged: too little was measured for an interval; evaluate with "
+        doubt += "more timed runs" if "cost" in gate.groups else f"{FEWEST_TEXTS} texts or more"
     passed = doubt is None and gate.passes(value)
     if gate.kind != "change":
         return GateResult(gate=gate, value=value, passed=passed, reason=doubt)
@@ -217,7 +226,8 @@ def _place(part: str) -> int:
     return int(part) if part.isdecimal() and len(part) < _DIGITS else sys.maxsize
 
 
-def _number(document: Mapping[str, Any], path: str) -> float | None:
+def _find(document: Mapping[str, Any], path: str) -> Any:
+    """Return what lies at a dotted path; None where nothing does."""
     found: Any = document
     for part in path.split("."):
         if isinstance(found, Mapping) and part in found:
@@ -226,6 +236,11 @@ def _number(document: Mapping[str, Any], path: str) -> float | None:
             found = found[place]
         else:
             return None
+    return found
+
+
+def _number(document: Mapping[str, Any], path: str) -> float | None:
+    found = _find(document, path)
     if isinstance(found, bool) or not isinstance(found, int | float):
         return None
     # Whole numbers of a document may be larger than any float.

@@ -65,6 +65,9 @@ class Measure:
     """Returns the analysis, given the settings. Its values can be written as JSON, and no audio
     makes it fail: a broken candidate is a finding, not an error."""
 
+    is_tried: bool = False
+    """It is opened once before anything is spoken, as a user's file may be wrong or never end."""
+
     roles: tuple[str, ...] = ("reference", "candidate")
     """Audios of a pair that are analysed; `other_seed` may be one."""
 
@@ -76,6 +79,14 @@ class Headline:
     value: str
     detail: str
     judgement: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """The words for a value that a gate limits."""
+
+    name: str
+    show: Callable[[float | None], str] = formatting.number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +146,10 @@ class Metric:
     """Returns its lines in the tables, given the value and the `Evaluation`; by default one line
     of label, numbers and unit."""
 
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    """Words for the values that gates limit, by their paths below the metric's name; those of
+    `interval` are for both of its ends."""
+
     terms: Mapping[str, str] = field(default_factory=dict)
     """Help: the terms of its rows, and what they mean."""
 
@@ -173,6 +188,17 @@ def find_metrics() -> tuple[Metric, ...]:
     modules += [entry.load() for entry in entry_points(group="tts_compress.metrics")]
     found = [metric for module in modules for metric in module.METRICS]
     return tuple(sorted(found, key=lambda metric: get_args(_Group).index(metric.group)))
+
+
+def find_figure(path: str) -> Figure:
+    """Return the words for a value of `report.json`, given its dotted path."""
+    name, _, rest = path.partition(".")
+    figures = next((metric.figures for metric in find_metrics() if metric.name == name), {})
+    ends = {"interval.0": "lower", "interval.1": "upper"}
+    known = figures.get("interval" if rest in ends else rest, Figure(path))
+    if rest not in ends or known.name == path:
+        return known
+    return Figure(f"{known.name}, {ends[rest]} end of its 95 % interval", known.show)
 
 
 @cache

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.bootstrap import paired_interval
+from tts_compress.evaluation.bootstrap import text_interval
 from tts_compress.evaluation.metric import Record, Row, Trend, trend
 from tts_compress.evaluation.pairs import Run
 
@@ -20,8 +20,8 @@ class Paired(Record):
     delta: float
     """Candidate minus reference, mean over utterances."""
 
-    interval: tuple[float, float]
-    """Its 95 % interval over resampled texts, each with all its seeds."""
+    interval: tuple[float, float] | None
+    """Its 95 % interval over resampled texts, each with all its seeds; None of too few texts."""
 
 
 def compare_pairs(run: Run, before: npt.ArrayLike, after: npt.ArrayLike) -> Paired | None:
@@ -40,16 +40,19 @@ def compare_pairs(run: Run, before: npt.ArrayLike, after: npt.ArrayLike) -> Pair
     if not known.any():
         return None
     left, right = left[known], right[known]
-    texts = np.array([pair.index for pair in run.pairs])[known]
+    texts = np.array(run.blocks)[known]
     _, places = np.unique(texts, return_inverse=True)
     return Paired(
         reference=float(left.mean()),
         candidate=float(right.mean()),
         delta=float((right - left).mean()),
-        interval=paired_interval(
+        interval=text_interval(
             np.bincount(places, weights=right - left), np.bincount(places).astype(np.int64)
         ),
     )
+
+
+_REVERSED: dict[Trend, Trend] = {"better": "worse", "worse": "better"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +70,14 @@ class Show:
 
     def rows(self, value: Paired, _: object = None) -> list[Row]:
         """Return the line of a figure of both models."""
-        low, high = (formatting.signed(self.scale * end, self.digits) for end in value.interval)
         change = formatting.signed(self.scale * value.delta, self.digits)
+        interval = formatting.interval(value.interval, self.scale, self.digits)
         return [
             Row(
                 label=self.label,
                 reference=self._show(value.reference),
                 candidate=self._show(value.candidate),
-                change=f"{change} (95 % interval {low} \N{HORIZONTAL ELLIPSIS} {high})",
+                change=f"{change} (95 % interval {interval})",
                 trend=self._trend(value),
             )
         ]
@@ -102,6 +105,8 @@ class Show:
         return f"{self.scale * figure:.{self.digits}f} {self.unit}".strip()
 
     def _trend(self, value: Paired) -> Trend:
-        low, high = value.interval
-        found = trend(-high, -low, 0.0) if self.better == "lower" else trend(low, high, 0.0)
+        low, high = value.interval or (None, None)
+        found = trend(low, high, 0.0)
+        if self.better == "lower":
+            found = _REVERSED.get(found, found)
         return found if self.better is not None or found == "same" else "unknown"

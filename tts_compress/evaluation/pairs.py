@@ -75,6 +75,12 @@ class Run:
         """Return a metric's observations on the audio of each pair."""
         return [pair.observed[metric] for pair in self.pairs]
 
+    @cached_property
+    def blocks(self) -> Sequence[int]:
+        """The text of each pair, for intervals: texts of the same words count as one."""
+        first: dict[str, int] = {}
+        return [first.setdefault(pair.transcript, pair.index) for pair in self.pairs]
+
     def measurements(self, measure: Measure) -> list[dict[str, Any]] | None:
         """Return what a measure found in each pair, by role; None where it was not done."""
         values = self.measured.get(measure.name)

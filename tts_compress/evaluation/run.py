@@ -12,7 +12,7 @@ from tts_compress.environment import describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzer, find_recognizer
 from tts_compress.evaluation.metric import Measure, find_measures, find_metrics
-from tts_compress.evaluation.metrics.error_rates import count_edits
+from tts_compress.evaluation.metrics.error_rates import count_edits, find_doubts
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.opus import encode_pairs
@@ -55,8 +55,9 @@ def evaluate(
         reference: The uncompressed model, or its spec.
         candidate: The compressed one; one that is in memory only is saved to a temporary place.
         suite: The texts to speak: a shipped name, or a TOML file.
-        output: Folder for the audio. A run into it that was interrupted goes on where it ended.
-        options: Settings of the run.
+        output: Folder for the report: `report.json`, `.md` and `.html`, which replace earlier ones.
+            A run into it that was interrupted goes on where it ended.
+        options: Settings of the run, among them `progress`.
 
     Raises:
         EvaluationError: The models do not compare, or a model's process failed.
@@ -64,7 +65,8 @@ def evaluate(
         ModelError: A model cannot be found or read.
         RecipeError: The suite is malformed.
         ArtifactError: `output` cannot be written.
-        MissingExtraError: An optional package is needed.
+        MissingExtraError: An optional package is needed; where the page alone needs it, the other
+            two files of the report are written.
     """
     options = options or EvaluationOptions()
     watch = Stopwatch(options.progress)
@@ -114,7 +116,12 @@ def evaluate(
         keep_in = place if options.keep_wav else None
         found = _run((before, after), chosen, recognizer, store, options, keep_in)
         stages = {name: StageTime(**spent._asdict()) for name, spent in watch.stages.items()}
-        return found.model_copy(update={"warnings": hazards, "stages": stages})
+        found = found.model_copy(
+            update={"warnings": (*hazards, *find_doubts(found)), "stages": stages}
+        )
+        if place is not None:
+            found.write(place)  # before the work that it is made from is removed
+        return found
 
 
 def check_language(model: TTSModel, suite: Suite) -> None:

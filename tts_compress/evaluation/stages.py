@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import monotonic
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,9 @@ from tts_compress.evaluation.store import (
     write_piece,
 )
 from tts_compress.evaluation.subject import Subject
+
+_LONGEST_S = 60.0
+"""No further pair of fresh processes is begun after that time."""
 
 
 def synthesize(
@@ -63,6 +67,18 @@ def synthesize(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FreshProcess:
+    """A process that opened a model, after its imports were done, and spoke the longest text."""
+
+    open_s: float = 0.0
+    idle_bytes: int = 0
+    """Memory before the model was opened."""
+
+    peak_bytes: int = 0
+    """The most memory until it had spoken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
     """Measurements of one model in its system's own runtime."""
 
@@ -72,13 +88,8 @@ class Timings:
     audio: npt.NDArray[np.float64]
     """Seconds of audio it gave, same shape."""
 
-    open_s: float = 0.0
-    """Time to open it in a fresh process whose imports are done."""
-
-    idle_bytes: int = 0
-    """Memory of that process before; `peak_bytes` after it spoke the longest text."""
-
-    peak_bytes: int = 0
+    fresh: tuple[FreshProcess, ...] = (FreshProcess(),)
+    """Measurements of fresh processes, which took turns with the other model's."""
 
 
 def choose_texts(texts: Sequence[str], most: int) -> list[str]:
@@ -91,7 +102,7 @@ def choose_texts(texts: Sequence[str], most: int) -> list[str]:
 def time_models(
     models: tuple[Subject, Subject], texts: Sequence[str], options: EvaluationOptions
 ) -> tuple[Timings, Timings]:
-    """Time reference and candidate, run by run in turns, then load each in a fresh process.
+    """Time reference and candidate, run by run in turns, then load both in fresh processes.
 
     Raises:
         EvaluationError: A model's process failed, or spoke no sound at all.
@@ -114,15 +125,31 @@ def time_models(
                     spent[side, place, run] = answer["seconds"]
                     audio[side, place, run] = answer["audio_s"]
         modules = [worker.ask("inspect")["modules"] for worker in workers]
-    found = []
     for side, model in enumerate(models):
-        options.progress.advance("time", len(chosen) + side, len(chosen) + 2)
         if not audio[side].all():
             raise EvaluationError(f"'{model.model.spec}' speaks nothing in its own runtime")
-        with model.start(options) as worker:
-            opened = worker.ask("open_runtime", threads=options.threads, modules=modules[side])
-            worker.ask("speak", text=chosen[-1])
-            peak = worker.ask("inspect")["peak_bytes"]
-        found.append(Timings(spent=spent[side], audio=audio[side], **opened, peak_bytes=peak))
+    options.progress.advance("time", len(chosen), len(chosen) + 2)
+    pairs, begun = [], monotonic()
+    while not pairs or (len(pairs) < options.timing_runs and monotonic() - begun < _LONGEST_S):
+        pairs.append(
+            [
+                _open_fresh(model, chosen[-1], known, options)
+                for model, known in zip(models, modules, strict=True)
+            ]
+        )
     options.progress.advance("time", len(chosen) + 2, len(chosen) + 2)
-    return found[0], found[1]
+    first, second = zip(*pairs, strict=True)
+    return (
+        Timings(spent=spent[0], audio=audio[0], fresh=first),
+        Timings(spent=spent[1], audio=audio[1], fresh=second),
+    )
+
+
+def _open_fresh(
+    model: Subject, text: str, modules: list[str], options: EvaluationOptions
+) -> FreshProcess:
+    """Have a fresh process import, open a model, and speak a text."""
+    with model.start(replace(options, kept=None)) as worker:
+        opened = worker.ask("open_runtime", threads=options.threads, modules=modules)
+        worker.ask("speak", text=text)
+        return FreshProcess(**opened, peak_bytes=worker.ask("inspect")["peak_bytes"])

@@ -12,7 +12,7 @@ from tts_compress.config import Config
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.stages import Timings, time_models
+from tts_compress.evaluation.stages import FreshProcess, Timings, time_models
 from tts_compress.evaluation.store import Store, read_piece, write_piece
 from tts_compress.evaluation.subject import Subject
 
@@ -22,9 +22,7 @@ class _Times(Config):
 
     spent: tuple[tuple[float, ...], ...]
     audio: tuple[tuple[float, ...], ...]
-    open_s: float
-    idle_bytes: int
-    peak_bytes: int
+    fresh: tuple[FreshProcess, ...]
 
 
 class TimedModels(Config):
@@ -98,9 +96,7 @@ def _times(timings: Timings) -> _Times:
     return _Times(
         spent=tuple(map(tuple, timings.spent.tolist())),
         audio=tuple(map(tuple, timings.audio.tolist())),
-        open_s=timings.open_s,
-        idle_bytes=timings.idle_bytes,
-        peak_bytes=timings.peak_bytes,
+        fresh=timings.fresh,
     )
 
 
@@ -108,7 +104,5 @@ def _timings(times: _Times) -> Timings:
     return Timings(
         spent=np.array(times.spent),
         audio=np.array(times.audio),
-        open_s=times.open_s,
-        idle_bytes=times.idle_bytes,
-        peak_bytes=times.peak_bytes,
+        fresh=times.fresh,
     )

@@ -11,6 +11,11 @@ from tts_compress.report import blame, summary
 # Everything with a meaning inside a table cell: `<` and `&` would start HTML, `$` a formula, and an
 # underscore emphasis unless it stands between letters, as in `en_US`.
 _SPECIAL = re.compile(r"([\\`*\[\]|~$<>&]|(?<![^\W_])_|_(?![^\W_]))")
+# Text that GitHub makes a link of: a mention, a reference, an address.
+_LIVE = re.compile(r"(?<=[@#])(?=\w)|(?<=://)|(?<=www\.)", re.IGNORECASE)
+_NOTHING = "&#8203;"
+"""A space without width."""
+
 _CELL = 120  # characters; a longer text is cut, the HTML and JSON reports have all of it
 _WORST = 10
 
@@ -119,5 +124,5 @@ def _cell(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a text that Markdown shows as it is."""
-    return _SPECIAL.sub(r"\\\1", text)
+    """Return a text that Markdown shows as it is, on one line, with nothing to click."""
+    return _LIVE.sub(_NOTHING, _SPECIAL.sub(r"\\\1", formatting.plain(text)))

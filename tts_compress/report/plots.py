@@ -94,14 +94,14 @@ def _draw_words(evaluation: Evaluation) -> Figure | None:
         ("Reference, other seeds", evaluation.floors.other_seeds, "floor"),
         ("Recognizer alone", evaluation.floors.recognizer, "floor"),
     ]
-    shown = [line for line in lines if _all_finite(line[1].delta, *line[1].interval)]
+    shown = [line for line in lines if _all_finite(line[1].delta, *(line[1].interval or ()))]
     if not shown:
         return None
     figure, axes = new_axes()
     axes.axvline(0, color=COLORS["muted"], linewidth=1.2)
     axes.grid(axis="x")
     for place, (name, rate, color) in enumerate(shown):
-        ends = [100 * bound for bound in rate.interval]
+        ends = [100 * bound for bound in rate.interval or (rate.delta, rate.delta)]
         axes.plot(ends, [place, place], color=COLORS[color], linewidth=3, solid_capstyle="round")
         axes.plot([100 * rate.delta], [place], "o", color=COLORS[color], markersize=9)
         _label(axes, place, f"{name}: {formatting.points(rate.delta)}")
@@ -143,13 +143,13 @@ def _draw_costs(evaluation: Evaluation) -> Figure | None:
     """Draw what the candidate needs as a share of what the reference needs."""
     size, load = evaluation.size, evaluation.load
     before, after = evaluation.latency.reference, evaluation.latency.candidate
-    peaks = (evaluation.memory.reference.peak_bytes, evaluation.memory.candidate.peak_bytes)
+    memory = (evaluation.memory.reference.model_bytes, evaluation.memory.candidate.model_bytes)
     in_bytes, in_ms = formatting.bytes_of, formatting.milliseconds
     costs = [
         ("Size", size.reference_bytes, size.candidate_bytes, in_bytes),
         ("Latency, mean", before.mean_ms, after.mean_ms, in_ms),
         ("Latency, p95", before.p95_ms, after.p95_ms, in_ms),
-        ("Peak memory", *peaks, in_bytes),
+        ("Memory of the model", *memory, in_bytes),
         ("Load time", load.reference.open_ms, load.candidate.open_ms, in_ms),
     ]
     bars = [bar for bar in costs if _all_finite(bar[1], bar[2]) and bar[1] > 0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Row
-from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST
+from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST, find_doubts
 from tts_compress.evaluation.power import POWER, spread_of
 from tts_compress.evaluation.result import Evaluation, ModelIdentity, StageTime, Utterance
 from tts_compress.models.base import UNLIKE_UPSTREAM
@@ -30,11 +30,12 @@ def verdict(evaluation: Evaluation) -> str:
             f"The compressed model is not fit for use: it has broken utterances ({health}). "
             f"It is {cost}."
         )
-    return (
-        f"The compressed model is {cost}; its word error rate changed by "
-        f"{formatting.points(wer.delta)} (95 % interval {formatting.interval(wer.interval)}): "
-        f"{wer.judgement}.{_power(evaluation)}{_sound(evaluation)}"
-    )
+    words = f"for words {wer.judgement}"
+    if not wer.reference > MISHEARD_AT_MOST:
+        change = f"its word error rate changed by {formatting.points(wer.delta)}"
+        interval = f" (95 % interval {formatting.interval(wer.interval)})"
+        words = f"{change}{interval if wer.interval else ''}: {wer.judgement}"
+    return f"The compressed model is {cost}; {words}.{_power(evaluation)}{_sound(evaluation)}"
 
 
 def _power(evaluation: Evaluation) -> str:
@@ -43,7 +44,10 @@ def _power(evaluation: Evaluation) -> str:
     if evaluation.wer.trend != "same" or spread is None:
         return ""
     least = spread.detectable(evaluation.suite.texts, len(evaluation.suite.seeds))
-    return f" A loss of {100 * least:.1f} points would be found by {100 * POWER:g} % of such runs."
+    return (
+        f" A loss of less than {100 * least:.1f} points could go unnoticed: {100 * POWER:g} % of "
+        "such runs find one of that size."
+    )
 
 
 def _sound(evaluation: Evaluation) -> str:
@@ -51,8 +55,7 @@ def _sound(evaluation: Evaluation) -> str:
     if found is None:
         return ""
     return (
-        f" Its sound is distorted by {found.words} of what telephone coding adds: "
-        f"{found.judgement}."
+        f" Its distortion is {found.words} of what telephone coding would add: {found.judgement}."
     )
 
 
@@ -65,7 +68,9 @@ def _cost(evaluation: Evaluation) -> str:
     else:
         speeds = {"no change": "of unchanged speed", formatting.MISSING: "of unknown speed"}
         words = speeds.get(speed.words, speed.change)
-    return f"{known.get(size, size)} and {words}"
+    memory = formatting.times(evaluation.memory.ratio, "less", "more")
+    saved = "" if memory == formatting.MISSING else f", and takes {memory} memory of its own"
+    return f"{known.get(size, size)} and {words}{saved}"
 
 
 def cautions(evaluation: Evaluation) -> list[str]:
@@ -75,7 +80,9 @@ def cautions(evaluation: Evaluation) -> list[str]:
         "reference": evaluation.health.reference,
     }
     found = [f"Broken utterances of the {name}: {h}." for name, h in healths.items() if h.defects]
-    found += [f"{warning[0].upper()}{warning[1:]}." for warning in evaluation.warnings]
+    # Those of the evidence are in the report, too, but not in older ones.
+    doubts = dict.fromkeys((*evaluation.warnings, *find_doubts(evaluation)))
+    found += [f"{doubt[:1].upper()}{doubt[1:]}." for doubt in doubts]
     before, after = evaluation.reference.settings, evaluation.candidate.settings
     if UNLIKE_UPSTREAM in before:
         found.append(f"Models are run {UNLIKE_UPSTREAM}: {before[UNLIKE_UPSTREAM]}.")
@@ -87,21 +94,30 @@ def cautions(evaluation: Evaluation) -> list[str]:
         if name != "recording" and after.get(name, value) != value
     ]
     found += speaker_cautions(evaluation)
-    wer, recognizer = evaluation.wer, evaluation.floors.recognizer
-    if wer.reference > MISHEARD_AT_MOST:
-        found.append(
-            f"The recognizer mishears {formatting.percent(wer.reference)} of the reference's "
-            "words; behind that, a difference between the models is hard to see."
-        )
-    if wer.delta != 0 and abs(wer.delta) <= abs(recognizer.delta):
-        found.append(
-            "An inaudible change to the reference's own audio moves the word error rate by "
-            f"{formatting.points(recognizer.delta)}, no less than compression did."
-        )
     if evaluation.latency.trend == "worse":
         found.append("The compressed model is slower than the reference on this machine.")
     if evaluation.size.ratio < 1:
         found.append("The compressed model is larger than the reference.")
+    return found
+
+
+def notes(evaluation: Evaluation) -> list[str]:
+    """Return what helps to read the numbers and is no reason for alarm; often nothing."""
+    wer, floors = evaluation.wer, evaluation.floors
+    found = []
+    if wer.delta != 0 and abs(wer.delta) <= abs(floors.recognizer.delta):
+        found.append(
+            "An inaudible change to the reference's own audio moves the word error rate by "
+            f"{formatting.points(floors.recognizer.delta)}, no less than compression did: the "
+            "recognizer alone explains the change."
+        )
+    if floors.other_seeds.trend in {"better", "worse"}:
+        found.append(
+            f"The reference with other seeds differs from itself by "
+            f"{formatting.points(floors.other_seeds.delta)} (95 % interval "
+            f"{formatting.interval(floors.other_seeds.interval)}), although nothing was "
+            "compressed: a change of that size is no evidence here. More seeds or texts narrow it."
+        )
     return found
 
 
@@ -131,13 +147,16 @@ def terms(evaluation: Evaluation) -> dict[str, str]:
 
 
 def floor_caption(evaluation: Evaluation) -> str:
-    """Return a description of the floors: what is compared, and how often each text."""
+    """Return a description of the floors: what they mean, and how often each text is spoken."""
     tokens = [
         rate.counts.reference.reference_tokens
         for rate in (evaluation.floors.recognizer, evaluation.wer)
     ]
     once = ", with one seed" if tokens[0] < tokens[1] else ""
-    return f"Noise floors: the same comparison where nothing was compressed{once}"
+    return (
+        f"Noise floors: the same comparison where nothing was compressed{once}. A change of the "
+        "compressed model that is no larger may be chance"
+    )
 
 
 def floor_rows(evaluation: Evaluation) -> list[tuple[str, Any, float | None]]:

@@ -1,19 +1,34 @@
 """Verdicts of gates: for people, a job summary or comment, JUnit, and annotations of GitHub."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 from tts_compress.evaluation import Evaluation, GateResult, Verdict, formatting
+from tts_compress.evaluation.metric import find_figure
 from tts_compress.report.markdown import escape, measurements, table
-from tts_compress.report.summary import cautions, verdict
+from tts_compress.report.summary import cautions, most_added_errors, verdict
 
 
-def result_line(row: GateResult) -> str:
-    """Return a gate's result for people."""
-    mark = "pass" if row.passed else "FAIL"
+def result_line(row: GateResult, evaluation: Evaluation) -> str:
+    """Return a gate's result for people: of one that failed also where, and what to do."""
     if row.reason is not None:
-        return f"{mark}  {_metric(row)}: {row.reason}"
-    return f"{mark}  {_metric(row)}: {_value(row)} {_limit(row)}"
+        return f"{'pass' if row.passed else 'FAIL'}  {_metric(row)}: {row.reason}"
+    if row.passed:
+        return f"pass  {_metric(row)}: {_value(row)} ({_limit(row)})"
+    return f"FAIL  {_metric(row)}: {_value(row)}; needs {_limit(row)}{_advice(row, evaluation)}"
+
+
+def conclusion(found: Verdict) -> str:
+    """Return the outcome of a file of gates, and how much it lets pass on words."""
+    failed, count = sum(not row.passed for row in found.rows), len(found.rows)
+    allowed = [
+        f"; allowed: {_metric(row)}, {_limit(row)}"
+        for row in found.rows
+        if "words" in row.gate.groups and row.gate.kind != "change"
+    ]
+    outcome = f"{failed} of {count} gates failed" if failed else f"all {count} gates passed"
+    return f"{found.name}: {outcome}{''.join(allowed)}"
 
 
 def render_verdicts(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> str:
@@ -30,6 +45,12 @@ def render_verdicts(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> str:
         f"## {escape(formatting.one_line(title, 120))}: "
         f"{counted} gates {'failed' if failed else 'passed'}",
         _gates(failed),
+        *dict.fromkeys(
+            escape(f"Failed{_advice(row, evaluation)}.")
+            for _, row in failed
+            if _advice(row, evaluation)
+        ),
+        "\n".join(f"- {escape(conclusion(one))}" for one in verdicts),
         escape(verdict(evaluation)),
         "\n".join(f"> {escape(caution)}" for caution in cautions(evaluation)),
         measurements(evaluation),
@@ -54,22 +75,22 @@ def render_junit(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> str:
         for name, value in facts.items():
             ElementTree.SubElement(properties, "property", name=name, value=formatting.plain(value))
         for row in one.rows:
-            name = formatting.plain(f"{_metric(row)} {_limit(row)}")
+            name = formatting.plain(f"{row.gate.metric} {_limit(row)}")
             case = ElementTree.SubElement(
                 suite, "testcase", classname=f"gates.{one.name}", name=name, time="0"
             )
             if not row.passed:
-                line = formatting.plain(result_line(row))
+                line = formatting.plain(result_line(row, evaluation))
                 ElementTree.SubElement(case, "failure", message=line).text = line
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, "unicode")}\n'
 
 
-def annotation_lines(verdicts: Sequence[Verdict]) -> list[str]:
+def annotation_lines(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> list[str]:
     """Return a workflow command of GitHub for each gate that failed."""
     return [
         f"::error title={_escape_property(f'tts-compress gate {one.name}')}::"
-        f"{_escape_data(result_line(row).removeprefix('FAIL').strip())}"
+        f"{_escape_data(result_line(row, evaluation).removeprefix('FAIL').strip())}"
         for one in verdicts
         for row in one.rows
         if not row.passed
@@ -90,21 +111,48 @@ def _folded(summary: str, content: str) -> list[str]:
 
 def _metric(row: GateResult) -> str:
     gate = row.gate
-    return f"{gate.metric} / {gate.baseline}" if gate.baseline else gate.metric
+    path = f"{gate.metric} / {gate.baseline}" if gate.baseline else gate.metric
+    name = find_figure(gate.metric).name
+    return path if name == gate.metric else f"{name} ({path})"
 
 
 def _value(row: GateResult) -> str:
     if row.value is None:
-        return "missing"
+        return "missing, so evaluate again"
+    show = _show(row)
     if row.gate.kind != "change":
-        return f"{row.value:.6g}"
+        return show(row.value)
     end = "begins" if row.gate.direction == "at-most" else "ends"
     change = f"interval of the change {end} at" if row.gate.interval else "a change of"
-    return f"{row.now:.6g}, before {row.before:.6g}; {change} {row.value:+.6g}"
+    return f"{show(row.now)}, before {show(row.before)}; {change} {show(row.value)}"
 
 
 def _limit(row: GateResult) -> str:
-    return f"{'≤' if row.gate.direction == 'at-most' else '≥'} {row.gate.limit:g}"
+    return f"{row.gate.direction.replace('-', ' ')} {_show(row)(row.gate.limit)}"
+
+
+def _show(row: GateResult) -> Callable[[float | None], str]:
+    """Return the format of a gate's values: rounded only where that hides no failure."""
+    gate = row.gate
+    show = formatting.percent if gate.baseline else find_figure(gate.metric).show
+    hides = not row.passed and show(row.value) == show(gate.limit)
+    return formatting.number if hides else show
+
+
+def _advice(row: GateResult, evaluation: Evaluation) -> str:
+    """Return where to listen, and how to find the part that did it; nothing for size and speed."""
+    if row.reason is not None or row.value is None or not row.gate.groups - {"cost"}:
+        return ""
+    worst = most_added_errors(evaluation)
+    if "words" not in row.gate.groups:
+        worst.sort(key=lambda one: one.log_mel_distance_db, reverse=True)
+    finding: Any = evaluation  # damage has its place
+    for part in row.gate.metric.split(".")[:-1]:
+        finding = getattr(finding, part, None)
+    place = (getattr(finding, "index", None), getattr(finding, "seed", None))
+    worst.sort(key=lambda one: (one.index, one.seed) != place)
+    text = f'; worst text: "{formatting.one_line(worst[0].text, 80)}"' if worst else ""
+    return f"{text}; listen to it in report.html; find the part with `evaluate --blame`"
 
 
 def _counts(rows: Sequence[GateResult]) -> dict[str, str]:

@@ -38,8 +38,8 @@ class Judged(Record):
     wer_rise: float
     """Candidate minus reference, percentage points."""
 
-    wer_interval: tuple[float, float]
-    """Its 95 % interval."""
+    wer_interval: tuple[float, float] | None
+    """Its 95 % interval; None where the suite has too few texts for one."""
 
     distortion: float | None
     """On the suite's texts; 1 is what mu-law adds."""
@@ -91,11 +91,11 @@ class SearchResult(Record):
         return self.model_dump_json(indent=2) + "\n"
 
 
-def judge_words(rise: float, interval: Sequence[float], bound: float) -> Words:
+def judge_words(rise: float, interval: Sequence[float] | None, bound: float) -> Words:
     """Return what an evaluation says of a bound; all in percentage points."""
     if rise > bound:
         return "broken"
-    return "kept" if interval[1] <= bound else "not excluded"
+    return "kept" if interval and interval[1] <= bound else "not excluded"
 
 
 def find_front(points: Iterable[Point]) -> list[Point]:

@@ -64,8 +64,8 @@ def show_cost(found: SearchResult, cost: float) -> str:
 
 
 def _rise(one: Judged) -> str:
-    low, high = (_points(end) for end in one.wer_interval)
-    return f"word error rate {_points(one.wer_rise)} points (95 % interval {low} … {high})"
+    interval = formatting.interval(one.wer_interval, scale=1.0, digits=2)
+    return f"word error rate {_points(one.wer_rise)} points (95 % interval {interval})"
 
 
 def _points(value: float) -> str:

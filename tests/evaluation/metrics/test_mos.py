@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.audio import Audio
 from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.analysis import find_analyzer
 from tts_compress.evaluation.metrics import mos
 from tts_compress.evaluation.metrics.mos import METRICS
 from tts_compress.evaluation.options import EvaluationOptions
@@ -109,7 +110,7 @@ def test_another_network_is_refused_in_one_line(
 ) -> None:
     path = _write(tmp_path / "mos.onnx", **ways)
     with pytest.raises(EvaluationError, match=problem) as caught:
-        _MEASURE.settings(EvaluationOptions(mos=str(path)))
+        _score(str(path), _audio(0.0))
     assert "\n" not in str(caught.value)
 
 
@@ -117,7 +118,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match=r"there is no file '.*'; give --mos"):
         _MEASURE.settings(EvaluationOptions(mos=str(tmp_path / "none.onnx")))
     (tmp_path / "text.onnx").write_text("hello")
-    with pytest.raises(EvaluationError, match="onnxruntime cannot open"):
+    with pytest.raises(EvaluationError, match="not a readable ONNX file"):
         _MEASURE.settings(EvaluationOptions(mos=str(tmp_path / "text.onnx@16000")))
     path = _write(tmp_path / "mos.onnx", rate="24000")
     with pytest.raises(EvaluationError, match="is stated as 16000 and 24000"):
@@ -132,12 +133,35 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         _MEASURE.settings(EvaluationOptions(mos=str(path)))
 
 
+def test_a_network_that_never_ends_is_ended(tmp_path: Path) -> None:
+    """It was tried in the program itself, which then ignored Ctrl-C and every limit."""
+    path = _write(tmp_path / "mos.onnx")
+    model = onnx.load(path)
+    model.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
+    kinds = {"turn": TensorProto.INT64, "going": TensorProto.BOOL, "held": TensorProto.FLOAT}
+    given = [
+        helper.make_tensor_value_info(name, kind, None if name == "held" else [])
+        for name, kind in kinds.items()
+    ]
+    nodes = [helper.make_node("Identity", [name], [f"{name}_on"]) for name in ("going", "held")]
+    results = [
+        helper.make_tensor_value_info(f"{one.name}_on", kinds[one.name], None) for one in given[1:]
+    ]
+    state = helper.make_graph(nodes, "forever", given, results)
+    loop = helper.make_node("Loop", ["", "yes", "x"], ["looped"], body=state)
+    model.graph.node.insert(1, loop)
+    model.graph.node[2].input[0] = "looped"
+    onnx.save(model, path)
+    options = EvaluationOptions(mos=str(path), timeout_s=2.0)
+    with pytest.raises(EvaluationError, match=r"measure 'mos' did not answer 'load' within 2 s"):
+        find_analyzer(_MEASURE, options)
+
+
 def test_scores_come_with_the_network_and_the_interval(tmp_path: Path) -> None:
     path = _write(tmp_path / "mos.onnx")
-    found = [{"reference": 3.0, "candidate": 2.5}, {"reference": 3.0, "candidate": None}]
-    pairs = [SimpleNamespace(index=index) for index in (0, 1)]
+    found = [{"reference": 3.0, "candidate": 2.5}] * 12 + [{"reference": 3.0, "candidate": None}]
     run: Any = SimpleNamespace(
-        measurements=lambda _: found, pairs=pairs, options=EvaluationOptions(mos=str(path))
+        measurements=lambda _: found, blocks=[*range(13)], options=EvaluationOptions(mos=str(path))
     )
     (metric,) = METRICS
     scores = metric.compute(run)
@@ -145,7 +169,7 @@ def test_scores_come_with_the_network_and_the_interval(tmp_path: Path) -> None:
     assert (scores.reference, scores.candidate, scores.interval) == (3.0, 2.5, (-0.5, -0.5))
     (row,) = metric.table_rows(scores, None)
     assert (row.label, row.trend) == ("Opinion by mos.onnx", "worse")
-    del found[0]
+    del found[:12], run.blocks[:12]
     with pytest.raises(EvaluationError, match="scores no audio"):
         metric.compute(run)
 

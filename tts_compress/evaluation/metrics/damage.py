@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.metric import Audios, Headline, Metric, Record, Row
+from tts_compress.evaluation.metric import Audios, Figure, Headline, Metric, Record, Row
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.spectra import power_spectrum, window_length
@@ -293,6 +293,10 @@ METRICS = (
         compute=_compute,
         optional=True,  # older reports do not have it
         rows=_rows,
+        figures={
+            f"{name}.utterances": Figure(f"utterances with damage of kind {name!r}")
+            for name in DETECTORS
+        },
         terms={
             "Damaged utterances": "those with samples that stand still away from zero (pinned), a "
             "constant offset, samples that do not change inside the speech (frozen), clicks, a "

@@ -10,6 +10,7 @@ Decibels of that kind depend on how far a voice's renderings lie apart. So the u
 damage to the same audio: companding to 8 bits by the mu-law of telephony (ITU-T G.711).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,8 +19,8 @@ import numpy.typing as npt
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.bootstrap import paired_interval
-from tts_compress.evaluation.metric import Audios, Metric, Record, Row, Trend
+from tts_compress.evaluation.bootstrap import text_interval
+from tts_compress.evaluation.metric import Audios, Figure, Headline, Metric, Record, Row, Trend
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.spectra import MELS, compare_warped, log_mel
 
@@ -54,8 +55,8 @@ class Distortion(Record):
     """1 is as much as 8-bit mu-law adds to the reference's audio, 0 is nothing; below 0 the
     candidate is closer."""
 
-    interval: tuple[float, float]
-    """Its 95 % interval over resampled texts."""
+    interval: tuple[float, float] | None
+    """Its 95 % interval over resampled texts; None of too few."""
 
     added_db: float
     """The same in decibels, mean over utterances."""
@@ -66,7 +67,7 @@ class Distortion(Record):
     @property
     def trend(self) -> Trend:
         """Worse is what adds more than mu-law, for certain; less may well be inaudible."""
-        low, high = self.interval
+        low, high = self.interval or (math.nan, math.nan)
         if low > 1.0:
             return "worse"
         return "same" if high <= 1.0 else "unknown"
@@ -74,6 +75,8 @@ class Distortion(Record):
     @property
     def judgement(self) -> str:
         """The interval in words."""
+        if self.interval is None:
+            return "too few texts to say if that is chance"
         low, high = self.interval
         if low <= 0.0 <= high <= 1.0:
             return "none that this suite can show"
@@ -83,10 +86,12 @@ class Distortion(Record):
     @property
     def words(self) -> str:
         """The share with its interval."""
-        share, low, high = (
-            formatting.signed(100.0 * end, 0) for end in (self.value, *self.interval)
-        )
-        return f"{share} % (95 % interval {low} \N{HORIZONTAL ELLIPSIS} {high} %)"
+        return f"{self.share} (95 % interval {formatting.interval(self.interval, digits=0)} %)"
+
+    @property
+    def share(self) -> str:
+        """The value as a percentage."""
+        return f"{formatting.signed(100.0 * self.value, 0).removeprefix('+')} %"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +153,7 @@ def summarize(found: Sequence[Distances], texts: Sequence[int]) -> Distortion | 
         return None
     return Distortion(
         value=float(sums[0].sum() / sums[1].sum()),
-        interval=paired_interval(*sums),
+        interval=text_interval(*sums),
         added_db=float(added.mean()),
         other_seeds_db=float(np.mean([one.reference for one in found])),
     )
@@ -174,16 +179,23 @@ def _observe(audios: Audios) -> Distances:
 
 
 def _compute(run: Run) -> Distortion | None:
-    return summarize(run.observations("distortion"), [pair.index for pair in run.pairs])
+    return summarize(run.observations("distortion"), run.blocks)
 
 
 def _rows(distortion: Distortion, _: object) -> list[Row]:
+    interval = formatting.interval(distortion.interval, digits=0)
     return [
         Row(
             label="Distortion",
-            candidate=f"{formatting.signed(distortion.added_db, 2)} dB",
-            change=f"{distortion.words} of mu-law's: {distortion.judgement}",
+            candidate=distortion.share,
+            change=f"of what telephone coding adds (95 % interval {interval} %): "
+            f"{distortion.judgement}",
             trend=distortion.trend,
+            headline=Headline(
+                distortion.share,
+                f"of what telephone coding (mu-law) would add; 95 % interval {interval} %",
+                distortion.judgement,
+            ),
         )
     ]
 
@@ -197,6 +209,10 @@ METRICS = (
         compute=_compute,
         optional=True,
         rows=_rows,
+        figures=dict.fromkeys(
+            ("value", "interval"),
+            Figure("distortion, of what telephone coding adds", formatting.percent),
+        ),
         terms={
             "Distortion": "how much farther the candidate's audio is from a rendering of the "
             "reference with another seed than the reference's own audio is; 100 % is what 8-bit "

@@ -1,7 +1,7 @@
 """Timing of the candidate's speech against the reference's."""
 
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.metric import Audios, Headline, Metric, Record, Row
+from tts_compress.evaluation.metric import Audios, Figure, Headline, Metric, Record, Row
 from tts_compress.evaluation.pairs import Run
 
 
@@ -63,5 +63,6 @@ METRICS = (
         observe=_observe,
         compute=_compute,
         rows=_rows,
+        figures={"ratio": Figure("length of the speech, of the reference's", formatting.percent)},
     ),
 )

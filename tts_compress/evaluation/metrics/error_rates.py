@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from tts_compress.errors import EvaluationError, MissingExtraError
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.bootstrap import paired_interval
-from tts_compress.evaluation.metric import Headline, Metric, Pair, Record, Row, Trend, trend
+from tts_compress.evaluation.bootstrap import FEWEST_TEXTS, text_interval
+from tts_compress.evaluation.metric import Figure, Headline, Metric, Pair, Record, Row, Trend, trend
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.spectra import compare_spectra
@@ -49,20 +49,26 @@ class ErrorRate(Record):
     delta: float
     """Candidate minus reference; positive is worse."""
 
-    interval: tuple[float, float]
-    """95 % paired bootstrap interval of `delta`, resampling texts."""
+    interval: tuple[float, float] | None
+    """95 % paired bootstrap interval of `delta`, resampling texts; None of too few texts."""
 
     counts: Pair[RateCounts]
 
     @property
     def trend(self) -> Trend:
         """Direction of the change: one only where its interval excludes zero."""
+        if self.interval is None or not self.reference <= MISHEARD_AT_MOST:
+            return "unknown"
         low, high = self.interval
         return trend(-high, -low, 0) if formatting.is_finite(self.delta) else "unknown"
 
     @property
     def judgement(self) -> str:
         """Conclusion that the interval allows."""
+        if self.reference > MISHEARD_AT_MOST:
+            return misheard(self.reference)
+        if self.interval is None:
+            return "too few texts to say if that is chance"
         return {
             "same": "no difference that this suite can show",
             "worse": "a real loss: the whole interval is above zero",
@@ -180,7 +186,7 @@ def compare_rates(
         candidate=counts.candidate.rate,
         # The same arithmetic as for the resamples: no last digit puts it outside its interval.
         delta=float(differences.sum() / tokens.sum()),
-        interval=paired_interval(differences, tokens),
+        interval=text_interval(differences, tokens),
         counts=counts,
     )
 
@@ -196,7 +202,8 @@ def _compare(unit: Unit, role: str, run: Run) -> ErrorRate:
         ]
         for name in ("reference", role)
     )
-    return compare_rates(reference, candidate, [pair.index for pair in pairs])
+    # Texts of the same words count as one.
+    return compare_rates(reference, candidate, [pair.transcript for pair in pairs])
 
 
 def _baselines(run: Run) -> Baselines:
@@ -230,7 +237,12 @@ def _row(label: str, rate: ErrorRate) -> Row:
         candidate=formatting.percent(rate.candidate),
         change=change if change == formatting.MISSING else f"{change} ({interval})",
         trend=rate.trend,
-        headline=Headline(change, interval, rate.judgement),
+        headline=Headline(
+            change,
+            f"{formatting.percent(rate.reference)} to {formatting.percent(rate.candidate)}, the "
+            f"recognizer's own errors included; {interval}",
+            rate.judgement,
+        ),
     )
 
 
@@ -240,12 +252,35 @@ def _doubt(document: Mapping[str, Any]) -> str | None:
     share = rate.get("reference") if isinstance(rate, Mapping) else None
     if not isinstance(share, int | float) or not formatting.is_finite(share):
         return "nothing was judged: the report lacks the word error rate of the reference"
-    if share <= MISHEARD_AT_MOST:
-        return None
+    return None if share <= MISHEARD_AT_MOST else misheard(share)
+
+
+def misheard(share: float) -> str:
+    """Return why words show nothing where so many of the reference's are misheard."""
     return (
         f"nothing was judged: the recognizer mishears {formatting.percent(share)} of the "
         f"reference's own words, more than {formatting.percent(MISHEARD_AT_MOST)}"
     )
+
+
+def find_doubts(evaluation: Any) -> list[str]:
+    """Return why words and intervals of an `Evaluation` show less than they seem to."""
+    texts, share = len({one.transcript for one in evaluation.utterances}), evaluation.wer.reference
+    found = []
+    if texts < FEWEST_TEXTS:
+        found.append(
+            f"{texts} different {'text is' if texts == 1 else 'texts are'} too few for a 95 % "
+            f"interval, which takes {FEWEST_TEXTS}: nothing shows if a change of words or sound is "
+            "chance; evaluate with a larger suite"
+        )
+    if share > MISHEARD_AT_MOST:
+        found.append(f"words: {misheard(share)}; choose another recognizer with --recognizer")
+    return found
+
+
+def _figures(unit: Unit) -> dict[str, Figure]:
+    change = Figure(f"change of the {unit} error rate", formatting.points)
+    return {"delta": change, "interval": change}
 
 
 METRICS = (
@@ -256,6 +291,7 @@ METRICS = (
         compute=partial(_compare, "word", "candidate"),
         rows=lambda rate, evaluation: [_word_row(rate, evaluation)],
         doubt=_doubt,
+        figures=_figures("word"),
         terms={
             "Word error rate": "share of the words that the recognizer got wrong; lower is better. "
             "The change is compressed minus reference over the same texts and seeds, and the "
@@ -270,6 +306,7 @@ METRICS = (
         compute=partial(_compare, "character", "candidate"),
         rows=lambda rate, evaluation: [_character_row(rate, evaluation)],
         doubt=_doubt,
+        figures=_figures("character"),
     ),
     Metric(
         name="floors",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tts_compress.audio import Audio
-from tts_compress.evaluation.metric import Headline, Metric, Pair, Record, Row
+from tts_compress.evaluation.metric import Figure, Headline, Metric, Pair, Record, Row
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import Evaluation
 
@@ -85,5 +85,9 @@ METRICS = (
         observe=lambda audios: (check_health(audios.reference), check_health(audios.candidate)),
         compute=_compute,
         rows=_rows,
+        figures={
+            f"candidate.{name}": Figure(f"utterances that are {name.replace('_', ' ')}")
+            for name in Health.model_fields
+        },
     ),
 )

@@ -39,19 +39,27 @@ class Mos(Paired):
 
 
 def _settings(options: EvaluationOptions) -> dict[str, str] | None:
-    """Return file, hash and rate of the user's network, which has scored a second of silence.
+    """Return file, hash and rate of the user's network, which is not run here: it may not end.
 
     Raises:
-        EvaluationError: It is not such a network.
+        EvaluationError: It is no network, or its rate is unknown.
     """
     if options.mos is None:
         return None
+    from tts_compress.models.graph_file import is_split, read_structure
+
     name, _, stated = options.mos.rpartition("@")
     path = Path(name if name and stated.isdecimal() else options.mos).expanduser()
     given = stated if name and stated.isdecimal() else None
     if not path.is_file():
         raise EvaluationError(f"there is no file '{path}'; give --mos FILE.onnx or FILE.onnx@HZ")
-    score, known = _open_network(path)
+    try:
+        if is_split(path):
+            raise EvaluationError(f"'{path}' keeps weights in other files; save it as one file")
+        stated_there = {one.key: one.value for one in read_structure(path).metadata_props}
+    except ModelError as error:
+        raise EvaluationError(f"cannot open the network: {reason(error)}") from error
+    known = stated_there.get("sample_rate")
     rates = {rate for rate in (given, known) if rate}
     shown = " and ".join(sorted(rates)) or "nothing"
     if not (re.fullmatch("[0-9]{4,5}", shown) and _RATES[0] <= int(shown) <= _RATES[1]):
@@ -59,23 +67,18 @@ def _settings(options: EvaluationOptions) -> dict[str, str] | None:
             f"the rate of '{path}' is stated as {formatting.one_line(shown, 60)}; give one from "
             "8000 to 96000 Hz, as metadata `sample_rate` of the file or as --mos FILE.onnx@HZ"
         )
-    if score(np.zeros(int(shown), np.float32)) is None:
-        raise EvaluationError(f"'{path}' gives a second of silence no score; {_ACCEPTED}")
     return {"path": str(path.resolve()), "sha256": sha256_of(path), "sample_rate": shown}
 
 
-def _open_network(path: Path) -> tuple[Callable[[Samples], float | None], str | None]:
-    """Return a network, and the rate that its file states.
+def _open_network(path: Path) -> Callable[[Samples], float | None]:
+    """Return a network.
 
     Raises:
         EvaluationError: It cannot be opened, or takes or gives something else.
     """
-    from tts_compress.models.graph_file import is_split
     from tts_compress.onnx.session import open_session
 
     try:
-        if is_split(path):
-            raise EvaluationError(f"'{path}' keeps weights in other files; save it as one file")
         session = open_session(path, str(path), threads=1)
     except (OSError, ModelError) as error:
         raise EvaluationError(f"cannot open the network: {reason(error)}") from error
@@ -96,7 +99,7 @@ def _open_network(path: Path) -> tuple[Callable[[Samples], float | None], str | 
         value = np.ravel(output)
         return float(value[0]) if value.size == 1 and np.isfinite(value[0]) else None
 
-    return score, session.get_modelmeta().custom_metadata_map.get("sample_rate")
+    return score
 
 
 def _takes_samples(given: Any) -> bool:
@@ -109,8 +112,10 @@ def _takes_samples(given: Any) -> bool:
 def _open(settings: Mapping[str, str]) -> Callable[[Audio], float | None]:
     from tts_compress.evaluation.resampling import finite_samples
 
-    score, _ = _open_network(Path(settings["path"]))
-    rate = int(settings["sample_rate"])
+    path, rate = settings["path"], int(settings["sample_rate"])
+    score = _open_network(Path(path))
+    if score(np.zeros(rate, np.float32)) is None:
+        raise EvaluationError(f"'{path}' gives a second of silence no score; {_ACCEPTED}")
 
     def measure(audio: Audio) -> float | None:
         samples = finite_samples(audio, rate)
@@ -120,7 +125,7 @@ def _open(settings: Mapping[str, str]) -> Callable[[Audio], float | None]:
     return measure
 
 
-_MEASURE = Measure(name="mos", settings=_settings, open=_open)
+_MEASURE = Measure(name="mos", settings=_settings, open=_open, is_tried=True)
 
 
 def _compute(run: Run) -> Mos | None:

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.metric import Headline, Metric, Record, Row, Trend
+from tts_compress.evaluation.metric import Figure, Headline, Metric, Record, Row, Trend
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.spectra import Comparison, compare_spectra, same_timing
@@ -154,6 +155,13 @@ METRICS = (
         observe=lambda audios: observe(audios.reference, audios.candidate),
         compute=_compute,
         rows=_rows,
+        figures={
+            "snr_db": Figure("signal-to-noise ratio", formatting.decibels),
+            "log_mel_distance_db": Figure("log-mel distance", formatting.decibels),
+            "same_timing_log_mel_distance_db": Figure(
+                "log-mel distance, same timing", partial(formatting.decibels, digits=2)
+            ),
+        },
         terms={
             "Log-mel distance": "how far the audio is from the reference's with the same noise; "
             "0 dB is the same sound. Sharpest where the timing is the same: there every frame had "
