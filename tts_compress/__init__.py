@@ -17,6 +17,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from tts_compress.compression import compress as compress
+    from tts_compress.compression import compress_trained as compress_trained
     from tts_compress.errors import TTSCompressError as TTSCompressError
     from tts_compress.evaluation import Evaluation as Evaluation
     from tts_compress.evaluation import EvaluationOptions as EvaluationOptions
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from tts_compress.evaluation import read_gates as read_gates
     from tts_compress.evaluation import read_report as read_report
     from tts_compress.models import load as load
+    from tts_compress.qat.options import TrainingOptions as TrainingOptions
+    from tts_compress.qat.options import TrainingRun as TrainingRun
+    from tts_compress.qat.prepare import convert_qat as convert_qat
+    from tts_compress.qat.prepare import prepare_qat as prepare_qat
     from tts_compress.recipes.family import find_recipe as find_recipe
     from tts_compress.recipes.recipe import Recipe as Recipe
     from tts_compress.recipes.schemes import SCHEMES as SCHEMES
@@ -39,12 +44,17 @@ _HOMES = {
     "EvaluationOptions": "evaluation",
     "Recipe": "recipes.recipe",
     "TTSCompressError": "errors",
+    "TrainingOptions": "qat.options",
+    "TrainingRun": "qat.options",
     "check": "evaluation",
     "compress": "compression",
+    "compress_trained": "compression",
+    "convert_qat": "qat.prepare",
     "evaluate": "evaluation",
     "find_recipe": "recipes.family",
     "load": "models",
     "load_module": "torch.layers.checkpoint",
+    "prepare_qat": "qat.prepare",
     "read_gates": "evaluation",
     "read_report": "evaluation",
     "save_module": "torch.layers.checkpoint",

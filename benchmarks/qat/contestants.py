@@ -144,8 +144,7 @@ def _in_torch(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
         original,
         find_recipe("module", "int4-weight-only"),
         _chunks(work.clips),
-        loss="waveform",
-        run=replace(run, options=work.options[4]),
+        run=replace(run, options=replace(work.options[4], loss="waveform")),
     )
     return calls(small)
 

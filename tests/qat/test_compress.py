@@ -159,6 +159,17 @@ def test_compress_trains_by_the_schemes_name(net: Any, monkeypatch: pytest.Monke
     assert told[-1] == "train 3/3"
 
 
+def test_the_loss_of_a_module_is_chosen(net: Any, tmp_path: Path, tiny: GraphModel) -> None:
+    """The function that took one was hidden, and the documented one had none."""
+    module, batches = net
+    run = TrainingRun(options=TrainingOptions(steps=2, loss="waveform"), folder=tmp_path)
+    compress_trained(module, calibration=batches, run=run)
+    log = (tmp_path / "log.jsonl").read_text(encoding="utf-8")
+    assert "output/waveform" in log
+    with pytest.raises(QuantizationError, match="loss 'waveform' is for a torch module; family"):
+        compress_trained(tiny, run=run)
+
+
 def test_modules_need_inputs_to_learn_from(net: Any) -> None:
     with pytest.raises(RecipeError, match="give batches as calibration"):
         compress_trained(net[0])

@@ -20,6 +20,7 @@ from tts_compress.qat.options import TrainingOptions
         ({"learning_rate": float("inf")}, "learning_rate is inf; give a number above 0"),
         ({"averaging": 1.0}, r"averaging is 1\.0; give 0 or more, below 1"),
         ({"threads": 0}, "threads is 0; give 1 to 4096, or leave it out"),
+        ({"loss": "l1"}, "loss is l1; give mse, kl or waveform"),
         ({"steps": 0, "patience": -2}, "steps is 0.*patience is -2"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",

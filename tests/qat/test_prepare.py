@@ -12,6 +12,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrizations, weight_norm
 
+import tts_compress
 from tts_compress import compress, find_recipe
 from tts_compress.errors import QuantizationError, RecipeError
 from tts_compress.qat.fake_quantize import (
@@ -21,6 +22,7 @@ from tts_compress.qat.fake_quantize import (
     switch_fake_quant,
 )
 from tts_compress.qat.prepare import FakeQuantizedLayer, prepare_qat
+from tts_compress.torch.layers.base import CompressedLayer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -224,6 +226,42 @@ def test_modules_that_cannot_be_trained_are_refused(module: Speech) -> None:
         prepare_qat(nn.Sequential(nn.Linear(64, 64, device="meta")), _recipe())
     with pytest.raises(RecipeError, match="float_residuals"):
         prepare_qat(module, _recipe().model_copy(update={"float_residuals": True}))
+
+
+@pytest.mark.parametrize("scheme", ["int8-qat", "int4-weight-only"])
+def test_any_loop_trains_between_the_two_with_labels_of_its_own(scheme: str) -> None:
+    """Neither function was exported or on a page, so who had labels and a loss could not train."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
+    inputs = torch.randn(256, 64)
+    labels = inputs[:, :4].argmax(dim=1)
+    prepared = tts_compress.prepare_qat(net, scheme)
+    student = prepared.module
+    with prepared.observing(), torch.no_grad():
+        student(inputs)
+    losses = []
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.2)
+    for _ in range(40):
+        loss = nn.functional.cross_entropy(student(inputs), labels)
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert losses[-1] < losses[0] / 2
+    small = tts_compress.convert_qat(prepared).root
+    assert any(isinstance(part, CompressedLayer) for part in small.modules())
+    with torch.no_grad():
+        deployed = nn.functional.cross_entropy(small(inputs), labels).item()
+    assert deployed == pytest.approx(losses[-1], rel=0.1), "what was trained is what is deployed"
+
+
+def test_observing_that_reaches_not_every_layer_is_refused() -> None:
+    prepared = tts_compress.prepare_qat(nn.Linear(64, 8), "int8-qat")
+    with (
+        pytest.raises(QuantizationError, match="1 ranges were never observed"),
+        prepared.observing(),
+    ):
+        pass
 
 
 def test_a_layer_alone_is_a_module() -> None:

@@ -179,6 +179,11 @@ def _with_training(job: Job, recipe: Recipe) -> Job:
         from tts_compress.qat.options import require_packages
 
         require_packages()
+        if training.options.loss is not None and recipe.family != "module":
+            raise QuantizationError(
+                f"loss {training.options.loss!r} is for a torch module; family {recipe.family!r} "
+                "has losses of its own: leave it out"
+            )
     return replace(job, training=training)
 
 

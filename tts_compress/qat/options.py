@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tts_compress.errors import MissingExtraError, QuantizationError
+from tts_compress.models.distillation import Loss
 from tts_compress.progress import Progress, Silent
 
 _POSITIVE = (
@@ -30,6 +31,11 @@ class TrainingOptions:
 
     steps: int = 1000
     """Updates of the weights."""
+
+    loss: Loss | None = None
+    """Loss that compares a torch module's outputs with its original's: `mse` (also for None), `kl`
+    for scores of tokens `[…, V]`, `waveform` for samples `[…, T]`. Voices and systems have their
+    own."""
 
     batch_size: int = 4
     """Examples at a time, in each process. Where they do not fit into memory they are taken in
@@ -105,6 +111,7 @@ class TrainingOptions:
             ("learning_rate", rate is None or 0 < rate < inf, "a number above 0"),
             ("range_learning_rate", 0 < self.range_learning_rate < inf, "a number above 0"),
             ("seed", 0 <= self.seed <= _MOST, "0 or more"),
+            ("loss", self.loss in (None, *get_args(Loss)), "mse, kl or waveform"),
             ("averaging", 0 <= self.averaging < 1, "0 or more, below 1"),
             (
                 "threads",

@@ -1,6 +1,7 @@
 """Conversion of an FP32 module to one that trains as if compressed, and to a compressed one."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,9 @@ from tts_compress.qat.fake_quantize import (
     FakeQuantize,
     WeightFakeQuantize,
     disable_observer,
+    observing,
 )
+from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.recipe import Calibration, Recipe
 from tts_compress.torch.convert import Converted, finish, refuse_unfit, round_stored
 from tts_compress.torch.decisions import Decision, decide
@@ -119,27 +122,44 @@ class PreparedModule:
     decisions: tuple[Decision, ...]
     """Decisions for every layer with weights, which they name below `module`."""
 
+    def observing(self) -> AbstractContextManager[None]:
+        """Return a context in which calls of `module` observe ranges in FP32; its end freezes them.
 
-def prepare_qat(root: nn.Module, recipe: Recipe, *, learned_ranges: bool = False) -> PreparedModule:
+        Without it each call moves the ranges, until `convert_qat`.
+
+        Raises:
+            QuantizationError: At the end, some ranges saw nothing.
+        """
+        return observing(self.module)
+
+
+def prepare_qat(
+    root: nn.Module, recipe: Recipe | str = "int8-qat", *, learned_ranges: bool = False
+) -> PreparedModule:
     """Return a copy of a module with fake-quantized layers, ready to be trained.
 
-    Every tensor of it is its own. Weight norm is folded: scales are computed from the weights
-    themselves, and what is deployed has no norm. All parameters of real numbers are trainable,
-    also those of layers that stay in FP32, which compensate for the others.
+    Train its `module` with any loss and optimizer, then call `convert_qat`. Every tensor of it is
+    its own. Weight norm is folded: scales are computed from the weights themselves, and what is
+    deployed has no norm. All parameters of real numbers are trainable, also those of layers that
+    stay in FP32, which compensate for the others.
 
     torchao's QAT swaps linear layers only, with ranges found at run time; here they share one kind
     of layer with convolutions, so that all become the layers of `compress`.
 
     Args:
         root: In FP32; not modified.
-        recipe: The format of each layer. Its algorithm does not matter: training chooses the codes.
+        recipe: The format of each layer, or a scheme of torch modules. Its algorithm does not
+            matter: training chooses the codes.
         learned_ranges: True if static ranges of activations are parameters.
 
     Raises:
         QuantizationError: The module is compressed or prepared already, has no weights in memory or
             not in FP32, or the recipe would round nothing of it in training.
+        SchemeError: There is no such scheme.
         RecipeError: The recipe has what only ONNX graphs have.
     """
+    if isinstance(recipe, str):
+        recipe = find_recipe("module", recipe)
     if any(isinstance(module, FakeQuantize) for module in root.modules()):
         raise QuantizationError("the module is already prepared; prepare the original")
     copy = own_tensors(normalize(copy_sharing_tensors(root)).eval(), trainable=True)
@@ -164,6 +184,9 @@ def convert_qat(prepared: PreparedModule) -> Converted:
 
     Args:
         prepared: As `prepare_qat` made it and training left it; not modified.
+
+    Returns:
+        The compressed module as `root`, with the records of its layers.
 
     Raises:
         QuantizationError: A range was never observed, a weight is not finite, or the finished

@@ -8,7 +8,7 @@ from torch import nn
 
 from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import RecipeError
-from tts_compress.models.distillation import Distillable, Loss
+from tts_compress.models.distillation import Distillable
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import ComponentProgress
@@ -67,7 +67,6 @@ def train_module(
     recipe: Recipe,
     batches: Iterable[Any],
     *,
-    loss: Loss = "mse",
     run: TrainingRun,
 ) -> nn.Module:
     """Return a compressed and trained copy of any module.
@@ -76,7 +75,6 @@ def train_module(
         module: In FP32; not modified.
         recipe: The format of each layer.
         batches: Its inputs, as `module_task` takes them.
-        loss: Loss that compares its outputs, as in an `Objective`.
         run: Options, folder and progress.
 
     Raises:
@@ -84,6 +82,7 @@ def train_module(
     """
     options = run.options
     prepared = prepare_qat(module, recipe, learned_ranges=options.learned_ranges)
+    loss = options.loss or "mse"
     task = module_task(module, prepared.module, list(batches), loss=loss, seed=options.seed)
     train(task, run)
     return convert_qat(prepared).root

@@ -19,8 +19,9 @@ from tts_compress.torch.decisions import (
     decide,
     describe_untouched,
 )
+from tts_compress.torch.foreign import refuse_foreign
 from tts_compress.torch.gpu import fit_to_gpu, runs_on_gpu, warn_of_kept
-from tts_compress.torch.layers.base import CompressedLayer, build_layer, layer_state
+from tts_compress.torch.layers.base import CompressedLayer, build_layer, layer_state, share_weight
 from tts_compress.torch.layers.checkpoint import STORED_TYPES
 from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.module_surgery import (
@@ -105,6 +106,10 @@ def finish(root: nn.Module, decisions: Sequence[Decision]) -> Converted:
     Raises:
         QuantizationError: They are not what was decided.
     """
+    for decision in decisions:
+        if decision.tied and decision.is_layer:
+            leader = root.get_submodule(decision.tied)
+            share_weight(leader, root.get_submodule(decision.module))
     promised, held = count_decisions(decisions), count_layers(root, decisions)
     if promised != held:
         raise QuantizationError(
@@ -127,6 +132,7 @@ def refuse_unfit(root: nn.Module, decisions: Sequence[Decision]) -> None:
     """
     if any(isinstance(module, CompressedLayer) for module in root.modules()):
         raise QuantizationError("the module is already compressed; compress the original")
+    refuse_foreign(root)
     if any(parameter.is_meta for parameter in root.parameters()):
         raise QuantizationError("the module's weights are on the meta device: load them first")
     for name, parameter in root.named_parameters():
