@@ -6,11 +6,14 @@ named here, and imported when one is opened.
 """
 
 import pkgutil
+import re
 import warnings
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from itertools import chain
 from pathlib import Path
 
 from tts_compress.errors import MissingExtraError, TTSCompressWarning, reason
@@ -140,14 +143,24 @@ def family_names() -> list[str]:
     return [*families(), "module"]
 
 
-def model_specs() -> str:
-    """Return the specs that name a model that speaks, for people."""
-    known = [family for family in families().values() if family is not _ONNX]
-    plain = [family.location for family in known if family.suffixes]
-    named = [f"'{family.name}:' and {family.location}" for family in known if not family.suffixes]
-    return ", ".join([*plain, "an artifact's directory", *named])
+def accepted_specs(given: str = "") -> str:
+    """Return the specs that an error asks for: those of the system that a text names, or all.
 
-
-def accepted_specs() -> str:
-    """Return the specs that name any model, for errors."""
-    return f"{model_specs()}, or 'onnx:' and {families()['onnx'].location}"
+    Args:
+        given: What names no model, such as `Parler-TTS` or `parler-tts/parler-tts-mini-v1`.
+    """
+    front, colon, location = given.partition(":")
+    parts = re.sub(r"[\s_]+", "-", front.lower()).split("/")
+    named = [name for part in parts for name in families() if name in part]
+    similar = (get_close_matches(part, families(), n=1, cutoff=0.75) for part in parts)
+    for name in chain(named, *similar):
+        family = families()[name]
+        if colon or ("/" in given and "hub" in family.location):
+            return f"'{name}:{location or given}'"
+        return family.location if family.suffixes else f"'{name}:' and {family.location}"
+    plain = ", ".join(family.location for family in families().values() if family.suffixes)
+    systems = ", ".join(f"{name}:" for name, family in families().items() if not family.suffixes)
+    return (
+        f"{plain}, an artifact's directory, or a system and its model ({systems}); all forms: "
+        "`tts-compress --help`"
+    )

@@ -179,7 +179,39 @@ def test_a_family_in_torch_is_opened_by_its_own_function(
 @pytest.mark.parametrize("family", families().values(), ids=families())
 def test_what_a_family_states_is_there(family: Family) -> None:
     assert callable(resolve_name(family.opener))
-    assert family.location in accepted_specs()
+    assert family.location in accepted_specs(family.name)
+    assert (family.location if family.suffixes else f"{family.name}:") in accepted_specs()
+
+
+@pytest.mark.parametrize(
+    ("given", "suggested"),
+    [
+        ("parler-tts/parler-tts-mini-v1", "'parler-tts:parler-tts/parler-tts-mini-v1'"),
+        ("Parler-TTS", "'parler-tts:' and a directory or a hub's name"),
+        ("Parler_TTS:DIR", "'parler-tts:DIR'"),
+        ("SWivid/F5-TTS", "'f5-tts:' and .*F5TTS_v1_Base"),
+        ("f5tts:DIR", "'f5-tts:DIR'"),
+        ("piper", "'demo', a Piper voice's .onnx, a Piper training .ckpt"),
+        ("piper-tts", "'demo', a Piper voice's .onnx, a Piper training .ckpt"),
+        ("GPT SoVITS", "'gpt-sovits:' and CONFIG"),
+    ],
+)
+def test_the_name_of_a_system_suggests_a_spec(given: str, suggested: str) -> None:
+    """It was answered by all forms of all systems, 500 characters in a line."""
+    with pytest.raises(ModelError, match=f"^no such model: '{given}'; give {suggested}") as caught:
+        load(given)
+    assert len(str(caught.value)) < 130
+
+
+def test_a_folder_of_a_systems_name_suggests_a_spec(tmp_path: Path) -> None:
+    folder = tmp_path / "parler-tts-mini-v1"
+    folder.mkdir()
+    with pytest.raises(ModelError, match=rf"no manifest\.json; give 'parler-tts:{folder}'"):
+        load(folder)
+
+
+def test_the_accepted_forms_are_short_enough_to_read() -> None:
+    assert len(accepted_specs()) < 350
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def _recognize(location: str, spec: str, manifest: Manifest | None, *, bare: boo
         if location in family.shipped:
             return family
     if path.is_dir():
-        raise ModelError(f"'{path}' holds no {MANIFEST_NAME}; give {accepted_specs()}")
+        raise ModelError(f"'{path}' holds no {MANIFEST_NAME}; give {accepted_specs(spec)}")
     fitting = [family for family in known.values() if path.suffix in family.suffixes]
     if fitting and manifest is not None:
         return known.get(manifest.family, fitting[0])
@@ -115,8 +115,9 @@ def _recognize(location: str, spec: str, manifest: Manifest | None, *, bare: boo
             return family
     if fitting:  # the first one states what is missing
         return known["onnx"] if bare and path.suffix == ".onnx" else fitting[0]
-    problem = "unknown kind of file" if path.exists() else "no such model"
-    raise ModelError(f"{problem}: {spec!r}; accepted: {accepted_specs()}")
+    if path.exists():
+        raise ModelError(f"unknown kind of file: {spec!r}; give {accepted_specs()}")
+    raise ModelError(f"no such model: {spec!r}; give {accepted_specs(spec)}")
 
 
 def _is_model_of(family: Family, path: Path) -> bool:

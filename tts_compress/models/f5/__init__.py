@@ -7,6 +7,6 @@ __all__ = ["FAMILY"]
 FAMILY = Family(
     name="f5-tts",
     opener="tts_compress.models.f5.model:F5Model.open",
-    location="a directory or a hub's name",
+    location="a directory, or a name of the package such as F5TTS_v1_Base",
     extra="f5",
 )
