@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -190,11 +191,40 @@ def test_chinese_by_upstreams_own_frontend(
         spoken = small.synthesize(text, seed=0).samples
         assert np.isfinite(spoken).all()
         assert spoken.std() > 1e-3
-    same: list[bool] = []
+    in_floats = _rounded_in_floats(compress(model, "int8"))
+    agreed: list[bool] = []
     for text in texts:
+        read = zip(model._speech().segments(text), small._speech().segments(text), strict=True)
+        assert all(phones.equal(others) for (phones, _), (others, _) in read)
         tokens = model.generate_tokens(text, seed=None)
-        wanted, found = (m.logits(text, tokens)[tokens.chosen] for m in (model, small))
-        assert snr_db(wanted, found) > 25
-        same += (wanted.argmax(-1) == found.argmax(-1)).tolist()
-    # Random weights leave some tokens nearly equal, so fifty of one text say little.
-    assert np.mean(same) > 0.9
+        wanted, found, expected = (
+            each.logits(text, tokens)[tokens.chosen] for each in (model, small, in_floats)
+        )
+        # Random weights choose other tokens on other processors, and with them another distance.
+        assert snr_db(wanted, found) > snr_db(wanted, expected) - 1
+        agreed += (expected.argmax(-1) == found.argmax(-1)).tolist()
+    # A sum in another order tips few codes, and few tokens that are nearly equal.
+    assert np.mean(agreed) > 0.95
+
+
+def _rounded_in_floats(model: GptSovitsModel) -> GptSovitsModel:
+    """Return the model with the rounding of its linear layers, computed in FP32.
+
+    What integer kernels may cost follows from it: they make the same codes and sum them otherwise.
+    """
+    from torch.nn.functional import linear
+
+    from tts_compress.qat.fake_quantize import DynamicFakeQuantize
+    from tts_compress.torch.layers.integer import Int8Linear
+
+    def multiply(inputs: Any, state: Any, weight: Any, rounding: Any) -> Any:
+        return linear(rounding(inputs), weight, state.get("bias"))
+
+    layers = [layer for layer in model.root().modules() if type(layer) is Int8Linear]
+    assert layers
+    for layer in layers:
+        state = layer.state()
+        weight = state["weight"].float() * state["weight_scale"].float()[:, None]
+        rounding = DynamicFakeQuantize(least_step=6.1e-5)  # of torch's dynamic kernels
+        vars(layer)["forward"] = partial(multiply, state=state, weight=weight, rounding=rounding)
+    return model
