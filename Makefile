@@ -61,7 +61,7 @@ SPEAKS := $(if $(filter onnx:%,$(MODEL)),,yes)
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
-install: $(VENV)/.developer  ## set up the virtual environment for development
+install: $(VENV)/.developer  ## set up the virtual environment for development: 2.9 GB, some minutes
 
 quantize: $(SETUP)  ## compress MODEL by SCHEME into OUT, evaluate it, write the report (CALIBRATION=feeds.npz for a bare graph)
 	$(RUN) quantize $(call quote,$(MODEL)) --scheme $(SCHEME) $(if $(FORMAT),--format $(FORMAT)) $(CLONE) \
@@ -100,12 +100,12 @@ media: quantize  ## the sounds and the picture of README and docs, from the demo
 		Image.open("docs/media/report.png").convert("RGB").quantize(256, dither=0).save( \
 		"docs/media/report.png", optimize=True)'
 
-check: $(VENV)/.developer  ## lint, formatting, types
+check: $(VENV)/.developer  ## lint, formatting, types (the first time after `install`)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-test: $(VENV)/.developer  ## the fast tests
+test: $(VENV)/.developer  ## the fast tests, about four minutes on two cores (the first time after `install`)
 	$(call PYTEST,$(VENV)) --dist loadfile -m "not slow and not processors"
 
 test-slow: $(VENV)/.developer  ## the tests that take minutes
