@@ -87,6 +87,7 @@ def test_layers_are_counted_as_promised(module: Speech) -> None:
         "Linear int8/dynamic": 2 * 6 + 4,
         "Conv1d int8/dynamic": 1,  # another has one channel
         "ConvTranspose1d int8/dynamic": 1,
+        "Embedding int8/none": 1,
     }
     four = _layers(compress(module, "int4-weight-only"))
     assert four["Linear int4/none"] == 16
@@ -167,7 +168,7 @@ def test_what_would_change_nothing_is_refused_with_reasons() -> None:
     net = nn.ModuleDict(
         {
             "norm": nn.BatchNorm1d(3),
-            "image": nn.Conv2d(3, 3, 1),
+            "film": nn.Conv3d(3, 3, 1),
             "depthwise": nn.Conv1d(8, 8, 3, groups=8),
             "head": nn.Linear(3, 3),
             "dilated": nn.ConvTranspose1d(8, 8, 3, dilation=2),
@@ -179,7 +180,7 @@ def test_what_would_change_nothing_is_refused_with_reasons() -> None:
     assert lines[0] == "the recipe would change nothing in this module:"
     assert set(lines[1:]) == {
         "- 'norm' (BatchNorm1d): there is no compressed layer of its kind",
-        "- 'image' (Conv2d): there is no compressed layer of its kind",
+        "- 'film' (Conv3d): there is no compressed layer of its kind",
         "- 'depthwise' (Conv1d): a convolution by channels is not faster in integers",
         "- 'head' (Linear): the recipe excludes it",
         "- 'dilated' (ConvTranspose1d): "

@@ -10,7 +10,7 @@ from torch.nn.utils import parametrize
 from tts_compress.artifact import LayerRecord
 from tts_compress.models.base import Component
 from tts_compress.torch.layers.base import CompressedLayer, walk_layers
-from tts_compress.torch.layers.geometry import operator_of
+from tts_compress.torch.layers.geometry import Geometry, operator_of, weights_of
 
 
 def find_components(
@@ -43,8 +43,7 @@ def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -
             stored = [value for key, value in part.state().items() if key != "bias"]
         elif (plain := operator_of(part)) is not None:
             operator, stored = plain, _weights(part)
-            # Weight norm keeps directions and, far fewer, lengths.
-            parameters += max(tensor.numel() for tensor in stored)
+            parameters += math.prod(Geometry.of(part).shape)
         else:
             continue
         operators[operator] += 1
@@ -59,4 +58,4 @@ def _weights(module: nn.Module) -> list[Tensor]:
     """Return the tensors that a file stores for an operator's weight; two with weight norm."""
     if parametrize.is_parametrized(module, "weight"):
         return list(module.get_submodule("parametrizations.weight").parameters())
-    return [module.get_parameter("weight")]
+    return weights_of(module)

@@ -3,7 +3,8 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from torch import nn
 
@@ -12,9 +13,10 @@ from tts_compress.errors import RecipeError
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Recipe, Rule
 from tts_compress.torch.layers.base import CompressedLayer, find_layer, is_layer, walk_layers
-from tts_compress.torch.layers.geometry import Geometry, operator_of
+from tts_compress.torch.layers.geometry import Geometry, operator_of, tied_layers, weights_of
 
 _KEEP = Rule(match="*")
+_CODES = frozenset({Weights.INT8, Weights.INT4})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,9 @@ class Decision(LayerRecord):
 
     reason: str = ""
     """Why it keeps FP32, where it does."""
+
+    tied: str = ""
+    """The first layer with the same weight, where it is not this one."""
 
     @property
     def is_layer(self) -> bool:
@@ -51,12 +56,14 @@ def decide(root: nn.Module, recipe: Recipe) -> tuple[Decision, ...]:
         RecipeError: The recipe has settings that only ONNX graphs have.
     """
     _refuse_graph_settings(recipe)
-    decisions = []
+    decisions, tied = [], tied_layers(root)
     for name, module in root.named_modules():
         if operator_of(module) is None:
             continue
         geometry = Geometry.of(module)
         rule, reason = _choose(name, geometry, recipe)
+        if unfit := _unfit(module):
+            rule, reason = _KEEP, unfit
         decision = Decision(
             module=name,
             operator=geometry.operator,
@@ -66,9 +73,40 @@ def decide(root: nn.Module, recipe: Recipe) -> tuple[Decision, ...]:
             group_size=rule.group_size,
             algorithm=rule.algorithm,
             reason=reason,
+            tied=tied.get(name, ""),
         )
         decisions.append(decision)
-    return tuple(decisions)
+    return _agreed(decisions)
+
+
+def _unfit(module: nn.Module) -> str:
+    """Return why no compressed layer computes what a module does; nothing if some does."""
+    kind = weights_of(module)[0].dtype
+    if not kind.is_floating_point:
+        return f"its weights are {str(kind).removeprefix('torch.')}"
+    if getattr(module, "max_norm", None) is not None:
+        return "it shortens its rows when they are looked up (max_norm)"
+    return ""
+
+
+def _agreed(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    """Return the decisions, with one format for layers that share a weight in 8 or 4 bits.
+
+    INT8 weights with FP32 arithmetic are what every kind of layer has, and keep as it is stored.
+    """
+    sharing: dict[str, list[Decision]] = {}
+    for decision in decisions:
+        sharing.setdefault(decision.tied or decision.module, []).append(decision)
+    common = {
+        name
+        for name, members in sharing.items()
+        if len(members) > 1 and all(member.weights in _CODES for member in members)
+    }
+    int8: Any = {"weights": Weights.INT8, "activations": Activations.NONE, "algorithm": "rtn"}
+    return tuple(
+        replace(each, **int8) if (each.tied or each.module) in common else each
+        for each in decisions
+    )
 
 
 def _refuse_graph_settings(recipe: Recipe) -> None:

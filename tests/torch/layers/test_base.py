@@ -12,7 +12,7 @@ from torch import nn
 from tts_compress.errors import QuantizationError
 from tts_compress.progress import Silent
 from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.recipe import Rule
 from tts_compress.torch.convert import convert
 from tts_compress.torch.layers import base
@@ -33,8 +33,7 @@ def _register_table() -> None:
 
     @register_layer(
         nn.Embedding,
-        weights=Weights.FLOAT16,
-        activations=(Activations.FLOAT16,),
+        weights=Weights.INT4,
         only_for=has_even_rows,
     )
     class HalfTable(CompressedLayer):
@@ -61,24 +60,24 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_new_layer_is_decided_built_counted_and_restored(tmp_path: Path) -> None:
-    rule = Rule(match="*", weights=Weights.FLOAT16, activations=Activations.FLOAT16)
-    recipe = find_recipe("module", "fp16").model_copy(update={"component": (rule,)})
-    net = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 4))
+    rule = Rule(match="*", weights=Weights.INT4)
+    recipe = find_recipe("module", "int4-weight-only").model_copy(update={"component": (rule,)})
+    net = nn.Sequential(nn.Embedding(9, 64), nn.Linear(64, 4))
     before = convert(net, recipe, None, progress=Silent())
-    assert before.counts == {"Embedding float32/none": 1, "Linear float16/float16": 1}
+    assert before.counts == {"Embedding float32/none": 1, "Linear int4/none": 1}
     _register_table()
     done = convert(net, recipe, None, progress=Silent())
-    assert done.counts == {"Embedding float16/float16": 1, "Linear float16/float16": 1}
+    assert done.counts == {"Embedding int4/none": 1, "Linear int4/none": 1}
     path = tmp_path / "model.safetensors"
     write_root(done.root, path, done.layers)
     with torch.device("meta"):
-        skeleton = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 4))
+        skeleton = nn.Sequential(nn.Embedding(9, 64), nn.Linear(64, 4))
     restored = restore_root(skeleton, done.layers, path)
     ids = torch.arange(9)
     assert torch.equal(restored(ids), done.root(ids))
     for table, reason in (
-        (nn.Embedding(9, 7), "there is no Embedding with float16 activations"),
-        (nn.Embedding(200, 8), "it has too many rows"),
+        (nn.Embedding(9, 65), "there is no Embedding with int4 weights"),
+        (nn.Embedding(200, 64), "it has too many rows"),
     ):
         with pytest.raises(QuantizationError, match=reason):
             convert(table, recipe, None, progress=Silent())

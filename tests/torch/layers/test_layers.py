@@ -238,7 +238,7 @@ def test_a_layer_with_a_forward_of_its_own_is_no_operator() -> None:
     assert operator_of(nn.Linear(2, 2)) == "Linear"
     assert operator_of(Twice(2, 2)) is None
     assert operator_of(nn.modules.linear.NonDynamicallyQuantizableLinear(2, 2)) == "Linear"
-    assert operator_of(nn.Conv2d(2, 2, 1)) is None
+    assert operator_of(nn.Conv3d(2, 2, 1)) is None
 
 
 def test_a_table_can_be_read_directly() -> None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.codes import activation_codes
-from tts_compress.torch.layers.geometry import Geometry
+from tts_compress.torch.layers.geometry import Geometry, bias_of, weights_of
 
 _BUFFERS = {"weight": "codes", "weight_scale": "scales", "bias": "bias"}
 
@@ -32,6 +32,8 @@ class FloatLayer:
 
     geometry: Geometry
     weight: Tensor
+    """As torch lays it out; the matrices of a recurrent layer in one row."""
+
     group_size: int
 
 
@@ -190,9 +192,10 @@ def layer_state(
     geometry = Geometry.of(module)
     layer = find_layer(geometry, weights, activations, device=device)
     assert layer is not None, "a decision is for a layer there is"
-    weight: Tensor = module.weight.detach().float()  # type: ignore[operator]
+    weights = [weight.detach().float().contiguous() for weight in weights_of(module)]
+    weight = weights[0] if len(weights) == 1 else torch.cat([part.flatten() for part in weights])
     state = layer.quantize(FloatLayer(geometry, weight, group_size))
-    if isinstance(bias := getattr(module, "bias", None), Tensor):
+    if (bias := bias_of(module)) is not None:
         state["bias"] = bias.detach().to(torch.float32, copy=True)
     if activations == Activations.STATIC:
         assert limits is not None, "calibration chose a range for every static layer"
@@ -221,6 +224,14 @@ def build_layer(
             f"there is no {geometry.operator} with {weights} weights and {activations} activations"
         )
     return layer(geometry, state)
+
+
+def share_weight(leader: nn.Module, layer: nn.Module) -> None:
+    """Let a layer hold the very tensors of another one that are equal to its own, save biases."""
+    held = dict(leader.named_buffers(recurse=False))
+    for name, tensor in layer.named_buffers(recurse=False):
+        if "bias" not in name and name in held and torch.equal(held[name], tensor):
+            setattr(layer, name, held[name])
 
 
 def walk_layers(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord, atomic_file
 from tts_compress.errors import ArtifactError, MissingExtraError, ModelError, reason
-from tts_compress.reading import check_safetensors
+from tts_compress.reading import check_safetensors, parse_json
 from tts_compress.torch.layers.base import CompressedLayer, build_layer, is_layer, walk_layers
-from tts_compress.torch.layers.geometry import Geometry, operator_of
+from tts_compress.torch.layers.geometry import Geometry, bias_of, operator_of, tied_layers
 from tts_compress.torch.layers.module_surgery import normalize, replace_module
 
 STORED_TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -150,7 +150,9 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
     if layers:
         root = normalize(root)
     used: set[str] = set()
-    biased = {name for name, m in root.named_modules() if getattr(m, "bias", None) is not None}
+    built: dict[str, CompressedLayer] = {}
+    tied = tied_layers(root)
+    biased = {name for name, m in root.named_modules() if operator_of(m) and bias_of(m) is not None}
     geometries = {name: Geometry.of(m) for name, m in root.named_modules() if operator_of(m)}
     for layer in layers:
         if not is_layer(layer.weights, layer.activations):
@@ -164,16 +166,19 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
         names = {name: _join(layer.module, name) for name in _STATE}
         state = {name: file.read(full) for name, full in names.items() if full in file.names}
         used.update(names[name] for name in state)
+        if (leader := built.get(tied.get(layer.module, ""))) and "weight" not in state:
+            state = {k: v for k, v in leader.state().items() if k != "bias"} | state
         if ("bias" in state) != (layer.module in biased):
             problem = "lacks the" if layer.module in biased else "has a"
             raise ArtifactError(
                 f"'{path}' {problem} bias of layer '{layer.module}'; compress the model again"
             )
         try:
-            built = build_layer(geometry, layer.weights, layer.activations, state)
+            part = build_layer(geometry, layer.weights, layer.activations, state)
         except (KeyError, RuntimeError, ValueError) as error:
             raise ArtifactError(f"'{path}': layer '{layer.module}': {error}") from error
-        root = replace_module(root, layer.module, built)
+        root = replace_module(root, layer.module, part)
+        built[layer.module] = part
         del state
         _release_freed_memory()
     _fill(root, file, used, path)
@@ -231,7 +236,7 @@ def load_module(original: nn.Module, path: Path | str) -> nn.Module:
     """
     source = Path(path)
     try:
-        rows = json.loads(TensorFile(source).metadata[_KEY])
+        rows = parse_json(TensorFile(source).metadata[_KEY])
         layers = [LayerRecord(**row) for row in rows]
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"'{source}' was not written by save_module ({error})") from error
@@ -288,8 +293,12 @@ def _tensors(root: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
     seen: set[int] = set()
     for module_name, module in walk_layers(root):
         if isinstance(module, CompressedLayer):
+            # Only what a layer holds: what is made for this call leaves its id to others.
+            held = {id(tensor) for tensor in module.buffers(recurse=False)}
             for name, tensor in module.state().items():
-                yield module_name, name, tensor
+                if id(tensor) not in seen:
+                    yield module_name, name, tensor
+                seen |= {id(tensor)} & held
             continue
         for name, tensor in _own(module):
             if id(tensor) not in seen:

@@ -25,7 +25,7 @@ def group_scales(weight: Tensor, group: int) -> Tensor:
     Returns:
         bfloat16, the type of torch's four-bit kernel, `[outputs, inputs / group]`.
     """
-    peaks = weight.view(weight.shape[0], -1, group).abs().amax(-1)
+    peaks = weight.reshape(weight.shape[0], -1, group).abs().amax(-1)
     scales = torch.where(peaks > 0, peaks / GROUP_LIMIT, torch.ones_like(peaks))
     return scales.to(torch.bfloat16).clamp_min(torch.finfo(torch.bfloat16).tiny)
 
@@ -37,9 +37,9 @@ def round_groups(weight: Tensor, scales: Tensor) -> Tensor:
         weight: FP32, finite.
         scales: `[outputs, groups]`.
     """
-    grouped = weight.view(*scales.shape, -1)
+    grouped = weight.reshape(*scales.shape, -1)
     codes = (grouped / scales.float().unsqueeze(-1)).round()
-    return codes.clamp(-GROUP_LIMIT - 1, GROUP_LIMIT).to(torch.int8).view(weight.shape)
+    return codes.clamp(-GROUP_LIMIT - 1, GROUP_LIMIT).to(torch.int8).reshape(weight.shape)
 
 
 def pack_nibbles(codes: Tensor) -> Tensor:

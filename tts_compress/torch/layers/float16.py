@@ -4,18 +4,17 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F  # noqa: N812  its usual name
+from torch import Tensor
 
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer
-from tts_compress.torch.layers.geometry import Geometry, apply_operator
-
-_KINDS = (nn.Linear, nn.Conv1d, nn.ConvTranspose1d)
+from tts_compress.torch.layers.geometry import KINDS, Geometry, apply_operator
 
 
-@register_layer(*_KINDS, weights=Weights.FLOAT16, activations=(Activations.FLOAT16,))
+@register_layer(*KINDS, weights=Weights.FLOAT16, activations=(Activations.FLOAT16,))
 class Float16Layer(CompressedLayer):
-    """A linear layer or convolution with weights and arithmetic of 16 bits.
+    """A linear layer, convolution or table with weights and arithmetic of 16 bits.
 
     Inputs are cast on the way in and outputs on the way out, so that norms, sums and everything
     else between layers keep FP32.
@@ -43,12 +42,14 @@ class Float16Layer(CompressedLayer):
         return self.values
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the outputs of the layer it replaces, in the type of the inputs."""
+        """Return the outputs of the layer it replaces; a table's inputs are indices."""
+        if self.geometry.operator == "Embedding":
+            return F.embedding(inputs, self.values).to(self.geometry.dtype)
         values = inputs.to(self.values.dtype)
         outputs = apply_operator(self.geometry, values, self.values, self.bias)
         return outputs.to(inputs.dtype)
 
 
-@register_layer(*_KINDS, weights=Weights.BFLOAT16, activations=(Activations.BFLOAT16,))
+@register_layer(*KINDS, weights=Weights.BFLOAT16, activations=(Activations.BFLOAT16,))
 class BFloat16Layer(Float16Layer):
     """The same in bfloat16."""

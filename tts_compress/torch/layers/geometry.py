@@ -2,12 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
+import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
-_KINDS = (nn.Linear, nn.Conv1d, nn.ConvTranspose1d, nn.Embedding)
+KINDS: tuple[type[nn.Module], ...] = (
+    nn.Linear,
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.ConvTranspose1d,
+    nn.Embedding,
+)
+RECURRENT = (nn.LSTM, nn.GRU)
+_GATES = {"LSTM": 4, "GRU": 3}
 
 
 def operator_of(module: nn.Module) -> str | None:
@@ -15,7 +25,7 @@ def operator_of(module: nn.Module) -> str | None:
 
     A subclass counts if it has its base class's `forward`; with its own it may do anything.
     """
-    for kind in _KINDS:
+    for kind in (*KINDS, *RECURRENT):
         if isinstance(module, kind) and type(module).forward is kind.forward:
             return kind.__name__
     return None
@@ -26,22 +36,27 @@ class Geometry:
     """Everything about a layer but its weights."""
 
     operator: str
-    """`Linear`, `Conv1d`, `ConvTranspose1d` or `Embedding`."""
+    """Name of one of torch's modules: `Linear`, `Conv1d`, `LSTM`."""
 
     shape: tuple[int, ...]
-    """Shape of the weight, as torch lays it out."""
+    """Shape of the weight, as torch lays it out; of a recurrent layer, which has several, the number
+    of weights."""
 
     stride: int = 1
     padding: int = 0
     """Zeros on each side, which kernels add."""
 
-    outer_padding: tuple[int, int] = (0, 0)
-    """Padding in front and behind that kernels cannot do: no zeros, or not the same number."""
+    outer_padding: tuple[int, ...] = (0, 0)
+    """Padding in front and behind that kernels cannot do: no zeros, or not the same number. The last
+    axis comes first."""
 
     padding_mode: str = "zeros"
     dilation: int = 1
     groups: int = 1
     output_padding: int = 0
+    dtype: torch.dtype = field(default=torch.float32, compare=False)
+    """Type of the original's weight, which a table's rows have, too."""
+
     attributes: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """The public attributes that torch gives such a layer.
 
@@ -58,12 +73,19 @@ class Geometry:
             return known
         operator = operator_of(module)
         assert operator is not None, type(module)
-        names = getattr(nn, operator).__constants__
+        names = getattr(nn, operator).__constants__ + getattr(module, "upstream_names", [])
+        weights = weights_of(module)
+        shape = weights[0].shape if len(weights) == 1 else (sum(w.numel() for w in weights),)
         plain = Geometry(
             operator=operator,
-            shape=tuple(module.weight.shape),  # type: ignore[arg-type]
+            shape=tuple(shape),
+            dtype=weights[0].dtype,
             attributes={name: getattr(module, name) for name in names},
         )
+        if isinstance(module, nn.Conv2d):  # its windows are attributes
+            is_kernels = module.padding_mode == "zeros"
+            outer = (0, 0) if is_kernels else tuple(module._reversed_padding_repeated_twice)  # noqa: SLF001
+            return replace(plain, outer_padding=outer, padding_mode=module.padding_mode)
         if not isinstance(module, nn.Conv1d | nn.ConvTranspose1d):
             return plain
         if isinstance(module.padding, str):  # `same` or `valid`
@@ -87,6 +109,48 @@ class Geometry:
         """The axis of the weight's output channels, or of an embedding's rows."""
         return 1 if self.operator == "ConvTranspose1d" else 0
 
+    @property
+    def matrices(self) -> list[tuple[int, int]]:
+        """The shapes of a recurrent layer's matrices, in the order that torch has them."""
+        told = self.attributes
+        hidden, proj = told["hidden_size"], told["proj_size"]
+        rows, out, ways = _GATES[self.operator] * hidden, proj or hidden, 1 + told["bidirectional"]
+        shapes = []
+        for layer in range(told["num_layers"]):
+            width = out * ways if layer else told["input_size"]
+            shapes += [(rows, width), (rows, out), *([(proj, hidden)] if proj else [])] * ways
+        return shapes
+
+
+def weights_of(module: nn.Module) -> list[Tensor]:
+    """Return the weight of a layer, or the matrices of a recurrent one."""
+    return _parts(module, "weight")
+
+
+def bias_of(module: nn.Module) -> Tensor | None:
+    """Return the bias of a layer, or those of a recurrent one behind each other; None without."""
+    biases = _parts(module, "bias")
+    return torch.cat(biases) if len(biases) > 1 else next(iter(biases), None)
+
+
+def tied_layers(root: nn.Module) -> dict[str, str]:
+    """Return the first layer with the same weight by the names of the others that share it."""
+    first: dict[int, str] = {}
+    leaders = {
+        name: first.setdefault(id(weights_of(module)[0]), name)
+        for name, module in root.named_modules()
+        if operator_of(module)
+    }
+    return {name: leader for name, leader in leaders.items() if leader != name}
+
+
+def _parts(module: nn.Module, word: str) -> list[Tensor]:
+    names = [word]
+    if isinstance(module, RECURRENT):
+        listed = chain.from_iterable(module._all_weights)  # noqa: SLF001  as torch's kernels take them
+        names = [name for name in listed if name.startswith(word)]
+    return [part for name in names if (part := getattr(module, name, None)) is not None]
+
 
 def apply_operator(
     geometry: Geometry, inputs: Tensor, weight: Tensor, bias: Tensor | None
@@ -94,6 +158,11 @@ def apply_operator(
     """Return the output of a linear layer or a convolution for inputs of its weight's type."""
     if geometry.operator == "Linear":
         return F.linear(inputs, weight, bias)
+    if geometry.operator == "Conv2d":
+        told = geometry.attributes
+        around = 0 if any(geometry.outer_padding) else told["padding"]
+        window = (told["stride"], around, told["dilation"], told["groups"])
+        return F.conv2d(pad(geometry, inputs), weight, bias, *window)
     stride, padding, dilation = geometry.stride, geometry.padding, geometry.dilation
     if geometry.operator == "ConvTranspose1d":
         window = (stride, padding, geometry.output_padding, geometry.groups, dilation)

@@ -24,7 +24,7 @@ _KERNEL_OUTPUTS = 16
 """torch's kernel takes multiples of it."""
 
 
-@register_layer(nn.Conv1d, nn.ConvTranspose1d, weights=Weights.INT4)
+@register_layer(nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, weights=Weights.INT4)
 class Int4Layer(CompressedLayer):
     """A layer whose weights are codes in [-8, 7] with one scale per group, and FP32 when used.
 
@@ -89,7 +89,10 @@ class Int4Linear(Int4Layer):
             self._enter_kernel_layout()
         if not self._in_kernel_layout:
             return super().forward(inputs)
-        rows = inputs.reshape(-1, inputs.shape[-1]).to(torch.bfloat16)
+        if not inputs.numel():  # the kernel refuses no rows
+            return inputs.new_empty(*inputs.shape[:-1], self.geometry.shape[0])
+        # Its rows have to lie in order; `reshape` keeps those of a transposed signal as they are.
+        rows = inputs.reshape(-1, inputs.shape[-1]).to(torch.bfloat16).contiguous()
         outputs: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(  # noqa: SLF001  no public name
             rows, self.codes, self.group, self.scales
         ).float()

@@ -31,6 +31,37 @@ _LEAST_CHANNELS = 8
 """Channels of a group below which integers are not faster than FP32."""
 
 
+class Packed:
+    """A weight in the layout of a kernel, which nothing else can read.
+
+    Copies share it, because nothing changes it. A pickle holds the codes it is packed from again.
+
+    Args:
+        pack: Returns what the kernel takes, for codes and further arguments.
+        unpack: Returns the codes of that.
+        arguments: The codes, and what else `pack` takes.
+    """
+
+    def __init__(
+        self, pack: Callable[..., Any], unpack: Callable[[Any], Tensor], *arguments: Any
+    ) -> None:
+        self.weight = pack(*arguments)
+        self._rest = (pack, unpack, arguments[1:])
+
+    def codes(self) -> Tensor:
+        """Return the codes, in the shape that the kernel gives them."""
+        return self._rest[1](self.weight)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the same, which torch cannot copy."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how a pickle is read."""
+        pack, unpack, arguments = self._rest
+        return type(self), (pack, unpack, self.codes(), *arguments)
+
+
 class IntegerLayer(CompressedLayer):
     """A layer whose weights are packed for integer kernels.
 
@@ -90,7 +121,8 @@ class Int8Linear(IntegerLayer):
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         super().__init__(geometry, state)
-        self._packed = pack_linear(state["weight"], state["weight_scale"], state.get("bias"))
+        given = (state["weight"], state["weight_scale"], state.get("bias"))
+        self._packed = Packed(pack_linear, unpack_linear, *given)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[..., outputs]` in the type of the inputs."""
@@ -103,17 +135,16 @@ class Int8Linear(IntegerLayer):
 
     def _multiply(self, values: Tensor) -> Tensor:
         if self.input_scale is None:
-            outputs: Tensor = torch.ops.quantized.linear_dynamic(values, self._packed, False)
+            outputs: Tensor = torch.ops.quantized.linear_dynamic(values, self._packed.weight, False)
         else:
             outputs = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
-                values, self.input_scale, self.input_zero_point, self._packed
+                values, self.input_scale, self.input_zero_point, self._packed.weight
             )
         return outputs
 
     def unpack(self) -> Tensor:
         """Return the codes of the weight."""
-        codes: Tensor = torch.ops.quantized.linear_unpack(self._packed)[0].int_repr()
-        return codes
+        return self._packed.codes()
 
 
 def pack_linear(codes: Tensor, scales: Tensor, bias: Tensor | None) -> Any:
@@ -137,6 +168,12 @@ def pack_linear(codes: Tensor, scales: Tensor, bias: Tensor | None) -> Any:
         return torch.ops.quantized.linear_prepack(weight, bias)
     finally:
         torch.backends.quantized.engine = before
+
+
+def unpack_linear(packed: Any) -> Tensor:
+    """Return the codes of a weight that `pack_linear` packed."""
+    codes: Tensor = torch.ops.quantized.linear_unpack(packed)[0].int_repr()
+    return codes
 
 
 def is_pointwise(geometry: Geometry) -> bool:

@@ -1,10 +1,9 @@
 """Convolutions that multiply integers; see `integer.py`."""
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
@@ -15,7 +14,7 @@ from tts_compress.recipes.formats import Weights
 from tts_compress.torch.layers.base import FloatLayer, register_layer
 from tts_compress.torch.layers.codes import activation_codes
 from tts_compress.torch.layers.geometry import Geometry, pad, plain_view
-from tts_compress.torch.layers.integer import INTEGERS, IntegerLayer
+from tts_compress.torch.layers.integer import INTEGERS, IntegerLayer, Packed
 
 
 @register_layer(nn.Conv1d, weights=Weights.INT8, activations=INTEGERS, device="cpu")
@@ -31,11 +30,9 @@ class Int8Conv1d(IntegerLayer):
         super().__init__(geometry, state)
         window = ([geometry.stride], [geometry.padding], [geometry.dilation], geometry.groups)
         scales, zeros = state["weight_scale"], torch.zeros(geometry.shape[0], dtype=torch.int64)
-        # The layout depends on neither scale nor zero point of the input.
-        self._packed = torch.ops.onednn.qconv_prepack(
-            state["weight"], scales, 1.0, 0, *window, None
-        )
-        self._kernel = (self._packed, scales, zeros, state.get("bias"), *window)
+        given = (state["weight"], scales, geometry.shape, window)
+        self._packed = Packed(_pack_convolution, Tensor.to_dense, *given)
+        self._kernel = (scales, zeros, state.get("bias"), *window)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `[batch, outputs, time]` in the type of the inputs.
@@ -53,23 +50,15 @@ class Int8Conv1d(IntegerLayer):
             codes.unsqueeze(0) if codes.dim() == 2 else codes,
             scale,
             zero_point,
+            self._packed.weight,
             *self._kernel,
             *_PLAIN_FP32_OUTPUT,
         )
         return outputs.reshape(*values.shape[:-2], *outputs.shape[-2:]).to(inputs.dtype)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a copy that shares the packed weight: torch cannot copy it, nothing changes it."""
-        memo[id(self._packed)] = self._packed
-        copied = self.__new__(type(self))
-        memo[id(self)] = copied
-        copied.__dict__ = copy.deepcopy(self.__dict__, memo)
-        return copied
-
     def unpack(self) -> Tensor:
         """Return the codes of the weight."""
-        codes: Tensor = self._packed.to_dense().reshape(self.geometry.shape)
-        return codes
+        return self._packed.codes().reshape(self.geometry.shape)
 
     def _codes_of(self, values: Tensor) -> tuple[float, int]:
         if self.input_scale is not None:
@@ -79,6 +68,16 @@ class Int8Conv1d(IntegerLayer):
         if not math.isfinite(high - low):
             raise ValueError("an input of an integer convolution is not finite")
         return activation_codes(low, high)
+
+
+def _pack_convolution(
+    codes: Tensor, scales: Tensor, shape: tuple[int, ...], window: tuple[Any, ...]
+) -> Tensor:
+    # The layout depends on neither scale nor zero point of the input.
+    packed: Tensor = torch.ops.onednn.qconv_prepack(
+        codes.reshape(shape), scales, 1.0, 0, *window, None
+    )
+    return packed
 
 
 def _as_bytes(rounded: Tensor) -> Tensor:

@@ -14,7 +14,13 @@ from torch.nn.utils.weight_norm import WeightNorm
 from tts_compress.errors import QuantizationError
 from tts_compress.torch.layers.attention import open_attention
 from tts_compress.torch.layers.snake import replace_snake
+from tts_compress.torch.layers.transposed_linear import replace_transposed
 
+_REPLACEMENTS: tuple[Callable[[nn.Module], nn.Module | None], ...] = (
+    open_attention,
+    replace_snake,
+    replace_transposed,
+)
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
@@ -43,7 +49,7 @@ def copy_sharing_tensors(
 
 
 def normalize(root: nn.Module) -> nn.Module:
-    """Fold weight norm, and replace attention and Snake by modules of ours; return the root.
+    """Fold weight norm, and replace what hides its layers by modules of ours; return the root.
 
     Works in place. The module's outputs stay the same.
     """
@@ -51,7 +57,8 @@ def normalize(root: nn.Module) -> nn.Module:
     fold_weight_norm(holder)
     for parent in list(holder.modules()):
         for name, child in list(parent.named_children()):
-            if (ours := open_attention(child) or replace_snake(child)) is not None:
+            replaced = (replace(child) for replace in _REPLACEMENTS)
+            if (ours := next(filter(None, replaced), None)) is not None:
                 refuse_hooks(child, name)
                 setattr(parent, name, ours.train(child.training))
     return holder[0]

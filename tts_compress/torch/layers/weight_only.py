@@ -2,17 +2,17 @@
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
-from torch import Tensor, nn
+from torch import Tensor
 
 from tts_compress.recipes.formats import Weights
 from tts_compress.torch.layers.base import CompressedLayer, register_layer
-from tts_compress.torch.layers.geometry import apply_operator
+from tts_compress.torch.layers.geometry import KINDS, apply_operator
 
 _AT_ONCE = 1 << 18
 """Weights that are FP32 at once: 1 MiB, which a processor's cache holds."""
 
 
-@register_layer(nn.Linear, nn.Conv1d, nn.ConvTranspose1d, nn.Embedding, weights=Weights.INT8)
+@register_layer(*KINDS, weights=Weights.INT8)
 class Int8WeightOnly(CompressedLayer):
     """Any of the layers; the weight is made FP32 where it is used and forgotten again.
 
@@ -25,14 +25,16 @@ class Int8WeightOnly(CompressedLayer):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the outputs of the layer it replaces; `inputs` are indices for an embedding."""
         if self.geometry.operator == "Embedding":
-            return F.embedding(inputs, self.codes).float() * self.scales[inputs].unsqueeze(-1)
+            rows = F.embedding(inputs, self.codes).float() * self.scales[inputs].unsqueeze(-1)
+            return rows.to(self.geometry.dtype)
         # Scaling the outputs touches fewer numbers than scaling the weight.
         scales, bias = self.scales, self.bias
         if self.geometry.operator != "Linear":
             if self.geometry.operator == "ConvTranspose1d":
                 scales = scales.repeat(self.geometry.groups)  # each group has the same channels
-            scales = scales.unsqueeze(-1)
-            bias = None if bias is None else bias.unsqueeze(-1)
+            axes = (-1,) + (1,) * (len(self.geometry.shape) - 2)
+            scales = scales.view(axes)
+            bias = None if bias is None else bias.view(axes)
         outputs = self._multiply(inputs.float()) * scales
         return (outputs if bias is None else outputs + bias).to(inputs.dtype)
 
@@ -40,7 +42,7 @@ class Int8WeightOnly(CompressedLayer):
     def weight(self) -> Tensor:
         """The numbers of a table, which upstream code also looks up or multiplies by itself."""
         if self.geometry.operator == "Embedding":
-            return self.codes.float() * self.scales.unsqueeze(-1)
+            return (self.codes.float() * self.scales.unsqueeze(-1)).to(self.geometry.dtype)
         return super().weight
 
     def _multiply(self, values: Tensor) -> Tensor:
