@@ -41,7 +41,7 @@ def test_a_busy_machine_fails_the_cost_and_not_the_voice(
     assert main(["gate", path, "--gates", "cost"]) == 1
     printed = capsys.readouterr().out.splitlines()
     assert (
-        "FAIL  speed, a multiple of the reference's, lower end of its 95 % interval "
+        "FAIL  speed, times the reference's, lower end of its 95 % interval "
         "(latency.interval.0): 0.7; needs at least 1.05"
     ) in printed
     assert printed[-1] == "cost: 1 of 3 gates failed"
@@ -112,7 +112,7 @@ def test_summary_junit_and_annotations_are_written_whatever_the_verdict(
     printed = capsys.readouterr()
     assert not json.loads(printed.out)["passed"]
     assert printed.err == (
-        "::error title=tts-compress gate cost::speed, a multiple of the reference's, lower end of "
+        "::error title=tts-compress gate cost::speed, times the reference's, lower end of "
         "its 95 %25 interval (latency.interval.0): 0.7; needs at least 1.05\n"
     )
     assert summary.read_text(encoding="utf-8").startswith("# Before\n## ")

@@ -64,6 +64,8 @@ def test_the_interval_contains_the_difference_and_mirrors(rows: list[tuple[int, 
     if len(rows) < FEWEST_TEXTS:
         assert found.interval is swapped.interval is None
         return
+    assert found.interval is not None
+    assert swapped.interval is not None
     assert found.interval[0] <= found.delta <= found.interval[1]
     assert found.interval == pytest.approx((-swapped.interval[1], -swapped.interval[0]), abs=1e-12)
 
@@ -141,6 +143,8 @@ def test_seeds_of_one_text_stay_together() -> None:
     single = compare_rates([a for a, _ in once], [b for _, b in once], range(20))
     assert compare_rates(before, after, blocks).interval == pytest.approx(single.interval)
     independent = compare_rates(before, after, range(80)).interval
+    assert single.interval is not None
+    assert independent is not None
     assert independent[1] - independent[0] < 0.7 * (single.interval[1] - single.interval[0])
 
 

@@ -350,3 +350,25 @@ def test_of_two_evaluations_into_one_folder_one_wins(
     ):
         run(output=tmp_path / "out")
     assert run(output=tmp_path / "out").wer.delta == 0
+
+
+def test_folders_of_recordings_are_called_that(
+    small_suite: Suite, fast_options: EvaluationOptions, tmp_path: Path
+) -> None:
+    """They were taken for artifacts that lack a manifest, in ten lines of accepted forms."""
+    (tmp_path / "wavs_a").mkdir()
+    (tmp_path / "wavs_a" / "0001.wav").touch()
+    with pytest.raises(EvaluationError, match="a folder of recordings, which cannot be compared"):
+        evaluate(tmp_path / "wavs_a", "demo", suite=small_suite, options=fast_options)
+
+
+def test_a_suite_of_another_language_is_told_with_those_that_fit(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+) -> None:
+    voice = fake.load(fake_spec("voice", kind="languages", languages=["de", "fr"]))
+    fitting = r"with --suite \(de-full, de-quick, fr-full, fr-quick\), or"
+    with pytest.raises(EvaluationError, match=fitting):
+        evaluate(voice, voice, suite=small_suite, options=fast_options)

@@ -95,3 +95,11 @@ def test_other_seeds_are_checked_like_a_file(
 def test_shipped_suites_read(name: str) -> None:
     """The shipped files keep to the rules."""
     assert name == read_suite(name).name
+
+
+def test_a_suite_without_a_card_is_told_what_one_is(tmp_path: Path) -> None:
+    """`card: Field required` said neither what is accepted nor what to do."""
+    with pytest.raises(
+        RecipeError, match=r"no table \[card\]; add one with summary, source, licence, composition"
+    ):
+        _read(tmp_path, _SUITE.partition("[card]")[0])

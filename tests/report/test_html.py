@@ -17,7 +17,7 @@ import pytest
 import soundfile
 
 from tts_compress.errors import MissingExtraError
-from tts_compress.report import html, render_html, summary, summary_rows
+from tts_compress.report import html, render_html, render_markdown, summary, summary_rows
 from tts_compress.report.plots import plots
 
 if TYPE_CHECKING:
@@ -373,3 +373,39 @@ def test_a_missing_extra_is_named(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=rf"{package}.*tts-compress\[evaluate\]"):
         render_html(evaluation)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_page_begins_with_name_date_and_gates(altered: Altered) -> None:
+    """The title was a path, and whether the voice may be shipped was on no page."""
+    page = render_html(altered({"environment.date": "2026-11-23", "signal.snr_db": 3.0}))
+    title = "en_US-lessac-medium-int8 against en_US-lessac-medium.onnx, en-quick"
+    assert f"<title>{title}</title>" in page
+    assert "Evaluation of a compressed voice, 2026-11-23" in page
+    assert "Judged by the gates default: " in page
+    assert "gates failed; allowed: change of the word error rate" in page
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_good_news_is_not_in_the_colour_of_an_alarm(altered: Altered) -> None:
+    page = render_html(altered({"floors.recognizer.delta": -0.02}))
+    assert 'class="cautions"' not in page
+    assert '<p class="note">An inaudible change' in page
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_coarse_words_that_nobody_said_are_masked(altered: Altered) -> None:
+    """PocketSphinx guesses, and a page is mailed: `report.json` keeps what it guessed."""
+    changes = {
+        "utterances.0.candidate.hypothesis": "the boys put the fuck would include",
+        "utterances.0.candidate.word_errors": 9,
+        "utterances.1.transcript": "a cat and a bitch in the yard",
+        "utterances.1.candidate.hypothesis": "a cat and a bitch in the yard",
+    }
+    found = altered(changes)
+    for shown in (render_html(found), render_markdown(found)):
+        assert "fuck" not in shown
+        assert "f***" in shown.replace("\\", "")
+        assert "heard by" in shown or "heard or misheard" in shown
+    assert "a bitch" in render_html(found)
+    assert "fuck" in found.to_json()

@@ -3,11 +3,13 @@
 import warnings
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from tts_compress.config import data_names
 from tts_compress.environment import describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzer, find_recognizer
@@ -133,9 +135,16 @@ def check_language(model: TTSModel, suite: Suite) -> None:
     spoken = spoken_languages(model)
     if not spoken or primary_language(suite.language) in map(primary_language, spoken):
         return
+    codes = {primary_language(language) for language in spoken}
+    fitting = [
+        name
+        for name in data_names("eval/suites")
+        if primary_language(read_suite(name).language) in codes
+    ]
     raise EvaluationError(
         f"'{model.spec}' speaks {', '.join(map(repr, spoken))}, and suite {suite.name!r} is in "
-        f"{suite.language!r}; choose a suite of its language with --suite, or insist with "
+        f"{suite.language!r}; choose a suite of its language with --suite "
+        f"({', '.join(fitting) or 'none is shipped, so a TOML file of yours'}), or insist with "
         "--any-language"
     )
 
@@ -198,7 +207,7 @@ def _run(
             language=suite.language,
             normalizer=suite.normalizer,
         ),
-        environment=run.environment(),
+        environment=run.environment() | {"date": datetime.now(UTC).date().isoformat()},
         blame=_find_blame(run) if options.blame else None,
         utterances=tuple(_utterance(run, pair) for pair in speech.pairs),
         **{metric.name: metric.compute(run) for metric in find_metrics()},

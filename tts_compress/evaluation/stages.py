@@ -77,6 +77,11 @@ class FreshProcess:
     peak_bytes: int = 0
     """The most memory until it had spoken."""
 
+    @property
+    def model_bytes(self) -> int:
+        """The model's own share of that."""
+        return self.peak_bytes - self.idle_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
@@ -129,20 +134,18 @@ def time_models(
         if not audio[side].all():
             raise EvaluationError(f"'{model.model.spec}' speaks nothing in its own runtime")
     options.progress.advance("time", len(chosen), len(chosen) + 2)
-    pairs, begun = [], monotonic()
-    while not pairs or (len(pairs) < options.timing_runs and monotonic() - begun < _LONGEST_S):
-        pairs.append(
-            [
-                _open_fresh(model, chosen[-1], known, options)
-                for model, known in zip(models, modules, strict=True)
-            ]
-        )
+    fresh: tuple[list[FreshProcess], ...] = ([], [])
+    begun = monotonic()
+    while not fresh[1] or (
+        len(fresh[1]) < options.timing_runs and monotonic() - begun < _LONGEST_S
+    ):
+        for side, model in enumerate(models):
+            fresh[side].append(_open_fresh(model, chosen[-1], modules[side], options))
     options.progress.advance("time", len(chosen) + 2, len(chosen) + 2)
-    first, second = zip(*pairs, strict=True)
-    return (
-        Timings(spent=spent[0], audio=audio[0], fresh=first),
-        Timings(spent=spent[1], audio=audio[1], fresh=second),
+    reference, candidate = (
+        Timings(spent=spent[side], audio=audio[side], fresh=tuple(fresh[side])) for side in (0, 1)
     )
+    return reference, candidate
 
 
 def _open_fresh(

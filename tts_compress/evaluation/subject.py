@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tts_compress.artifact import sha256_of
-from tts_compress.errors import ModelError
+from tts_compress.errors import EvaluationError, ModelError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.result import ModelIdentity
@@ -117,7 +117,16 @@ def open_subject(
         prompt: The suite's prompt; models that speak without one ignore it.
         language: The suite's language, for a model of several that states none.
     """
-    model = load(given) if isinstance(given, str | Path) else given
+    try:
+        model = load(given) if isinstance(given, str | Path) else given
+    except ModelError as error:
+        folder = Path(str(given))
+        if not (folder.is_dir() and any(folder.glob("*.wav"))):
+            raise
+        raise EvaluationError(
+            f"'{given}' is a folder of recordings, which cannot be compared; give two models that "
+            "speak, such as voice.onnx and the folder that `tts-compress quantize` made of it"
+        ) from error
     try:
         files, location = model.files(), model.spec
     except ModelError:

@@ -49,7 +49,9 @@ class Suite(ConfigFile):
     """Every text is spoken once with each, by both models with the same noise."""
 
     utterances: tuple[SuiteText, ...] = Field(min_length=1)
-    card: Card
+    card: Card | None = None
+    """Where the texts come from; needed."""
+
     prompt: Prompt | None = None
     """The prompt of both models, if they speak by a prompt; others ignore it. In a file its
     recording is an absolute path, or one from the suite's folder."""
@@ -71,6 +73,9 @@ class Suite(ConfigFile):
             problems += [p for u in self.utterances for p in self._problems_of(u)]
         texts = [utterance.text for utterance in self.utterances]
         problems += [f"{text!r} occurs twice" for text in sorted({*texts}) if texts.count(text) > 1]
+        if self.card is None:
+            fields = ", ".join(Card.model_fields)
+            problems.append(f"no table [card]; add one with {fields}, texts on their origin")
         if self.prompt is not None:
             problems += _problems_of_prompt(self.prompt)
         if problems:

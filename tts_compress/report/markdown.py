@@ -41,6 +41,7 @@ def render_markdown(evaluation: Evaluation) -> str:
         f"# {_cell(candidate.spec)} ({_cell(candidate.scheme)}) against {_cell(reference.spec)}",
         f"**{summary.verdict(evaluation)}**",
         "\n".join(f"> {escape(caution)}" for caution in summary.cautions(evaluation)),
+        "\n".join(f"- {escape(note)}" for note in summary.notes(evaluation)),
         measurements(evaluation),
         f"## Floors\n\n{summary.floor_caption(evaluation)}.",
         table(
@@ -91,8 +92,7 @@ def _worst(evaluation: Evaluation) -> str:
             u.text,
             *([u.speaker or ""] if spoken_by else []),
             str(u.seed),
-            u.reference.hypothesis,
-            u.candidate.hypothesis,
+            *(summary.heard(u.transcript, one.hypothesis) for one in (u.reference, u.candidate)),
             f"{u.reference.word_errors} to {u.candidate.word_errors} of {u.words}",
             formatting.decibels(u.log_mel_distance_db),
         )
@@ -101,7 +101,9 @@ def _worst(evaluation: Evaluation) -> str:
     ]
     if not rows:
         return "No utterance has more word errors than its reference."
-    header = ("Seed", "Reference heard", "Compressed heard", "Errors", "Log-mel distance")
+    by = evaluation.suite.recognizer_name or "the recognizer"
+    both = (f"{name}, as (mis)heard by {_cell(by)}" for name in ("Reference", "Compressed"))
+    header = ("Seed", *both, "Errors", "Log-mel distance")
     named = ("Text", "Speaker") if spoken_by else ("Text",)
     return table(f"{'l' * len(named)}rllrr", (*named, *header), rows)
 

@@ -3,6 +3,7 @@
 Decisions are made on the raw values, never on what is printed.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ from tts_compress.report.speakers import speaker_cautions, speaker_rows
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+# PocketSphinx guesses what it does not recognize, and a page is mailed to people.
+_COARSE = re.compile(r"\b(\w*fuck|shit|cunt|nigg|fagg|bitch|whore|slut|puss|asshole|bastard)\w*")
 
 _STYLES = {"better": "green", "worse": "red", "same": "", "unknown": ""}
 
@@ -144,6 +148,12 @@ def terms(evaluation: Evaluation) -> dict[str, str]:
     if speaker_rows(evaluation):
         found |= speakers.TERMS
     return found if evaluation.blame is None else found | blame.TERMS
+
+
+def heard(transcript: str, hypothesis: str) -> str:
+    """Return what a recognizer heard; coarse words that nobody said are masked."""
+    said = {*transcript.split()}
+    return _COARSE.sub(lambda word: word[0] if word[0] in said else f"{word[0][0]}***", hypothesis)
 
 
 def floor_caption(evaluation: Evaluation) -> str:

@@ -1,6 +1,7 @@
 """Cost of running a model: size, latency, real-time factor, memory, time to open."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -33,6 +34,7 @@ T = TypeVar("T")
 
 _FASTER = ("faster", "slower")
 _FEWEST_PROCESSES = 6
+_BYTES = ("peak_bytes", "idle_bytes", "model_bytes")
 
 
 class Size(Record):
@@ -120,9 +122,10 @@ class Memory(Record):
     @model_validator(mode="before")
     @classmethod
     def _has_own_share(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping) or not {"peak_bytes", "idle_bytes"} <= {*given}:
-            return given
-        return {"model_bytes": given["peak_bytes"] - given["idle_bytes"], **given}
+        if isinstance(given, Mapping) and "model_bytes" not in given:
+            with suppress(KeyError, TypeError):  # told by the fields
+                return {**given, "model_bytes": given["peak_bytes"] - given["idle_bytes"]}
+        return given
 
 
 class MemoryComparison(Pair[Memory]):
@@ -193,38 +196,30 @@ def _of_each(measure: Callable[[Timings], T], run: Run) -> Pair[T]:
 
 
 def _memory(run: Run) -> MemoryComparison:
-    own = np.array([[one.peak_bytes - one.idle_bytes for one in t.fresh] for t in run.timings])
-    models = [
-        Memory(
-            peak_bytes=int(median(one.peak_bytes for one in timings.fresh)),
-            idle_bytes=int(median(one.idle_bytes for one in timings.fresh)),
-            model_bytes=int(np.median(shares)),
-        )
-        for timings, shares in zip(run.timings, own, strict=True)
-    ]
-    interval = None
-    if own.shape[1] >= _FEWEST_PROCESSES and own.all():
-        ratios = own[0] / own[1]
-        interval = (float(ratios.min()), float(ratios.max()))
+    before, after = (timings.fresh for timings in run.timings)
+    reference, candidate = (
+        Memory(**{name: int(median(getattr(one, name) for one in fresh)) for name in _BYTES})
+        for fresh in (before, after)
+    )
+    pairs = zip(before, after, strict=True)
+    ratios = [one.model_bytes / two.model_bytes for one, two in pairs if two.model_bytes]
     return MemoryComparison(
-        reference=models[0],
-        candidate=models[1],
-        ratio_interval=interval,
-        processes=own.shape[1],
+        reference=reference,
+        candidate=candidate,
+        ratio_interval=(min(ratios), max(ratios)) if len(ratios) >= _FEWEST_PROCESSES else None,
+        processes=len(before),
     )
 
 
 def _memory_rows(memory: MemoryComparison, _: object) -> list[Row]:
-    words = ("less", "more")
-    values = (memory.reference.model_bytes, memory.candidate.model_bytes)
-    row = ratio_row("Memory of the model", values, formatting.bytes_of, words)
+    show, words = formatting.bytes_of, ("less", "more")
+    (row,) = _ratio_rows("Memory of the model", "model_bytes", show, words, memory, None)
+    (whole,) = _ratio_rows("Peak memory", "peak_bytes", show, words, memory, None)
     interval = formatting.times_interval(memory.ratio, memory.ratio_interval)
-    shown = "" if interval == formatting.MISSING else f"95 % interval {interval}"
-    peaks = (memory.reference.peak_bytes, memory.candidate.peak_bytes)
-    whole = ratio_row("Peak memory", peaks, formatting.bytes_of, words)
-    detail = "; ".join(filter(None, (f"{row.reference} to {row.candidate}", shown)))
+    shown = [] if interval == formatting.MISSING else [f"95 % interval {interval}"]
+    detail = "; ".join((f"{row.reference} to {row.candidate}", *shown))
     headline = Headline(row.change, detail, f"of the whole process {whole.change}")
-    change = f"{row.change} ({shown})" if shown else row.change
+    change = " ".join((row.change, *(f"({text})" for text in shown)))
     return [replace(row, change=change, headline=headline), whole]
 
 
@@ -302,14 +297,13 @@ METRICS = (
         result=LatencyComparison,
         compute=_latencies,
         rows=_latency_rows,
-        figures=dict.fromkeys(("ratio", "interval"), Figure("speed, a multiple of the reference's")),
+        figures=dict.fromkeys(("ratio", "interval"), Figure("speed, times the reference's")),
         terms={
             "Latency, mean": "the geometric mean of all timed runs: each counts alike, however "
             "long its text. Runs of the two models take turns, each in a process of its own. The "
             "change is the ratio of the two means, and the interval holds 95 % of what resampling "
             "the pairs of runs gives. With one inside it, the runs show no difference. A player "
-            "that speaks a sentence at a time, such as piper, is first heard after the latency of "
-            "the first sentence; one that speaks whole texts, after that of the text.",
+            "is first heard after the latency of its first text: piper speaks by sentence.",
         },
     ),
     Metric(
@@ -333,10 +327,9 @@ METRICS = (
             "candidate.model_bytes": Figure("memory of the model itself", formatting.bytes_of)
         },
         terms={
-            "Memory of the model": "the most resident memory of a fresh process that opens the "
-            "model and speaks the longest timed text, less what it had before: Python, numpy and "
-            "the runtime. Peak memory has both. Medians of several processes of each model, in "
-            "turns. Most of a small model's is what it computes with, which no weight saves.",
+            "Memory of the model": "what a fresh process that opens the model and speaks the "
+            "longest timed text takes at most, less what Python and the runtime had before; peak "
+            "memory has both. Medians of several processes.",
         },
     ),
     Metric(

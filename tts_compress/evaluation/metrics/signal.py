@@ -128,7 +128,10 @@ def _rows(signal: Signal, evaluation: Evaluation) -> list[Row]:
             candidate=distance,
             change=f"floor, other seeds: {floor}",
             trend=trend,
-            headline=Headline(distance, f"other seeds: {floor}", judgement),
+            # Where distortion is measured, that is the headline.
+            headline=None
+            if evaluation.distortion
+            else Headline(distance, f"other seeds: {floor}", judgement),
         ),
         Row(
             label="Log-mel, same timing",
