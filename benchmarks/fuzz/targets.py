@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.fuzz import documents, graphs, operators, tensors
+from benchmarks.fuzz import documents, graphs, modules, operators, tensors, voices
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "onnx": Kind(22, graphs.write_onnx, graphs.compress_graph),
     "opset": Kind(10, operators.write_chain, operators.run_chain),
+    "layer": Kind(10, modules.write_layer, modules.call_layer),
+    "contract": Kind(8, voices.write_contract, voices.speak_contract),
     "json": Kind(14, documents.write_voice, documents.read_voice),
     "toml": Kind(14, documents.write_toml, documents.read_toml),
     "manifest": Kind(12, documents.write_manifest, documents.read_manifest),

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.audio import Samples
-from tts_compress.errors import ModelError, TTSCompressError
+from tts_compress.errors import ModelError, TTSCompressError, model_errors
 from tts_compress.models.contract.casting import cast, source_of
 from tts_compress.models.contract.inputs import (
     TOKENS,
@@ -134,10 +134,8 @@ class Caller:
     def _shape(self, role: NoiseInput, call: Call, made: Made) -> tuple[int, ...]:
         sizes = role.shape
         shape = tuple(s if isinstance(s, int) else self._size(s, call, made) for s in sizes)
-        try:
-            bounded_bytes(shape, np.dtype(np.float32).itemsize, MOST_ARRAY_BYTES)
-        except ValueError as error:
-            raise ModelError(f"noise of the contract is {error}; give a smaller shape") from error
+        with model_errors("noise of the contract cannot be drawn"):
+            bounded_bytes(shape, 4, MOST_ARRAY_BYTES)
         return shape
 
     def _size(self, name: str, call: Call, made: Made) -> int:
@@ -170,6 +168,10 @@ def _size_of(name: str, size: Size, made: Made) -> int:
     Raises:
         ModelError: The graph returned several numbers, or none that can be a size.
     """
+    if size.output not in made:
+        raise ModelError(
+            f"size '{name}' follows from '{size.output}', which no graph before returns"
+        )
     value = np.asarray(made[size.output])
     if value.size != 1:
         raise ModelError(

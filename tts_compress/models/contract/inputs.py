@@ -80,7 +80,7 @@ class SpeakerInput(BaseInput):
     speakers: Names = ()
     """Names, in the order of their numbers; by default the numbers."""
 
-    value: int = Field(default=0, ge=0)
+    value: int = Field(default=0, ge=0, lt=65_536)
     """The number where none was chosen, and of a voice of one."""
 
 

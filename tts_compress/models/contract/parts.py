@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnx
 
 from tts_compress.errors import RecipeError
-from tts_compress.models.contract.casting import may_become, source_of, type_problem
+from tts_compress.models.contract.casting import source_of
 from tts_compress.models.contract.inputs import (
     LEADING_ROLES,
     ROLES,
@@ -31,9 +29,7 @@ class Signature:
     """Inputs, outputs and metadata of a graph."""
 
     inputs: Mapping[str, GraphInput]
-    outputs: Mapping[str, "np.dtype[Any] | None"]
-    """Their types; None where the file states none that is known."""
-
+    outputs: tuple[str, ...]
     metadata: Mapping[str, str]
 
 
@@ -68,7 +64,7 @@ def read_signature(path: Path) -> Signature:
     model = read_structure(path)
     return Signature(
         inputs=graph_inputs(model),
-        outputs={value.name: _stated_type(value) for value in model.graph.output},
+        outputs=tuple(value.name for value in model.graph.output),
         metadata={entry.key: entry.value for entry in model.metadata_props},
     )
 
@@ -99,55 +95,31 @@ def following_parts(
         RecipeError: A graph and the contract differ.
     """
     before = leading
-    made = dict(leading.signature.outputs)
+    made = {*leading.signature.outputs}
     for table in contract.then:
         path = find_file(table.graph, folders[:1])
         signature = read_signature(path)
         prefix = f"{stated}, '{path.name}':"
-        if isinstance(table.input, dict):
-            roles = _match(table.input, signature, prefix, "then.input", ROLES)
-        else:
-            roles = {_only_input(table, signature, path): _piped(before)}
-        _check_sources(roles, signature, made, prefix)
+        tables = table.input
+        if not isinstance(tables, dict):
+            only = tables or next(iter(signature.inputs), "input")
+            tables = {only: OutputInput(role="output", output=before.output)}
+        roles = _match(tables, signature, prefix, "then.input", ROLES)
+        for name, role in roles.items():
+            source = source_of(name, role)
+            if source is not None and source not in made:
+                raise RecipeError(
+                    f"{prefix} [then.input.{name}] is the output {source!r}, but the graphs "
+                    f"before it return {', '.join(sorted(made))}"
+                )
         yield (before := _part(path, signature, roles, table, contract, f"{prefix} the graph"))
-        made |= signature.outputs
+        made |= {*signature.outputs}
     for name, size in contract.size.items():
         if size.output not in made:
             raise RecipeError(
                 f"{stated}: [size.{name}] follows from the output {size.output!r}, but the graphs "
                 f"return {', '.join(sorted(made))}"
             )
-
-
-def _check_sources(
-    roles: Mapping[str, Input],
-    signature: Signature,
-    made: Mapping[str, "np.dtype[Any] | None"],
-    prefix: str,
-) -> None:
-    """Refuse a graph that is given outputs which are not there, or are of another type.
-
-    Args:
-        roles: The graph's inputs.
-        signature: What it reads and returns.
-        made: Types of the outputs of the graphs before it, by name.
-        prefix: Beginning of the error.
-
-    Raises:
-        RecipeError: It is.
-    """
-    for name, role in roles.items():
-        output, expected = source_of(name, role), signature.inputs[name]
-        if output is not None and output not in made:
-            raise RecipeError(
-                f"{prefix} [then.input.{name}] is the output {output!r}, but the graphs before it "
-                f"return {', '.join(sorted(made))}"
-            )
-        for source, types in ((output, made), (role.next, signature.outputs)):
-            given = types.get(source) if source is not None else None
-            if given is not None and not may_become(given, expected.dtype):
-                problem = type_problem(f"output '{source}' {given}", expected)
-                raise RecipeError(f"{prefix} {problem}")
 
 
 def _part(
@@ -158,15 +130,12 @@ def _part(
     contract: Contract,
     prefix: str,
 ) -> Part:
-    own = [
-        table.output or next(iter(signature.outputs), None),
-        *(role.next for role in roles.values()),
-    ]
+    if not signature.outputs:
+        raise RecipeError(f"{prefix} has no outputs; give one that returns audio or features")
+    own = [table.output or signature.outputs[0], *(role.next for role in roles.values())]
     spectrum = _named_outputs(table.spectrum, signature, prefix)
     own += spectrum.outputs if spectrum is not None else ()
     returns = [name for name in dict.fromkeys(own) if name is not None]
-    if not returns:
-        raise RecipeError(f"{prefix} has no outputs; give one that returns audio or features")
     for name in returns:
         if name not in signature.outputs:
             has = ", ".join(signature.outputs)
@@ -188,13 +157,6 @@ def _part(
     )
 
 
-def _stated_type(value: onnx.ValueInfoProto) -> "np.dtype[Any] | None":
-    try:
-        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
 def _named_outputs(spectrum: Spectrum | None, signature: Signature, prefix: str) -> Spectrum | None:
     """Return a table that names the outputs which it takes.
 
@@ -203,33 +165,13 @@ def _named_outputs(spectrum: Spectrum | None, signature: Signature, prefix: str)
     """
     if spectrum is None:
         return None
-    names = (spectrum.outputs or (*signature.outputs,))[: spectrum.count]
+    names = (spectrum.outputs or signature.outputs)[: spectrum.count]
     if len(names) < spectrum.count:
         raise RecipeError(
             f"{prefix} form '{spectrum.form}' needs {spectrum.count} outputs; there are "
             f"{', '.join(names)}"
         )
     return spectrum.model_copy(update={"outputs": names})
-
-
-def _piped(before: Part) -> OutputInput:
-    """Return the role of an only input, which is what the graph before returned."""
-    return OutputInput(role="output", output=before.output)
-
-
-def _only_input(table: Follower, signature: Signature, path: Path) -> str:
-    names = [*signature.inputs]
-    if len(names) == 1 and table.input in {None, *names}:
-        return names[0]
-    stated = table.input if isinstance(table.input, str) else None
-    has = ", ".join(map(str, signature.inputs.values())) or "none"
-    if stated is not None and stated not in names:
-        raise RecipeError(f"'{path}': the graph has no input '{stated}'; its inputs are {has}")
-    left = next((value for name, value in signature.inputs.items() if name != stated), "")
-    raise RecipeError(
-        f"'{path}': input '{left}' of the graph is unexplained: it has the inputs {has}; a graph "
-        "that follows another and has several needs a table [then.input.NAME] for each"
-    )
 
 
 def _match(

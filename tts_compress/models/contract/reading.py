@@ -108,7 +108,9 @@ def explain(path: Path, graph: Path, signature: Signature) -> Explained:
     leading = leading_part(graph, signature, contract, f"'{path}'")
     folders = _folders(graph, contract.folder)
     if then:
-        table["then"] = [resolved(one, _metadata(one, folders), path) for one in then]
+        if isinstance(then, list):
+            then = [resolved(one, _metadata(one, folders), path) for one in then]
+        table["then"] = then
         contract = parse_config(json.dumps(table), Contract, f"'{path}'")
         leading = leading_part(graph, signature, contract, f"'{path}'")
     return Explained(contract=contract, path=path, folders=folders, leading=leading)
@@ -153,8 +155,8 @@ def _metadata(table: Any, folders: Folders) -> Mapping[str, str]:
     """Return the metadata of a graph that follows; none where it is missing."""
     try:
         return read_signature(find_file(str(table["graph"]), folders[:1])).metadata
-    except (ModelError, TypeError, KeyError):
-        return {}
+    except (ModelError, TypeError, KeyError, ValueError, NotImplementedError):
+        return {}  # the schema refuses what is no table, or no name of a file
 
 
 def _is_whole(found: Explained) -> bool:

@@ -1,8 +1,7 @@
 """The official objects: read from a voice's files, or built empty and then filled."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.utils.hooks import RemovableHandle
 
 from tts_compress.artifact import MANIFEST_NAME, LayerRecord
 from tts_compress.errors import ModelError, model_errors
@@ -118,27 +118,20 @@ def _build(path: Path, class_name: str) -> nn.Module:
     return root
 
 
-@contextmanager
-def _bounded() -> Iterator[None]:
-    """End the building of a model whose settings ask for more layers than any has.
+def _bounded() -> RemovableHandle:
+    """Return a block in which no model is built whose settings ask for more layers than any has.
 
-    Raises:
-        ValueError: They do.
+    It ends with a `ValueError` otherwise.
     """
     left = iter(range(_MOST_WEIGHTS))
 
-    def count(module: nn.Module, name: str, weight: nn.Parameter | None) -> None:
-        del module, name, weight
+    def count(*_: object) -> None:
         if next(left, None) is None:
             raise ValueError(
                 f"its settings make more than {_MOST_WEIGHTS:,} weights; check numbers of layers"
             )
 
-    hook = register_module_parameter_registration_hook(count)
-    try:
-        yield
-    finally:
-        hook.remove()
+    return register_module_parameter_registration_hook(count)
 
 
 def write_official(root: nn.Module, directory: Path) -> None:

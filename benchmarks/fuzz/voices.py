@@ -1,0 +1,186 @@
+"""Voices of two graphs whose contract is changed, opened, spoken and compressed."""
+
+import json
+import math
+import random
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks.fuzz.compare import DisagreementError, check_agreement
+from benchmarks.fuzz.mutate import mutate_json
+from tts_compress.compression import compress
+from tts_compress.models import open_model
+
+_CHANNELS = 16
+_MOST_SAMPLES = 1 << 22
+
+_CONTRACT: dict[str, Any] = {
+    "version": 1,
+    "name": "fuzzed",
+    "sample_rate": 16_000,
+    "output": "mel",
+    "durations": "frames",
+    "tokens": {
+        "source": "characters",
+        "vocabulary": {"10": "abcdefghijklm"},
+        "replace": {"a": "bb", "b": "cc"},
+        "normalize": "NFKC",
+        "endings": ".",
+        "around": ["<", ">"],
+        "bos": 1,
+        "eos": [2, 3],
+        "blank": 0,
+        "blanks": True,
+        "longest": 2_000,
+    },
+    "input": {
+        "tokens": {"role": "tokens", "axes": 2},
+        "speed": {"role": "speed", "value": 1.0},
+        "sid": {"role": "speaker", "count": 2, "speakers": ["ann", "bob"]},
+    },
+    "size": {"latent": {"output": "length", "rate": 2.0, "hop": 3}},
+    "then": [
+        {
+            "graph": "vocoder*.onnx",
+            "output": "audio",
+            "repeat": 2,
+            "input": {
+                "mel": {"role": "output", "next": "again"},
+                "noise": {"role": "noise", "shape": [1, _CHANNELS, 1]},
+                "step": {"role": "step"},
+                "mask": {"role": "mask", "size": "latent"},
+            },
+        }
+    ],
+}
+
+_OTHERS: Mapping[type, tuple[Any, ...]] = {
+    str: (
+        *("tokens", "mel", "frames", "length", "audio", "again", "codes", "bob", "lengths"),
+        *("mask", "noise", "output", "step", "steps", "tones", "constant", "ids", "speaker"),
+        *("uniform", "NFKD", "latent", "a", "", "vocoder.onnx", "voice.onnx"),
+    ),
+    int: (0, 1, 2, 3, 40, -1, 500, 10**6, 2**31, 2**40, 10**20),
+    float: (0.0, 1, 0.5, -1.0, 1e9, 1e300, 1e-300),
+    list: ([], [1], [-1], [1_000_000, 1_000_000], [2**32, 2**32], [1] * 3_000, ["a", "b"]),
+    bool: (True, False, 2),
+}
+"""Values of other places, and sizes beyond reason, by the type of what they replace."""
+
+
+@cache
+def _graphs() -> dict[str, bytes]:
+    """Return the files of a graph of features and one that makes audio of them in rounds."""
+    numbers = np.random.default_rng(0)
+
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        values = numbers.standard_normal(shape) / np.sqrt(_CHANNELS)
+        return numpy_helper.from_array(values.astype(np.float32), name)
+
+    def model(nodes: list[Any], values: Any, weights: list[Any]) -> bytes:
+        inputs, outputs = (
+            [helper.make_tensor_value_info(*value) for value in part] for part in values
+        )
+        graph = helper.make_graph(nodes, "part", inputs, outputs, weights)
+        opset = helper.make_opsetid("", 17)
+        made = helper.make_model(graph, opset_imports=[opset], ir_version=8)
+        return bytes(made.SerializeToString())
+
+    real, whole, node = TensorProto.FLOAT, TensorProto.INT64, helper.make_node
+    first = [
+        node("Gather", ["a.weight", "tokens"], ["a"], "a"),
+        node("Gather", ["b.weight", "sid"], ["b"], "b"),
+        node("Add", ["a", "b"], ["c"], "c"),
+        node("Mul", ["c", "speed"], ["d"], "d"),
+        node("Transpose", ["d"], ["mel"], "e", perm=[0, 2, 1]),
+        node("Size", ["tokens"], ["length"], "f"),
+        node("Add", ["tokens", "tokens"], ["frames"], "g"),
+        node("Cast", ["frames"], ["codes"], "h", to=TensorProto.INT32),
+    ]
+    second = [
+        node("Conv", ["mel", "p.weight"], ["p"], "p", pads=[1, 1]),
+        node("Add", ["p", "noise"], ["q"], "q"),
+        node("Tanh", ["q"], ["again"], "r"),
+        node("ConvTranspose", ["again", "s.weight"], ["s"], "s", strides=[4]),
+        node("Cast", ["step"], ["t"], "t", to=real),
+        node("Add", ["s", "t"], ["u"], "u"),
+        node("ReduceMean", ["mask"], ["v"], "v"),
+        node("Mul", ["u", "v"], ["audio"], "w"),
+    ]
+    mel, mask = (real, [1, _CHANNELS, "L"]), ("mask", real, [1, 1, "M"])
+    codes = ("codes", TensorProto.INT32, [1, "L"])
+    features = (
+        [("tokens", whole, [1, "L"]), ("speed", real, [1]), ("sid", whole, [1])],
+        [("mel", *mel), ("frames", whole, [1, "L"]), ("length", whole, []), codes],
+    )
+    sound = (
+        [("mel", *mel), ("noise", real, [1, _CHANNELS, "N"]), ("step", whole, [1]), mask],
+        [("audio", real, [1, 1, "T"]), ("again", *mel)],
+    )
+    tables = [weight("a.weight", 512, _CHANNELS), weight("b.weight", 2, _CHANNELS)]
+    kernels = [weight("p.weight", _CHANNELS, _CHANNELS, 3), weight("s.weight", _CHANNELS, 1, 4)]
+    return {
+        "voice.onnx": model(first, features, tables),
+        "vocoder.onnx": model(second, sound, kernels),
+    }
+
+
+def write_contract(folder: Path, dice: random.Random) -> None:
+    """Write the voice with up to three values of its contract changed."""
+    for name, content in _graphs().items():
+        (folder / name).write_bytes(content)
+    table = _CONTRACT
+    for _ in range(dice.choice((1, 1, 2, 3))):
+        change = _exchanged if dice.random() < 0.8 else mutate_json
+        table = change(table, dice)
+    content = "".join(f"{json.dumps(key)} = {_toml(table[key])}\n" for key in table)
+    (folder / "contract.toml").write_bytes(content.encode("utf-8", "surrogateescape"))
+
+
+def _exchanged(table: Any, dice: random.Random) -> Any:
+    """Return a table with another value of the same type in the place of one."""
+    table = holder = json.loads(json.dumps(table))
+    while isinstance(holder, dict | list) and holder:
+        key = dice.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
+        value = holder[key]
+        if holder is table and not isinstance(value, dict | list) and dice.random() < 0.8:
+            continue
+        if type(value) in _OTHERS and (not isinstance(value, list) or dice.random() < 0.3):
+            holder[key] = dice.choice(_OTHERS[type(value)])
+            break
+        holder = value
+    return table
+
+
+def _toml(value: Any) -> str:
+    """Return a value as TOML; what JSON calls null is a text."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{json.dumps(k)} = {_toml(v)}' for k, v in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return json.dumps("" if value is None else value)
+
+
+def speak_contract(folder: Path, dice: random.Random) -> object:
+    """Let the voice speak; sometimes compress it and let both speak."""
+    voice: Any = open_model(f"contract:{folder / 'voice.onnx'}")
+    if voice.speakers and dice.random() < 0.5:
+        voice = voice.with_speaker(dice.choice(list(voice.speakers)))
+    text = dice.choice(("ids: 5 6 7", "abcd", "abcd" * 100))
+    spoken = [voice.synthesize(text, seed=seed).samples for seed in (0, 0)]
+    if not 0 < len(spoken[0]) < _MOST_SAMPLES or not np.array_equal(*spoken, equal_nan=True):
+        raise DisagreementError(f"{len(spoken[0])} samples, or others for the same seed")
+    if dice.random() < 0.3:
+        small = compress(voice, "int8-weight-only")
+        again: Any = open_model(small.save(folder / "out"))
+        again = again.with_speaker(voice.speaker) if voice.speaker else again
+        check_agreement(spoken[:1], [again.synthesize(text, seed=0).samples], "int8")
+    return spoken
