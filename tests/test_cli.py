@@ -172,8 +172,11 @@ def test_schemes_lists_every_scheme_with_its_families(
         row["scheme"]: row["families"] for row in json.loads(capsys.readouterr().out)["schemes"]
     }
     assert found["int8"] == family_names()
+    assert found["fp8"] == ["module"], "no system is moved to a GPU"
     assert main(["schemes"]) == 0
-    assert "int8-weight-only" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "int8-weight-only" in printed
+    assert "()" not in printed, "`mixed` is of no family: search writes its recipes"
 
 
 def test_help_and_import_load_no_heavy_package() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from tts_compress.progress import Silent
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.torch.convert import convert
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
@@ -105,7 +105,9 @@ def prepare_contestant(
 
 
 def _compressed(network: Network, root: nn.Module, contestant: Contestant) -> nn.Module:
-    recipe = find_recipe(network.family, str(contestant.scheme))
+    scheme = str(contestant.scheme)
+    family = network.family if scheme in schemes_of(network.family) else "module"
+    recipe = find_recipe(family, scheme)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the table shows what was converted
         return convert(root, recipe, None, progress=Silent()).root

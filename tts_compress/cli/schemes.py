@@ -21,5 +21,6 @@ def run(_: Namespace) -> Output:
     for scheme in SCHEMES:
         families = [family for family in schemes if scheme.name in schemes[family]]
         rows.append({"scheme": scheme.name, "summary": scheme.summary, "families": families})
-        lines.append(f"{scheme.name:<18}{scheme.summary} ({', '.join(families)})")
+        shown = f" ({', '.join(families)})" if families else ""
+        lines.append(f"{scheme.name:<18}{scheme.summary}{shown}")
     return Output({"schemes": rows}, lines)

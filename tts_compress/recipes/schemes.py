@@ -35,6 +35,8 @@ SCHEMES = (
         trained=True,
     ),
     Scheme("int4-weight-only", "weights in 4 bits by groups, in INT8 where that cannot be"),
+    Scheme("int4-gptq", "torch: as int4-weight-only, by GPTQ on calibration data; linear layers"),
+    Scheme("int4-inc", "torch: as int4-gptq, by Intel Neural Compressor (extra 'inc')"),
     Scheme("mixed", "a format for each group of layers, by a recipe that `search` wrote"),
     Scheme("fp16", "half-precision floats where they are safe"),
     Scheme("bf16", "bfloat16 where they are safe"),
@@ -67,7 +69,7 @@ def find_scheme(name: str, known: Iterable[str] = ()) -> Scheme:
     plain = _OTHER_NAMES.get(plain, plain)
     if plain in schemes:
         return schemes[plain]
-    listed = list(known) or list(schemes)
+    listed = [name for name in schemes if name in set(known)] or list(schemes)
     raise SchemeError(
         f"unknown scheme {name!r}; known schemes: {', '.join(listed)}{nearest(plain, listed)}"
     )

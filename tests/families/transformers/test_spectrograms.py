@@ -29,6 +29,8 @@ _LEAST_DB = {
     "int8-static": 20,
     "int8-weight-only": 25,
     "int4-weight-only": 11,
+    "int4-gptq": 11,
+    "int4-inc": 11,
 }
 _IN_FLOATS = {
     "speecht5": ("speecht5.decoder.prenet", "speecht5.encoder.prenet", "speech_decoder_postnet.p"),
