@@ -20,7 +20,7 @@ from benchmarks.power.simulate import (
     sign_flips,
 )
 from tts_compress.evaluation.bootstrap import paired_intervals
-from tts_compress.evaluation.word_errors import ModelErrors, WordErrors, read_word_errors
+from tts_compress.evaluation.plan import ModelErrors, WordErrors, read_word_errors
 
 
 def _scaled(factor: float) -> Intervals:

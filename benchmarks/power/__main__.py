@@ -11,7 +11,7 @@ from tts_compress.artifact import write_text_atomically
 from tts_compress.config import word_errors_file
 from tts_compress.errors import TTSCompressError
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.word_errors import read_word_errors
+from tts_compress.evaluation.plan import read_word_errors
 from tts_compress.terminal import progress_bars, show
 
 

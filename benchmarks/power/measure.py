@@ -7,11 +7,11 @@ from tempfile import TemporaryDirectory
 from tts_compress.evaluation.analysis import analyze, find_recognizer
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.plan import ModelErrors, WordErrors
 from tts_compress.evaluation.stages import synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob
 from tts_compress.evaluation.subject import open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
-from tts_compress.evaluation.word_errors import ModelErrors, WordErrors
 
 
 def measure(

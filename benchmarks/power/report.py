@@ -17,7 +17,7 @@ from benchmarks.power.simulate import (
 )
 from tts_compress.artifact import write_text_atomically
 from tts_compress.evaluation.bootstrap import paired_intervals
-from tts_compress.evaluation.word_errors import WordErrors
+from tts_compress.evaluation.plan import WordErrors
 from tts_compress.progress import Progress, Silent
 
 ALARMS = (0.025, 0.075)

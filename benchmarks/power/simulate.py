@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.evaluation.bootstrap import paired_intervals
-from tts_compress.evaluation.word_errors import WordErrors
+from tts_compress.evaluation.plan import WordErrors
 
 Kind: TypeAlias = Literal["by word", "clustered"]
 

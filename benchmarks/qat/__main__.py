@@ -15,8 +15,8 @@ from benchmarks.qat.contestants import CONTESTANTS, Work, make, reference
 from benchmarks.qat.report import Found, write_report
 from benchmarks.turns import take_turns
 from tts_compress.errors import TTSCompressError
-from tts_compress.qat.log import read_log
 from tts_compress.qat.options import TrainingOptions, TrainingRun
+from tts_compress.qat.trainer import read_log
 from tts_compress.terminal import progress_bars, show
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 import torch
 
-from tts_compress.qat import devices
-from tts_compress.qat.devices import device_load, matmul_precision
+from tts_compress.qat import trainer
+from tts_compress.qat.trainer import device_load, matmul_precision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ def test_effect_is_what_products_show(
     formats: tuple[str, ...],
     told: str,
 ) -> None:
-    monkeypatch.setattr(devices, "_product", _units(*formats))
+    monkeypatch.setattr(trainer, "_product", _units(*formats))
     with matmul_precision(wanted, _CPU) as effect:
         assert effect.startswith(told)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tts_compress.qat.log import read_log
 from tts_compress.qat.options import TrainingOptions, TrainingRun
+from tts_compress.qat.trainer import read_log
 
 if TYPE_CHECKING:
     from pathlib import Path

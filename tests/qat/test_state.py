@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import ArtifactError
-from tts_compress.qat.log import read_log
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.state import CHECKPOINT_NAME
+from tts_compress.qat.trainer import read_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from torch import nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import FakeQuantize
-from tts_compress.qat.log import read_log
 from tts_compress.qat.options import TrainingOptions, TrainingRun
+from tts_compress.qat.trainer import read_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

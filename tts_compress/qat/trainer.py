@@ -1,23 +1,191 @@
 """Training: observe, freeze, fine-tune; go back where something broke; keep what was best."""
 
-from contextlib import ExitStack
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
+from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate.state import AcceleratorState
 
 from tts_compress.artifact import TrainingRecord
-from tts_compress.errors import QuantizationError
+from tts_compress.errors import ArtifactError, QuantizationError
 from tts_compress.folders import exclusive_folder
 from tts_compress.progress import Progress, report_message, report_status
-from tts_compress.qat.devices import accelerated, device_load, matmul_precision
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, FakeQuantize, observing
-from tts_compress.qat.log import RunLog
 from tts_compress.qat.optimization import NotFiniteError, Optimization, is_finite, listed, spread
-from tts_compress.qat.options import TrainingRun
+from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.state import Checkpoints, TrainingState, identity_of
 from tts_compress.qat.task import Task
+from tts_compress.reading import read_text
+
+_FORMATS = {
+    "highest": "FP32",
+    "high": "TF32 or three bfloat16 products",
+    "medium": "bfloat16 products",
+}
+
+
+@contextmanager
+def accelerated(options: TrainingOptions) -> Iterator[Accelerator]:
+    """Yield an accelerator; threads and random numbers are as before afterwards.
+
+    Raises:
+        QuantizationError: fp16 was asked for without a GPU.
+    """
+    on_gpu = options.device == "auto" and torch.cuda.is_available()
+    if options.mixed_precision == "fp16" and not on_gpu:
+        raise QuantizationError(
+            "mixed precision 'fp16' needs a GPU, and none is used here; give 'bf16' or 'no'"
+        )
+    threads = torch.get_num_threads()
+    # It keeps its settings for the life of a process, which may train more than once.
+    AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001
+    parallel = DistributedDataParallelKwargs(
+        gradient_as_bucket_view=True,
+        find_unused_parameters=True,  # an objective may compare a part of the student only
+    )
+    accelerator = Accelerator(
+        mixed_precision=options.mixed_precision, cpu=not on_gpu, kwargs_handlers=[parallel]
+    )
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    devices = [accelerator.device] if accelerator.device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices):
+            torch.manual_seed(options.seed)
+            yield accelerator
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def matmul_precision(
+    wanted: Literal["highest", "high", "medium"], device: torch.device
+) -> Iterator[str]:
+    """Set the precision of FP32 products for the length of a block; yield what took effect.
+
+    Convolutions on a GPU, which torch computes in TF32 by default, follow it too.
+
+    Args:
+        wanted: As `torch.set_float32_matmul_precision` takes it.
+        device: Device that training runs on.
+    """
+    before = torch.get_float32_matmul_precision()
+    convolutions = device.type == "cuda"
+    allowed = torch.backends.cudnn.allow_tf32 if convolutions else False
+    exact = _product("highest", device)
+    differs = not torch.equal(exact, _product(wanted, device))
+    torch.set_float32_matmul_precision(wanted)
+    if convolutions:
+        torch.backends.cudnn.allow_tf32 = wanted != "highest"
+    works = differs or wanted == "highest"
+    try:
+        yield f"{wanted}: {_FORMATS[wanted] if works else 'no effect on this hardware, FP32'}"
+    finally:
+        torch.set_float32_matmul_precision(before)
+        if convolutions:
+            torch.backends.cudnn.allow_tf32 = allowed
+
+
+def _product(precision: str, device: torch.device) -> torch.Tensor:
+    """Return a product whose rounding depends on how it is computed."""
+    torch.set_float32_matmul_precision(precision)
+    source = torch.Generator().manual_seed(0)
+    left, right = torch.randn(2, 256, 256, generator=source).to(device)
+    product: torch.Tensor = left @ right
+    return product
+
+
+def device_load(device: torch.device) -> dict[str, float]:
+    """Return a GPU's utilisation in percent and its memory in bytes; nothing for a processor.
+
+    Utilisation comes from NVML, and is left out where its Python package is not installed.
+    """
+    if device.type != "cuda":
+        return {}
+    found = {
+        "gpu_allocated_bytes": float(torch.cuda.memory_allocated(device)),
+        "gpu_peak_bytes": float(torch.cuda.max_memory_allocated(device)),
+    }
+    with suppress(ImportError, RuntimeError):  # no pynvml, or a driver without the counter
+        found["gpu_utilisation_percent"] = float(torch.cuda.utilization(device))
+    return found
+
+
+LOG_NAME = "log.jsonl"
+_BOARD = "tensorboard"
+
+
+class RunLog:
+    """Appends to the log of a training.
+
+    Args:
+        folder: Folder of the log; None keeps none.
+        first_step: Events of later updates, which a killed run left, are dropped: they are about
+            to happen again.
+    """
+
+    def __init__(self, folder: Path | None, first_step: int = 0) -> None:
+        self._path = None if folder is None else folder / LOG_NAME
+        self._board: Any = None
+        if folder is None or self._path is None:
+            return
+        kept = [line for line in read_log(folder) if line.get("step", 0) <= first_step]
+        lines = kept if first_step else []
+        self._path.write_text("".join(map(_line, lines)), encoding="utf-8")
+        with suppress(ImportError):
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._board = SummaryWriter(str(folder / _BOARD), purge_step=first_step)
+
+    def add(self, event: str, **values: Any) -> None:
+        """Append an event; the numbers of one that has a `step` become curves."""
+        if self._path is None:
+            return
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(_line({"event": event, **values}))
+        if self._board is None or "step" not in values:
+            return
+        for name, value in values.items():
+            if isinstance(value, float):
+                self._board.add_scalar(f"{event}/{name}", value, values["step"])
+
+    def close(self) -> None:
+        """Write what is still in memory."""
+        if self._board is not None:
+            self._board.close()
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """Return the events of a training, up to the line that a killed run did not finish.
+
+    Raises:
+        ArtifactError: There is a log that cannot be read.
+    """
+    path = folder / LOG_NAME
+    if not path.is_file():
+        return []
+    found: list[dict[str, Any]] = []
+    try:
+        lines = read_text(path).splitlines()
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"cannot read '{path}': {error}") from error
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            break
+    return found
+
+
+def _line(event: dict[str, Any]) -> str:
+    return json.dumps(event, ensure_ascii=False) + "\n"
+
 
 _STAGE = "train"
 

@@ -99,7 +99,7 @@ def test_without_noise_it_says_what_upstream_says(
 
 def test_a_long_text_is_reproducible_and_its_parts_have_their_own_noise(tiny_f5: F5Model) -> None:
 
-    from tts_compress.models.f5.speech import split_text
+    from tts_compress.models.f5.model import split_text
 
     model = tiny_f5.with_options(F5Options(nfe_step=1))
     text = "A text. " * 120

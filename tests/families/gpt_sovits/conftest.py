@@ -60,13 +60,13 @@ def official() -> Official:
         pytest.skip(f"{', '.join(lacking)} is not installed")
     import torch
 
-    from tts_compress.models.gpt_sovits import speech
+    from tts_compress.models.gpt_sovits import model
     from tts_compress.models.gpt_sovits.loading import Official
 
     torch.set_num_threads(1)  # networks this small only wait for a second one
     found = Official()
     found.text.clean_text = _spell
-    vars(speech)["check_frontend"] = lambda *_: None  # which is about the real ones
+    vars(model)["check_frontend"] = lambda *_: None  # which is about the real ones
     return found
 
 

@@ -1,17 +1,26 @@
 """F5-TTS: a diffusion transformer that speaks as a recording does, and a Vocos vocoder."""
 
+import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from tts_compress.audio import Audio
-from tts_compress.errors import ModelError
+import numpy as np
+import torch
+from torch import Tensor
+
+from tts_compress.audio import Audio, Samples
+from tts_compress.errors import ModelError, TextError, model_errors, reason
+from tts_compress.models.base import Prompt, check_text
 from tts_compress.models.distillation import Objective
 from tts_compress.models.f5 import FAMILY
 from tts_compress.models.f5.files import (
     CONFIG,
+    HOP_LENGTH,
     SAMPLE_RATE,
     VOCABULARY,
     VOCODER,
@@ -19,19 +28,204 @@ from tts_compress.models.f5.files import (
     F5Source,
     find_source,
 )
-from tts_compress.models.f5.network import F5Networks, load_networks
-from tts_compress.models.f5.speech import (
-    F5Runtime,
-    Reference,
-    check_recording,
-    check_symbols,
-    prepare_reference,
-    speak,
-    split_text,
-    write_recording,
-)
-from tts_compress.models.files import REFERENCE, REFERENCE_TEXT
+from tts_compress.models.f5.network import F5Networks, load_networks, official, quiet
+from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, read_header
 from tts_compress.models.torch_model import TorchFamilyModel
+from tts_compress.models.torch_noise import paired_noise
+
+MAX_FRAMES = 8_192
+"""Frames of the recording and one part of a text together, 87 s: the text encoder's positions."""
+
+_CROSS_FADE_S = 0.15
+_LONGEST_S = 22.0
+_SHORTEST_REFERENCE_S = 0.5
+
+# Converting the sample rate takes one filter per position between samples.
+_LARGEST_FILTERS = 50_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """The recording to speak by, as upstream's inference takes it."""
+
+    samples: Tensor
+    """Float32 `[1, T]`, without silence at the ends and at most 12 s long."""
+
+    sample_rate: int
+    """Samples per second, Hz."""
+
+    text: str
+    """Transcript of the recording, with a full stop."""
+
+    @property
+    def duration_s(self) -> float:
+        """Length in seconds."""
+        return self.samples.shape[-1] / self.sample_rate
+
+
+def prepare_reference(recording: Path, spoken: str) -> Reference:
+    """Return a recording, in which `spoken` is said, cut and finished as `F5TTS.infer` does it."""
+    import soundfile
+
+    prepare = official("f5_tts.infer.utils_infer").preprocess_ref_audio_text
+    with TemporaryDirectory() as folder, quiet():
+        copy = Path(folder) / "reference.wav"
+        write_recording(recording, copy)
+        cut, text = prepare(str(copy), spoken, show_info=lambda _: None)
+        wave, sample_rate = soundfile.read(cut, dtype="float32", always_2d=True)
+    samples = torch.from_numpy(wave.T).mean(dim=0, keepdim=True)
+    reference = Reference(samples=samples, sample_rate=sample_rate, text=text)
+    if reference.duration_s < _SHORTEST_REFERENCE_S:
+        raise ModelError(
+            f"'{recording}' holds {reference.duration_s:.1f} s of sound; "
+            f"give a recording of {_SHORTEST_REFERENCE_S:g} to 12 s"
+        )
+    return reference
+
+
+def check_recording(path: Path) -> None:
+    """Refuse a file that is no recording, without reading all of it."""
+    rate = read_header(path).samplerate
+    common = math.gcd(rate, SAMPLE_RATE)
+    if (rate // common) * (SAMPLE_RATE // common) > _LARGEST_FILTERS:
+        raise ModelError(
+            f"'{path}' has {rate} samples per second, which is in no simple relation to "
+            f"{SAMPLE_RATE}; convert the recording to that rate"
+        )
+
+
+def write_recording(source: Path, target: Path) -> None:
+    """Write a recording as 16-bit WAV, which every reader knows; one that is keeps its samples."""
+    import soundfile
+
+    check_recording(source)
+    try:
+        exact = soundfile.info(source).subtype == "PCM_16"
+        samples, rate = soundfile.read(source, dtype="int16" if exact else "float32")
+    except (OSError, soundfile.LibsndfileError) as error:
+        raise ModelError(f"cannot read audio from '{source}': {error}") from error
+    if not np.isfinite(samples).all():
+        raise ModelError(f"'{source}' holds values that are not finite; record it again")
+    if not exact:
+        samples = np.clip(np.round(samples * 32768), -32768, 32767).astype(np.int16)
+    soundfile.write(target, samples, rate, subtype="PCM_16", format="WAV")
+
+
+class F5Runtime:
+    """Upstream's own `F5TTS.infer`, with its own random noise."""
+
+    def __init__(self, api: Any, prompt: Prompt, options: F5Options) -> None:
+        assert prompt.audio is not None, "a recording was prepared"
+        self._api = api
+        self._text = prompt.text
+        self._options = options
+        # A copy that upstream reads without further programs, whatever the recording's format.
+        self._folder = TemporaryDirectory()
+        self._recording = Path(self._folder.name) / "reference.wav"
+        write_recording(prompt.audio, self._recording)
+
+    def speak(self, text: str) -> Audio:
+        """Speak a text; long ones in parts on several threads, as upstream does."""
+        check_text(text)
+        try:
+            with quiet():
+                samples, sample_rate, _ = self._api.infer(
+                    str(self._recording),
+                    self._text,
+                    text,
+                    show_info=lambda *_: None,
+                    progress=None,
+                    **_solver(self._options),
+                )
+        # Raised by audio codecs that upstream may need to read recordings, or by the modules.
+        except (ImportError, RuntimeError, ValueError) as error:
+            raise ModelError(f"f5_tts cannot speak {text[:40]!r}: {reason(error)}") from error
+        return Audio(samples=np.asarray(samples, np.float32), sample_rate=sample_rate)
+
+
+def check_symbols(api: Any, text: str) -> None:
+    """Refuse a text in a script that the model was not trained on."""
+    symbols = official("f5_tts.model.utils").convert_char_to_pinyin([text])[0]
+    known = api.ema_model.vocab_char_map
+    if not any(symbol in known for symbol in symbols if symbol.isalnum()):
+        raise TextError(
+            f"the model knows no letter of {text[:40]!r}; give a text in its own language"
+        )
+
+
+def split_text(text: str, reference: Reference, options: F5Options) -> list[str]:
+    """Return the parts that upstream speaks a text in, each of about 22 s with the recording."""
+    check_text(text)
+    per_second = len(reference.text.encode()) / reference.duration_s
+    longest = int(per_second * (_LONGEST_S - reference.duration_s) * options.speed)
+    parts: list[str] = official("f5_tts.infer.utils_infer").chunk_text(text, max_chars=longest)
+    for part in parts:
+        frames = _frames(part, reference, options)
+        if frames > MAX_FRAMES:
+            raise TextError(
+                f"{part[:40]!r}… would be spoken in one go for "
+                f"{frames * HOP_LENGTH / SAMPLE_RATE:.0f} s, the recording included; at most "
+                f"{MAX_FRAMES * HOP_LENGTH / SAMPLE_RATE:.0f} s can be: end sentences with a "
+                "full stop"
+            )
+    return parts
+
+
+def speak(
+    api: Any, reference: Reference, parts: Sequence[str], options: F5Options, seed: int | None
+) -> Audio:
+    """Speak the parts of a text, each with noise chosen by the seed and its number."""
+    waves = []
+    for index, part in enumerate(parts):
+        with paired_noise(None if seed is None else (seed, index)):
+            waves.append(_speak_part(api, reference, part, options))
+    return Audio(samples=_join(waves), sample_rate=SAMPLE_RATE)
+
+
+def _speak_part(api: Any, reference: Reference, part: str, options: F5Options) -> Samples:
+    """Speak in the way that streams: the other one runs on threads of its own.
+
+    Noise could not be chosen there. One piece as long as can be is the whole part.
+    """
+    pieces = official("f5_tts.infer.utils_infer").infer_batch_process(
+        (reference.samples, reference.sample_rate),
+        reference.text,
+        [part],
+        api.ema_model,
+        api.vocoder,
+        mel_spec_type=api.mel_spec_type,
+        progress=None,
+        device=api.device,
+        streaming=True,
+        chunk_size=1 << 48,
+        **_solver(options),
+    )
+    with model_errors(f"the model cannot speak {part[:40]!r}"), quiet():
+        return np.concatenate([piece for piece, _ in pieces]).astype(np.float32)
+
+
+def _solver(options: F5Options) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in options.limits}
+
+
+def _join(waves: Sequence[Samples]) -> Samples:
+    """Fade the parts into each other in a straight line, as upstream does."""
+    joined = waves[0]
+    for wave in waves[1:]:
+        count = min(int(_CROSS_FADE_S * SAMPLE_RATE), len(joined), len(wave))
+        rising = np.linspace(0, 1, count)
+        start = len(joined) - count
+        overlap = joined[start:] * (1 - rising) + wave[:count] * rising
+        joined = np.concatenate([joined[:start], overlap, wave[count:]])
+    return joined.astype(np.float32)
+
+
+def _frames(part: str, reference: Reference, options: F5Options) -> int:
+    """Return the frames of the recording and a part together, by upstream's rule."""
+    recording = int(reference.duration_s * SAMPLE_RATE) // HOP_LENGTH
+    said, wanted = len(reference.text.encode()), len(part.encode())
+    speed = 0.3 if wanted < 10 else options.speed  # few syllables are spoken slowly
+    return max(recording + int(recording / said * wanted / speed), said + wanted) + 1
 
 
 class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):

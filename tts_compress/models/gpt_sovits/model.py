@@ -1,19 +1,25 @@
 """GPT-SoVITS: a language model of semantic tokens, and a synthesizer that speaks as a recording."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
-from tts_compress.errors import ModelError
-from tts_compress.models.base import Tokens
+from tts_compress.audio import Audio
+from tts_compress.errors import ModelError, TTSCompressError, reason
+from tts_compress.models.base import Tokens, check_text
 from tts_compress.models.distillation import Objective
 from tts_compress.models.gpt_sovits import FAMILY
 from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
+from tts_compress.models.gpt_sovits.frontends import check_frontend, words_of
 from tts_compress.models.gpt_sovits.loading import Loaded, load_networks, write_official
 from tts_compress.models.gpt_sovits.source import (
     SETTINGS,
@@ -23,9 +29,191 @@ from tts_compress.models.gpt_sovits.source import (
     find_source,
     write_prompt,
 )
-from tts_compress.models.gpt_sovits.speech import GptSovitsSpeech
+from tts_compress.models.interception import intercepted
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.torch_noise import paired_noise
+
+
+class GptSovitsSpeech:
+    """An official `TTS` object that speaks as a recording does.
+
+    The recording is processed before any noise is chosen: the speech encoder draws random numbers
+    without using them, the first time only, and what is drawn after them would differ. Without the
+    recording's text the language model begins without an example.
+    """
+
+    def __init__(
+        self, loaded: Loaded, options: GptSovitsOptions, recording: Path, spoken: str | None
+    ) -> None:
+        self._official = loaded.official
+        self._words = str(loaded.tokenizer.name_or_path)
+        self.tts = assemble(loaded)
+        given = str(recording.resolve())
+        stated = {"ref_audio_path": given, "prompt_text": spoken or "", "batch_size": 1}
+        self._inputs = asdict(options) | stated
+        try:
+            with self._official.running():
+                self.tts.set_ref_audio(given)
+        # Upstream's code and its text frontends fail in ways of their own.
+        except Exception as error:
+            raise ModelError(f"cannot speak by '{recording}': {reason(error)}") from error
+
+    def speak(self, text: str) -> Audio:
+        """Return the audio of the official `run`, with the noise that torch draws."""
+        pieces = self._run(text)
+        samples = np.concatenate([wave for _, wave in pieces]).astype(np.float32)
+        if not samples.any():
+            raise ModelError(f"GPT-SoVITS speaks only silence for {text[:40]!r}")
+        return Audio(samples=samples / np.float32(32768), sample_rate=int(pieces[0][0]))
+
+    def tokens(self, text: str) -> Tokens:
+        """Return the semantic tokens that `speak` would make audio of."""
+        decoder = self.tts.t2s_model.model
+        drawn: list[Tensor] = []
+
+        def infer(method: Any, *arguments: Any, **keywords: Any) -> Any:
+            found, counts = method(*arguments, **keywords)
+            drawn.extend(ids[-count:] for ids, count in zip(found, counts, strict=True))
+            return found, counts
+
+        # `run` takes the method from the object anew each time.
+        with intercepted(decoder, "infer_panel_batch_infer", infer):
+            self.speak(text)
+        return join_segments(drawn, decoder.EOS)
+
+    def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
+        """Return the scores from which each of `tokens.ids[1:]` would be drawn, `[S, 1, V]`."""
+        segments = self.segments(text)
+        given = self._inputs["prompt_text"]
+        prompt = self.tts.prompt_cache["prompt_semantic"] if given else None
+        return score_tokens(self.tts.t2s_model.model, segments, prompt, tokens)
+
+    def segments(self, text: str) -> list[tuple[Tensor, Tensor]]:
+        """Return phonemes `[N]` and text features `[1024, N]` of each segment, as spoken."""
+        found: list[Any] = []
+
+        def take(to_batch: Any, *arguments: Any, **keywords: Any) -> Any:
+            found.extend(to_batch(*arguments, **keywords)[0])
+            return [], []  # nothing is spoken
+
+        with intercepted(self.tts, "to_batch", take):
+            self._run(text)
+        return [(batch["all_phones"][0], batch["all_bert_features"][0]) for batch in found]
+
+    def _run(self, text: str) -> list[tuple[int, Any]]:
+        """Return the sample rate and the waves of the official `run`, which seeds nothing here."""
+        check_text(text)
+        official = self._official
+        unseeded = intercepted(official.inference, "set_seed", lambda *_: None)
+        checked = intercepted(official.text, "clean_text", self._clean_text)
+        try:
+            with official.running(), unseeded, checked:
+                # All of it: after an error `run` yields silence first, and raises it then.
+                return list(self.tts.run(self._inputs | {"text": text}))
+        except TTSCompressError:
+            raise
+        except Exception as error:
+            raise ModelError(f"GPT-SoVITS cannot speak {text[:40]!r}: {reason(error)}") from error
+
+    def _clean_text(self, method: Any, text: str, language: str, version: str) -> Any:
+        """Return phonemes by upstream's function, which imports the frontend of a language."""
+        check_frontend(self._official.checkout.root, language, version)
+        with words_of(self._words):
+            return method(text, language, version)
+
+
+def assemble(loaded: Loaded) -> Any:
+    """Return an official `TTS` object that speaks with loaded networks, on the processor.
+
+    Upstream's constructor reads pickles and writes into the clone; and where speaking fails, its
+    `run` yields a second of silence, throws the networks away and reads the files again. The object
+    made here is of a subclass whose loaders read no files: they put back the networks it holds.
+    Everything else of it is upstream's, and runs unchanged.
+    """
+    official, settings = loaded.official, loaded.settings
+    root: Any = loaded.root
+    inference, version = official.inference, VERSIONS[settings.version]
+    # Of the wrappers that upstream loads the first two in, inference uses no more than `model`.
+    held: dict[str, Any] = {
+        "t2s_model": nn.ModuleDict({"model": root.t2s}),
+        "cnhuhbert_model": nn.ModuleDict({"model": root.hubert}),
+        "vits_model": root.vits,
+        "bert_tokenizer": loaded.tokenizer,
+        "bert_model": root.bert,
+        "is_v2pro": version.speaker is not None,
+    }
+    if version.vocoder_configs:
+        vocoder_configs = dict(version.vocoder_configs, overlapped_len=12)
+        held |= {"vocoder": root.vocoder, "vocoder_configs": vocoder_configs}
+    if version.speaker:
+        held["sv_model"] = inference.SV.__new__(inference.SV)
+        held["sv_model"].embedding_model, held["sv_model"].is_half = root.sv, False
+
+    def put_back(tts: Any, *_: object) -> None:
+        for name, part in held.items():
+            setattr(tts, name, part)
+        configs, data = tts.configs, settings.sovits["data"]
+        for name in ("filter_length", "sampling_rate", "hop_length", "win_length", "n_speakers"):
+            setattr(configs, name, data[name])
+        configs.segment_size = settings.sovits["train"]["segment_size"]
+        configs.max_sec = settings.t2s["data"]["max_sec"]
+        configs.use_vocoder = version.vocoder is not None
+        configs.update_version(settings.version)
+        with torch.no_grad():  # streams are cut where tokens are like that of silence
+            table = root.t2s.ar_audio_embedding(torch.arange(root.t2s.vocab_size))
+            mute = table[configs.mute_tokens[settings.version]].unsqueeze(0)
+            configs.mute_emb_sim_matrix = functional.cosine_similarity(mute, table, dim=-1)
+
+    parts = ("t2s_weights", "vits_weights", "bert_weights", "cnhuhbert_weights")
+    loaders = ["_init_models", "init_vocoder", "init_sv_model", *(f"init_{name}" for name in parts)]
+    kind = type("TTS", (inference.TTS,), dict.fromkeys(loaders, put_back))
+    # Any path that exists: upstream warns of others, and nothing is read from it.
+    paths = ("t2s_weights_path", "vits_weights_path", "bert_base_path", "cnhuhbert_base_path")
+    stated = {"device": "cpu", "is_half": False, "version": settings.version}
+    with official.running():
+        return kind({"custom": dict.fromkeys(paths, str(official.checkout.root)) | stated})
+
+
+def join_segments(drawn: Sequence[Tensor], end: int) -> Tokens:
+    """Return the tokens of all segments as one sequence.
+
+    A long text is spoken in segments, each of which begins anew with the prompt. In the sequence
+    the token that ends speech stands behind each of them, and before the first.
+    """
+    ids = [end]
+    for segment in drawn:
+        ids += [*segment.tolist(), end]
+    joined = np.array(ids, np.int64)[:, None]
+    return Tokens(ids=joined, chosen=joined[1:] != end)
+
+
+def score_tokens(
+    decoder: Any, segments: Sequence[tuple[Tensor, Tensor]], prompt: Tensor | None, tokens: Tokens
+) -> npt.NDArray[np.float32]:
+    """Return the scores that an opened decoder gives the tokens of `join_segments`, `[S, 1, V]`.
+
+    Each segment follows the prompt's tokens `[T]`, where there are any.
+    """
+    ids, end, limit = tokens.ids, decoder.EOS, int(decoder.vocab_size)
+    drawn: list[Tensor] = []
+    if ids.ndim == 2 and ids.shape[1] == 1 and len(ids) > 1 and set(ids[[0, -1], 0]) == {end}:
+        flat = torch.from_numpy(np.ascontiguousarray(ids[:, 0]))
+        ends = (flat == end).nonzero().flatten().tolist()
+        drawn = [flat[before + 1 : after] for before, after in pairwise(ends)]
+    if len(drawn) != len(segments) or not all(((s >= 0) & (s < limit)).all() for s in drawn):
+        raise ModelError(
+            f"tokens of shape {ids.shape} in {len(drawn)} segments are not ones of this "
+            f"model, which speaks the text in {len(segments)} and has tokens from 0 to {limit - 1}"
+        )
+    before = torch.zeros(0, dtype=torch.int64) if prompt is None else prompt.long()
+    scores = []
+    with torch.no_grad():
+        for (phones, bert), part in zip(segments, drawn, strict=True):
+            given = torch.cat([before, part]).unsqueeze(0)
+            found = decoder(phones.unsqueeze(0), bert.unsqueeze(0), given)
+            scores.append(found[0, len(before) :].float())
+    return np.asarray(torch.cat(scores).unsqueeze(1), np.float32)
+
 
 ROLES = {
     "bert": "text encoder (Chinese)",

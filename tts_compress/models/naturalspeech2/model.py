@@ -1,13 +1,23 @@
 """NaturalSpeech2 by Amphion: a WaveNet that denoises EnCodec's latents, in a recording's voice."""
 
+import argparse
+import copy
 import shutil
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tts_compress.models.base import UNLIKE_UPSTREAM, Component
+import numpy as np
+
+from tts_compress.audio import Audio, Samples
+from tts_compress.errors import ModelError, TextError, reason
+from tts_compress.folders import temporary_folder
+from tts_compress.models.base import UNLIKE_UPSTREAM, Component, check_text
 from tts_compress.models.distillation import Objective
+from tts_compress.models.files import check_duration
+from tts_compress.models.interception import intercepted
 from tts_compress.models.naturalspeech2 import FAMILY
 from tts_compress.models.naturalspeech2.files import (
     REFERENCE,
@@ -16,10 +26,132 @@ from tts_compress.models.naturalspeech2.files import (
     NS2Source,
     find_source,
 )
-from tts_compress.models.naturalspeech2.network import NS2Networks, find_tables, load_networks
-from tts_compress.models.naturalspeech2.speech import SAMPLE_RATE, NS2Speech, check_recording
+from tts_compress.models.naturalspeech2.network import (
+    Amphion,
+    NS2Networks,
+    find_tables,
+    load_networks,
+)
 from tts_compress.models.torch_components import find_components
 from tts_compress.models.torch_model import TorchFamilyModel
+
+SAMPLE_RATE = 24_000
+"""Samples per second of EnCodec's audio, Hz."""
+
+MAX_S = 60
+"""The longest speech, in seconds; anything longer comes from a damaged duration predictor."""
+
+MAX_PHONES = 1_000
+"""The longest text; each phone attends to all others."""
+
+_FRAMES_PER_S = 75
+
+
+def check_recording(path: Path) -> None:
+    """Refuse a recording that is too short or too long."""
+    check_duration(path, (0.5, 60.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NS2Speech:
+    """The official object with what it needs to speak.
+
+    It is upstream's own inference; only dropout is off, which upstream's script leaves on.
+    """
+
+    amphion: Amphion
+    inference: Any
+    """`NS2Inference`, with any of its modules exchanged."""
+
+    recording: Path
+    options: NS2Options
+
+    def speak(self, text: str) -> Audio:
+        """Return the audio of the official `inference`, with the noise that torch draws.
+
+        Raises:
+            TextError: The text is empty, has nothing to speak, or is too long.
+            ModelError: The recording cannot be read, or the model cannot compute.
+        """
+        check_text(text)
+        try:
+            samples = self._infer(text)
+        except TypeError as error:
+            if "object" in str(error):  # phones that have no number
+                raise TextError(
+                    f"{text[:40]!r} is read as phones that the model does not know; begin it with "
+                    "a word, and write it in English"
+                ) from error
+            raise ModelError(f"the model cannot speak {text[:40]!r}: {reason(error)}") from error
+        except OSError as error:
+            is_lexicon = error.filename == self.inference.cfg.preprocess.lexicon_path
+            hint = f"; Amphion brings it: check the clone at '{self.amphion.clone}' out again"
+            problem = f"upstream cannot read a file: {error}{hint if is_lexicon else ''}"
+            raise ModelError(problem) from error
+        # Raised because of nltk's data, exchanged modules, audio formats, …
+        except (LookupError, RuntimeError, ValueError, ImportError) as error:
+            if type(error) is LookupError:  # which nltk raises, and nothing more special
+                raise ModelError(
+                    "g2p_en lacks data of nltk; get it with: python -m nltk.downloader cmudict "
+                    "averaged_perceptron_tagger averaged_perceptron_tagger_eng"
+                ) from error
+            raise ModelError(f"the model cannot speak {text[:40]!r}: {reason(error)}") from error
+        return Audio(samples=samples, sample_rate=SAMPLE_RATE)
+
+    def _infer(self, text: str) -> Samples:
+        import torch
+
+        written: list[Any] = []
+
+        def record(_: Any, file: str, data: Any, samplerate: int) -> None:
+            del file, samplerate
+            written.append(data)
+
+        speaking = copy.copy(self.inference)
+        with temporary_folder() as folder, self.amphion.running(), torch.no_grad():
+            speaking.args = argparse.Namespace(
+                device="cpu",
+                text=text,
+                ref_audio=str(self.recording.resolve()),
+                inference_step=self.options.inference_step,
+                output_dir=folder,
+            )
+            # It would write the audio to a file, rounded to 16 bits.
+            files = intercepted(self.amphion.inference.sf, "write", record)
+            with _limited(speaking.model, text), files:
+                speaking.inference()
+        return np.asarray(written[0], np.float32)
+
+
+@contextmanager
+def _limited(model: Any, text: str) -> Iterator[None]:
+    """Refuse texts and durations that would fill the memory, before they do."""
+
+    def check_phones(_: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        del arguments
+        count = keywords["phone_id"].shape[1]
+        if count > MAX_PHONES:
+            raise TextError(
+                f"{text[:40]!r}… has {count} phones and at most {MAX_PHONES} can be spoken at "
+                "once; give a shorter text"
+            )
+
+    def check_durations(_: Any, arguments: tuple[Any, ...]) -> None:
+        frames = int(arguments[1].clamp(0, _FRAMES_PER_S * MAX_S + 1).sum())
+        if not 0 < frames <= _FRAMES_PER_S * MAX_S:
+            length = f"more than {MAX_S} s" if frames else "no time at all"
+            raise ModelError(f"the model would take {length} to speak {text[:40]!r}")
+
+    prior = model.prior_encoder
+    hooks = [
+        prior.register_forward_pre_hook(check_phones, with_kwargs=True),
+        prior.length_regulator.register_forward_pre_hook(check_durations),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
