@@ -154,3 +154,18 @@ def test_a_summary_that_cannot_be_written_is_an_error(
 ) -> None:
     assert main(["gate", report(), "--summary", str(tmp_path)]) == 2
     assert "cannot write" in capsys.readouterr().err
+
+
+def test_two_points_of_words_are_a_gate_of_their_own(
+    report: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The limit that articles on INT8 state; `default` alone allows ten."""
+    assert main(["gate", str(_SHIPPED), "--gates", "default", "--gates", "words-2"]) == 0
+    document = json.loads(Path(report()).read_text(encoding="utf-8"))
+    document["wer"]["interval"] = [-0.005, 0.021]
+    path = Path(report())
+    path.write_text(json.dumps(document), encoding="utf-8")
+    assert main(["gate", str(path), "--gates", "default"]) == 0
+    capsys.readouterr()
+    assert main(["gate", str(path), "--gates", "words-2"]) == 1
+    assert "(wer.interval.1): +2.1 points; needs at most +2.0 points; " in capsys.readouterr().out

@@ -21,14 +21,12 @@ def result_line(row: GateResult, evaluation: Evaluation) -> str:
 
 def conclusion(found: Verdict) -> str:
     """Return the outcome of a file of gates, and how much it lets pass on words."""
-    failed, count = sum(not row.passed for row in found.rows), len(found.rows)
     allowed = [
         f"; allowed: {_metric(row)}, {_limit(row)}"
         for row in found.rows
         if "words" in row.gate.groups and row.gate.kind != "change"
     ]
-    outcome = f"{failed} of {count} gates failed" if failed else f"all {count} gates passed"
-    return f"{found.name}: {outcome}{''.join(allowed)}"
+    return f"{found.name}: {_outcome(found.rows)}{''.join(allowed)}"
 
 
 def render_verdicts(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> str:
@@ -39,11 +37,9 @@ def render_verdicts(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> str:
     rows = [(one.name, row) for one in verdicts for row in one.rows]
     failed = [(name, row) for name, row in rows if not row.passed]
     kept = [(name, row) for name, row in rows if row.passed]
-    counted = f"{len(failed)} of {len(rows)}" if failed else f"all {len(rows)}"
     title = f"{evaluation.candidate.spec} ({evaluation.candidate.scheme})"
     blocks = [
-        f"## {escape(formatting.one_line(title, 120))}: "
-        f"{counted} gates {'failed' if failed else 'passed'}",
+        f"## {escape(formatting.one_line(title, 120))}: {_outcome([row for _, row in rows])}",
         _gates(failed),
         *dict.fromkeys(
             escape(f"Failed{_advice(row, evaluation)}.")
@@ -95,6 +91,11 @@ def annotation_lines(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> lis
         for row in one.rows
         if not row.passed
     ]
+
+
+def _outcome(rows: Sequence[GateResult]) -> str:
+    failed = sum(not row.passed for row in rows)
+    return f"{failed} of {len(rows)} gates failed" if failed else f"all {len(rows)} gates passed"
 
 
 def _gates(rows: Sequence[tuple[str, GateResult]]) -> str:
