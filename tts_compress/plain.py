@@ -12,6 +12,9 @@ _STEERING = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 
+# As in `mysql://user:PASSWORD@host/name?password=PASSWORD`; one may hold an `@` itself.
+_PASSWORD = re.compile(r"(://[^:/?#\s]*:)\S+@|([?&](?:password|passwd|pwd)=)[^&\s'\"]+")
+
 
 def harmless(text: str) -> str:
     """Return a text without characters that steer a terminal or the reading order.
@@ -27,6 +30,11 @@ def json_escaped(document: str) -> str:
     JSON escapes only some of these characters itself.
     """
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+
+
+def masked(text: str) -> str:
+    """Return a text with `***` in the place of passwords in its URLs."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", text)
 
 
 def plain(text: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tts_compress.plain import harmless, json_escaped, shortened
+from tts_compress.plain import harmless, json_escaped, masked, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -171,7 +171,7 @@ def show(*parts: RenderableType) -> None:
 def tell(text: str) -> None:
     """Print a remark or an error to standard error, on one line that names the program."""
     with suppress(OSError):  # nobody reads standard error
-        print(f"tts-compress: {shortened(text, _MOST_SHOWN)}", file=sys.stderr)
+        print(f"tts-compress: {shortened(masked(text), _MOST_SHOWN)}", file=sys.stderr)
 
 
 def _open_console(**options: bool) -> Console:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tts_compress.cli.arguments import BAD_USE, INTERNAL_ERROR, INTERRUPTED, TERMINATED
 from tts_compress.environment import installed_version
 from tts_compress.errors import reason
+from tts_compress.plain import masked
 from tts_compress.terminal import tell
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def failed(error: Exception) -> int:
         return INTERNAL_ERROR
     said = f"internal error: {type(error).__name__}: {reason(error)}"
     if os.environ.get(_DEBUG):
-        traceback.print_exception(error)
+        print(masked("".join(traceback.format_exception(error))), file=sys.stderr)
         tell(f"{said}; report it at {_ISSUES} with the lines above")
     elif place := _keep(error):
         tell(f"{said}; report it at {_ISSUES} with '{place}'")
@@ -106,6 +107,6 @@ def _keep(error: Exception) -> str | None:
         folder = cache_folder() / "errors"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{datetime.now(UTC):%Y-%m-%d-%H%M%S}-{os.getpid()}.txt"
-        write_text_atomically(path, "\n".join(lines))
+        write_text_atomically(path, masked("\n".join(lines)))
         return str(path)
     return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tts_compress.cli.arguments import BAD_USE, GATE_FAILED, GOOD, Output, explain
 from tts_compress.errors import RecipeError
+from tts_compress.plain import masked
 
 if TYPE_CHECKING:
     from tts_compress.progress import Progress
@@ -137,6 +138,6 @@ def _show(found: SweepReport, output: str) -> Output:
     lines += [f"FAILED {one.voice} {one.scheme}: {one.reason}" for one in found.failures]
     if found.left:
         lines.append(f"{found.left} of {found.units} units are still to be done")
-    lines.append(f"page: {output}/index.html")
+    lines.append(f"page: {masked(output)}/index.html")
     code = BAD_USE if not found.is_complete else GOOD if found.passed else GATE_FAILED
     return Output(found.model_dump(mode="json"), lines, code)

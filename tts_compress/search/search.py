@@ -5,7 +5,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -36,7 +36,7 @@ from tts_compress.search.outcome import (
     judge_words,
 )
 from tts_compress.search.result import Sensitivity
-from tts_compress.search.sensitivity import SensitivityOptions, find_sensitivity
+from tts_compress.search.sensitivity import SensitivityOptions, decisive_settings, find_sensitivity
 from tts_compress.search.statement import find_statement
 from tts_compress.search.study import POPULATION, StudyOptions, explore, require_optuna
 from tts_compress.search.workbench import Workbench, single_graph
@@ -164,16 +164,20 @@ def _explore(hunt: _Hunt, found: Sensitivity, limits: Damage) -> list[Point]:
             return None
         return hunt.cost(graph), hunt.listener.measure(graph)
 
-    identity = json.dumps(
-        [found.sha256, found.texts, found.formats, found.seed, options.objective, pair],
-        sort_keys=True,
-    )
+    made_from = {
+        "sha256": found.sha256,
+        "texts": found.texts,
+        "recipe": space.base.model_dump(mode="json"),
+        "groups": [(asdict(group), space.names(group.name)) for group in space.groups],
+        "measured": (options.objective, pair),
+    } | decisive_settings(space.base, options.sensitivity)
+    identity = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
     study = StudyOptions(
         trials=options.trials,
         seed=found.seed,
         limits=pair,
         storage=options.storage,
-        name=f"{options.objective}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}",
+        name=f"{options.objective}-{identity[:12]}",
         progress=options.progress,
     )
     return explore(space, measure, first, hunt.folder, study)
@@ -289,9 +293,8 @@ def _evaluate(
         recognizer=options.recognizer, work=hunt.folder / "work", progress=options.progress
     )
     found = evaluate(hunt.voice, small, suite=options.suite, output=place, options=settings)
-    found.write(place)
-    rise, (low, high) = found.wer.delta * 100, found.wer.interval
-    interval = (low * 100, high * 100)
+    rise, shares = found.wer.delta * 100, found.wer.interval
+    interval = None if shares is None else (shares[0] * 100, shares[1] * 100)
     distortion = getattr(found, "distortion", None)
     one = Judged(
         name=name,

@@ -162,7 +162,7 @@ def find_sensitivity(
             listener=listener,
             trials=trials,
             store=folder / "measurements",
-            made_from={"sha256": digest, "texts": list(texts)} | _settings(recipe, options),
+            made_from={"sha256": digest, "texts": list(texts)} | decisive_settings(recipe, options),
             progress=options.progress,
         )
         times = _times(analysis)
@@ -209,7 +209,8 @@ def find_trials(bench: Workbench, options: SensitivityOptions) -> Iterator[Trial
                 yield Trial(group=group, format=form, recipe=made, decisions=changed)
 
 
-def _settings(recipe: Recipe, options: SensitivityOptions) -> dict[str, Any]:
+def decisive_settings(recipe: Recipe, options: SensitivityOptions) -> dict[str, Any]:
+    """Return what decides measurements beside graph, texts and rules."""
     calibration = recipe.calibration
     return {
         "calibration": None if calibration is None else calibration.model_dump(mode="json"),

@@ -1,14 +1,19 @@
 """The search for choices by Optuna, in a storage that several processes may share."""
 
+import math
+import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tts_compress.errors import ArtifactError, MissingExtraError, first_line
+from tts_compress.errors import ArtifactError, MissingExtraError, TTSCompressError, first_line
+from tts_compress.folders import exclusive_folder
+from tts_compress.plain import masked
 from tts_compress.progress import Progress
+from tts_compress.reading import MOST_TEXT_BYTES, check_file
 from tts_compress.search.choice import Choice, Space
 from tts_compress.search.damage import Damage
 from tts_compress.search.outcome import Point
@@ -52,7 +57,7 @@ def require_optuna() -> None:
         import optuna
     except ImportError as error:
         raise MissingExtraError(error.name or "optuna", "search") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # what it tells, errors tell, too
 
 
 def explore(
@@ -76,56 +81,85 @@ def explore(
 
     Raises:
         MissingExtraError: Optuna is not installed.
-        ArtifactError: The storage cannot be used.
+        ArtifactError: The storage cannot be used, or another process searches into the folder.
     """
-    study = _open_study(folder, options)
+    require_optuna()
     from optuna.trial import TrialState
 
-    if not study.trials:
-        for choice in first:
-            study.enqueue_trial(dict(choice))
-    finished = TrialState.COMPLETE, TrialState.PRUNED
-    while (done := len(study.get_trials(states=finished))) < options.trials:
-        options.progress.advance("search", done, options.trials)
-        study.optimize(partial(_try_choice, space, measure, options.limits), n_trials=1)
-    options.progress.advance("search", options.trials, options.trials)
-    return _points(study.get_trials(states=(TrialState.COMPLETE,)))
+    place = masked(options.storage or str(folder))
+    alone = options.storage is None
+    with exclusive_folder(folder, "searching") if alone else nullcontext():
+        with _storage_errors(place):
+            study = _open_study(folder, options)
+            if not study.trials:
+                for choice in first:
+                    study.enqueue_trial(dict(choice))
+        while True:
+            with _storage_errors(place):
+                points = _points(study, space)
+                done = len(points) + len(study.get_trials(states=(TrialState.PRUNED,)))
+                options.progress.advance("search", min(done, options.trials), options.trials)
+                if done >= options.trials:
+                    return list({str(sorted(one.choice.items())): one for one in points}.values())
+                trial, choice = _next_choice(study, space)
+            found = measure(choice)
+            with _storage_errors(place):
+                _note(study, trial, found, options.limits)
+
+
+@contextmanager
+def _storage_errors(place: str) -> Iterator[None]:
+    """Turn errors about a storage into those of this package; databases share no base class."""
+    try:
+        yield
+    except (TTSCompressError, MemoryError):
+        raise
+    except Exception as error:
+        raise ArtifactError(
+            f"the storage '{place}' cannot be used: {masked(first_line(error))}; give another one, "
+            "or another output"
+        ) from error
 
 
 def _open_study(folder: Path, options: StudyOptions) -> Any:
-    require_optuna()
     import optuna
 
     # Before Optuna 5 a sampler was given a function; from 7 on it takes none.
     older: dict[str, Any] = {} if _states_constraints() else {"constraints_func": _constraints}
     sampler = optuna.samplers.NSGAIISampler(population_size=POPULATION, seed=options.seed, **older)
-    try:
-        return optuna.create_study(
-            storage=_storage(options.storage, folder),
-            sampler=sampler,
-            study_name=options.name,
-            directions=["minimize", "minimize"],
-            load_if_exists=True,
+    study = optuna.create_study(
+        storage=_storage(options.storage, folder),
+        sampler=sampler,
+        study_name=options.name,
+        directions=["minimize", "minimize"],
+        load_if_exists=True,
+    )
+    directions = [direction.name.lower() for direction in study.directions]
+    if directions != ["minimize", "minimize"]:
+        raise ValueError(
+            f"its study {options.name!r} has the directions {directions}, and is no search's"
         )
-    except Exception as error:  # databases share no base class of errors
-        raise ArtifactError(
-            f"the storage '{options.storage or folder}' cannot be used: {first_line(error)}"
-        ) from error
+    return study
 
 
-def _try_choice(
-    space: Space, measure: _Measure, limits: tuple[float, float], trial: Any
-) -> tuple[float, float]:
-    """Measure the choice that a trial suggests, and note its damage with it."""
-    import optuna
-
+def _next_choice(study: Any, space: Space) -> tuple[Any, Choice]:
+    trial = study.ask()
     choice = {
         group.name: trial.suggest_categorical(group.name, space.names(group.name))
         for group in space.groups
     }
-    found = measure(choice)
-    if found is None:
-        raise optuna.TrialPruned
+    return trial, choice
+
+
+def _note(
+    study: Any, trial: Any, found: tuple[float, Damage] | None, limits: tuple[float, float]
+) -> None:
+    """End a trial with the cost and damage of its choice; without them it counts as done."""
+    from optuna.trial import TrialState
+
+    if found is None or not all(map(math.isfinite, (found[0], found[1].log_mel_db))):
+        study.tell(trial, state=TrialState.PRUNED)
+        return
     cost, damage = found
     parts = {"sound": damage.log_mel_db, "durations": damage.duration_frames}
     over = {name: part - limits[place] for place, (name, part) in enumerate(parts.items())}
@@ -134,7 +168,7 @@ def _try_choice(
     if _states_constraints():
         for name, value in over.items():
             trial.set_constraint(name, value)
-    return cost, damage.log_mel_db
+    study.tell(trial, (cost, damage.log_mel_db))
 
 
 def _states_constraints() -> bool:
@@ -143,14 +177,24 @@ def _states_constraints() -> bool:
     return hasattr(optuna.trial.Trial, "set_constraint")
 
 
-def _points(trials: Sequence[Any]) -> list[Point]:
-    found: dict[str, Point] = {}
-    for trial in trials:
-        choice = {name: str(value) for name, value in trial.params.items()}
+def _points(study: Any, space: Space) -> list[Point]:
+    """Return what was measured, some choices twice.
+
+    Raises:
+        ValueError: A trial is of another program.
+    """
+    from optuna.trial import TrialState
+
+    names = {group.name: space.names(group.name) for group in space.groups}
+    points = []
+    for trial in study.get_trials(states=(TrialState.COMPLETE,)):
+        choice = dict(trial.params)
+        known = choice.keys() == names.keys() and all(choice[n] in names[n] for n in names)
+        if not known or "damage" not in trial.user_attrs:
+            raise ValueError(f"its trial {trial.number} was not written by this search")
         damage = Damage.model_validate(trial.user_attrs["damage"])
-        point = Point(choice=choice, cost=trial.values[0], damage=damage)
-        found.setdefault(str(sorted(choice.items())), point)
-    return list(found.values())
+        points.append(Point(choice=choice, cost=trial.values[0], damage=damage))
+    return points
 
 
 def _constraints(trial: Any) -> Sequence[float]:
@@ -164,6 +208,24 @@ def _storage(url: str | None, folder: Path) -> "str | BaseStorage":
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
+    path = folder / "study.log"
+    if os.path.lexists(path):
+        check_file(path, MOST_TEXT_BYTES)
+    lock: Any = _HeldFolder()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the storage is marked as experimental in some versions
-        return JournalStorage(JournalFileBackend(str(folder / "study.log")))
+        return JournalStorage(JournalFileBackend(str(path), lock))
+
+
+class _HeldFolder:
+    """A lock for a folder that this process holds already.
+
+    Optuna's own are files, which stay where a process was killed, and are waited for.
+    """
+
+    def acquire(self) -> bool:
+        """Return True."""
+        return True
+
+    def release(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,182 @@
+"""Studies: what is in their storages that no search of ours put there, or another one did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tts_compress.cli import main
+from tts_compress.cli import search as command
+from tts_compress.errors import ArtifactError, QuantizationError
+from tts_compress.folders import exclusive_folder
+from tts_compress.progress import Silent
+from tts_compress.recipes.family import find_recipe
+from tts_compress.search import search as searching
+from tts_compress.search.choice import Choice, Space
+from tts_compress.search.damage import Damage
+from tts_compress.search.formats import find_formats
+from tts_compress.search.groups import find_groups
+from tts_compress.search.outcome import Point
+from tts_compress.search.search import SearchOptions
+from tts_compress.search.sensitivity import SensitivityOptions
+from tts_compress.search.study import StudyOptions, explore
+
+optuna = pytest.importorskip("optuna")
+
+_MODULES = ["dec.ups.0", "dec.ups.1", "flow.flows.6.pre"]
+_HARMLESS = Damage(log_mel_db=0.1, distortion=None, duration_frames=0.0)
+
+
+def _space(*groups: str, formats: Sequence[str] = ("float16", "int8")) -> Space:
+    found = find_groups(_MODULES, groups)
+    forms = find_formats("piper", formats)
+    return Space(
+        base=find_recipe("piper", "int8"),
+        groups=found,
+        formats={group.name: forms for group in found},
+    )
+
+
+def _measure(choice: Choice) -> tuple[float, Damage] | None:
+    return float(len(choice)), _HARMLESS
+
+
+def _explore(folder: Path, *, measure: Any = _measure, **options: Any) -> list[Point]:
+    space = _space()
+    given = {"trials": 4, "seed": 0, "limits": (1.0, 1.0), "storage": None, "name": "size-1"}
+    study = StudyOptions(progress=Silent(), **(given | options))
+    return explore(space, measure, [space.baseline()], folder, study)
+
+
+def _sqlite(folder: Path) -> str:
+    return f"sqlite:///{folder / 'study.db'}"
+
+
+def test_a_study_goes_on_and_is_complete(tmp_path: Path) -> None:
+    first = _explore(tmp_path, trials=2)
+    assert first[0].choice == _space().baseline()
+    again = _explore(tmp_path, trials=6)
+    assert again[: len(first)] == first
+    assert _explore(tmp_path, trials=6, measure=None) == again, "nothing is measured twice"
+
+
+def test_searches_of_other_groups_or_formats_share_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With other `--groups` every point was the old groups', and what they lack became FP32."""
+
+    def name(space: Space, **settings: Any) -> str:
+        names: list[str] = []
+        monkeypatch.setattr(searching, "_first_choices", lambda *_: [])
+        monkeypatch.setattr(searching, "explore", lambda *given: names.append(given[-1].name) or [])
+        options = SearchOptions(sensitivity=SensitivityOptions(**settings))
+        hunt = SimpleNamespace(options=options, space=space, folder=tmp_path)
+        found = SimpleNamespace(sha256="0", texts=("a",), formats=("float16", "int8"), seed=0)
+        searching._explore(cast("Any", hunt), cast("Any", found), _HARMLESS)
+        return names[0]
+
+    first = name(_space())
+    assert name(_space()) == first
+    others = [
+        name(_space("dec.*")),
+        name(_space("flow.*", "dec.*")),
+        name(_space(formats=["int8"])),
+        name(_space(), calibration="mine.toml"),
+    ]
+    assert len({first, *others}) == 5
+
+
+@pytest.mark.parametrize("lock", ["study.log", "elsewhere"])
+def test_a_lock_that_a_killed_process_left_is_not_waited_for(tmp_path: Path, lock: str) -> None:
+    """It was half a minute; for ever where the output was a relative path."""
+    (tmp_path / "study.log.lock").symlink_to(tmp_path / lock)
+    assert _explore(tmp_path)
+
+
+def test_a_folder_is_searched_into_by_one_process(tmp_path: Path) -> None:
+    with (
+        exclusive_folder(tmp_path, "searching"),
+        pytest.raises(ArtifactError, match=f"another process is searching into '{tmp_path}'"),
+    ):
+        _explore(tmp_path)
+
+
+def test_a_study_without_end_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "study.log").symlink_to("/dev/zero")
+    with pytest.raises(ArtifactError, match="cannot be used: it is no regular file"):
+        _explore(tmp_path)
+
+
+def test_a_study_of_another_kind_is_refused(tmp_path: Path) -> None:
+    """Each trial failed, and the next one was begun."""
+    optuna.create_study(storage=_sqlite(tmp_path), study_name="size-1")
+    with pytest.raises(ArtifactError, match=r"'size-1' has the directions \['minimize'\]"):
+        _explore(tmp_path, storage=_sqlite(tmp_path))
+
+
+@pytest.mark.parametrize("given", [{}, {"dec.ups.0": "int8"}, {"dec.ups.0": "int3"}])
+def test_a_trial_of_another_program_is_refused(tmp_path: Path, given: dict[str, str]) -> None:
+    """It was `KeyError: 'damage'`, or Optuna's traceback of a `dynamic value space`."""
+    both = ["minimize", "minimize"]
+    study = optuna.create_study(storage=_sqlite(tmp_path), study_name="size-1", directions=both)
+    choices = {n: optuna.distributions.CategoricalDistribution([v]) for n, v in given.items()}
+    trial = optuna.trial.create_trial(params=given, distributions=choices, values=[1.0, 1.0])
+    study.add_trial(trial)
+    with pytest.raises(ArtifactError, match="its trial 0 was not written by this search"):
+        _explore(tmp_path, storage=_sqlite(tmp_path))
+
+
+def test_an_error_of_a_measurement_is_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> None:
+    """Optuna printed it with its traceback, before the command line did."""
+
+    def fail(_: Choice) -> None:
+        raise QuantizationError("no such kernel")
+
+    optuna.logging.enable_propagation()
+    request.addfinalizer(optuna.logging.disable_propagation)
+    with pytest.raises(QuantizationError, match="no such kernel"):
+        _explore(tmp_path, measure=fail)
+    assert not caplog.records
+
+
+def test_what_has_no_number_counts_as_measured(tmp_path: Path) -> None:
+    """NaN failed the trial, and the same one was begun again without end."""
+    silent = _HARMLESS.model_copy(update={"log_mel_db": float("nan")})
+    assert _explore(tmp_path, measure=lambda _: (1.0, silent)) == []
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://u:secret@host/db", "nonsense://u:se@cret@h", "mysql://u@h/d?password=secret"]
+)
+def test_a_password_is_in_no_message(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    url: str,
+) -> None:
+    """Neither in the error of the storage, nor in what is kept of an internal error."""
+    with pytest.raises(ArtifactError, match=r"cannot be used") as caught:
+        _explore(tmp_path, storage=url)
+    assert "***" in str(caught.value)
+    assert "cret" not in str(caught.value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    arguments = ["search", "demo", "--output", str(tmp_path / "out"), "--storage", url]
+    monkeypatch.setattr("sys.argv", ["tts-compress", *arguments])
+
+    def broken(_: object) -> None:
+        raise ZeroDivisionError(url)
+
+    monkeypatch.setattr(command, "run", broken)
+    for debug in ("", "1"):
+        monkeypatch.setenv("TTS_COMPRESS_DEBUG", debug)
+        assert main(arguments) == 70
+        assert "cret" not in capsys.readouterr().err
+    (kept,) = (tmp_path / "tts-compress" / "errors").iterdir()
+    assert "***" in (text := kept.read_text("utf-8"))
+    assert "cret" not in text
