@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tts_compress.errors import TTSCompressError as TTSCompressError
     from tts_compress.evaluation import Evaluation as Evaluation
     from tts_compress.evaluation import EvaluationOptions as EvaluationOptions
-    from tts_compress.evaluation import check as check
     from tts_compress.evaluation import evaluate as evaluate
+    from tts_compress.evaluation import gate as gate
     from tts_compress.evaluation import read_gates as read_gates
     from tts_compress.evaluation import read_report as read_report
     from tts_compress.models import load as load
@@ -46,12 +46,12 @@ _HOMES = {
     "TTSCompressError": "errors",
     "TrainingOptions": "qat.options",
     "TrainingRun": "qat.options",
-    "check": "evaluation",
     "compress": "compression",
     "compress_trained": "compression",
     "convert_qat": "qat.prepare",
     "evaluate": "evaluation",
     "find_recipe": "recipes.family",
+    "gate": "evaluation",
     "load": "models",
     "load_module": "torch.layers.checkpoint",
     "prepare_qat": "qat.prepare",

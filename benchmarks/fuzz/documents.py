@@ -74,7 +74,7 @@ def write_toml(folder: Path, dice: random.Random) -> None:
 
 def read_toml(folder: Path, dice: random.Random) -> object:
     """Read it as what it was."""
-    from tts_compress.evaluation.gates import check, read_gates
+    from tts_compress.evaluation.gates import gate, read_gates
     from tts_compress.evaluation.suite import read_suite
     from tts_compress.recipes.recipe import read_calibration_set
 
@@ -84,7 +84,7 @@ def read_toml(folder: Path, dice: random.Random) -> object:
         "calib/sets": lambda path: read_calibration_set(str(path)),
         "calib/contracts": _open_contract,
         "eval/suites": read_suite,
-        "eval/gates": lambda path: check(_report(), read_gates(path)),
+        "eval/gates": lambda path: gate(_report(), read_gates(path)),
     }
     del dice
     return readers[kind](path)
@@ -111,12 +111,12 @@ def write_report(folder: Path, dice: random.Random) -> None:
 
 def read_report(folder: Path, dice: random.Random) -> object:
     """Judge the report, and sometimes render it."""
-    from tts_compress.evaluation import check, read_gates, read_report
+    from tts_compress.evaluation import gate, read_gates, read_report
     from tts_compress.report import summary_table, write_report
     from tts_compress.terminal import show
 
     report = read_report(folder)
-    verdicts = [check(report, read_gates(name)) for name in ("default", "strict", "cost")]
+    verdicts = [gate(report, read_gates(name)) for name in ("default", "strict", "cost")]
     show(summary_table(report))
     if dice.random() < 0.1:
         write_report(report, folder / "out")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tts_compress.evaluation import EvaluationOptions, Suite, check, read_gates, read_suite
+from tts_compress.evaluation import EvaluationOptions, Suite, read_gates, read_suite
+from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.spectra import log_mel_distance
 from tts_compress.models import load
@@ -77,7 +78,7 @@ def test_one_wrong_decoder_weight_fails_the_default_gates(
 ) -> None:
     """Although the recognizer still understands the voice."""
     broken = _damaged(voice, tmp_path, "dec.resblocks.2.convs.0.weight", 2.0)
-    verdict = check(_evaluate(voice, broken, suite, work), read_gates("default"))
+    verdict = judge(_evaluate(voice, broken, suite, work), read_gates("default"))
     failed = {row.gate.metric for row in verdict.rows if not row.passed}
     assert {"signal.snr_db", "signal.same_timing_log_mel_distance_db"} <= failed
     assert not {metric for metric in failed if metric.startswith(("health", "duration"))}
@@ -110,4 +111,4 @@ def test_an_overdriven_decoder_fails_for_its_health(
     loud = _damaged(voice, tmp_path, "dec.conv_post.weight", 60.0)
     found = _evaluate(voice, loud, suite, work)
     assert found.health.candidate.clipped == len(suite.utterances) * len(suite.seeds)
-    assert not check(found, read_gates("default")).passed
+    assert not judge(found, read_gates("default")).passed

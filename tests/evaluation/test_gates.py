@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from tts_compress.config import data_names
 from tts_compress.errors import RecipeError
-from tts_compress.evaluation import Gate, Gates, check, read_gates
+from tts_compress.evaluation import Gate, Gates, read_gates
+from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.metric import find_metrics
 from tts_compress.evaluation.metrics.damage import Damage
 from tts_compress.evaluation.metrics.health import Health
@@ -45,7 +46,7 @@ def _gate(metric: str, limit: float, direction: str = "at-most", **more: Any) ->
 
 
 def _passes(gate: Gate) -> bool:
-    return check(_DOCUMENT, Gates(version=1, name="g", summary="s", gate=(gate,))).passed
+    return judge(_DOCUMENT, Gates(version=1, name="g", summary="s", gate=(gate,))).passed
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_a_relative_gate_without_a_usable_baseline_fails(baseline: str) -> None:
 def test_one_failing_gate_fails_the_verdict_and_the_others_are_still_shown() -> None:
     """The verdict lists every gate in order."""
     gates = (_gate("size.ratio", 3.0, "at-least"), _gate("snr", 0.0), _gate("zero", 0.0))
-    verdict = check(_DOCUMENT, Gates(version=1, name="g", summary="s", gate=gates))
+    verdict = judge(_DOCUMENT, Gates(version=1, name="g", summary="s", gate=gates))
     assert [(r.passed, r.value) for r in verdict.rows] == [(True, 4.0), (False, None), (True, 0.0)]
     assert not verdict.passed
 
@@ -182,7 +183,7 @@ def test_the_speed_gate_takes_the_low_end_of_the_interval(
     memory = {role: {"model_bytes": 100} for role in ("reference", "candidate")}
     speed = {"ratio": 1.6, "interval": [*interval], "p50_ratio": 1.6}
     found = {"size": size, "latency": speed, "memory": memory}
-    assert check(found, read_gates("cost")).passed is passed
+    assert judge(found, read_gates("cost")).passed is passed
 
 
 def test_a_report_without_an_interval_fails_the_speed_gate() -> None:
@@ -190,7 +191,7 @@ def test_a_report_without_an_interval_fails_the_speed_gate() -> None:
     size = {"reference_bytes": 100, "candidate_bytes": 27}
     found = {"size": size, "latency": {"interval": None, "p50_ratio": 1.6}}
     failed = {
-        r.gate.metric: r.reason for r in check(found, read_gates("cost")).rows if not r.passed
+        r.gate.metric: r.reason for r in judge(found, read_gates("cost")).rows if not r.passed
     }
     assert failed == {
         "latency.interval.0": "nothing was judged: too little was measured for an interval; "
@@ -219,7 +220,7 @@ def test_quality_fails_where_the_reference_is_not_understood(
     name: str, share: float | None, passed: bool
 ) -> None:
     """A candidate cannot lose words that were never recognized; it may even seem to gain."""
-    verdict = check(_good(share), read_gates(name))
+    verdict = judge(_good(share), read_gates(name))
     assert verdict.passed is passed
     assert [row.gate.metric for row in verdict.rows if row.reason] == (
         [] if passed else ["wer.interval.1"]
@@ -233,7 +234,7 @@ def test_any_gate_on_words_needs_a_reference_that_is_understood(metric: str) -> 
     """This includes gates in a file of the user's own."""
     rates = {"delta": 0.0, "interval": [0.0, 0.0], "candidate": 0.62, "reference": 0.62}
     gates = Gates(version=1, name="own", summary="s", gate=(_gate(metric, 1.0),))
-    (row,) = check({"wer": rates, "cer": rates}, gates).rows
+    (row,) = judge({"wer": rates, "cer": rates}, gates).rows
     assert not row.passed
     assert row.reason == (
         "nothing was judged: the recognizer mishears 62.0 % of the reference's own words, more "
@@ -245,7 +246,7 @@ def test_a_gate_relative_to_words_needs_one_too() -> None:
     """A baseline can come from the recognizer as well."""
     gate = _gate("size.ratio", 100.0, kind="relative", baseline="wer.candidate")
     document = _DOCUMENT | {"wer": {"reference": 0.7, "candidate": 0.7}}
-    verdict = check(document, Gates(version=1, name="own", summary="s", gate=(gate,)))
+    verdict = judge(document, Gates(version=1, name="own", summary="s", gate=(gate,)))
     assert not verdict.passed
 
 
@@ -269,7 +270,7 @@ def test_limits_on_words_may_be_for_one_recognizer(
     document = _DOCUMENT | {"wer": rates, "suite": {"recognizer_name": made}}
     limits = (_gate("wer.interval.1", 0.1), _gate("size.ratio", 3.0, "at-least"))
     gates = Gates(version=1, name="own", summary="s", recognizer=asked, gate=limits)
-    words, size = check(document, gates).rows
+    words, size = judge(document, gates).rows
     assert (words.passed, size.passed) == (passed, True)
     if not passed:
         assert words.reason is not None
@@ -283,7 +284,7 @@ def test_gates_on_other_things_do_not_need_words() -> None:
         _gate("size.ratio", 3.0, "at-least"),
         _gate("teacher_forced.agreement", 0.9, "at-least"),
     )
-    assert check(document, Gates(version=1, name="g", summary="s", gate=gates)).passed
+    assert judge(document, Gates(version=1, name="g", summary="s", gate=gates)).passed
 
 
 @pytest.mark.parametrize("name", data_names("eval/gates"))

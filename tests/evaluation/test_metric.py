@@ -10,7 +10,8 @@ import pytest
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite, check, metric, result
+from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite, metric, result
+from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.metric import Audios, Metric, Pair, find_metrics
 from tts_compress.evaluation.recognizers import open_recognizer, recognizer_names
 from tts_compress.evaluation.run import evaluate
@@ -100,7 +101,7 @@ def test_a_metric_of_another_package_is_measured_shown_and_judged(
     assert "- **Peak**: the largest sample." in render_markdown(found)
     assert "<dt>Peak</dt><dd>The largest sample.</dd>" in render_html(found)
     gate = Gate(metric="peak.candidate", limit=0.2, direction="at-least", kind="absolute")
-    assert not check(found, Gates(version=1, name="g", summary="s", gate=(gate,))).passed
+    assert not judge(found, Gates(version=1, name="g", summary="s", gate=(gate,))).passed
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation import Gate, check, read_gates
+from tts_compress.evaluation import Gate, read_gates
+from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.bootstrap import paired_interval
 from tts_compress.evaluation.regression import Estimate, certain_change
 
@@ -27,7 +28,7 @@ def before() -> dict[str, Any]:
 
 
 def _failed(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    rows = check(now, read_gates("regression"), before).rows
+    rows = judge(now, read_gates("regression"), before).rows
     return [row.gate.metric for row in rows if not row.passed]
 
 
@@ -110,16 +111,16 @@ def test_other_texts_seeds_or_ears_do_not_compare(
     now = copy.deepcopy(before)
     now["suite"] |= changed
     with pytest.raises(EvaluationError, match=f"not comparable: .*{named}"):
-        check(now, read_gates("regression"), before)
+        judge(now, read_gates("regression"), before)
 
 
 def test_there_must_be_an_earlier_report(before: dict[str, Any]) -> None:
     """A gate that compares with nothing passes nothing."""
     with pytest.raises(EvaluationError, match="--against"):
-        check(before, read_gates("regression"))
+        judge(before, read_gates("regression"))
     with pytest.raises(EvaluationError, match="does not state its suite"):
-        check(before, read_gates("regression"), {})
-    assert check(before, read_gates("default")).passed  # others need none
+        judge(before, read_gates("regression"), {})
+    assert judge(before, read_gates("default")).passed  # others need none
 
 
 def test_what_is_missing_from_either_report_fails(before: dict[str, Any]) -> None:
@@ -133,7 +134,7 @@ def test_an_earlier_report_that_nobody_understood_is_no_evidence(before: dict[st
     """Its word errors are guesses."""
     deaf = copy.deepcopy(before)
     deaf["wer"]["reference"] = 0.7
-    (row,) = [row for row in check(before, read_gates("regression"), deaf).rows if row.reason]
+    (row,) = [row for row in judge(before, read_gates("regression"), deaf).rows if row.reason]
     assert row.gate.metric == "wer.delta"
     assert row.reason is not None
     assert row.reason.startswith("in the earlier report nothing was judged")

@@ -25,10 +25,10 @@ from tts_compress.evaluation import (
     Gates,
     Suite,
     SuiteText,
-    check,
     read_gates,
     read_report,
 )
+from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.metrics.health import Health
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.run import evaluate
@@ -167,8 +167,8 @@ def test_a_broken_candidate_fails_its_gates_whatever_its_words(
         metric = f"health.candidate.{problem}"
         gate = Gate(metric=metric, limit=0, direction="at-most", kind="absolute")
         gates = Gates(version=1, name="health", summary="s", gate=(gate,))
-        assert passes is check(found, gates).passed
-        assert passes is check(json.loads(found.to_json()), gates).passed
+        assert passes is judge(found, gates).passed
+        assert passes is judge(json.loads(found.to_json()), gates).passed
     assert found == Evaluation.from_json(found.to_json())
 
 
@@ -233,7 +233,7 @@ def test_texts_of_the_same_words_count_once_and_few_have_no_interval(
     assert found.wer.interval is found.cer.interval is found.pause_count.interval is None
     assert found.warnings[0].startswith("3 different texts are too few for a 95 % interval")
     assert "points: too few texts to say if that is chance." in verdict(found)
-    words = next(row for row in check(found, read_gates("default")).rows if row.reason)
+    words = next(row for row in judge(found, read_gates("default")).rows if row.reason)
     assert (words.gate.metric, words.passed) == ("wer.interval.1", False)
     assert words.reason == (
         "nothing was judged: too little was measured for an interval; evaluate with 12 texts or "

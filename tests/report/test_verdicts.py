@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tts_compress.evaluation import Gate, Gates, Verdict, check, read_gates
+from tts_compress.evaluation import Gate, Gates, Verdict, read_gates
+from tts_compress.evaluation import gate as judge
 from tts_compress.report.markdown import escape, render_markdown
 from tts_compress.report.verdicts import (
     annotation_lines,
@@ -30,7 +31,7 @@ def _judge(evaluation: Evaluation, name: str = "own", **limits: float) -> Verdic
         Gate(metric=metric.replace("__", "."), limit=limit, direction="at-least", kind="absolute")
         for metric, limit in limits.items()
     )
-    return check(evaluation, Gates(version=1, name=name, summary="s", gate=rows))
+    return judge(evaluation, Gates(version=1, name=name, summary="s", gate=rows))
 
 
 @pytest.fixture
@@ -131,10 +132,10 @@ def test_a_failed_gate_says_what_how_much_where_and_what_to_do(altered: Altered)
 
 def test_what_words_may_lose_is_said_with_the_verdict(evaluation: Evaluation) -> None:
     """That `default` passes ten points stood in a comment of its file alone."""
-    said = conclusion(check(evaluation, read_gates("default")))
+    said = conclusion(judge(evaluation, read_gates("default")))
     assert "gates failed; allowed: change of the word error rate, upper end of its 95 %" in said
     assert said.endswith("(wer.interval.1), at most +10.0 points")
-    assert escape(said) in render_verdicts(evaluation, [check(evaluation, read_gates("default"))])
+    assert escape(said) in render_verdicts(evaluation, [judge(evaluation, read_gates("default"))])
 
 
 @pytest.mark.parametrize(

@@ -86,13 +86,13 @@ def run(options: Namespace) -> Output:
 
 def _judge(report: Evaluation, options: Namespace) -> list[Verdict]:
     """Return the verdicts of all gates that were asked for."""
-    from tts_compress.evaluation import check, read_gates, read_report
+    from tts_compress.evaluation import gate, read_gates, read_report
 
     gates = [read_gates(name) for name in options.gates or ["default"]]
     before = None if options.against is None else read_report(options.against)
     if before is not None and not any(one.needs_earlier for one in gates):
         gates.append(read_gates("regression"))
-    return [check(report, one, before) for one in gates]
+    return [gate(report, one, before) for one in gates]
 
 
 def _write(report: Evaluation, verdicts: list[Verdict], options: Namespace) -> None:

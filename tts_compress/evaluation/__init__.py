@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.gates import GateResult as GateResult
     from tts_compress.evaluation.gates import Gates as Gates
     from tts_compress.evaluation.gates import Verdict as Verdict
-    from tts_compress.evaluation.gates import check as check
+    from tts_compress.evaluation.gates import gate as gate
     from tts_compress.evaluation.gates import read_gates as read_gates
     from tts_compress.evaluation.options import EvaluationOptions as EvaluationOptions
     from tts_compress.evaluation.result import Evaluation as Evaluation
@@ -29,8 +29,8 @@ _HOMES = {
     "Suite": "suite",
     "SuiteText": "suite",
     "Verdict": "gates",
-    "check": "gates",
     "evaluate": "run",
+    "gate": "gates",
     "read_gates": "gates",
     "read_report": "result",
     "read_suite": "suite",

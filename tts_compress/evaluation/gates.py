@@ -161,7 +161,7 @@ class Verdict:
         return all(row.passed for row in self.rows)
 
 
-def check(
+def gate(
     document: Evaluation | Mapping[str, Any],
     gates: Gates,
     before: Evaluation | Mapping[str, Any] | None = None,

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import jiwer
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tts_compress.evaluation import check, formatting, read_gates
+from tts_compress.evaluation import formatting, gate, read_gates
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.result import Evaluation, Speech, Utterance
 from tts_compress.report import blame, summary
@@ -69,7 +69,7 @@ def render_page(evaluation: Evaluation) -> str:
         align=align,
         is_spelled_out=_is_spelled_out,
         lengthening=_lengthening,
-        gates=conclusion(check(evaluation, read_gates("default"))),
+        gates=conclusion(gate(evaluation, read_gates("default"))),
         sources=sources,
         has_files=has_files,
         audio_note=_audio_note(evaluation, has_files),

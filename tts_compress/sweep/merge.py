@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest
 from tts_compress.errors import EvaluationError, MissingExtraError, TTSCompressError, reason
-from tts_compress.evaluation.gates import Gates, check, read_gates
+from tts_compress.evaluation.gates import Gates, gate, read_gates
 from tts_compress.evaluation.result import REPORT_NAME, Evaluation
 from tts_compress.folders import temporary_folder
 from tts_compress.progress import Progress
@@ -134,7 +134,7 @@ def _entry(unit: Unit, report: Evaluation, page: str, gates: Sequence[Gates]) ->
         distortion=report.distortion and report.distortion.value,
         dnsmos_reference=opinion and opinion.reference,
         dnsmos_candidate=opinion and opinion.candidate,
-        gates={one.name: check(report, one).passed for one in gates},
+        gates={one.name: gate(report, one).passed for one in gates},
     )
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from tests.evaluation.subjects import make_subject
 from tts_compress.errors import ArtifactError, EvaluationError
-from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite, check
+from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite
+from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.metrics.teacher_forcing import (
     TeacherForcing,
     compare_language_models,
@@ -159,7 +160,7 @@ def test_only_language_models_are_compared_in_an_evaluation(
     found = evaluate(*models, suite=small_suite, options=options)
     assert (found.teacher_forced is not None) == measured
     gate = Gate(metric="teacher_forced.agreement", limit=0.5, direction="at-least", kind="absolute")
-    assert check(found, Gates(version=1, name="g", summary="s", gate=(gate,))).passed == measured
+    assert judge(found, Gates(version=1, name="g", summary="s", gate=(gate,))).passed == measured
 
 
 def test_negative_texts_are_refused() -> None:

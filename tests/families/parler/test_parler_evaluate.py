@@ -9,7 +9,8 @@ import pytest
 
 from tts_compress import read_report
 from tts_compress.cli import main
-from tts_compress.evaluation import Gate, Gates, check
+from tts_compress.evaluation import Gate, Gates
+from tts_compress.evaluation import gate as judge
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +60,7 @@ def test_a_compressed_model_is_evaluated_from_the_command_line(
     assert 0.0 < scores.kl_nats < 0.1
     assert 0.0 < scores.logit_distance < 0.2
     gate = Gate(metric="teacher_forced.kl_nats", limit=0.1, direction="at-most", kind="absolute")
-    assert check(found, Gates(version=1, name="g", summary="s", gate=(gate,))).passed
+    assert judge(found, Gates(version=1, name="g", summary="s", gate=(gate,))).passed
     for identity in (found.reference, found.candidate):
         assert identity.settings["description"] == "a bright high voice"
     for side in (found.memory.reference, found.memory.candidate):
