@@ -162,3 +162,6 @@ def _run_python(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for said in re.findall(r"(?m)^print\(.*\)  # ([\d.]+ (?:%|dB))", block.text):
         assert said.replace(" %", "%") in printed, f"{block} says {said}: {printed}"
+    # README's block left an empty folder where its command line leaves a page.
+    for folder in re.findall(r"\bevaluate\(.*output=\"(.+?)\"", block.text):
+        assert Path(folder, "report.html").is_file(), f"{block} leaves no report in {folder}"
