@@ -5,15 +5,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.fuzz import documents, graphs, modules, operators, tensors, voices
+from benchmarks.fuzz import documents, graphs, modules, operators, shell, tensors, voices
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of input."""
 
-    share: int
-    """Cases of it among a hundred."""
+    share: float
+    """Cases of it, in proportion to those of other kinds."""
 
     write: Callable[[Path, random.Random], None]
     """Writes a mutated case into a folder."""
@@ -27,6 +27,8 @@ KINDS: Mapping[str, Kind] = {
     "opset": Kind(10, operators.write_chain, operators.run_chain),
     "layer": Kind(10, modules.write_layer, modules.call_layer),
     "contract": Kind(8, voices.write_contract, voices.speak_contract),
+    "locale": Kind(0.5, shell.write_command, shell.run_in_locale),
+    "stream": Kind(0.5, shell.write_command, shell.run_with_streams),
     "json": Kind(14, documents.write_voice, documents.read_voice),
     "toml": Kind(14, documents.write_toml, documents.read_toml),
     "manifest": Kind(12, documents.write_manifest, documents.read_manifest),
