@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tts_compress.models.base import TTSModel
     from tts_compress.models.gpt_sovits.loading import Official
 
 TEXT = "please call again"
@@ -191,7 +192,8 @@ def test_chinese_by_upstreams_own_frontend(
         spoken = small.synthesize(text, seed=0).samples
         assert np.isfinite(spoken).all()
         assert spoken.std() > 1e-3
-    in_floats = _rounded_in_floats(compress(model, "int8"))
+    in_floats = compress(model, "int8")
+    _round_in_floats(in_floats)
     agreed: list[bool] = []
     for text in texts:
         read = zip(model._speech().segments(text), small._speech().segments(text), strict=True)
@@ -207,8 +209,8 @@ def test_chinese_by_upstreams_own_frontend(
     assert np.mean(agreed) > 0.95
 
 
-def _rounded_in_floats(model: GptSovitsModel) -> GptSovitsModel:
-    """Return the model with the rounding of its linear layers, computed in FP32.
+def _round_in_floats(model: TTSModel) -> None:
+    """Have a model's linear layers of integers round as they do, and multiply in FP32.
 
     What integer kernels may cost follows from it: they make the same codes and sum them otherwise.
     """
@@ -220,6 +222,7 @@ def _rounded_in_floats(model: GptSovitsModel) -> GptSovitsModel:
     def multiply(inputs: Any, state: Any, weight: Any, rounding: Any) -> Any:
         return linear(rounding(inputs), weight, state.get("bias"))
 
+    assert isinstance(model, GptSovitsModel)
     layers = [layer for layer in model.root().modules() if type(layer) is Int8Linear]
     assert layers
     for layer in layers:
@@ -227,4 +230,3 @@ def _rounded_in_floats(model: GptSovitsModel) -> GptSovitsModel:
         weight = state["weight"].float() * state["weight_scale"].float()[:, None]
         rounding = DynamicFakeQuantize(least_step=6.1e-5)  # of torch's dynamic kernels
         vars(layer)["forward"] = partial(multiply, state=state, weight=weight, rounding=rounding)
-    return model
