@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tts_compress.models.base import TTSModel
     from tts_compress.models.gpt_sovits.loading import Official
 
 TEXT = "please call again"
@@ -193,6 +192,7 @@ def test_chinese_by_upstreams_own_frontend(
         assert np.isfinite(spoken).all()
         assert spoken.std() > 1e-3
     in_floats = compress(model, "int8")
+    assert isinstance(in_floats, GptSovitsModel)
     _round_in_floats(in_floats)
     agreed: list[bool] = []
     for text in texts:
@@ -209,7 +209,7 @@ def test_chinese_by_upstreams_own_frontend(
     assert np.mean(agreed) > 0.95
 
 
-def _round_in_floats(model: TTSModel) -> None:
+def _round_in_floats(model: GptSovitsModel) -> None:
     """Have a model's linear layers of integers round as they do, and multiply in FP32.
 
     What integer kernels may cost follows from it: they make the same codes and sum them otherwise.
@@ -222,7 +222,6 @@ def _round_in_floats(model: TTSModel) -> None:
     def multiply(inputs: Any, state: Any, weight: Any, rounding: Any) -> Any:
         return linear(rounding(inputs), weight, state.get("bias"))
 
-    assert isinstance(model, GptSovitsModel)
     layers = [layer for layer in model.root().modules() if type(layer) is Int8Linear]
     assert layers
     for layer in layers:
