@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
-from argparse import (
-    Action,
-    ArgumentError,
-    ArgumentParser,
-    ArgumentTypeError,
-    Namespace,
-    RawDescriptionHelpFormatter,
-)
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -55,10 +49,10 @@ class Output(NamedTuple):
 class Parser(ArgumentParser):
     """Parser that names the nearest command, choice or option where one is misspelled."""
 
-    def _check_value(self, action: Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
             super()._check_value(action, value)
-        except ArgumentError as error:
+        except argparse.ArgumentError as error:
             error.message += nearest(str(value), action.choices or ())
             raise
 
@@ -71,10 +65,10 @@ class Parser(ArgumentParser):
         return options, rest
 
 
-class _Formatter(RawDescriptionHelpFormatter):
+class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Formatter for which the parentheses at the end of an option's help state its default."""
 
-    def _expand_help(self, action: Action) -> str:
+    def _expand_help(self, action: argparse.Action) -> str:
         return re.sub(r"\(([^()]*)\)$", r"(default: \1)", super()._expand_help(action))
 
 
@@ -123,10 +117,11 @@ def add_checkout(parser: ArgumentParser) -> None:
 
 
 def add_prompt(parser: ArgumentParser) -> None:
-    """Add the options of a prompt."""
+    """Add the options of a prompt, and `--checkout`."""
     parser.add_argument("--reference", type=path, metavar="WAV", help="a recording to speak like")
     parser.add_argument("--reference-text", metavar="TEXT", help="transcript of it")
     parser.add_argument("--description", metavar="TEXT", help="how to speak, in words")
+    add_checkout(parser)
 
 
 def prompted(model: ModelT, options: Namespace) -> ModelT | Prompted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import MODEL, Output, add_checkout, add_prompt, explain, prompted
+from tts_compress.cli.arguments import MODEL, Output, add_prompt, explain, prompted
 from tts_compress.errors import TTSCompressError
 from tts_compress.terminal import tell
 
@@ -26,7 +26,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         "(only a model of at most 100 million weights)",
     )
     add_prompt(parser)
-    add_checkout(parser)
 
 
 def run(options: Namespace) -> Output:

@@ -4,16 +4,7 @@ import dataclasses
 import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 
-from tts_compress.cli.arguments import (
-    GOOD,
-    MODEL,
-    Output,
-    add_checkout,
-    add_prompt,
-    explain,
-    path,
-    prompted,
-)
+from tts_compress.cli.arguments import GOOD, MODEL, Output, add_prompt, explain, path, prompted
 from tts_compress.errors import ArtifactError
 
 _NUMBERS: dict[str, tuple[type, str]] = {
@@ -59,7 +50,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="target of the training: int8-qat, or int4-qat for ONNX graphs and "
         "int4-weight-only for models in torch (%(default)s)",
     )
-    parser.add_argument("--output", type=path, required=True, metavar="DIR", help="new directory")
+    parser.add_argument(
+        "--output",
+        type=path,
+        required=True,
+        metavar="DIR",
+        help="new folder, such as out/NAME-SCHEME",
+    )
     parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own (the family's)")
     parser.add_argument(
         "--texts",
@@ -86,7 +83,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     start.add_argument("--restart", action="store_true", help="drop the checkpoint that is there")
     add_prompt(parser)
     parser.add_argument("--force", action="store_true", help="replace an existing artifact")
-    add_checkout(parser)
 
 
 def run(options: Namespace) -> Output:

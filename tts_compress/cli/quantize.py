@@ -7,15 +7,7 @@ from pathlib import Path
 from time import monotonic
 
 from tts_compress.artifact import Manifest
-from tts_compress.cli.arguments import (
-    MODEL,
-    Output,
-    add_checkout,
-    add_prompt,
-    explain,
-    path,
-    prompted,
-)
+from tts_compress.cli.arguments import MODEL, Output, add_prompt, explain, path, prompted
 from tts_compress.errors import TTSCompressError
 from tts_compress.models.base import Model, OnnxGraph
 from tts_compress.terminal import tell
@@ -41,7 +33,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--scheme", help="see `tts-compress schemes` (that of the recipe, if it has one, else int8)"
     )
-    parser.add_argument("--output", type=path, required=True, metavar="DIR", help="new directory")
+    parser.add_argument(
+        "--output",
+        type=path,
+        required=True,
+        metavar="DIR",
+        help="new folder, such as out/NAME-SCHEME",
+    )
     parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own (the family's)")
     parser.add_argument(
         "--format",
@@ -66,7 +64,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_prompt(parser)
     parser.add_argument("--force", action="store_true", help="replace an existing artifact")
-    add_checkout(parser)
 
 
 def run(options: Namespace) -> Output:

@@ -4,15 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import (
-    MODEL,
-    Output,
-    add_checkout,
-    add_prompt,
-    explain,
-    path,
-    prompted,
-)
+from tts_compress.cli.arguments import MODEL, Output, add_prompt, explain, path, prompted
 from tts_compress.errors import ArtifactError, reason
 from tts_compress.reading import MOST_AUDIO_BYTES, open_file
 
@@ -39,7 +31,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--speaker", metavar="NAME|ID", help="of a voice with several (the voice's default)"
     )
     parser.add_argument("--force", action="store_true", help="replace an existing file")
-    add_checkout(parser)
 
 
 def run(options: Namespace) -> Output:
