@@ -11,12 +11,15 @@ import sys
 import textwrap
 import time
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import soundfile
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from tts_compress.artifact import sha256_of
 from tts_compress.audio import read_wav
 from tts_compress.errors import ArtifactError, EvaluationError, TTSCompressWarning
 from tts_compress.evaluation import (
@@ -37,7 +40,6 @@ from tts_compress.report.summary import cautions, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import ModuleType
 
     from tts_compress.progress import Progress
@@ -372,3 +374,25 @@ def test_a_suite_of_another_language_is_told_with_those_that_fit(
     fitting = r"with --suite \(de-full, de-quick, fr-full, fr-quick\), or"
     with pytest.raises(EvaluationError, match=fitting):
         evaluate(voice, voice, suite=small_suite, options=fast_options)
+
+
+@pytest.mark.usefixtures("untimed")
+@pytest.mark.parametrize("damaged", [True, False])
+def test_an_original_that_changed_since_it_was_compressed_is_told(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+    *,
+    damaged: bool,
+) -> None:
+    """An original with noise on its weights passed every gate as the reference of its artifact."""
+    reference, small = fake_spec("voice"), fake.load(fake_spec("small", gain=0.9))
+    digest = sha256_of(Path(reference))
+    source = SimpleNamespace(spec="voice.onnx", sha256="0" * 64 if damaged else digest)
+    small.manifest = SimpleNamespace(scheme="int8", source=source, layers=())
+    models = fake.load(reference), small
+    found = evaluate(*models, suite=small_suite, options=fast_options)
+    told = [line for line in found.warnings if "made from another file" in line]
+    assert bool(told) == damaged
+    assert any("made from another file" in line for line in cautions(found)) == damaged

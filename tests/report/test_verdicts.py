@@ -53,7 +53,7 @@ def test_a_summary_begins_with_what_failed(evaluation: Evaluation, verdicts: lis
         < page.index("| Size on disk |")
         < folded
     )
-    assert "| steep | nothing.here | missing, so evaluate again | at least 0 |" in page[:folded]
+    assert "| steep | nothing.here | not measured | at least 0 |" in page[:folded]
     assert "| own | size on disk, reference over compressed (size.ratio) |" in page[folded:]
     assert "(latency.ratio) |" in page[folded:]
     assert "- steep: 2 of 3 gates failed\n" in page[:folded]
@@ -94,7 +94,7 @@ def test_junit_has_a_suite_for_each_file_and_a_case_for_each_gate(
     ]
     messages = [failure.get("message", "") for failure in second.iter("failure")]
     assert messages[0].startswith("FAIL size on disk, reference over compressed (size.ratio): ")
-    assert messages[1] == "FAIL wer: missing, so evaluate again; needs at least 0"
+    assert messages[1] == "FAIL wer: not measured; needs at least 0"
     assert [one.get("value") for one in first.iter("property")][1] == 'a<b>&"'
 
 
@@ -105,8 +105,7 @@ def test_annotations_are_one_line_for_each_failed_gate(
     first, second = annotation_lines(evaluation, verdicts)
     assert first.startswith("::error title=tts-compress gate steep::size on disk, ")
     assert second == (
-        "::error title=tts-compress gate steep::nothing.here: missing, so evaluate again; needs at "
-        "least 0"
+        "::error title=tts-compress gate steep::nothing.here: not measured; needs at least 0"
     )
     row = verdicts[1].rows[0]
     odd = Verdict(name="a:b,c%", rows=(type(row)(gate=row.gate, value=None, passed=False),))

@@ -1,11 +1,13 @@
 """One evaluation, from two models to the finished document."""
 
+import sys
 import warnings
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from threadpoolctl import threadpool_limits
 
@@ -39,7 +41,24 @@ from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.models.languages import primary_language, spoken_languages
 from tts_compress.progress import Stopwatch
 
+if TYPE_CHECKING:
+    from torch import nn
 
+    from tts_compress.evaluation.modules import ModuleEvaluation
+
+
+@overload
+def evaluate(
+    reference: "nn.Module",
+    candidate: "nn.Module",
+    *,
+    batches: Iterable[Any],
+    output: Path | str | None = None,
+    options: EvaluationOptions | None = None,
+) -> "ModuleEvaluation": ...
+
+
+@overload
 def evaluate(
     reference: TTSModel | str | Path,
     candidate: TTSModel | str | Path,
@@ -47,18 +66,32 @@ def evaluate(
     suite: Suite | str | Path = "en-quick",
     output: Path | str | None = None,
     options: EvaluationOptions | None = None,
-) -> Evaluation:
+) -> Evaluation: ...
+
+
+def evaluate(
+    reference: Any,
+    candidate: Any,
+    *,
+    suite: Suite | str | Path = "en-quick",
+    batches: Iterable[Any] | None = None,
+    output: Path | str | None = None,
+    options: EvaluationOptions | None = None,
+) -> "Evaluation | ModuleEvaluation":
     """Compare a compressed model with the one it was made from.
 
     Both speak the same texts with the same noise, a recognizer transcribes them, and each model is
-    timed in its system's own runtime in a process of its own.
+    timed in its system's own runtime in a process of its own. Two torch modules, which speak no
+    texts, are called with batches, in turns in this process.
 
     Args:
-        reference: The uncompressed model, or its spec.
+        reference: The uncompressed model, or its spec; or a torch module.
         candidate: The compressed one; one that is in memory only is saved to a temporary place.
         suite: The texts to speak: a shipped name, or a TOML file.
-        output: Folder for the report: `report.json`, `.md` and `.html`, which replace earlier ones.
-            A run into it that was interrupted goes on where it ended.
+        batches: Inputs of two modules: tensors, tuples of arguments or dictionaries.
+        output: Folder for the report: `report.json`, `.md` and `.html`, which replace earlier ones;
+            of modules `report.json` alone. A run into it that was interrupted goes on where it
+            ended.
         options: Settings of the run, among them `progress`.
 
     Raises:
@@ -71,6 +104,10 @@ def evaluate(
             two files of the report are written.
     """
     options = options or EvaluationOptions()
+    if _are_modules(reference, candidate, batches):
+        from tts_compress.evaluation.modules import evaluate_modules
+
+        return evaluate_modules(reference, candidate, batches, output, options)
     watch = Stopwatch(options.progress)
     options = replace(options, progress=watch)
     watch.advance("open", 0, 3)
@@ -118,12 +155,21 @@ def evaluate(
         keep_in = place if options.keep_wav else None
         found = _run((before, after), chosen, recognizer, store, options, keep_in)
         stages = {name: StageTime(**spent._asdict()) for name, spent in watch.stages.items()}
-        found = found.model_copy(
-            update={"warnings": (*hazards, *find_doubts(found)), "stages": stages}
-        )
+        told = (*hazards, *_other_origin(found, after.model), *find_doubts(found))
+        found = found.model_copy(update={"warnings": told, "stages": stages})
         if place is not None:
             found.write(place)  # before the work that it is made from is removed
         return found
+
+
+def _are_modules(reference: object, candidate: object, batches: object) -> bool:
+    """Return True if a side is a torch module; models that speak have no batches."""
+    torch = sys.modules.get("torch")  # whoever has a module has imported it
+    if torch and any(isinstance(side, torch.nn.Module) for side in (reference, candidate)):
+        return True
+    if batches is not None:
+        raise EvaluationError("batches are inputs of torch modules; a model that speaks has texts")
+    return False
 
 
 def check_language(model: TTSModel, suite: Suite) -> None:
@@ -146,6 +192,18 @@ def check_language(model: TTSModel, suite: Suite) -> None:
         f"{suite.language!r}; choose a suite of its language with --suite "
         f"({', '.join(fitting) or 'none is shipped, so a TOML file of yours'}), or insist with "
         "--any-language"
+    )
+
+
+def _other_origin(found: Evaluation, candidate: TTSModel) -> tuple[str, ...]:
+    """Return a warning of a reference that is not the file which was compressed."""
+    source = None if candidate.manifest is None else candidate.manifest.source
+    if source is None or source.sha256 in ("", found.reference.sha256):
+        return ()
+    return (
+        f"the compressed model was made from another file than the reference: '{source.spec}' with "
+        f"SHA-256 {source.sha256[:12]}, not {found.reference.sha256[:12]}; an original that was "
+        "changed or damaged since makes every comparison with it wrong",
     )
 
 

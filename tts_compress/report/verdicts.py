@@ -119,7 +119,7 @@ def _metric(row: GateResult) -> str:
 
 def _value(row: GateResult) -> str:
     if row.value is None:
-        return "missing, so evaluate again"
+        return "not measured"
     show = _show(row)
     if row.gate.kind != "change":
         return show(row.value)

@@ -86,7 +86,13 @@ class Distortion(Record):
     @property
     def words(self) -> str:
         """The share with its interval."""
-        return f"{self.share} (95 % interval {formatting.interval(self.interval, digits=0)} %)"
+        return f"{self.share} ({self.interval_in_words})"
+
+    @property
+    def interval_in_words(self) -> str:
+        """The interval, if there are texts enough for one."""
+        known = formatting.interval(self.interval, digits=0)
+        return "no interval" if self.interval is None else f"95 % interval {known} %"
 
     @property
     def share(self) -> str:
@@ -183,17 +189,16 @@ def _compute(run: Run) -> Distortion | None:
 
 
 def _rows(distortion: Distortion, _: object) -> list[Row]:
-    interval = formatting.interval(distortion.interval, digits=0)
+    interval = distortion.interval_in_words
     return [
         Row(
             label="Distortion",
             candidate=distortion.share,
-            change=f"of what telephone coding adds (95 % interval {interval} %): "
-            f"{distortion.judgement}",
+            change=f"of what telephone coding adds ({interval}): {distortion.judgement}",
             trend=distortion.trend,
             headline=Headline(
                 distortion.share,
-                f"of what telephone coding (mu-law) would add; 95 % interval {interval} %",
+                f"of what telephone coding (mu-law) would add; {interval}",
                 distortion.judgement,
             ),
         )
