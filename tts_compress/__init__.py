@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tts_compress.errors import TTSCompressError as TTSCompressError
     from tts_compress.evaluation import Evaluation as Evaluation
     from tts_compress.evaluation import EvaluationOptions as EvaluationOptions
+    from tts_compress.evaluation import ModuleEvaluation as ModuleEvaluation
     from tts_compress.evaluation import evaluate as evaluate
     from tts_compress.evaluation import gate as gate
     from tts_compress.evaluation import read_gates as read_gates
@@ -42,6 +43,7 @@ _HOMES = {
     "SCHEMES": "recipes.schemes",
     "Evaluation": "evaluation",
     "EvaluationOptions": "evaluation",
+    "ModuleEvaluation": "evaluation",
     "Recipe": "recipes.recipe",
     "TTSCompressError": "errors",
     "TrainingOptions": "qat.options",

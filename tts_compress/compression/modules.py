@@ -137,7 +137,7 @@ def _calling(batches: list[Any], progress: Progress) -> Callable[[nn.Module], No
     def run(root: nn.Module) -> None:
         for number, batch in enumerate(_reported(batches, progress)):
             try:
-                _call(root, batch)
+                call_module(root, batch)
             except TTSCompressError:
                 raise
             # A module is its author's code, which fails in any way on what it is not made for.
@@ -150,14 +150,11 @@ def _calling(batches: list[Any], progress: Progress) -> Callable[[nn.Module], No
     return run
 
 
-def _call(module: nn.Module, batch: Any) -> None:
-    """Call a module with a tensor, a tuple of arguments, or arguments by name."""
+def call_module(module: nn.Module, batch: Any) -> Any:
+    """Return a module's output for a tensor, a tuple of arguments, or arguments by name."""
     if isinstance(batch, Mapping):
-        module(**batch)
-    elif isinstance(batch, tuple | list):
-        module(*batch)
-    else:
-        module(batch)
+        return module(**batch)
+    return module(*batch) if isinstance(batch, tuple | list) else module(batch)
 
 
 def _tensors(value: Any, levels: int = 8) -> Iterator[torch.Tensor]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.gates import Verdict as Verdict
     from tts_compress.evaluation.gates import gate as gate
     from tts_compress.evaluation.gates import read_gates as read_gates
+    from tts_compress.evaluation.modules import ModuleEvaluation as ModuleEvaluation
     from tts_compress.evaluation.options import EvaluationOptions as EvaluationOptions
     from tts_compress.evaluation.result import Evaluation as Evaluation
     from tts_compress.evaluation.result import read_report as read_report
@@ -26,6 +27,7 @@ _HOMES = {
     "Gate": "gates",
     "GateResult": "gates",
     "Gates": "gates",
+    "ModuleEvaluation": "modules",
     "Suite": "suite",
     "SuiteText": "suite",
     "Verdict": "gates",

@@ -1,0 +1,244 @@
+"""Two torch modules on the same batches: their size, their speed, and how far outputs differ."""
+
+import copy
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from tts_compress.artifact import write_text_atomically
+from tts_compress.compression.modules import call_module
+from tts_compress.errors import EvaluationError, TTSCompressError, reason
+from tts_compress.evaluation import formatting
+from tts_compress.evaluation.bootstrap import compare_times
+from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.torch.layers.checkpoint import stored_bytes
+from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputError:
+    """The difference of one output from the reference's, over all batches."""
+
+    name: str
+    """Its place in what the module returns, such as `0` or `logits`; empty for a lone tensor."""
+
+    snr_db: float | None
+    """Power of the reference over that of the difference; None where nothing differs."""
+
+    worst_batch: int
+    """The batch with the lowest ratio, from 0."""
+
+    worst_snr_db: float | None
+
+    @property
+    def relative_error(self) -> float:
+        """Magnitude of the difference over that of the reference: 0.01 is 1 %."""
+        return 0.0 if self.snr_db is None else 10 ** (-self.snr_db / 20)
+
+    def __str__(self) -> str:
+        """Return the line for people."""
+        named = f"output {self.name!r}" if self.name else "output"
+        if self.snr_db is None:
+            return f"{named}: no difference"
+        return (
+            f"{named}: signal-to-noise ratio {formatting.decibels(self.snr_db)}, relative error "
+            f"{self.relative_error:.2g}; {formatting.decibels(self.worst_snr_db)} in batch "
+            f"{self.worst_batch}, the worst"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleEvaluation:
+    """A compressed torch module beside its original."""
+
+    reference_bytes: int
+    """Bytes of parameters and buffers, which memory and a file hold; without activations."""
+
+    candidate_bytes: int
+    reference_ms: float
+    """Median time of a call."""
+
+    candidate_ms: float
+    speed_ratio: float
+    """Times as fast as the reference: geometric mean over batches; calls took turns."""
+
+    speed_interval: tuple[float, float] | None
+    """Its 95 % interval over resampled batches; None of a single one."""
+
+    threads: int
+    outputs: tuple[OutputError, ...]
+
+    def __str__(self) -> str:
+        """Return the lines for people."""
+        sizes = formatting.times(self.reference_bytes / self.candidate_bytes, "smaller", "larger")
+        speed = formatting.times(self.speed_ratio, "faster", "slower")
+        interval = formatting.times_interval(self.speed_ratio, self.speed_interval)
+        before, after = map(formatting.bytes_of, (self.reference_bytes, self.candidate_bytes))
+        first, second = map(formatting.milliseconds, (self.reference_ms, self.candidate_ms))
+        lines = [
+            f"tensors {before} → {after}: {sizes}",
+            f"a call {first} → {second}: {speed} (95 % interval {interval}), "
+            f"threads: {self.threads}",
+        ]
+        return "\n".join([*lines, *map(str, self.outputs)])
+
+    def write(self, directory: Path | str) -> Path:
+        """Write `report.json` into a directory; return it.
+
+        Raises:
+            ArtifactError: The directory cannot be written.
+        """
+        make_directory(Path(directory))
+        document = json.dumps(asdict(self), indent=2, allow_nan=False)
+        write_text_atomically(Path(directory) / "report.json", f"{document}\n")
+        return Path(directory)
+
+
+def evaluate_modules(
+    reference: object,
+    candidate: object,
+    batches: Iterable[Any] | None,
+    output: Path | str | None,
+    options: EvaluationOptions,
+) -> ModuleEvaluation:
+    """Call two modules in turns with the same batches and the same noise, and compare.
+
+    Args:
+        reference: The module in FP32; it is called in evaluation mode, and not modified.
+        candidate: What `compress` made of it.
+        batches: Tensors, tuples of arguments, or dictionaries of them.
+        output: Folder for the report.
+        options: `threads`, and `timing_runs` of as many batches as `timing_texts`.
+
+    Raises:
+        EvaluationError: There are no batches, a module cannot be called with one, or the two do
+            not return the same shapes, or finite values.
+        ArtifactError: `output` cannot be written.
+    """
+    if not isinstance(reference, nn.Module) or not isinstance(candidate, nn.Module):
+        raise EvaluationError(
+            "a torch module can only be compared with another one; give the module that was "
+            "compressed, and what compress returned"
+        )
+    given = [] if batches is None or isinstance(batches, str | Tensor) else list(batches)
+    if not given:
+        raise EvaluationError(
+            "a torch module speaks no texts: give batches=[...] of its inputs, each a tensor, a "
+            "tuple of arguments or a dictionary of them"
+        )
+    pair = [
+        copy_sharing_tensors(module).eval() if module.training else module
+        for module in (reference, candidate)
+    ]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(options.threads)
+    try:
+        powers = np.array([_powers(pair, batch, place) for place, batch in enumerate(given)])
+        names = [name for name, _ in _floats(_called(pair[0], given[0], 0)[1])]
+        turns = [
+            [
+                [_called(module, batch, place)[0] for module in pair]
+                for place, batch in enumerate(given[: options.timing_texts])
+            ]
+            for _ in range(options.timing_runs)
+        ]
+    finally:
+        torch.set_num_threads(threads)
+    spent = np.median(turns, axis=0)  # of each batch: a busy machine disturbs single calls
+    ratio, interval = compare_times(spent[:, 0], spent[:, 1])
+    result = ModuleEvaluation(
+        reference_bytes=stored_bytes(reference),
+        candidate_bytes=stored_bytes(candidate),
+        reference_ms=1000 * float(np.median(spent[:, 0])),
+        candidate_ms=1000 * float(np.median(spent[:, 1])),
+        speed_ratio=ratio,
+        speed_interval=interval,
+        threads=options.threads,
+        outputs=tuple(_error(name, powers[:, place]) for place, name in enumerate(names)),
+    )
+    if output is not None:
+        result.write(output)
+    return result
+
+
+@torch.inference_mode()
+def _called(module: nn.Module, batch: Any, place: int) -> tuple[float, Any]:
+    """Return the seconds of a call, and what it returned."""
+    own = copy.deepcopy(batch)  # it may change its inputs
+    with torch.random.fork_rng():
+        torch.manual_seed(place)
+        start = perf_counter()
+        try:
+            output = call_module(module, own)
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+        except TTSCompressError:
+            raise
+        # A module is its author's code, which fails in any way on what it is not made for.
+        except Exception as error:
+            raise EvaluationError(
+                f"a {type(module).__name__} cannot be called with batch {place}, a "
+                f"{type(batch).__name__}: {reason(error)}; give what it is called with"
+            ) from error
+        return perf_counter() - start, output
+
+
+def _floats(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of real or complex numbers in an output, with their places."""
+    if isinstance(output, Tensor):
+        if output.is_floating_point() or output.is_complex():
+            yield name, output
+    elif isinstance(output, Mapping | tuple | list):
+        items = output.items() if isinstance(output, Mapping) else enumerate(output)
+        for key, inner in items:
+            yield from _floats(inner, f"{name}.{key}" if name else str(key))
+
+
+def _powers(pair: Iterable[nn.Module], batch: Any, place: int) -> list[tuple[float, float]]:
+    """Return the power of each output of the reference, and that of its difference."""
+    before, after = (list(_floats(_called(module, batch, place)[1])) for module in pair)
+    shapes = [[(name, tuple(tensor.shape)) for name, tensor in side] for side in (before, after)]
+    if shapes[0] != shapes[1] or not before:
+        raise EvaluationError(
+            f"with batch {place} the reference returns {shapes[0] or 'no real numbers'} and the "
+            f"candidate {shapes[1] or 'none'}; give modules that return the same shapes"
+        )
+    found = []
+    for (name, expected), (_, returned) in zip(before, after, strict=True):
+        exact, other = (tensor.to(torch.complex128) for tensor in (expected, returned))
+        # Scores that are ruled out are infinite on both sides.
+        difference = torch.where(exact == other, 0, other - exact).abs().square().sum()
+        if not torch.isfinite(difference):
+            raise EvaluationError(
+                f"output {name!r}: with batch {place} a value is not finite on one side only"
+            )
+        power = torch.where(exact.isfinite(), exact, 0).abs().square().sum()
+        found.append((max(float(power), sys.float_info.min), float(difference)))
+    return found
+
+
+def _error(name: str, powers: npt.NDArray[np.float64]) -> OutputError:
+    """Return the error of an output.
+
+    Args:
+        name: Its name.
+        powers: Of each batch that of the reference and that of the difference, `[batches, 2]`.
+    """
+    with np.errstate(divide="ignore"):
+        whole, *ratios = 10 * np.log10(np.divide(*np.vstack([powers.sum(axis=0), powers]).T))
+    worst = int(np.argmin(ratios))
+    snr_db, worst_snr_db = (
+        None if math.isinf(ratio) else float(ratio) for ratio in (whole, ratios[worst])
+    )
+    return OutputError(name=name, snr_db=snr_db, worst_batch=worst, worst_snr_db=worst_snr_db)
