@@ -84,7 +84,7 @@ def read_toml(folder: Path, dice: random.Random) -> object:
         "calib/sets": lambda path: read_calibration_set(str(path)),
         "calib/contracts": _open_contract,
         "eval/suites": read_suite,
-        "eval/gates": lambda path: gate(_report(), read_gates(path)),
+        "eval/gates": lambda path: gate(shipped_report(), read_gates(path)),
     }
     del dice
     return readers[kind](path)
@@ -98,13 +98,14 @@ def _open_contract(path: Path) -> object:
 
 
 @cache
-def _report() -> Any:
+def shipped_report() -> Any:
+    """Return the report of the demo voice."""
     return json.loads((Path(__file__).parents[2] / "eval/reports/demo-int8.json").read_bytes())
 
 
 def write_report(folder: Path, dice: random.Random) -> None:
     """Write a changed report."""
-    report = dict(_report())
+    report = dict(shipped_report())
     report["utterances"] = report.get("utterances", [])[:4]
     (folder / "report.json").write_bytes(json_text(mutate_json(report, dice), dice))
 
@@ -124,7 +125,7 @@ def read_report(folder: Path, dice: random.Random) -> object:
 
 
 @cache
-def _artifact() -> Path:
+def made_artifact() -> Path:
     """Return an artifact of the bare graph, made once for each process."""
     from tempfile import mkdtemp
 
@@ -136,7 +137,7 @@ def _artifact() -> Path:
 
 def write_manifest(folder: Path, dice: random.Random) -> None:
     """Write an artifact with a changed manifest."""
-    shutil.copytree(_artifact(), folder / "artifact")
+    shutil.copytree(made_artifact(), folder / "artifact")
     path = folder / "artifact" / "manifest.json"
     path.write_bytes(json_text(mutate_json(json.loads(path.read_bytes()), dice), dice))
 

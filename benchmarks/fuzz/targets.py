@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.fuzz import documents, graphs, modules, operators, shell, tensors, voices
+from benchmarks.fuzz import documents, graphs, modules, operators, records, shell, tensors, voices
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,9 @@ KINDS: Mapping[str, Kind] = {
     "opset": Kind(10, operators.write_chain, operators.run_chain),
     "layer": Kind(10, modules.write_layer, modules.call_layer),
     "contract": Kind(8, voices.write_contract, voices.speak_contract),
+    "suite": Kind(3, records.write_suite, records.judge_suite),
+    "unit": Kind(4, records.write_results, records.merge_results),
+    "storage": Kind(3, records.write_study, records.explore_study),
     "locale": Kind(0.5, shell.write_command, shell.run_in_locale),
     "stream": Kind(0.5, shell.write_command, shell.run_with_streams),
     "json": Kind(14, documents.write_voice, documents.read_voice),
