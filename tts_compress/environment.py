@@ -1,11 +1,15 @@
 """Processor and versions of packages, as recorded in every manifest and report."""
 
+import hashlib
 import os
 import platform
+import re
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+import tts_compress
 
 # Features that decide which kernels a runtime picks.
 _FEATURES = (
@@ -19,6 +23,8 @@ _PACKAGES = (
     *("f5-tts", "parler-tts", "transformers", "jiwer", "pocketsphinx"),
     *("faster-whisper", "ctranslate2", "onnx-asr"),
 )
+
+_IMPORT = re.compile(r"^\s*(?:from|import) tts_compress(?:\.| import )([\w.]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +108,32 @@ def installed_version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def code_hash(start: str) -> str:
+    """Return the hash of a module's or a package's code and of all it imports from this package.
+
+    Of a module's own package those modules count that it imports; other packages count whole,
+    because their modules are found by name, as metrics and families are.
+
+    Args:
+        start: Name of a package, or dotted name of a module in one: `evaluation`, `sweep.work`.
+    """
+    root = Path(tts_compress.__file__).parent
+    own, dot, _ = start.partition(".")
+    left, code = {start}, dict[str, bytes]()
+    known = set[str]()
+    while left:
+        known.add(name := left.pop())
+        path = root.joinpath(*name.split("."))
+        for file in [path.with_suffix(".py"), *path.rglob("*.py")]:
+            if file.is_file():
+                code[file.relative_to(root).as_posix()] = content = file.read_bytes()
+                for imported in _IMPORT.findall(content.decode("utf-8")):
+                    top = imported.partition(".")[0]
+                    left.add(imported if dot and top == own else top)
+        left -= known
+    digest = hashlib.sha256()
+    for name in sorted(code):
+        digest.update(f"{name}\n".encode() + code[name])
+    return digest.hexdigest()

@@ -6,7 +6,6 @@
 Files are removed a week after they were written.
 """
 
-import hashlib
 import os
 import shutil
 import time
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import tts_compress
+from tts_compress.environment import code_hash
 from tts_compress.errors import ArtifactError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.store import Store, short_hash
@@ -68,14 +67,11 @@ def open_store(output: Path | None, options: EvaluationOptions) -> Iterator[Stor
 
 
 def _code(options: EvaluationOptions) -> str:
-    """Return the hash of this package's code and of the program of the workers.
+    """Return the hash of the code of evaluations and of the program of the workers.
 
     A changed recognizer or measure then finds no values of before.
     """
-    digest = hashlib.sha256("\n".join(options.worker).encode())
-    for path in sorted(Path(tts_compress.__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    return short_hash("\n".join([code_hash("evaluation"), *options.worker]))
 
 
 def _remove_old(cache: Path) -> None:

@@ -7,9 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import tts_compress
 from tts_compress.config import data_file, data_names
-from tts_compress.environment import describe_environment
+from tts_compress.environment import code_hash, describe_environment
 from tts_compress.errors import TTSCompressError, reason
 from tts_compress.evaluation.analysis import Analyzer, find_analyzer, find_recognizer
 from tts_compress.evaluation.metric import Measure, find_measures
@@ -20,8 +19,8 @@ from tts_compress.evaluation.subject import Subject, open_subject
 from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.units import Identity, hash_of
 
-_DECIDES_NOTHING = frozenset({"cli", "inspection", "report", "search", "sweep", "terminal.py"})
-"""Parts of this package that no result depends on."""
+_WORK = "sweep.work"
+"""The module that does units; a result depends on what it imports."""
 
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -97,11 +96,7 @@ def name_voices(specs: tuple[str, ...]) -> dict[str, str]:
 @cache
 def _code() -> str:
     """Return the hash of the code and data that decide results."""
-    root = Path(tts_compress.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        if path.relative_to(root).parts[0] not in _DECIDES_NOTHING:
-            digest.update(path.read_bytes())
+    digest = hashlib.sha256(code_hash(_WORK).encode())
     for kind in ("calib/sets", "calib/contracts"):
         for name in data_names(kind):
             digest.update(data_file(kind, name).read_bytes())
