@@ -146,6 +146,7 @@ def _speed(model: Model, directory: Path, options: Namespace) -> float | None:
     from tts_compress.inspection import is_quick, speed_ratio
     from tts_compress.models import open_model
     from tts_compress.models.feeds import graph_inputs, open_feeds
+    from tts_compress.terminal import progress_bars
 
     if options.time is False or not isinstance(model, OnnxGraph):
         return None
@@ -157,7 +158,10 @@ def _speed(model: Model, directory: Path, options: Namespace) -> float | None:
         if is_feeds(options.calibration):
             file = open_feeds(Path(options.calibration), graph_inputs(model.graph()))
             feeds = next(file.read(1))
-        ratio = speed_ratio(model, small, feeds)
+        with progress_bars() as progress:
+            progress.advance("time", 0, 1)
+            ratio = speed_ratio(model, small, feeds)
+            progress.advance("time", 1, 1)
     except TTSCompressError as error:
         tell(f"the speed is not compared: {error}")
         return None
