@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -11,9 +12,11 @@ from tts_compress.config import data_names
 from tts_compress.errors import RecipeError
 from tts_compress.evaluation import Gate, Gates, read_gates
 from tts_compress.evaluation import gate as judge
+from tts_compress.evaluation.bootstrap import paired_intervals
 from tts_compress.evaluation.metric import find_metrics
 from tts_compress.evaluation.metrics.damage import Damage
 from tts_compress.evaluation.metrics.health import Health
+from tts_compress.evaluation.plan import read_word_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -297,3 +300,14 @@ def test_every_shipped_metric_is_in_the_document(name: str) -> None:
             for part in parts:
                 if not part.isdecimal():
                     kind = kind.model_fields[part].annotation
+
+
+def test_an_unchanged_voice_passes_two_points_as_often_as_the_file_says() -> None:
+    """Drawn from the shipped word errors, less what the candidate lost on average."""
+    errors = read_word_errors()
+    words, lost = np.array(errors.words), errors.differences()[:, 0].astype(float)
+    lost -= lost.sum() / words.sum() * words
+    rows = np.random.default_rng(0).integers(len(words), size=(100, len(words)))
+    ends = paired_intervals(lost[rows], words[rows])[:, 1]
+    (gate,) = read_gates("words-2").gate
+    assert 0.78 <= np.mean([gate.passes(end) for end in ends]) <= 0.95
