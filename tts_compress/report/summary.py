@@ -235,7 +235,7 @@ def provenance(evaluation: Evaluation) -> list[tuple[str, dict[str, str]]]:
         "Machine": evaluation.environment,
         "Time": {name: _time(spent) for name, spent in evaluation.stages.items()},
     }
-    return [(title, dict(_flatten(facts, ""))) for title, facts in sections.items() if facts]
+    return [(title, dict(flatten(facts, ""))) for title, facts in sections.items() if facts]
 
 
 def _time(spent: StageTime) -> str:
@@ -250,11 +250,11 @@ def _model(model: ModelIdentity) -> dict[str, str]:
     return named | model.settings | {"SHA-256": model.sha256}
 
 
-def _flatten(value: Any, label: str) -> Iterator[tuple[str, str]]:
+def flatten(value: Any, label: str) -> Iterator[tuple[str, str]]:
     """Yield the leaves of nested JSON; the label of a leaf is the path to it."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _flatten(inner, f"{label} {formatting.plain(str(key))}".strip())
+            yield from flatten(inner, f"{label} {formatting.plain(str(key))}".strip())
     elif isinstance(value, Sequence) and not isinstance(value, str):
         joined = ", ".join(formatting.plain(str(item)) for item in value)
         yield label, joined or "none"

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 import tts_compress.report
 from tts_compress.evaluation import formatting
 from tts_compress.report.plots import COLORS, Plot, draw_svg, new_axes
+from tts_compress.report.summary import flatten
 from tts_compress.search.cost import UNITS, Objective
 from tts_compress.search.damage import Damage
 from tts_compress.search.outcome import SearchResult
@@ -47,7 +48,8 @@ DURATIONS = "mean change of a duration before it is made whole, frames"
 def render(template: str, **values: Any) -> str:
     """Return a page made of a template of this package; the same values give the same bytes."""
     style = (_SHARED / "report.css").read_text(encoding="utf-8")
-    return _ENVIRONMENT.get_template(template).render(words=formatting, style=style, **values)
+    shared = {"words": formatting, "flatten": flatten, "style": style}
+    return _ENVIRONMENT.get_template(template).render(**shared, **values)
 
 
 def sensitivity_page(found: Sensitivity) -> str:
