@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tts_compress.recipes.schemes import SCHEMES as SCHEMES
     from tts_compress.report import write_report as write_report
     from tts_compress.torch.layers.checkpoint import load_module as load_module
+    from tts_compress.torch.layers.checkpoint import manifest_of as manifest_of
     from tts_compress.torch.layers.checkpoint import save_module as save_module
 
 # Resolved on first use, so that the import costs neither torch nor onnxruntime.
@@ -56,6 +57,7 @@ _HOMES = {
     "gate": "evaluation",
     "load": "models",
     "load_module": "torch.layers.checkpoint",
+    "manifest_of": "torch.layers.checkpoint",
     "prepare_qat": "qat.prepare",
     "read_gates": "evaluation",
     "read_report": "evaluation",

@@ -46,6 +46,9 @@ class LayerRecord:
     decides_durations: bool = False
     """True of an operator of a graph that decides durations alone; not in the file where false."""
 
+    reason: str = ""
+    """Why a layer of a torch module keeps FP32; not in the file where there is none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationRecord:
@@ -133,8 +136,9 @@ class Manifest:
         if self.calibration is not None and not self.calibration.speakers:
             del content["calibration"]["speakers"]
         for layer in content["layers"]:
-            if not layer["decides_durations"]:
-                del layer["decides_durations"]
+            for key in ("decides_durations", "reason"):
+                if not layer[key]:
+                    del layer[key]
         return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     @staticmethod

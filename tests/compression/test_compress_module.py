@@ -279,16 +279,21 @@ def test_slow_arithmetic_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
         compress(nn.Linear(8, 8), "int8-weight-only")
 
 
+def _alone(*values: float) -> torch.Tensor:
+    """Return rows of 64 inputs, of which the first is not zero."""
+    return torch.nn.functional.pad(torch.tensor([values]).t(), (0, 63))
+
+
 def test_static_ranges_come_from_the_batches() -> None:
     """A value beyond what calibration saw is clipped to its edge."""
-    linear = nn.Linear(1, 1, bias=False)
+    linear = nn.Linear(64, 1, bias=False)
     with torch.no_grad():
         linear.weight.fill_(1.0)
     recipe = find_recipe("module", "int8-static")
     assert recipe.calibration is not None
     settings = recipe.calibration.model_copy(update={"observer": "minmax"})
     recipe = recipe.model_copy(update={"calibration": settings})
-    batches = [torch.tensor([[0.0], [2.0]]), torch.tensor([[-1.0]])]
+    batches = [_alone(0.0, 2.0), _alone(-1.0)]
     small = compress(linear, "int8-static", recipe=recipe, calibration=batches)
-    found = small(torch.tensor([[-9.0], [-1.0], [0.5], [2.0], [9.0]])).flatten()
+    found = small(_alone(-9.0, -1.0, 0.5, 2.0, 9.0)).flatten()
     torch.testing.assert_close(found, torch.tensor([-1.0, -1.0, 0.5, 2.0, 2.0]), atol=0.02, rtol=0)

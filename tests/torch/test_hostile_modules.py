@@ -11,7 +11,13 @@ import torch
 from torch import nn
 
 from tts_compress import compress, load_module, save_module
-from tts_compress.errors import ArtifactError, ModelError, QuantizationError, RecipeError
+from tts_compress.errors import (
+    ArtifactError,
+    ModelError,
+    QuantizationError,
+    RecipeError,
+    TTSCompressWarning,
+)
 from tts_compress.models.files import read_pickled, read_tensors
 
 if TYPE_CHECKING:
@@ -140,3 +146,90 @@ def test_nobody_is_told_to_read_unsafely(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="Unsupported") as caught:
         read_tensors(path)
     assert "weights_only" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:this processor:tts_compress.errors.TTSCompressWarning")
+@pytest.mark.parametrize("scheme", ["int8", "int8-weight-only", "int4-weight-only", "fp16", "bf16"])
+def test_complex_weights_keep_their_imaginary_part(scheme: str) -> None:
+    """They lost it without a word: half of the output was wrong."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 64, dtype=torch.complex64))
+    with pytest.raises(QuantizationError, match=r"'0' \(Linear\): its weights are complex64"):
+        compress(net, scheme)
+    both = nn.ModuleList([net[0], nn.Linear(64, 64)])
+    with pytest.warns(TTSCompressWarning, match="its weights are complex64"):
+        small = compress(both, scheme)
+    x = torch.randn(3, 64, dtype=torch.complex64)
+    assert torch.equal(small.get_submodule("0")(x), net(x))
+
+
+class _Typed(nn.Module):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.table = nn.Embedding(30, 64, dtype=dtype)
+        self.norm = nn.LayerNorm(64, dtype=dtype)
+        self.conv = nn.Conv1d(64, 64, 3, padding=1, dtype=dtype)
+        self.rnn = nn.GRU(64, 64, batch_first=True, dtype=dtype)
+        self.last = nn.Linear(64, 64, dtype=dtype)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.table(ids))
+        return torch.as_tensor(self.last(self.rnn(self.conv(x.mT).mT)[0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("scheme", ["int8", "int8-weight-only", "int4-weight-only"])
+def test_modules_of_other_types_keep_them(scheme: str, dtype: torch.dtype) -> None:
+    """A table returned FP32, which the norm behind it refused."""
+    torch.manual_seed(0)
+    net = _Typed(torch.float32).eval()
+    ids = torch.arange(12).view(2, 6)
+    small = compress(net.to(dtype), scheme)
+    with torch.inference_mode():
+        found = small(ids)
+        expected = net.float()(ids)
+    assert found.dtype == dtype
+    error = (expected - found.float()).square().mean()
+    assert 10 * torch.log10(expected.square().mean() / error) > 14
+
+
+def test_a_table_that_changes_when_it_is_read_stays_as_it_is() -> None:
+    net = nn.Sequential(nn.Embedding(30, 64, max_norm=1.0), nn.Linear(64, 64))
+    with pytest.warns(TTSCompressWarning, match=r"shortens its rows .* \(max_norm\)"):
+        small = compress(net, "int8-weight-only")
+    assert isinstance(small.get_submodule("0"), nn.Embedding)
+
+
+class _Transposing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv1d(64, 64, 3, padding=1), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.last(self.conv(x).transpose(1, 2)))
+
+
+@pytest.mark.parametrize("batch", [0, 1, 2])
+def test_four_bits_take_rows_in_any_layout(batch: int) -> None:
+    """A convolution, transposed, before a linear layer: batches of one failed at the first call."""
+    torch.manual_seed(0)
+    net = _Transposing().eval()
+    small = compress(net, "int4-weight-only")
+    x = torch.randn(2, 64, 9)[:batch]
+    with torch.inference_mode():
+        expected, found = net(x), small(x)
+        assert small.get_submodule("last")(torch.randn(64, 5).t()).shape == (5, 64)
+    assert found.shape == expected.shape
+    if batch:
+        error = (expected - found).square().mean()
+        assert 10 * torch.log10(expected.square().mean() / error) > 12
+
+
+def test_records_that_are_nested_deeply_are_refused(tmp_path: Path) -> None:
+    import safetensors.torch
+
+    path = tmp_path / "deep.safetensors"
+    metadata = {"tts_compress.layers": "[" * 100_000}
+    safetensors.torch.save_file({"a": torch.zeros(1)}, path, metadata=metadata)
+    with pytest.raises(ArtifactError, match="was not written by save_module"):
+        load_module(_net(), path)

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from tts_compress.artifact import LayerRecord, Manifest, Source
 from tts_compress.compression.calibration import read_texts
 from tts_compress.compression.manifest import Job, describe
-from tts_compress.environment import describe_processor
+from tts_compress.environment import describe_environment, describe_processor
 from tts_compress.errors import (
     QuantizationError,
     RecipeError,
@@ -24,8 +25,12 @@ from tts_compress.models.distillation import Distillable
 from tts_compress.models.languages import stated_language
 from tts_compress.progress import Progress
 from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.recipe import Recipe
-from tts_compress.torch.convert import Converted, convert
+from tts_compress.torch.convert import Converted, convert, finish
+from tts_compress.torch.decisions import STATED, count_decisions, decide, other_parts
+from tts_compress.torch.layers.checkpoint import stored_bytes, with_manifest
+from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize
 
 _FAST_IF: dict[str, frozenset[str]] = {
     "bfloat16": frozenset({"amx_bf16", "avx512_bf16", "bf16"}),
@@ -33,6 +38,10 @@ _FAST_IF: dict[str, frozenset[str]] = {
 }
 """Processor features one of which a type's arithmetic needs to be fast."""
 
+_MOST_FLOAT32 = 0.1
+"""Share of the weights above which FP32 is not left without a word."""
+
+_SHOWN_LAYERS = 3
 _Item = TypeVar("_Item")
 
 
@@ -93,11 +102,60 @@ def compress_module(module: nn.Module, recipe: Recipe, calibration: Any, job: Jo
 
         if calibration is None:
             raise RecipeError("a module is trained on its inputs; give batches as calibration")
-        return train_module(module, recipe, calibration, run=job.training)
-    run = None
-    if recipe.calibration is not None:
-        run = _calling(_batches(calibration)[: recipe.calibration.utterances], job.progress)
-    return _convert(module, recipe, run, job.progress).root
+        root = train_module(module, recipe, calibration, run=job.training)
+        done = finish(root, decide(normalize(copy_sharing_tensors(module)), recipe))
+    else:
+        run = None
+        if recipe.calibration is not None:
+            run = _calling(_batches(calibration)[: recipe.calibration.utterances], job.progress)
+        done = _convert(module, recipe, run, job.progress)
+    manifest = _describe_module(module, recipe, done, job.seed)
+    kept = [layer for layer in manifest.layers if layer.weights == Weights.FLOAT32]
+    _warn_of_float32(manifest.layers)
+    if manifest.size_bytes >= manifest.source.size_bytes:
+        raise QuantizationError(
+            f"'{recipe.scheme}' would not make this module smaller: {manifest.source.size_bytes:,} "
+            f"→ {manifest.size_bytes:,} bytes{_largest(kept)}; keep the original"
+        )
+    return with_manifest(done.root, manifest)
+
+
+def _describe_module(module: nn.Module, recipe: Recipe, done: Converted, seed: int) -> Manifest:
+    layers = (*done.layers, *other_parts(done.root))
+    saved = all(layer.weights != Weights.FLOAT8 for layer in layers)  # nothing keeps those
+    return Manifest(
+        family=recipe.family,
+        scheme=recipe.scheme,
+        source=Source(spec=type(module).__name__, sha256="", size_bytes=stored_bytes(module)),
+        recipe=recipe.model_dump(mode="json"),
+        layers=layers,
+        counts=dict(sorted(count_decisions(layers).items())),
+        calibration=None,
+        seed=seed,
+        environment=describe_environment(),
+        size_bytes=stored_bytes(done.root) if saved else 0,
+    )
+
+
+def _warn_of_float32(layers: Sequence[LayerRecord]) -> None:
+    """Warn of weights in FP32 that nobody who reads the recipe expects, if they are many."""
+    whole = sum(layer.parameters for layer in layers)
+    kept = [x for x in layers if x.weights == Weights.FLOAT32 and x.reason not in STATED]
+    share = sum(layer.parameters for layer in kept) / max(whole, 1)
+    if share > _MOST_FLOAT32:
+        warnings.warn(
+            f"{share:.0%} of the weights stay in FP32{_largest(kept)}; "
+            "`manifest_of(result).layers` has all",
+            TTSCompressWarning,
+            stacklevel=5,  # the caller of `compress`
+        )
+
+
+def _largest(layers: Sequence[LayerRecord]) -> str:
+    """Return the largest of some layers with the reasons for their format, as part of a text."""
+    ordered = sorted(layers, key=lambda layer: -layer.parameters)[:_SHOWN_LAYERS]
+    shown = (f"'{x.module}' ({x.operator}, {x.parameters:,}): {x.reason}" for x in ordered)
+    return "".join(f"; {text}" for text in shown)
 
 
 def _convert(

@@ -22,11 +22,14 @@ from tts_compress.recipes.recipe import Calibration, Recipe
 from tts_compress.torch.convert import Converted, finish, refuse_unfit, round_stored
 from tts_compress.torch.decisions import Decision, decide
 from tts_compress.torch.layers.base import CompressedLayer, build_layer, layer_state
-from tts_compress.torch.layers.geometry import Geometry, apply_operator
+from tts_compress.torch.layers.geometry import RECURRENT, Geometry, apply_operator
 from tts_compress.torch.layers.integer import is_pointwise
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize, replace_module
 
 _TRAINED = frozenset({"int8", "int4"})
+_ROUNDED_AFTERWARDS = frozenset(kind.__name__ for kind in RECURRENT)
+"""Layers that train in FP32: their kernels take all steps at once, and none rounds in between."""
+
 _STORED = frozenset({"float32", "float16", "bfloat16"})
 
 _LEAST_STEP_OF_LINEAR = 6.1e-5
@@ -167,7 +170,7 @@ def prepare_qat(
     refuse_unfit(copy, decisions)
     _refuse_untrainable(copy, decisions)
     for decision in decisions:
-        if decision.weights in _TRAINED:
+        if decision.weights in _TRAINED and decision.operator not in _ROUNDED_AFTERWARDS:
             module = copy.get_submodule(decision.module)
             layer = FakeQuantizedLayer(
                 module, decision, recipe.calibration, learned_ranges=learned_ranges
@@ -204,6 +207,10 @@ def convert_qat(prepared: PreparedModule) -> Converted:
         layer = root.get_submodule(decision.module)
         if isinstance(layer, FakeQuantizedLayer):
             root = replace_module(root, decision.module, layer.build())
+        elif decision.is_layer:
+            chosen = (decision.weights, decision.activations)
+            part = build_layer(Geometry.of(layer), *chosen, layer_state(layer, *chosen))
+            root = replace_module(root, decision.module, part)
         elif decision.weights != "float32":
             round_stored(layer, decision.weights, rounded)
     return finish(root.eval(), prepared.decisions)
@@ -235,7 +242,8 @@ def _refuse_untrainable(root: nn.Module, decisions: Sequence[Decision]) -> None:
                 f"'{decision.module}': training rounds to int8 and int4, not to "
                 f"{decision.weights} with {decision.activations} activations; give another recipe"
             )
-    trained = [d for d in decisions if d.weights in _TRAINED]
+    candidates = (d for d in decisions if d.operator not in _ROUNDED_AFTERWARDS)
+    trained = [d for d in candidates if d.weights in _TRAINED]
     if not trained:
         raise QuantizationError(
             "the recipe has no int8 or int4 weights for this module, so there is nothing to train; "

@@ -17,6 +17,10 @@ from tts_compress.torch.layers.geometry import Geometry, operator_of, tied_layer
 
 _KEEP = Rule(match="*")
 _CODES = frozenset({Weights.INT8, Weights.INT4})
+_EXCLUDED, _KEPT = "the recipe excludes it", "the recipe keeps it in FP32"
+_NOT_COVERED = "no rule of the recipe covers it"
+STATED = frozenset({_EXCLUDED, _KEPT, _NOT_COVERED})
+"""Reasons for FP32 that whoever reads the recipe knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +32,6 @@ class Decision(LayerRecord):
 
     algorithm: Algorithm
     """Algorithm that chooses the codes of linear layers."""
-
-    reason: str = ""
-    """Why it keeps FP32, where it does."""
 
     tied: str = ""
     """The first layer with the same weight, where it is not this one."""
@@ -131,14 +132,14 @@ def _choose(name: str, geometry: Geometry, recipe: Recipe) -> tuple[Rule, str]:
         if not rule.covers(name, geometry.operator):
             continue
         if rule.excludes(name):
-            return _KEEP, "the recipe excludes it"
+            return _KEEP, _EXCLUDED
         if rule.weights == Weights.FLOAT32:
-            return _KEEP, "the recipe keeps it in FP32"
+            return _KEEP, _KEPT
         objection = _objection(geometry, rule)
         if not objection:
             return rule, ""
         reason = reason or objection
-    return _KEEP, reason or "no rule of the recipe covers it"
+    return _KEEP, reason or _NOT_COVERED
 
 
 def _objection(geometry: Geometry, rule: Rule) -> str:
@@ -159,7 +160,7 @@ def _objection(geometry: Geometry, rule: Rule) -> str:
     return f"there is no {geometry.operator} with {kind}"
 
 
-def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
+def count_decisions(decisions: Iterable[LayerRecord]) -> Counter[str]:
     """Return the number of layers of each operator and format that the recipe promises."""
     return Counter(_label(d.operator, d.weights, d.activations) for d in decisions)
 
@@ -186,12 +187,29 @@ def _label(operator: str, weights: str, activations: str) -> str:
     return f"{operator} {weights}/{activations}"
 
 
+def other_parts(root: nn.Module) -> list[LayerRecord]:
+    """Return a record of each part of a module with weights of its own that is no known layer."""
+    sizes = {
+        name: sum(parameter.numel() for parameter in module.parameters(recurse=False))
+        for name, module in walk_layers(root)
+        if operator_of(module) is None and not isinstance(module, CompressedLayer)
+    }
+    return [
+        LayerRecord(
+            module=name,
+            operator=type(root.get_submodule(name)).__name__,
+            weights=Weights.FLOAT32,
+            activations=Activations.NONE,
+            parameters=size,
+            reason="there is no compressed layer of its kind",
+        )
+        for name, size in sizes.items()
+        if size
+    ]
+
+
 def describe_untouched(root: nn.Module, decisions: Sequence[Decision]) -> list[str]:
     """Return the reasons why a module would stay as it is, one for each part with weights."""
-    reasons = [f"'{d.module}' ({d.operator}): {d.reason}" for d in decisions]
-    for name, module in root.named_modules():
-        own = sum(p.numel() for p in module.parameters(recurse=False))
-        if own and operator_of(module) is None:
-            kind = type(module).__name__
-            reasons.append(f"'{name}' ({kind}): there is no compressed layer of its kind")
+    parts = [*decisions, *other_parts(root)]
+    reasons = [f"'{part.module}' ({part.operator}): {part.reason}" for part in parts]
     return reasons or ["it has no weights"]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tts_compress.artifact import LayerRecord, atomic_file
+from tts_compress.artifact import LayerRecord, Manifest, atomic_file
 from tts_compress.errors import ArtifactError, MissingExtraError, ModelError, reason
 from tts_compress.reading import check_safetensors, parse_json
 from tts_compress.torch.layers.base import CompressedLayer, build_layer, is_layer, walk_layers
@@ -214,7 +214,10 @@ def save_module(module: nn.Module, path: Path | str, *, force: bool = False) -> 
     ]
     if not layers:
         raise ModelError("the module has no compressed layer; give one that `compress` returned")
-    stated = json.dumps([asdict(layer) for layer in layers])
+    content = {"layers": [asdict(layer) for layer in layers]}
+    if (manifest := vars(module).get(_MANIFEST)) is not None:
+        content["manifest"] = manifest.to_json()
+    stated = json.dumps(content)
     with atomic_file(target) as partial:
         write_root(module, partial, metadata={_KEY: stated})
     return target
@@ -236,11 +239,38 @@ def load_module(original: nn.Module, path: Path | str) -> nn.Module:
     """
     source = Path(path)
     try:
-        rows = parse_json(TensorFile(source).metadata[_KEY])
-        layers = [LayerRecord(**row) for row in rows]
+        stated = parse_json(TensorFile(source).metadata[_KEY])
+        content = stated if isinstance(stated, dict) else {"layers": stated}  # of older releases
+        layers = [LayerRecord(**row) for row in content["layers"]]
+        manifest = Manifest.from_json(content["manifest"]) if "manifest" in content else None
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"'{source}' was not written by save_module ({error})") from error
-    return restore_root(original, layers, source).eval()
+    module = restore_root(original, layers, source).eval()
+    return module if manifest is None else with_manifest(module, manifest)
+
+
+def with_manifest(module: nn.Module, manifest: Manifest) -> nn.Module:
+    """Return a module that carries the record of its compression."""
+    vars(module)[_MANIFEST] = manifest
+    return module
+
+
+def manifest_of(module: nn.Module) -> Manifest:
+    """Return the record of how a module was compressed: each part's format, or why it is FP32.
+
+    Args:
+        module: What `compress` or `load_module` returned, itself, not a part of it.
+
+    Raises:
+        ModelError: It carries no record.
+    """
+    manifest = vars(module).get(_MANIFEST)
+    if not isinstance(manifest, Manifest):
+        raise ModelError(
+            f"this {type(module).__name__} carries no record of a compression; give what "
+            "`compress` or `load_module` returned"
+        )
+    return manifest
 
 
 def stored_bytes(module: nn.Module) -> int:
@@ -249,6 +279,7 @@ def stored_bytes(module: nn.Module) -> int:
 
 
 _KEY = "tts_compress.layers"  # a key of the file format, whatever this package is called
+_MANIFEST = "_tts_compress_manifest"
 _STATE = ("weight", "weight_scale", "bias", "input_scale", "input_zero_point")
 
 

@@ -39,16 +39,16 @@ class Geometry:
     """Name of one of torch's modules: `Linear`, `Conv1d`, `LSTM`."""
 
     shape: tuple[int, ...]
-    """Shape of the weight, as torch lays it out; of a recurrent layer, which has several, the number
-    of weights."""
+    """Shape of the weight, as torch lays it out; of a recurrent layer, which has several, their
+    number of values."""
 
     stride: int = 1
     padding: int = 0
     """Zeros on each side, which kernels add."""
 
     outer_padding: tuple[int, ...] = (0, 0)
-    """Padding in front and behind that kernels cannot do: no zeros, or not the same number. The last
-    axis comes first."""
+    """Padding in front and behind that kernels cannot do: no zeros, or not the same number. The
+    last axis comes first."""
 
     padding_mode: str = "zeros"
     dilation: int = 1
