@@ -304,10 +304,12 @@ def test_every_shipped_metric_is_in_the_document(name: str) -> None:
 
 def test_an_unchanged_voice_passes_two_points_as_often_as_the_file_says() -> None:
     """Drawn from the shipped word errors, less what the candidate lost on average."""
-    errors = read_word_errors()
-    words, lost = np.array(errors.words), errors.differences()[:, 0].astype(float)
-    lost -= lost.sum() / words.sum() * words
-    rows = np.random.default_rng(0).integers(len(words), size=(100, len(words)))
-    ends = paired_intervals(lost[rows], words[rows])[:, 1]
-    (gate,) = read_gates("words-2").gate
-    assert 0.78 <= np.mean([gate.passes(end) for end in ends]) <= 0.95
+    errors, (gate,) = read_word_errors(), read_gates("words-2").gate
+    words, lost = np.array(errors.words), errors.differences().astype(float)
+    lost -= words[:, None] * lost.sum(0) / words.sum()
+    passed = []
+    for seed in range(lost.shape[1]):
+        rows = np.random.default_rng(seed).integers(len(words), size=(60, len(words)))
+        ends = paired_intervals(lost[rows, seed], words[rows])[:, 1]
+        passed += [gate.passes(end) for end in ends.tolist()]
+    assert 0.85 <= np.mean(passed) <= 0.97
