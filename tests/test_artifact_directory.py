@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tts_compress.artifact import atomic_directory, write_text_atomically
+from tts_compress.artifact import atomic_directory, check_replaceable, write_text_atomically
 from tts_compress.errors import ArtifactError
 
 _MARKER = "manifest.json"
@@ -195,3 +195,12 @@ def test_devices_are_written_to_and_links_stay(tmp_path: Path) -> None:
         write_text_atomically(tmp_path / "link", text)
         assert (tmp_path / "file").read_text(encoding="utf-8") == text
     assert (tmp_path / "link").is_symlink()
+
+
+def test_an_output_below_a_file_is_refused_before_the_work(tmp_path: Path) -> None:
+    """`quantize` compressed for minutes before it told that it cannot write there."""
+    (tmp_path / "file").write_text("no folder")
+    for target in (tmp_path / "file" / "out", tmp_path / "file" / "a" / "out"):
+        with pytest.raises(ArtifactError, match=r"cannot write .*file' is not a directory; choose"):
+            check_replaceable(target, _MARKER, force=True)
+    check_replaceable(tmp_path / "new" / "out", _MARKER, force=False)

@@ -303,9 +303,15 @@ def check_replaceable(target: Path, marker: str, *, force: bool) -> None:
         force: Allow one of them to be replaced.
 
     Raises:
-        ArtifactError: `target` exists, and `force` is not given or it is not one of ours.
+        ArtifactError: `target` exists, and `force` is not given or it is not one of ours; or what
+            it would lie in is no directory.
     """
     if not os.path.lexists(target):
+        above = next(path for path in target.absolute().parents if os.path.lexists(path))
+        if not above.is_dir():
+            raise ArtifactError(
+                f"cannot write '{target}': '{above}' is not a directory; choose another output"
+            )
         return
     if not target.is_dir():
         raise ArtifactError(f"'{target}' exists and is not a directory; choose another output")

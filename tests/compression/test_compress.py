@@ -164,3 +164,29 @@ def test_calibration_set_for_a_scheme_without_calibration_is_refused(tiny: Graph
 def test_unknown_calibration_set_is_refused(tiny: GraphModel) -> None:
     with pytest.raises(RecipeError, match="no sets named 'xx'"):
         compress(tiny, "int8", calibration="xx")
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int8-weight-only"])
+def test_a_stage_lasts_from_the_first_step_to_the_last(
+    tiny_path: Path, tmp_path: Path, scheme: str
+) -> None:
+    """After the last calibration text a large voice was silent for seven minutes."""
+    told: list[tuple[str, int, int]] = []
+
+    class Reports:
+        def advance(self, stage: str, done: int, total: int) -> None:
+            told.append((stage, done, total))
+
+    texts = tmp_path / "few.toml"
+    card = dict.fromkeys(("summary", "source", "licence", "composition"), "ours")
+    stated = "".join(f'{name} = "{value}"\n' for name, value in card.items())
+    few = 'version = 1\nname = "few"\nlanguage = "en-us"\ntexts = ["Yes.", "Hello."]\n'
+    texts.write_text(f"{few}[card]\n{stated}")
+    calibration = texts if scheme == "int8" else None
+    compress(tiny_path, scheme, calibration=calibration, progress=Reports())
+    (stage, first, total), (last_stage, last, _) = told[0], told[-1]
+    assert (stage, first) == (last_stage, 0)
+    assert last == total
+    steps = [done for name, done, _ in told if name == stage]
+    assert steps == sorted(steps)
+    assert len(steps) > 2

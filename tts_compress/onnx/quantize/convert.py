@@ -50,6 +50,9 @@ _INTEGER_FORM = {
 """Operator and arithmetic of integer operators in a finished graph; a convolution whose result is
 read as real numbers is a product of its frames."""
 
+STAGE, STEPS = "compress", 5
+"""The work on a graph, for bars: fold it, equalize channels, calibrate, choose codes, convert."""
+
 _STORED: dict[int, str] = {
     TensorProto.INT4: "int4",
     TensorProto.INT8: "int8",
@@ -120,12 +123,15 @@ def prepare_conversion(
         calls: Inputs to observe activations on; None where the recipe needs none.
         batch_one: The graph is a voice's, which is called with one text at a time.
         lengths: Outputs of the graph that decide durations.
-        progress: Is advanced with every call.
+        progress: Is advanced with every call, and with each step of `STAGE` but the last one,
+            which is the caller's: converting, and looking at the result.
 
     Raises:
         QuantizationError: The recipe does not fit the graph.
     """
+    progress.advance(STAGE, 0, STEPS)
     graph = convertible_graph(exported(), recipe.format, batch_one=batch_one)
+    progress.advance(STAGE, 1, STEPS)
     model = graph.model
     fused = recipe.format == "qoperator"
     decisions = decide(model, recipe, lengths)
@@ -143,9 +149,12 @@ def prepare_conversion(
         if recipe.calibration.equalize:
             equalize_channels(graph, observed, calls.feeds())
             decisions = follow_weights(graph, decisions)
+            progress.advance(STAGE, 2, STEPS)
         seen = collect(model, observed, _reported(calls, progress))
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
+        progress.advance(STAGE, 3, STEPS)
         chosen = choose_codes(graph, decisions, calls.feeds())
+    progress.advance(STAGE, 4, STEPS)
     return Conversion(
         graph=model,
         decisions=tuple(decisions),
