@@ -100,7 +100,8 @@ def _joined(dice: random.Random, channels: int) -> Any:
 def _transposed(dice: random.Random, channels: int) -> Any:
     from transformers.pytorch_utils import Conv1D
 
-    return _turned, Conv1D(dice.choice((16, 40)), channels)
+    # It takes a view of its input, which a transposed one does not have.
+    return (lambda x: _turned(x).contiguous()), Conv1D(dice.choice((16, 40)), channels)
 
 
 def _attention(dice: random.Random, channels: int) -> Any:
