@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.models.parler.model import ParlerModel
-from tts_compress.models.parler.network import load_packages, quiet
+from tts_compress.models.parler.network import load_packages
+from tts_compress.models.pretrained import quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.parler.network import load_packages, quiet
+from tts_compress.models.parler.network import load_packages
+from tts_compress.models.pretrained import quiet
 from tts_compress.models.shims.stand_ins import offer_audiotools
 
 if TYPE_CHECKING:

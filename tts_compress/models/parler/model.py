@@ -13,6 +13,7 @@ from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError, model_errors
 from tts_compress.models.base import Prompt, Tokens, check_text
 from tts_compress.models.distillation import Objective
+from tts_compress.models.hub_folder import CONFIG
 from tts_compress.models.parler import FAMILY
 from tts_compress.models.parler.files import (
     DESCRIPTION,
@@ -25,10 +26,9 @@ from tts_compress.models.parler.network import (
     Tokenizers,
     find_tables,
     load_networks,
-    quiet,
-    write_settings,
     write_tokenizers,
 )
+from tts_compress.models.pretrained import quiet, write_settings
 from tts_compress.models.torch_model import TorchFamilyModel
 
 
@@ -255,6 +255,8 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
 
     def _write(self, directory: Path) -> None:
         """Write what the official `from_pretrained` reads, where nothing is compressed."""
-        write_settings(self.root(), directory)
+        root: Any = self.root()
+        write_settings(root, directory / CONFIG)
+        root.generation_config.save_pretrained(directory)
         write_tokenizers(self.loaded.tokenizers(), directory)
         (directory / DESCRIPTION).write_text(f"{self.description}\n", encoding="utf-8")

@@ -1,11 +1,7 @@
 """The official Parler-TTS objects: read from a model's files, or built empty and then filled."""
 
-import json
-import logging
 import shutil
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -16,15 +12,13 @@ from torch import nn
 from tts_compress.artifact import MANIFEST_NAME, LayerRecord
 from tts_compress.errors import ModelError, first_line, model_errors
 from tts_compress.folders import temporary_folder
-from tts_compress.models.files import check_finite
-from tts_compress.models.hub_folder import CONFIG, GENERATION
+from tts_compress.models.hub_folder import GENERATION
 from tts_compress.models.parler.files import ParlerSource
+from tts_compress.models.pretrained import build_empty, load_pretrained, quiet
 from tts_compress.models.shims.stand_ins import offer_audiotools
 from tts_compress.models.torch_model import WEIGHTS, Table, restore_weights
 
 _TABLE = "embed_positions.weights"
-# What `transformers` notes of the process that read the model: where its files lay, what ran first.
-_OF_THE_PROCESS = frozenset({"_name_or_path", "_attn_implementation_autoset"})
 
 _PREFIX = "description_"
 """Before the names of the description tokenizer's files, where it is another one."""
@@ -70,24 +64,6 @@ def load_packages() -> tuple[Any, Any]:
     return parler_tts, transformers
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep remarks of both packages about their own defaults from standard error, not errors."""
-    import transformers
-
-    logger = logging.getLogger("parler_tts")
-    level, verbosity = logger.level, transformers.logging.get_verbosity()
-    logger.setLevel(logging.ERROR)
-    transformers.logging.set_verbosity_error()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the codec's constructor uses an older weight norm
-            yield
-    finally:
-        logger.setLevel(level)
-        transformers.logging.set_verbosity(verbosity)
-
-
 def load_networks(source: ParlerSource, layers: Sequence[LayerRecord]) -> ParlerNetworks:
     """Read an original, or an artifact whose weights are never larger than stored."""
     directory = source.directory
@@ -111,61 +87,25 @@ def find_tables(root: nn.Module) -> Iterator[Table]:
 
 def load_root(directory: Path) -> nn.Module:
     """Return the model as `from_pretrained` loads it, in FP32 and `eval` mode."""
-    import torch
-
     parler, _ = load_packages()
-    with model_errors(f"'{directory}' cannot be loaded"), quiet():
-        root, found = parler.ParlerTTSForConditionalGeneration.from_pretrained(
-            directory,
-            torch_dtype=torch.float32,
-            use_safetensors=True,
-            local_files_only=True,
-            output_loading_info=True,
-        )
-    # A position table that older files lack is computed; weights nobody asked for do no harm.
-    missing = [name for name in found["missing_keys"] if not name.endswith(_TABLE)]
-    if missing:
-        raise ModelError(
-            f"'{directory}' lacks {len(missing)} weights that its {CONFIG} speaks of, such as "
-            f"{missing[0]!r}; fetch it again"
-        )
-    check_finite(root.named_parameters(), directory)
-    return _checked(root.float().eval(), directory)
+    # A position table that older files lack is computed.
+    official = parler.ParlerTTSForConditionalGeneration
+    return _checked(load_pretrained(official, directory, (_TABLE,)), directory)
 
 
 def build_skeleton(directory: Path) -> nn.Module:
-    """Return the model that an artifact's settings describe, its weights without values.
-
-    Parameters are on torch's `meta` device and take no memory; buffers, which hold what is
-    computed from the settings, are real.
-    """
-    from accelerate import init_empty_weights
-
+    """Return the model that an artifact's settings describe, its weights without values."""
     parler, transformers = load_packages()
+
+    def read() -> Any:
+        return parler.ParlerTTSConfig.from_pretrained(directory, local_files_only=True)
+
+    root = build_empty(directory, read, parler.ParlerTTSForConditionalGeneration)
     with model_errors(f"'{directory}' cannot be built"), quiet():
-        config = parler.ParlerTTSConfig.from_pretrained(directory, local_files_only=True)
-        with transformers.modeling_utils.no_init_weights(), init_empty_weights(False):
-            root = parler.ParlerTTSForConditionalGeneration(config)
         root.generation_config = transformers.GenerationConfig.from_pretrained(
             directory, GENERATION, local_files_only=True
         )
-    return _checked(root.eval(), directory)
-
-
-def write_settings(root: Any, directory: Path) -> None:
-    """Write `config.json` and `generation_config.json` as the official object does.
-
-    The same model gives the same bytes, wherever it was read from.
-    """
-
-    def of_the_model(settings: list[tuple[str, Any]]) -> dict[str, Any]:
-        return {name: value for name, value in settings if name not in _OF_THE_PROCESS}
-
-    root.config.save_pretrained(directory)
-    path = directory / CONFIG
-    settings = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=of_the_model)
-    path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    root.generation_config.save_pretrained(directory)
+    return _checked(root, directory)
 
 
 def load_tokenizers(directory: Path, config: Mapping[str, Any]) -> Tokenizers:

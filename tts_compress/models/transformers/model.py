@@ -12,6 +12,7 @@ from tts_compress.errors import model_errors
 from tts_compress.models.base import Prompt
 from tts_compress.models.distillation import Objective
 from tts_compress.models.hub_folder import CONFIG, GENERATION
+from tts_compress.models.pretrained import quiet, write_settings
 from tts_compress.models.speakers import find_speaker
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.transformers import FAMILY
@@ -28,9 +29,7 @@ from tts_compress.models.transformers.network import (
     VoiceNetworks,
     load_networks,
     write_official,
-    write_settings,
 )
-from tts_compress.models.transformers.quiet import quiet
 from tts_compress.models.transformers.system import System, Voice
 
 

@@ -1,6 +1,5 @@
 """The official objects: read from a voice's files, or built empty and then filled."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -8,17 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
-from torch.utils.hooks import RemovableHandle
 
 from tts_compress.artifact import MANIFEST_NAME, LayerRecord
-from tts_compress.errors import ModelError, model_errors
-from tts_compress.models.files import check_finite
+from tts_compress.errors import model_errors
 from tts_compress.models.hub_folder import CONFIG, GENERATION
+from tts_compress.models.pretrained import build_empty, load_pretrained, quiet, write_settings
 from tts_compress.models.torch_model import WEIGHTS, restore_weights
 from tts_compress.models.transformers import bark, fastspeech2, speecht5, vits
 from tts_compress.models.transformers.files import VOCODER, VoiceSource
-from tts_compress.models.transformers.quiet import quiet
 from tts_compress.models.transformers.system import System
 from tts_compress.models.transformers.tokens import read_tokenizer
 
@@ -29,12 +25,6 @@ SYSTEMS: dict[str, System] = {
     "vits": vits.SYSTEM,
 }
 """Kinds of voices, by the `model_type` in `config.json`."""
-
-_MOST_WEIGHTS = 10_000
-"""Most weights of a model, each of which may be set twice; Bark's largest has about a thousand."""
-
-# What transformers notes of the process that read the model.
-_OF_THE_PROCESS = frozenset({"_name_or_path", "_attn_implementation_autoset"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,32 +48,11 @@ def load_networks(source: VoiceSource, layers: Sequence[LayerRecord]) -> VoiceNe
     if (directory / MANIFEST_NAME).is_file():
         root = restore_weights(build_skeleton(source, system), layers, directory / WEIGHTS)
     else:
-        root = load_official(directory, system.class_name)
+        root = load_pretrained(_official(system.class_name), directory)
         if source.vocoder is not None:
-            root.add_module("vocoder", load_official(source.vocoder, system.vocoder))
+            vocoder = load_pretrained(_official(system.vocoder), source.vocoder)
+            root.add_module("vocoder", vocoder)
     return VoiceNetworks(root=root.eval(), tokenizer=cache(lambda: read_tokenizer(directory)))
-
-
-def load_official(directory: Path, class_name: str) -> nn.Module:
-    """Return an official model as `from_pretrained` loads it, in FP32 and `eval` mode."""
-    import torch
-
-    with model_errors(f"'{directory}' cannot be loaded"), quiet(), _bounded():
-        root, found = _official(class_name).from_pretrained(
-            directory,
-            dtype=torch.float32,
-            use_safetensors=True,
-            local_files_only=True,
-            output_loading_info=True,
-        )
-    if missing := sorted(found["missing_keys"]):
-        raise ModelError(
-            f"'{directory}' lacks {len(missing)} weights that its {CONFIG} speaks of, such as "
-            f"{missing[0]!r}; fetch it again"
-        )
-    check_finite(root.named_parameters(), directory)
-    loaded: nn.Module = root.float().eval()
-    return loaded
 
 
 def build_skeleton(source: VoiceSource, system: System) -> nn.Module:
@@ -100,38 +69,11 @@ def build_skeleton(source: VoiceSource, system: System) -> nn.Module:
 
 
 def _build(path: Path, class_name: str) -> nn.Module:
-    """Return the official model of a settings file.
-
-    Parameters are on torch's `meta` device and take no memory; buffers are real.
-    """
-    from accelerate import init_empty_weights
-
-    with model_errors(f"'{path}' cannot be built"), quiet(), _bounded():
-        official = _official(class_name)
-        from transformers.initialization import no_init_weights
-
-        config = official.config_class.from_json_file(path)
-        with no_init_weights(), init_empty_weights(False):
-            built = official(config)
-        built.tie_weights()  # what is shared is one tensor, and in the file once
-    root: nn.Module = built
+    official = _official(class_name)
+    root: nn.Module = build_empty(
+        path, lambda: official.config_class.from_json_file(path), official
+    )
     return root
-
-
-def _bounded() -> RemovableHandle:
-    """Return a block in which no model is built whose settings ask for more layers than any has.
-
-    It ends with a `ValueError` otherwise.
-    """
-    left = iter(range(_MOST_WEIGHTS))
-
-    def count(*_: object) -> None:
-        if next(left, None) is None:
-            raise ValueError(
-                f"its settings make more than {_MOST_WEIGHTS:,} weights; check numbers of layers"
-            )
-
-    return register_module_parameter_registration_hook(count)
 
 
 def write_official(root: nn.Module, directory: Path) -> None:
@@ -145,17 +87,6 @@ def write_official(root: nn.Module, directory: Path) -> None:
         place.mkdir(exist_ok=True)
         write_root(part, place / WEIGHTS)
         write_settings(part, place / CONFIG)
-
-
-def write_settings(root: Any, path: Path) -> None:
-    """Write the settings of an official object as it does; the same model gives the same bytes."""
-
-    def of_the_model(settings: list[tuple[str, Any]]) -> dict[str, Any]:
-        return {name: value for name, value in settings if name not in _OF_THE_PROCESS}
-
-    text = root.config.to_json_string()
-    settings = json.loads(text, object_pairs_hook=of_the_model)
-    path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _official(class_name: str) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tts_compress.errors import MissingExtraError, ModelError, TextError, model_errors
 from tts_compress.models.base import check_text
-from tts_compress.models.transformers.quiet import quiet
+from tts_compress.models.pretrained import quiet
 
 _EXTRA = "transformers-tts"
 

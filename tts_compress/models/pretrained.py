@@ -1,0 +1,138 @@
+"""Official models in the format of `save_pretrained`: read, built without weights, and described.
+
+Every system whose package builds on transformers uses it, whichever release that package asks for.
+"""
+
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.utils.hooks import RemovableHandle
+
+from tts_compress.errors import ModelError, model_errors
+from tts_compress.models.files import check_finite
+from tts_compress.models.hub_folder import CONFIG
+
+_MOST_WEIGHTS = 10_000
+"""Most weights of a model, each of which may be set twice; Bark's largest has about a thousand."""
+
+# What transformers notes of the process that read the model: where its files lay, what ran first.
+_OF_THE_PROCESS = frozenset({"_name_or_path", "_attn_implementation_autoset"})
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep bars, remarks and warnings of other packages from standard error in the block."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # no errors
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import transformers
+
+            bars = transformers.logging.is_progress_bar_enabled()
+            transformers.logging.disable_progress_bar()
+            try:
+                yield
+            finally:
+                if bars:
+                    transformers.logging.enable_progress_bar()
+    finally:
+        logging.disable(before)
+
+
+def load_pretrained(official: Any, directory: Path, computed: tuple[str, ...] = ()) -> Any:
+    """Return an official model as `from_pretrained` loads it, in FP32 and `eval` mode.
+
+    Args:
+        official: The official class.
+        directory: The model's folder.
+        computed: Endings of the names of weights that a file may lack: they are computed.
+
+    Raises:
+        ModelError: It cannot be loaded, or lacks weights.
+    """
+    import torch
+
+    with model_errors(f"'{directory}' cannot be loaded"), quiet(), _bounded():
+        root, report = official.from_pretrained(
+            directory,
+            **{"torch_dtype" if _is_old() else "dtype": torch.float32},
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    if missing := sorted(name for name in report["missing_keys"] if not name.endswith(computed)):
+        raise ModelError(
+            f"'{directory}' lacks {len(missing)} weights that its {CONFIG} speaks of, such as "
+            f"{missing[0]!r}; fetch it again"
+        )
+    check_finite(root.named_parameters(), directory)
+    return root.float().eval()
+
+
+def build_empty(path: Path, read: Callable[[], Any], official: Any) -> Any:
+    """Return the official model of settings, its weights without values, in `eval` mode.
+
+    Parameters are on torch's `meta` device and take no memory; buffers, which hold what is
+    computed from the settings, are real.
+
+    Args:
+        path: File or folder of the settings, for errors.
+        read: Returns the official settings.
+        official: The official class.
+
+    Raises:
+        ModelError: The settings cannot be read, or describe no model.
+    """
+    from accelerate import init_empty_weights
+
+    if _is_old():
+        from transformers.modeling_utils import no_init_weights
+    else:
+        from transformers.initialization import no_init_weights
+    with model_errors(f"'{path}' cannot be built"), quiet(), _bounded():
+        settings = read()
+        with no_init_weights(), init_empty_weights(False):
+            built = official(settings)
+        built.tie_weights()  # what is shared is one tensor, and in the file once
+    return built.eval()
+
+
+def write_settings(root: Any, path: Path) -> None:
+    """Write the settings of an official object as it does; the same model gives the same bytes."""
+
+    def of_the_model(settings: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: value for name, value in settings if name not in _OF_THE_PROCESS}
+
+    text = root.config.to_json_string()
+    settings = json.loads(text, object_pairs_hook=of_the_model)
+    path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _is_old() -> bool:
+    """Return True before release 5 of transformers, which renamed some of its parts."""
+    import transformers
+
+    return str(transformers.__version__) < "5"
+
+
+def _bounded() -> RemovableHandle:
+    """Return a block in which no model is built whose settings ask for more layers than any has.
+
+    It ends with a `ValueError` otherwise.
+    """
+    left = iter(range(_MOST_WEIGHTS))
+
+    def count(*_: object) -> None:
+        if next(left, None) is None:
+            raise ValueError(
+                f"its settings make more than {_MOST_WEIGHTS:,} weights; check numbers of layers"
+            )
+
+    return register_module_parameter_registration_hook(count)
