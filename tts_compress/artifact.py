@@ -5,7 +5,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -84,6 +85,28 @@ class TrainingRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run of the finished graphs beside the original ones, on the machine that made them."""
+
+    snr_db: float | None
+    """Lowest signal-to-noise ratio of their outputs, at most 200 dB; None where no output has the
+    original's shape, or the original cannot be run on inputs that are made up."""
+
+    arithmetic: dict[str, int]
+    """Layers by the arithmetic that multiplies them in the graphs as onnxruntime optimized them:
+    integers, float16 or FP32."""
+
+
+def join_runs(runs: Sequence[RunRecord]) -> RunRecord | None:
+    """Return the record of several graphs; None where there is none."""
+    if not runs:
+        return None
+    snrs = [run.snr_db for run in runs if run.snr_db is not None]
+    arithmetic = sum((Counter(run.arithmetic) for run in runs), Counter[str]())
+    return RunRecord(snr_db=min(snrs, default=None), arithmetic=dict(arithmetic))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """Record of how an artifact was made, without time stamps."""
 
@@ -100,6 +123,9 @@ class Manifest:
     environment: dict[str, Any]
     training: TrainingRecord | None = None
     """None where nothing was trained."""
+
+    run: RunRecord | None = None
+    """None where the model is no ONNX graph."""
 
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 of every other file of the artifact, by name."""

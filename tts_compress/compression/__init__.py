@@ -10,8 +10,9 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from tts_compress.compression.calibration import is_feeds, open_calibration
+from tts_compress.compression.calibration import is_feeds, open_calibration, trial_feeds
 from tts_compress.compression.manifest import Job, describe
+from tts_compress.compression.verification import check_converted, run_original, verify
 from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphChain, GraphModel, Model, OnnxGraph, TorchModel, TTSModel
@@ -229,6 +230,8 @@ def _compress_graph(
         lengths=model.lengths,
         progress=job.progress,
     )
+    original = run_original(model, trial_feeds(model, calls, seed=job.seed))
+    check_converted(original, conversion.graph)
     trained = None
     # A graph of nothing but durations has no integers to learn.
     learns = not model.lengths or any(d.weights == Weights.INT8 for d in conversion.decisions)
@@ -246,5 +249,6 @@ def _compress_graph(
     manifest = describe(
         model, recipe, conversion, calibration=record, training=trained, seed=job.seed
     )
+    verified = verify(original, finished)
     job.progress.advance(STAGE, STEPS, STEPS)
-    return model.with_graph(finished, manifest)
+    return model.with_graph(finished, replace(manifest, run=verified))

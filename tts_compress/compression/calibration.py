@@ -3,12 +3,13 @@
 import hashlib
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from tts_compress.artifact import CalibrationRecord, sha256_of
 from tts_compress.config import data_names
-from tts_compress.errors import RecipeError, TTSCompressWarning
+from tts_compress.errors import RecipeError, TextError, TTSCompressWarning
 from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.models.feeds import FEEDS_SUFFIX, graph_inputs, open_feeds
 from tts_compress.models.languages import primary_language, stated_language
@@ -91,6 +92,27 @@ def open_calibration(
             yield call | draw_noise(noise, seed=(seed, number))
 
     return Calls(read, count), _record(settings, path.name, sha256_of(path), count, seed)
+
+
+def trial_feeds(model: OnnxGraph, calls: Calls | None, *, seed: int) -> Feeds | None:
+    """Return real inputs of a graph for one run; None where there are none.
+
+    Args:
+        model: A voice, which speaks a text of its language, else an English one; or a bare graph.
+        calls: What it is calibrated on, if it is.
+        seed: Seed of the noise that the graph draws.
+
+    Raises:
+        ModelError: A graph before this one cannot be run, or noise cannot be fed.
+    """
+    if calls is None and isinstance(model, GraphModel):
+        language, known = stated_language(model), data_names("calib/sets")
+        name = primary_language(language or "en")
+        texts = read_calibration_set(name if name in known else "en").texts[:1]
+        calls = Calls(lambda: model.calibration_calls(texts, seed=seed), 1)
+    with suppress(TextError):  # a voice may have no tokens of the text
+        return None if calls is None else next(calls.feeds(), None)
+    return None
 
 
 def _in_language(found: CalibrationSet, language: str) -> CalibrationSet:

@@ -23,6 +23,7 @@ FEEDS_SUFFIX = ".npz"
 
 _KEY = re.compile(r"(?P<call>0|[1-9]\d{0,8})/(?P<input>.+)", re.DOTALL)
 _FORM = "name arrays '<call>/<input>', such as '0/{0}', '1/{0}'"
+_FRAMES = 32
 _SHOWN = 5
 """Problems that one message lists."""
 
@@ -98,6 +99,25 @@ def graph_inputs(model: onnx.ModelProto) -> dict[str, GraphInput]:
             shape=tuple(sizes) if tensor.HasField("shape") else None,
         )
     return found
+
+
+def made_up_feeds(model: onnx.ModelProto) -> Feeds:
+    """Return inputs of the declared types and shapes, with free sizes of one or a few frames.
+
+    Whole numbers of one axis, or none, are often lengths: they state the number of frames.
+
+    Raises:
+        ModelError: An input is no tensor.
+    """
+    generator, feeds = np.random.default_rng(0), {}
+    for name, expected in graph_inputs(model).items():
+        free = [1, *[_FRAMES] * (len(expected.shape or ()) - 1)]
+        sizes = [n if isinstance(n, int) else f for n, f in zip(expected.shape or (), free)]  # noqa: B905
+        values = generator.normal(size=sizes)
+        if expected.dtype.kind in "iu":
+            values = np.full(sizes, 1 if len(sizes) > 1 else _FRAMES)
+        feeds[name] = values.astype(expected.dtype)
+    return feeds
 
 
 def open_feeds(path: Path, expected: Mapping[str, GraphInput]) -> FeedsFile:

@@ -138,10 +138,13 @@ class OnnxModel:
 
         Raises:
             ArtifactError: The directory exists and `force` is not given, or cannot be written.
+            ModelError: What was written cannot be read again.
         """
         target = Path(directory)
         with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
             names = [part.write_graph(partial) for part in (self, *self.followers().values())]
+            for name in names:
+                read_graph(partial / name)  # nothing is written that cannot be read again
             for name, source in self._settings().items():
                 (partial / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(source, partial / name)

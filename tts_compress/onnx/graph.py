@@ -211,7 +211,7 @@ class Graph:
 
     def opset(self) -> int:
         """Return the version of the standard operators."""
-        return next((o.version for o in self.model.opset_import if o.domain in {"", "ai.onnx"}), 1)
+        return standard_opset(self.model)
 
     def sweep(self) -> None:
         """Take out what no graph output depends on, so that it no longer counts as a reader."""
@@ -307,6 +307,11 @@ def infer_types(model: onnx.ModelProto) -> None:
     for field in ("value_info", "output"):
         model.graph.ClearField(field)
         getattr(model.graph, field).extend(getattr(inferred, field))
+
+
+def standard_opset(model: onnx.ModelProto) -> int:
+    """Return the version of the standard operators that a model uses."""
+    return next((o.version for o in model.opset_import if o.domain in {"", "ai.onnx"}), 1)
 
 
 def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:

@@ -21,6 +21,7 @@ from tts_compress.onnx.graph import (
     copy_attributes,
     copy_model,
     nested_nodes,
+    standard_opset,
     tensors_read,
 )
 from tts_compress.onnx.noise_operators import NOISE_PREFIX, NoiseReader, shared_constants
@@ -68,7 +69,7 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
     for index, place in enumerate(sorted(places, key=_order(fed.graph, places))):
         name = f"{NOISE_PREFIX}{index}"
         fed.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]))
-        reader = NoiseReader(name=name, allow_zero=_opset(fed) >= 14)
+        reader = NoiseReader(name=name, allow_zero=standard_opset(fed) >= 14)
         element = element_types.get(id(place.node))
         made[id(place.node)] = reader.read(place.node, place.counters, element)
     _replace(fed.graph, made)
@@ -200,7 +201,7 @@ def _element_types(model: onnx.ModelProto, places: list[_Place]) -> dict[int, in
         node = place.node
         if "dtype" in copy_attributes(node) or not node.op_type.endswith("Like"):
             found[id(node)] = attribute(node, "dtype", int(TensorProto.FLOAT))
-        elif _opset(model) < 15:  # there is no CastLike
+        elif standard_opset(model) < 15:  # there is no CastLike
             missing.append(node)
     if missing:
         types = _recorded_types(shape_inference.infer_shapes(model).graph)
@@ -217,7 +218,3 @@ def _recorded_types(graph: onnx.GraphProto) -> dict[str, int]:
         for body in _bodies(node):
             types = _recorded_types(body) | types
     return types
-
-
-def _opset(model: onnx.ModelProto) -> int:
-    return next((o.version for o in model.opset_import if o.domain in {"", "ai.onnx"}), 1)

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from tts_compress.artifact import Manifest
+from tts_compress.artifact import Manifest, join_runs
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Component, ModelFiles
@@ -130,6 +130,7 @@ class ContractVoice(OnnxModel):
             counts=dict(counts),
             layers=(*self.manifest.layers, *others),
             training=trained[0] if trained else None,
+            run=join_runs([r.run for r in (self.manifest, *records.values()) if r.run]),
         )
 
     def files(self) -> ModelFiles:

@@ -106,7 +106,7 @@ def _observe(
     if not tensors:
         return
     observed, outputs = _watched(model, tensors, watch)
-    session = open_session(observed, "the calibration graph")
+    session = open_session(observed, "the calibration graph", briefly=True)
     del observed  # the session has its own
     wanted = [name for tensor in tensors for name in outputs[tensor]]
     runs = 0

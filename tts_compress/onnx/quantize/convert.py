@@ -14,7 +14,7 @@ from tts_compress.numerics.histogram import Range, choose_range
 from tts_compress.onnx import integer
 from tts_compress.onnx.four_bits import FourBits
 from tts_compress.onnx.graph import Array, Graph, copy_model
-from tts_compress.onnx.modules import INTEGER_LSTM, WeightFinder
+from tts_compress.onnx.modules import INTEGER_LSTM, LAYERS, WeightFinder
 from tts_compress.onnx.quantize import static
 from tts_compress.onnx.quantize.collect import Calls, collect
 from tts_compress.onnx.quantize.decisions import (
@@ -52,6 +52,8 @@ read as real numbers is a product of its frames."""
 
 STAGE, STEPS = "compress", 5
 """The work on a graph, for bars: fold it, equalize channels, calibrate, choose codes, convert."""
+
+_INTEGER_LAYERS = {*_INTEGER_FORM, *_FUSED, "DynamicQuantizeMatMul"}
 
 _STORED: dict[int, str] = {
     TensorProto.INT4: "int4",
@@ -246,6 +248,23 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
             arithmetic = _arithmetic(node, stored, weights, node.output[0] in rounded)
             counts[f"{node.op_type} {stored}/{arithmetic}"] += 1
     return counts
+
+
+def count_arithmetic(optimized: onnx.ModelProto) -> dict[str, int]:
+    """Return the number of layers by the arithmetic of their kernels: integers, float16 or FP32.
+
+    Args:
+        optimized: A graph as onnxruntime optimized it, where casts stand before what it has no
+            kernel for.
+    """
+    weights, counts = WeightFinder(optimized.graph), Counter[str]()
+    for node in optimized.graph.node:
+        weight = weights.find(node) if node.op_type in LAYERS else None
+        if weight is not None:
+            halves = weight.data_type == TensorProto.FLOAT16 and not weights.is_widened(node)
+            real = "float16" if halves else "FP32"
+            counts["integers" if node.op_type in _INTEGER_LAYERS else real] += 1
+    return dict(counts)
 
 
 def count_fused(model: onnx.ModelProto) -> int:

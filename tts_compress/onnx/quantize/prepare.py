@@ -1,12 +1,22 @@
 """Making an exported graph fit for conversion: constants folded, types known, no leftovers."""
 
+from typing import Any
+
 import onnx
 import onnxruntime
+from onnx import version_converter
 
+from tts_compress.errors import QuantizationError, first_line
 from tts_compress.folders import temporary_folder
-from tts_compress.onnx.graph import infer_types
+from tts_compress.onnx.graph import infer_types, standard_opset
 from tts_compress.onnx.modules import initializer_names, module_of
 from tts_compress.onnx.session import open_session
+
+OLDEST_OPSET = 13
+"""Of the standard operators: the first in which weights are dequantized by channel."""
+
+_OLDEST_IR = 7
+"""Version of the file format that came with it."""
 
 
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -18,19 +28,50 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Raises:
         ModelError: onnxruntime cannot read the graph.
+        QuantizationError: Its opset is too old, and cannot be converted.
     """
     # Only the names of parameters reveal a numbered operator's module; rewriting changes those.
     initializers = initializer_names(model.graph)
     for index, node in enumerate(model.graph.node):
         if "/" not in node.name.strip("/") and (module := module_of(node, initializers)):
             node.name = f"/{module}/{node.op_type}_{index}"
-    model = optimize(model, fuse=False)
+    model = optimize(upgrade_opset(model), fuse=False)
     # The optimiser lists operator sets whether or not the graph uses them.
     used = {node.domain for node in model.graph.node} | {""}
     kept = [opset for opset in model.opset_import if opset.domain in used]
     del model.opset_import[:]
     model.opset_import.extend(kept)
     infer_types(model)
+    return model
+
+
+def upgrade_opset(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model, which is changed, in operators that have quantized forms.
+
+    Raises:
+        QuantizationError: It cannot be converted.
+    """
+    if (opset := standard_opset(model)) >= OLDEST_OPSET:
+        return model
+    # Before IR version 4, every weight was an input, too.
+    stored = initializer_names(model.graph)
+    inputs = [value for value in model.graph.input if value.name not in stored]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.ir_version = max(model.ir_version, _OLDEST_IR)
+    try:
+        graph = version_converter.convert_version(model, OLDEST_OPSET).graph
+    # The converter raises RuntimeError where it knows no way, and errors of its own.
+    except Exception as error:
+        raise QuantizationError(
+            f"the graph has opset {opset}; accepted are {OLDEST_OPSET} and later, and "
+            f"onnx.version_converter cannot convert it ({first_line(error)}): export it again "
+            f"with opset_version={OLDEST_OPSET} or later"
+        ) from error
+    model.graph.CopyFrom(graph)  # of the model itself, the converter keeps no metadata
+    for entry in model.opset_import:
+        if entry.domain in {"", "ai.onnx"}:
+            entry.version = OLDEST_OPSET
     return model
 
 
@@ -45,14 +86,25 @@ def optimize(model: onnx.ModelProto, *, fuse: bool) -> onnx.ModelProto:
         ModelError: onnxruntime cannot read the graph.
     """
     levels = onnxruntime.GraphOptimizationLevel
+    level = levels.ORT_ENABLE_EXTENDED if fuse else levels.ORT_ENABLE_BASIC
+    return open_optimized(model, "the graph", level)[1]
+
+
+def open_optimized(
+    model: onnx.ModelProto, spec: str, level: Any = None
+) -> tuple[onnxruntime.InferenceSession, onnx.ModelProto]:
+    """Return a graph as a session, and as onnxruntime optimized it.
+
+    Args:
+        model: The graph; not modified.
+        spec: Its name in messages.
+        level: A level of optimization; by default what sessions do, for this processor.
+
+    Raises:
+        ModelError: onnxruntime cannot read the graph.
+    """
+    level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL if level is None else level
     with temporary_folder() as directory:
-        optimized = directory / "optimized.onnx"
-        open_session(
-            model,
-            "the graph",
-            graph_optimization_level=levels.ORT_ENABLE_EXTENDED
-            if fuse
-            else levels.ORT_ENABLE_BASIC,
-            optimized_model_filepath=str(optimized),
-        )
-        return onnx.load(optimized)
+        path = str(directory / "optimized.onnx")
+        options = {"graph_optimization_level": level, "optimized_model_filepath": path}
+        return open_session(model, spec, briefly=True, **options), onnx.load(path)

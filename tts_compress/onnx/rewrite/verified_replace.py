@@ -165,4 +165,4 @@ def _session(graph: Graph, inputs: Sequence[str], output: str) -> onnxruntime.In
         small, opset_imports=list(graph.model.opset_import), ir_version=graph.model.ir_version
     )
     # A form that cannot be run is a result, not an incident.
-    return open_session(model, output, threads=1, log_severity_level=4)
+    return open_session(model, output, threads=1, briefly=True)

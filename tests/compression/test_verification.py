@@ -1,0 +1,221 @@
+"""A finished graph is run beside its original before anybody gets it; old opsets are converted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.compression import compress
+from tts_compress.compression.verification import run_original, verify
+from tts_compress.errors import ModelError, QuantizationError
+from tts_compress.models import open_model
+from tts_compress.models.base import OnnxGraph
+from tts_compress.models.onnx_model import OnnxModel
+from tts_compress.onnx.session import open_session, run_session
+from tts_compress.recipes.family import find_recipe, schemes_of
+from tts_compress.recipes.schemes import find_scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_SCHEMES = [name for name in schemes_of("onnx") if not find_scheme(name).trained]
+_IR = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7}
+
+
+def _mel(frames: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=(1, 12, frames)).astype(np.float32)
+
+
+def _vocoder(opset: int) -> onnx.ModelProto:
+    """Return convolutions, upsampling and a product, as exporters of an opset wrote them."""
+    random, node = np.random.default_rng(0), helper.make_node
+    shapes = {"pre": (32, 12, 3), "up": (32, 32, 8), "rows": (32, 32), "post": (1, 32, 7)}
+    weights = [
+        numpy_helper.from_array((random.normal(size=s) / 5).astype(np.float32), f"{n}.weight")
+        for n, s in shapes.items()
+    ]
+    nodes = [
+        node("Conv", ["mel", "pre.weight"], ["a"], "/pre/Conv", pads=[1, 1]),
+        node("LeakyRelu", ["a"], ["b"], alpha=0.1),
+        node("ConvTranspose", ["b", "up.weight"], ["c"], "/up/C", strides=[4], pads=[2, 2]),
+        node("Transpose", ["c"], ["d"], perm=[0, 2, 1]),
+        node("MatMul", ["d", "rows.weight"], ["e"], "/rows/MatMul"),
+        node("Softmax", ["e"], ["f"], axis=2),
+        node("Mul", ["e", "f"], ["g"]),
+        node("Transpose", ["g"], ["h"], perm=[0, 2, 1]),
+        node("Conv", ["h", "post.weight"], ["i"], "/post/Conv", pads=[3, 3]),
+        node("Tanh", ["i"], ["audio"]),
+    ]
+    given = [helper.make_tensor_value_info("mel", TensorProto.FLOAT, [1, 12, "T"])]
+    if _IR.get(opset, 8) < 4:  # weights were inputs, too
+        given += [helper.make_tensor_value_info(w.name, w.data_type, w.dims) for w in weights]
+    audio = helper.make_tensor_value_info("audio", TensorProto.FLOAT, [1, 1, "N"])
+    return helper.make_model(
+        helper.make_graph(nodes, "vocoder", given, [audio], weights),
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=_IR.get(opset, 8),
+    )
+
+
+def _run(model: onnx.ModelProto, mel: Any) -> Any:
+    return run_session(open_session(model, "it"), {"mel": mel}, "it")[0]
+
+
+def _compress(model: onnx.ModelProto, scheme: str, folder: Path) -> Any:
+    onnx.save(model, folder / "vocoder.onnx")
+    np.savez(folder / "feeds.npz", **{f"{i}/mel": _mel(20 + i, i) for i in range(3)})
+    observes = find_recipe("onnx", scheme).calibration is not None
+    feeds = folder / "feeds.npz" if observes else None
+    return compress(f"onnx:{folder / 'vocoder.onnx'}", scheme, calibration=feeds)
+
+
+_FAST = [(opset, s) for opset in (7, 11, 12) for s in ("int8", "int8-weight-only")]
+_FAST += [(7, "bf16"), (9, "int8-dynamic"), (10, "int4-weight-only"), (22, "int8")]
+
+
+@pytest.mark.parametrize(
+    ("opset", "scheme"),
+    [
+        pytest.param(opset, s, marks=[] if (opset, s) in _FAST else pytest.mark.slow)
+        for opset in range(7, 23)
+        for s in _SCHEMES
+    ],
+)
+def test_every_opset_is_compressed_into_a_graph_that_opens(
+    tmp_path: Path, snr_db: Callable[..., float], opset: int, scheme: str
+) -> None:
+    """Vocoders of 2020 have opsets 9 to 12.
+
+    Weights are dequantized by channel from opset 13 on; older graphs were written, and no
+    onnxruntime opened them.
+    """
+    original = _vocoder(opset)
+    folder = _compress(original, scheme, tmp_path).save(tmp_path / "small")
+    small = open_model(folder)
+    assert isinstance(small, OnnxGraph)
+    assert small.manifest is not None
+    assert small.manifest.run is not None
+    assert small.manifest.run.snr_db is not None
+    mel = _mel(33, 9)
+    assert snr_db(_run(original, mel), _run(small.graph(), mel)) > 12  # of 4 bits, at random
+    assert sum(small.manifest.run.arithmetic.values()) >= 4
+
+
+def test_old_graph_that_the_converter_does_not_know_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def convert_version(*_: Any) -> None:
+        raise RuntimeError("No Adapter From Version $11 for Split\nand more")
+
+    monkeypatch.setattr(onnx.version_converter, "convert_version", convert_version)
+    with pytest.raises(QuantizationError, match=r"has opset 11; accepted are 13.*No Adapter.*=13"):
+        _compress(_vocoder(11), "int8-weight-only", tmp_path)
+
+
+def test_old_graph_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
+    """Without real inputs nothing shows that a converted graph is the same."""
+    model = _vocoder(11)
+    wrong = np.zeros((1, 12, 7), np.float32)  # frames of inputs that are made up are more
+    model.graph.initializer.append(numpy_helper.from_array(wrong, "frames"))
+    model.graph.node.insert(0, helper.make_node("Add", ["mel", "frames"], ["sum"]))
+    model.graph.node[1].input[0] = "sum"
+    with pytest.raises(QuantizationError, match=r"has opset 11; accepted are 13.*opset_version=13"):
+        _compress(model, "int8-weight-only", tmp_path)
+
+
+def _original(tmp_path: Path) -> tuple[Any, onnx.ModelProto]:
+    model = _vocoder(17)
+    onnx.save(model, tmp_path / "vocoder.onnx")
+    opened = OnnxModel(tmp_path / "vocoder.onnx", spec="vocoder.onnx")
+    return run_original(opened, {"mel": _mel(20)}), model
+
+
+def _silent(graph: onnx.GraphProto) -> None:
+    weight = next(w for w in graph.initializer if w.name == "post.weight")
+    weight.CopyFrom(numpy_helper.from_array(np.zeros((1, 32, 7), np.float32), weight.name))
+
+
+def _overflowing(graph: onnx.GraphProto) -> None:
+    graph.node[9].op_type = "Exp"
+    weight = next(w for w in graph.initializer if w.name == "post.weight")
+    loud = numpy_helper.to_array(weight) * np.float32(1e6)
+    weight.CopyFrom(numpy_helper.from_array(loud, weight.name))
+
+
+def _multiplying_infinity(graph: onnx.GraphProto) -> None:
+    weight = next(w for w in graph.initializer if w.name == "post.weight")
+    wide = np.full((1, 32, 7), np.inf, np.float32)
+    weight.CopyFrom(numpy_helper.from_array(wide, weight.name))
+
+
+def _flat(graph: onnx.GraphProto) -> None:
+    graph.node[9].output[0] = "tanh"
+    graph.node.append(helper.make_node("Flatten", ["tanh"], ["audio"]))
+    graph.output[0].type.tensor_type.ClearField("shape")
+
+
+def _double(graph: onnx.GraphProto) -> None:
+    graph.node[9].output[0] = "tanh"
+    graph.node.append(helper.make_node("Cast", ["tanh"], ["audio"], to=TensorProto.DOUBLE))
+    graph.output[0].type.tensor_type.elem_type = TensorProto.DOUBLE
+
+
+def _second_output(graph: onnx.GraphProto) -> None:
+    graph.output.append(helper.make_tensor_value_info("i", TensorProto.FLOAT, None))
+
+
+def _unknown(graph: onnx.GraphProto) -> None:
+    graph.node[9].op_type = "NoSuchOperator"
+
+
+def _failing(graph: onnx.GraphProto) -> None:
+    shape = numpy_helper.from_array(np.array([3, 3], np.int64), "shape")
+    graph.initializer.append(shape)
+    graph.node[9].op_type = "Reshape"
+    graph.node[9].input.append("shape")
+    graph.output[0].type.tensor_type.ClearField("shape")
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (_silent, r"'audio' of the 'compressed vocoder\.onnx' is silent: .* exclude modules"),
+        (_overflowing, "has values that are not finite, the original's has none"),
+        (_multiplying_infinity, r"could not be read again: weight 'post\.weight' has values"),
+        (_flat, "is float32 with 2 axes, the original's float32 with 3 axes"),
+        (_double, "is float64 with 3 axes, the original's float32"),
+        (_second_output, "returns audio, i, the original audio"),
+        (_unknown, r"cannot open 'compressed vocoder\.onnx': .*NoSuchOperator.*another scheme"),
+        (_failing, r"'compressed vocoder\.onnx' cannot be run: .*another scheme"),
+    ],
+)
+def test_what_does_not_return_the_same_is_refused(
+    tmp_path: Path, damage: Callable[[onnx.GraphProto], None], problem: str
+) -> None:
+    """Nothing ran a result before it was called one."""
+    original, finished = _original(tmp_path)
+    damage(finished.graph)
+    with pytest.raises(QuantizationError, match=problem):
+        verify(original, finished)
+
+
+def test_equal_graph_is_far_above_noise(tmp_path: Path) -> None:
+    record = verify(*_original(tmp_path))
+    assert record.snr_db is not None
+    assert record.snr_db > 100
+    assert record.arithmetic == {"FP32": 4}
+
+
+def test_nothing_is_written_that_cannot_be_read_again(tmp_path: Path) -> None:
+    """Files are read with the same eyes as those of strangers, before they get their name."""
+    small = _compress(_vocoder(17), "int8-weight-only", tmp_path)
+    broken = small.graph()
+    del broken.graph.output[:]
+    with pytest.raises(ModelError, match="without outputs"):
+        small.with_graph(broken, small.manifest).save(tmp_path / "small")
+    assert not (tmp_path / "small").exists()
