@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -74,6 +75,23 @@ def test_wrong_recipe_is_refused_by_name(
 ) -> None:
     with pytest.raises(RecipeError, match=problem):
         find_recipe("piper", "int8", _write(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("algorithm", ["rtn", "inc-rtn", "gptq"])
+@pytest.mark.parametrize("table", ["", "[calibration]"])
+def test_algorithms_are_exchanged_with_the_calibration_table_in_place(
+    tmp_path: Path, algorithm: str, table: str
+) -> None:
+    """`inc-rtn` was refused with the table that `inc-gptq` beside it needs."""
+    path = _write(tmp_path, weights="int4", calibration=table)
+    with pathlib.Path(path).open("a", encoding="utf-8") as file:
+        file.write(f'algorithm = "{algorithm}"\n')
+    if algorithm == "gptq" and not table:
+        with pytest.raises(RecipeError, match=r"needs a \[calibration\] table"):
+            find_recipe("piper", "int8", path)
+        return
+    found = find_recipe("piper", "int8", path)
+    assert (found.calibration is not None) == (algorithm == "gptq"), "what nothing uses is left out"
 
 
 def test_recipe_changed_in_a_program_is_checked() -> None:

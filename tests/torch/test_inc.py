@@ -198,6 +198,25 @@ def test_a_recipe_names_it(package: Any, algorithm: Any) -> None:
     assert torch.equal(layer.state()["bias"], first.bias)
 
 
+@pytest.mark.parametrize("scheme", ["int4-gptq", "int4-inc"])
+def test_a_scheme_names_it(package: Any, scheme: str) -> None:
+    """No shipped recipe did, and no command could."""
+    del package
+    weight, x = _data()
+    net = nn.Sequential(nn.Linear(96, 64), nn.Linear(64, 40))
+    net[1].weight.data.copy_(weight[:, :64])
+    small = compress(net, scheme, calibration=[x])
+    layer = small.get_submodule("1")
+    assert isinstance(layer, Int4Linear)
+    with torch.no_grad():
+        hidden = net[0](x)
+        errors = [
+            float((other(hidden) - net[1](hidden)).square().mean())
+            for other in (layer, compress(net, "int4-weight-only").get_submodule("1"))
+        ]
+    assert errors[0] < errors[1] / 2
+
+
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [n for n in sys.modules if n.partition(".")[0] == "neural_compressor"]:
         monkeypatch.delitem(sys.modules, name)

@@ -1,0 +1,105 @@
+"""Four bits by each algorithm: `python -m benchmarks.four_bits` prints a table as Markdown.
+
+The two linear layers of a transformer's block, with random weights and inputs that vary together,
+are compressed on some batches and judged on others.
+"""
+
+import argparse
+from collections.abc import Iterator
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tts_compress import EvaluationOptions, Recipe, compress, evaluate, find_recipe
+from tts_compress.errors import MissingExtraError
+from tts_compress.recipes.formats import Algorithm
+
+_DIRECTIONS = 32
+"""Inputs are mixtures of so many random vectors, and a little noise."""
+
+_ROWS, _CALIBRATED, _JUDGED = 128, 8, 4
+
+_NAMES = {
+    Algorithm.RTN: "rounding to nearest",
+    Algorithm.GPTQ: "GPTQ",
+    Algorithm.INC_RTN: "rounding to nearest, Intel Neural Compressor",
+    Algorithm.INC_GPTQ: "GPTQ, Intel Neural Compressor",
+}
+
+
+class Row(NamedTuple):
+    """What an algorithm reached."""
+
+    algorithm: Algorithm
+    snr_db: float | None
+    """Of the outputs on batches that were not calibrated on; None where it is not installed."""
+
+    seconds: float
+
+
+def recipe_by(algorithm: Algorithm) -> Recipe:
+    """Return the recipe of linear layers in four bits by an algorithm."""
+    shipped = find_recipe("module", "int4-gptq")
+    rules = tuple(rule.model_copy(update={"algorithm": algorithm}) for rule in shipped.component)
+    four = tuple(rule for rule in rules if rule.weights == "int4")
+    return shipped.model_copy(update={"component": four})
+
+
+def measure(width: int) -> Iterator[Row]:
+    """Yield a row for each algorithm.
+
+    Args:
+        width: Inputs of the block, a multiple of 64; it has four times as many inside.
+    """
+    source = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+    directions = torch.randn(_DIRECTIONS, width, generator=source) / _DIRECTIONS**0.5
+
+    def batch() -> Tensor:
+        mixed = torch.randn(_ROWS, _DIRECTIONS, generator=source) @ directions
+        return mixed + 0.1 * torch.randn(_ROWS, width, generator=source)
+
+    seen, judged = ([batch() for _ in range(count)] for count in (_CALIBRATED, _JUDGED))
+    once = EvaluationOptions(timing_runs=1)
+    compress(nn.Linear(64, 64), "int8-weight-only")  # imports and allocations count for nobody
+    for algorithm in _NAMES:
+        recipe = recipe_by(algorithm)
+        observes = algorithm in (Algorithm.GPTQ, Algorithm.INC_GPTQ)
+        start = perf_counter()
+        try:
+            small = compress(
+                block, recipe.scheme, recipe=recipe, calibration=seen if observes else None
+            )
+        except MissingExtraError:
+            yield Row(algorithm, None, 0.0)
+            continue
+        seconds = perf_counter() - start
+        (output,) = evaluate(block, small, batches=judged, options=once).outputs
+        yield Row(algorithm, output.snr_db, seconds)
+
+
+def table(rows: Iterator[Row]) -> str:
+    """Return the rows as Markdown."""
+    lines = ["| algorithm | | signal-to-noise ratio | time |", "|---|---|---|---|"]
+    for row in rows:
+        shown = (
+            "not installed (extra `inc`) | "
+            if row.snr_db is None
+            else f"{row.snr_db:.1f} dB | {row.seconds:.1f} s"
+        )
+        lines.append(f"| `{row.algorithm}` | {_NAMES[row.algorithm]} | {shown} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--width", type=int, default=768, help="inputs of the block (768)")
+    print(table(measure(parser.parse_args().width)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""README and docs: every TOML block is read as what it is, by the code that reads users' files.
+
+A block that shows a part of a file is completed by the least that such a file holds.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+import wave
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs_blocks import PAGES, ROOT, Block, read_blocks
+from tts_compress.config import parse_config, read_config
+from tts_compress.evaluation import read_gates, read_suite
+from tts_compress.inspection.runtimes import RuntimeFile
+from tts_compress.models.contract.schema import Contract
+from tts_compress.models.contract.tables import read_contract_table, resolved
+from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import read_calibration_set
+from tts_compress.sweep.plan import Plan
+
+_BLOCKS = [block for page in PAGES for block in read_blocks(page) if block.language == "toml"]
+
+_CONTRACT = """
+version = 1
+name = "mine"
+sample_rate = 16000
+[tokens]
+source = "characters"
+vocabulary = "letters.json"
+[input.phones]
+role = "tokens"
+"""
+
+
+def _with(path: Path, before: str) -> Path:
+    """Put keys that a part of a file lacks in front of it."""
+    text = path.read_text(encoding="utf-8")
+    if "version" not in tomllib.loads(text):
+        path.write_text(f"{before}\n{text}", encoding="utf-8")
+    return path
+
+
+def _recipe(path: Path) -> None:
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    if "version" not in table:
+        needs = any(rule.get("algorithm") or rule.get("activations") for rule in table["component"])
+        _with(
+            path,
+            'version = 1\nfamily = "piper"\nscheme = "int8"\nsummary = "mine"\n'
+            + ("[calibration]\n" if needs and "calibration" not in table else ""),
+        )
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    find_recipe(table["family"], table["scheme"], path)
+
+
+def _family(path: Path) -> None:
+    _with(path, 'version = 1\nfamily = "piper"')
+    for scheme in tomllib.loads(path.read_text(encoding="utf-8"))["scheme"]:
+        find_recipe("piper", scheme, path)
+
+
+def _suite(path: Path) -> None:
+    with wave.open(str(path.with_name("voice.wav")), "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes(bytes(32_000))
+    shipped = (ROOT / "eval" / "suites" / "en-quick.toml").read_text(encoding="utf-8")
+    path.write_text(f"{shipped}\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
+    read_suite(path)
+
+
+def _plan(path: Path) -> None:
+    least = 'version = 1\nvoices = ["demo"]\nschemes = ["int8"]\noutput = "out"\n'
+    read_config(_with(path, least), Plan)
+
+
+def _contract(path: Path) -> None:
+    table = read_contract_table(path)
+    if "version" not in table:
+        table = tomllib.loads(_CONTRACT) | table
+    parse_config(json.dumps(resolved(table, {}, path)), Contract, str(path))
+
+
+def _project(path: Path) -> None:
+    groups = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["entry-points"]
+    kinds = ("metrics", "recognizers", "families", "layers")
+    assert set(groups) <= {f"tts_compress.{kind}" for kind in kinds}
+
+
+_READERS: dict[str, Callable[[Path], Any]] = {
+    "project": _project,
+    "gate": read_gates,
+    "texts": lambda path: read_calibration_set(str(path)),
+    "scheme": _family,
+    "component": _recipe,
+    "prompt": _suite,
+    "voices": _plan,
+    "environments": _plan,
+    "releases": lambda path: read_config(path, RuntimeFile),
+    "then": _contract,
+    "tokens": _contract,
+}
+"""Readers by a key that only their files have; of several the first decides."""
+
+
+def _read(text: str, folder: Path) -> None:
+    path = folder / "block.toml"
+    path.write_text(text, encoding="utf-8")
+    table = tomllib.loads(text)
+    is_family = isinstance(table.get("component"), dict)
+    known = [key for key in _READERS if key in table and (key != "scheme" or is_family)]
+    _READERS[known[0]](path)
+
+
+@pytest.mark.parametrize("block", _BLOCKS, ids=str)
+def test_a_block_is_a_valid_file(block: Block, tmp_path: Path) -> None:
+    """The only page on Neural Compressor had a recipe that was refused with five problems."""
+    _read(block.text, tmp_path)
