@@ -1,5 +1,6 @@
 """A figure of both models with the interval of its change: value and row of many metrics."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,9 +53,6 @@ def compare_pairs(run: Run, before: npt.ArrayLike, after: npt.ArrayLike) -> Pair
     )
 
 
-_REVERSED: dict[Trend, Trend] = {"better": "worse", "worse": "better"}
-
-
 @dataclass(frozen=True, slots=True)
 class Show:
     """The form in which a figure is printed."""
@@ -105,8 +103,6 @@ class Show:
         return f"{self.scale * figure:.{self.digits}f} {self.unit}".strip()
 
     def _trend(self, value: Paired) -> Trend:
-        low, high = value.interval or (None, None)
-        found = trend(low, high, 0.0)
-        if self.better == "lower":
-            found = _REVERSED.get(found, found)
+        low, high = value.interval or (math.nan, math.nan)
+        found = trend(-high, -low, 0.0) if self.better == "lower" else trend(low, high, 0.0)
         return found if self.better is not None or found == "same" else "unknown"
