@@ -47,7 +47,13 @@ def _measure(choice: Choice) -> tuple[float, Damage] | None:
 
 def _explore(folder: Path, *, measure: Any = _measure, **options: Any) -> list[Point]:
     space = _space()
-    given = {"trials": 4, "seed": 0, "limits": (1.0, 1.0), "storage": None, "name": "size-1"}
+    given: dict[str, Any] = {
+        "trials": 4,
+        "seed": 0,
+        "limits": (1.0, 1.0),
+        "storage": None,
+        "name": "size-1",
+    }
     study = StudyOptions(progress=Silent(), **(given | options))
     return explore(space, measure, [space.baseline()], folder, study)
 
@@ -72,7 +78,7 @@ def test_searches_of_other_groups_or_formats_share_nothing(
     def name(space: Space, **settings: Any) -> str:
         names: list[str] = []
         monkeypatch.setattr(searching, "_first_choices", lambda *_: [])
-        monkeypatch.setattr(searching, "explore", lambda *given: names.append(given[-1].name) or [])
+        monkeypatch.setattr(searching, "explore", lambda *given: names.append(given[-1].name))
         options = SearchOptions(sensitivity=SensitivityOptions(**settings))
         hunt = SimpleNamespace(options=options, space=space, folder=tmp_path)
         found = SimpleNamespace(sha256="0", texts=("a",), formats=("float16", "int8"), seed=0)

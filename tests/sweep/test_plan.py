@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,6 +61,12 @@ def test_shards_are_the_suites_texts_each_once(write_plan: Callable[..., Path]) 
         ({"gates": ["regression"]}, "a sweep has none"),
         ({"recognizer": "ear"}, "ear"),
         ({"shards": 0}, "shards"),
+        ({"more": "unit_hours = inf"}, "unit_hours: .*less than or equal to 8760"),
+        ({"more": "unit_hours = 1e300"}, "unit_hours: .*less than or equal to 8760"),
+        ({"more": "unit_hours = nan"}, "unit_hours: "),
+        ({"more": "[settings]\ntimeout_s = inf"}, "timeout_s"),
+        ({"output": "a\0b"}, r"output: .*'a.x00b' is no folder"),
+        ({"output": ""}, "output: .*is no folder"),
         ({"sheme": 1}, "sheme"),
         ({"more": "[environments.nobody]\npython = 'p'"}, "no family 'nobody'"),
     ],
@@ -83,11 +90,20 @@ def test_voices_of_one_name_are_told_apart() -> None:
     assert list(names.values()) == ["demo", "voice", "voice-2", "x-y"]
 
 
-def test_a_family_has_its_environment(write_plan: Callable[..., Path]) -> None:
+def test_a_family_has_its_environment(
+    tmp_path: Path, write_plan: Callable[..., Path], demo: Path
+) -> None:
+    """A voice that is named by its path, or by no family, had the one that runs the sweep."""
+    for path in (demo, demo.with_name(f"{demo.name}.json")):
+        shutil.copy(path, tmp_path / path.name.replace("demo", "mine"))
+    voices = ["demo", "mine.onnx", "piper:mine.onnx", "f5-tts:x", "parler-tts:x", "none.onnx"]
     more = "[environments.f5-tts]\npython = 'p'\n[environments.parler-tts.runtime_env]\npip = ['x']"
-    plan = read_plan(write_plan(more=more))
-    assert plan.environment_of("f5-tts:somewhere").python == "p"
+    plan = read_plan(write_plan(voices=voices, more=more))
+    assert plan.environment_of("f5-tts:x").python == "p"
     assert plan.environment_of("parler-tts:x").runtime_env == {"pip": ["x"]}
     assert plan.environment_of("demo").python is None
     again = type(plan).model_validate_json(plan.model_dump_json())
     assert again == plan, "as it goes to other processes"
+    plan = read_plan(write_plan(voices=voices, more="[environments.piper]\npython = 'q'"))
+    pythons = [plan.environment_of(voice).python for voice in plan.voices]
+    assert pythons == ["q", "q", "q", None, None, "q"], "the last is no file: of Piper by its name"

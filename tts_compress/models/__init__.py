@@ -5,7 +5,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, read_manifest
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, TTSCompressError
 from tts_compress.families import Family, accepted_specs, families
 from tts_compress.models.base import Model, TTSModel
 
@@ -49,27 +49,41 @@ def open_model(spec: str | Path, *, bare: bool = False) -> Model:
         MissingExtraError: An optional package is needed to read it.
     """
     text = str(spec)
-    name, separator, location = text.partition(":")
-    family = families().get(name) if separator else None
-    if family is None:
-        location = text
     try:
-        os.fsencode(location).decode()  # a manifest can hold UTF-8 only
-        path = Path(location)
-        manifest = _manifest_of(path)
-        if manifest is not None and path.is_dir():
-            family = families().get(manifest.family)
-            if family is None:
-                raise ModelError(f"'{path}' is an artifact of family {manifest.family!r}; upgrade")
-        elif family is None or family.suffixes:
-            named = family is not None and path.suffix in family.suffixes and path.is_file()
-            if family is None or not named or manifest is not None:
-                family = _recognize(location, text, manifest, bare=bare)
+        family, location, manifest = _resolve(text, bare=bare)
         return _open(family, location, text, manifest)
     except (OSError, UnicodeError) as error:
         raise ModelError(
             f"cannot load {text[:80]!r}: {error}; accepted: {accepted_specs()}"
         ) from error
+
+
+def family_of(spec: str) -> str | None:
+    """Return the name of the family that a spec's model is of, unopened; None where it is none."""
+    try:
+        return _resolve(spec, bare=False)[0].name
+    except (TTSCompressError, OSError, ValueError):
+        return None
+
+
+def _resolve(spec: str, *, bare: bool) -> tuple[Family, str, Manifest | None]:
+    """Return the family of a spec's model, its location, and the manifest of an artifact."""
+    name, separator, location = spec.partition(":")
+    family = families().get(name) if separator else None
+    if family is None:
+        location = spec
+    os.fsencode(location).decode()  # a manifest can hold UTF-8 only
+    path = Path(location)
+    manifest = _manifest_of(path)
+    if manifest is not None and path.is_dir():
+        family = families().get(manifest.family)
+        if family is None:
+            raise ModelError(f"'{path}' is an artifact of family {manifest.family!r}; upgrade")
+    elif family is None or family.suffixes:
+        named = family is not None and path.suffix in family.suffixes and path.is_file()
+        if family is None or not named or manifest is not None:
+            family = _recognize(location, spec, manifest, bare=bare)
+    return family, location, manifest
 
 
 def _open(family: Family, location: str, spec: str, manifest: Manifest | None) -> Model:

@@ -1,9 +1,10 @@
 """The plan of a sweep: a TOML file, and what it means with its voices opened."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from tts_compress.config import Config, ConfigFile, data_file, read_config
 from tts_compress.errors import RecipeError
@@ -11,10 +12,14 @@ from tts_compress.evaluation.gates import read_gates
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.families import families
+from tts_compress.models import family_of
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.recipes.schemes import find_scheme
 
 _MAGIC = frozenset("*?[")
+
+_HOURS_OF_A_YEAR = 8_760
+"""Longest time that can be waited for, and longer than any unit."""
 
 
 class Environment(Config):
@@ -45,7 +50,7 @@ class Settings(Config):
     threads: int = Field(default=1, ge=1)
     timing_texts: int = Field(default=8, ge=1)
     timing_runs: int = Field(default=6, ge=1)
-    timeout_s: float = Field(default=600.0, gt=0)
+    timeout_s: float = Field(default=600.0, gt=0, le=3600 * _HOURS_OF_A_YEAR)
     """Longest time to speak or recognize one text."""
 
     def options(self, recognizer: str, **more: Any) -> EvaluationOptions:
@@ -65,6 +70,13 @@ class Plan(ConfigFile):
     output: str
     """Folder of all results: a path, or any URL that fsspec knows, such as `s3://bucket/sweep`."""
 
+    @field_validator("output")
+    @classmethod
+    def _check_output(cls, output: str) -> str:
+        if not output or "\0" in output:
+            raise ValueError(f"{output!r} is no folder; give a path or a URL")
+        return output
+
     suite: str = "en-quick"
     recognizer: str | None = None
     seeds: tuple[int, ...] | None = None
@@ -73,7 +85,7 @@ class Plan(ConfigFile):
     shards: int = Field(default=4, ge=1, le=10_000)
     """Parts of the suite, for each model."""
 
-    unit_hours: float = Field(default=24.0, gt=0)
+    unit_hours: float = Field(default=24.0, gt=0, le=_HOURS_OF_A_YEAR)
     """Longest time of a unit."""
 
     settings: Settings = Settings()
@@ -94,12 +106,11 @@ class OpenPlan(Config):
     unit_hours: float
     settings: Settings
     environments: dict[str, Environment]
+    """By voice, for those of families that have one of their own."""
 
-    def environment_of(self, spec: str) -> Environment:
-        """Return the environment of a voice, by the family that its spec names."""
-        name, separator, _ = spec.partition(":")
-        found = self.environments.get(name) if separator else None
-        return found or self.environments.get("", Environment())
+    def environment_of(self, voice: str) -> Environment:
+        """Return the environment of a voice."""
+        return self.environments.get(voice, Environment())
 
     def texts_of(self, shard: int) -> range:
         """Return the places of a shard's texts in the suite: every so many, from its number on.
@@ -142,7 +153,7 @@ def read_plan(path: Path) -> OpenPlan:
         shards=min(plan.shards, len(suite.utterances)),
         unit_hours=plan.unit_hours,
         settings=plan.settings,
-        environments=plan.environments,
+        environments=_by_voice(plan.environments, voices),
     )
 
 
@@ -151,6 +162,12 @@ def _check_environments(plan: Plan, path: Path) -> None:
     for name in plan.environments:
         if name not in families():
             raise RecipeError(f"'{path}': `environments` names no family {name!r}; known: {known}")
+
+
+def _by_voice(given: Mapping[str, Environment], voices: Sequence[str]) -> dict[str, Environment]:
+    """Return the environments by voice; what is no model has none, and fails when it is opened."""
+    found = ((voice, given.get(family_of(voice) or "")) for voice in (voices if given else ()))
+    return {voice: environment for voice, environment in found if environment is not None}
 
 
 def _check_distinct(kind: str, names: list[str]) -> None:
