@@ -1,7 +1,9 @@
 """Opening ONNX graphs in onnxruntime."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
+from threading import Thread, current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,12 @@ import onnx
 import onnxruntime
 
 from tts_compress.errors import ModelError, first_line
+
+_SIGNAL_S = 1.0
+"""Seconds after which the main thread looks for signals where waiting does not end by them."""
+
+_ENDING_S = 5.0
+"""Seconds for the operator that runs when the others are told to end."""
 
 Feeds = dict[str, npt.NDArray[np.generic]]
 """Real inputs of an ONNX graph, by name."""
@@ -67,12 +75,33 @@ def run_session(
 ) -> list[Any]:
     """Run a graph and return the named outputs; all of them where none are named.
 
+    The main thread waits for another one that runs the graph, because onnxruntime lets no signal
+    through: a loop without an end could not be interrupted.
+
     Raises:
         ModelError: An operator of the graph failed on these inputs.
     """
-    try:
-        results: list[Any] = session.run(outputs, feeds)
+    options, results = onnxruntime.RunOptions(), Future[list[Any]]()
+
+    def run() -> None:
+        try:
+            results.set_result(session.run(outputs, feeds, options))
+        except BaseException as error:
+            results.set_exception(error)
+
+    if current_thread() is not main_thread():
+        run()
+    else:
+        Thread(target=run, daemon=True).start()
+        try:
+            while not wait([results], _SIGNAL_S).done:
+                pass
+        except BaseException:
+            options.terminate = True
+            wait([results], _ENDING_S)
+            raise
+    error = results.exception()
     # onnxruntime's exceptions share no base class but this one.
-    except Exception as error:
+    if isinstance(error, Exception):
         raise ModelError(f"'{spec}' cannot be run: {first_line(error)}") from error
-    return results
+    return results.result()
