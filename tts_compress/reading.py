@@ -28,9 +28,10 @@ MOST_ARRAY_BYTES = 1 << 26
 """Largest array that a model is called with; half an hour of 80 mel bands, 100 times a second, has
 58 MB."""
 
+MOST_WEIGHTS_BYTES = 1 << 40
+"""Largest checkpoint; the package that opens it accounts for every byte of it."""
+
 _MOST_TOML_BYTES = 1 << 23
-_MOST_WEIGHTS_BYTES = 1 << 40
-_MOST_HEADER_BYTES = 100_000_000
 _MOST_LEVELS = 100
 _MOST_AXES = 32
 
@@ -38,7 +39,6 @@ _TOML_STRING = re.compile(
     r'"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*+"|\'[^\'\n]*+\'|#[^\n]*+', re.DOTALL
 )
 _JSON_STRING = re.compile(r'"(?:\\.|[^"\\])*+"', re.DOTALL)
-_TYPE = re.compile(r"(?:BF|[FIUC])(8|16|32|64)(?:_\w+)?|BOOL")
 _BRACKET = re.compile(r"[\[\]{}]")
 _LONG_KEY = re.compile(rf"(?<![\w-])[\w-]++(?:[ \t]*\.[ \t]*[\w-]++){{{_MOST_LEVELS}}}")
 
@@ -178,53 +178,3 @@ def _check_levels(text: str) -> None:
         level += 1 if bracket[0] in "[{" else -1
         if level > _MOST_LEVELS:
             raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
-
-
-def check_safetensors(path: Path | str) -> None:
-    """Refuse a `.safetensors` whose header does not account for every byte of it.
-
-    Raises:
-        OSError: There is no such file, or it may not be read.
-        ValueError: It is no regular file, or the header is malformed, nested, or states tensors
-            that overlap, leave gaps or lie outside of the file.
-    """
-    with open_file(path, _MOST_WEIGHTS_BYTES) as file:
-        size = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(8), "little")
-        if length > min(_MOST_HEADER_BYTES, size - 8):
-            raise ValueError(f"its header has {length} bytes, more than the file or the format has")
-        header = parse_json(file.read(length))
-    if not isinstance(header, dict):
-        raise ValueError(f"its header is a {type(header).__name__}, not tensors by name")
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(t, str) for t in metadata.values()):
-        raise ValueError("its metadata is no table of texts")
-    end = 0
-    for begin, after, name in sorted(_span(name, stated) for name, stated in header.items()):
-        if begin != end:
-            raise ValueError(f"tensor {name!r:.60} overlaps another one, or leaves a gap")
-        end = after
-    if end != size - 8 - length:
-        raise ValueError(f"its tensors have {end} bytes of the {size - 8 - length} that are there")
-
-
-def _span(name: str, stated: Any) -> tuple[int, int, str]:
-    """Return the first byte of a tensor in a `.safetensors`, the one behind it, and its name."""
-    if not isinstance(stated, dict) or stated.keys() != {"dtype", "shape", "data_offsets"}:
-        raise ValueError(f"tensor {name!r:.60} is not stated by type, shape and offsets")
-    shape, offsets, item = stated["shape"], stated["data_offsets"], _item_bytes(stated["dtype"])
-    if not isinstance(shape, list) or item is None:
-        raise ValueError(
-            f"tensor {name!r:.60} has type {stated['dtype']!r:.40}, shape {shape!r:.40}"
-        )
-    size = bounded_bytes(shape, item, _MOST_WEIGHTS_BYTES)
-    plain = isinstance(offsets, list) and all(type(n) is int for n in offsets)
-    if not plain or len(offsets) != 2 or offsets[1] - offsets[0] != size:
-        raise ValueError(f"tensor {name!r:.60} has {size} bytes, but offsets {offsets!r:.60}")
-    return offsets[0], offsets[1], name
-
-
-def _item_bytes(kind: object) -> int | None:
-    """Return the bytes of a value of a type, such as `BF16`; None where there is no such type."""
-    found = _TYPE.fullmatch(kind) if isinstance(kind, str) else None
-    return None if found is None else int(found[1] or 8) // 8

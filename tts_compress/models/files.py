@@ -23,7 +23,6 @@ REFERENCE_TEXT = "reference.txt"
 """The files beside a model that hold its prompt: a recording, and its text."""
 
 _MOST_YAML_BYTES = 1 << 20
-_MOST_WEIGHTS_BYTES = 1 << 40
 
 
 def read_json(path: Path) -> Any:
@@ -64,7 +63,7 @@ def read_tensors(path: Path) -> dict[str, "Tensor"]:
 
     with model_errors(f"'{path}' is no checkpoint that is safe to read"):
         if path.suffix == ".safetensors":
-            reading.check_safetensors(path)
+            reading.check_file(path, reading.MOST_WEIGHTS_BYTES)
             found: Any = load_file(path)
         else:
             found = read_pickled(path)
@@ -86,7 +85,7 @@ def read_pickled(path: Path, **options: Any) -> Any:
     """
     import torch
 
-    with reading.open_file(path, _MOST_WEIGHTS_BYTES) as file:
+    with reading.open_file(path, reading.MOST_WEIGHTS_BYTES) as file:
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:
                 packed = [e for e in archive.infolist() if e.compress_type != zipfile.ZIP_STORED]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord, Manifest, atomic_file
 from tts_compress.errors import ArtifactError, MissingExtraError, ModelError, reason
-from tts_compress.reading import check_safetensors, parse_json
+from tts_compress.reading import MOST_WEIGHTS_BYTES, check_file, parse_json
 from tts_compress.torch.layers.base import CompressedLayer, build_layer, is_layer, walk_layers
 from tts_compress.torch.layers.geometry import Geometry, bias_of, operator_of, tied_layers
 from tts_compress.torch.layers.module_surgery import normalize, replace_module
@@ -74,14 +74,20 @@ class TensorFile:
             )
         if self._read_bytes > _MAPPED_BYTES:
             self._open()
-        copy: Tensor = self._map.get_tensor(name).clone()
+        try:
+            copy: Tensor = self._map.get_tensor(name).clone()
+        # Types that torch lacks, thousands of axes: errors of several kinds.
+        except Exception as error:
+            raise ArtifactError(
+                f"'{self._path}': tensor {name!r:.60} cannot be read: {reason(error)}"
+            ) from error
         self._read_bytes += copy.nbytes
         return copy
 
     def _open(self) -> None:
         package = import_safetensors()
         try:
-            check_safetensors(self._path)
+            check_file(self._path, MOST_WEIGHTS_BYTES)
             self._map = package.safe_open(self._path, framework="pt")
         except (OSError, ValueError, package.SafetensorError) as error:
             raise ArtifactError(
