@@ -16,7 +16,7 @@ from tts_compress.compression.verification import check_converted, run_original,
 from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphChain, GraphModel, Model, OnnxGraph, TorchModel, TTSModel
-from tts_compress.onnx.quantize.convert import STAGE, STEPS, convert, prepare_conversion
+from tts_compress.onnx.quantize.convert import STAGE, convert, prepare_conversion
 from tts_compress.progress import Progress, Silent
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import Weights
@@ -84,7 +84,7 @@ def compress(
             bare graph an `.npz` of its inputs, arrays named `<call>/<input>`, calls from 0; for
             a torch module an iterable of batches: tensors, tuples of arguments or dictionaries.
         seed: Seed of the noise used while calibrating; the same seed gives the same bytes.
-        progress: Is advanced with each calibration text or call, and each step of the work.
+        progress: Is advanced with each calibration text or call, and for graphs as a whole.
 
     Raises:
         SchemeError: The scheme is unknown, or the model's family does not have it.
@@ -250,5 +250,5 @@ def _compress_graph(
         model, recipe, conversion, calibration=record, training=trained, seed=job.seed
     )
     verified = verify(original, finished)
-    job.progress.advance(STAGE, STEPS, STEPS)
+    job.progress.advance(STAGE, 1, 1)
     return model.with_graph(finished, replace(manifest, run=verified))

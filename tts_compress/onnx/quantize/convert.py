@@ -34,7 +34,7 @@ from tts_compress.onnx.quantize.widen import widen_halves
 from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.rewrite.gemms import split_gemms
 from tts_compress.onnx.session import Feeds
-from tts_compress.progress import Progress
+from tts_compress.progress import Progress, report_status
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Format, Recipe
 
@@ -50,8 +50,8 @@ _INTEGER_FORM = {
 """Operator and arithmetic of integer operators in a finished graph; a convolution whose result is
 read as real numbers is a product of its frames."""
 
-STAGE, STEPS = "compress", 5
-"""The work on a graph, for bars: fold it, equalize channels, calibrate, choose codes, convert."""
+STAGE = "compress"
+"""All of the work on a graph, in which calibration is the only part that can be counted."""
 
 _INTEGER_LAYERS = {*_INTEGER_FORM, *_FUSED, "DynamicQuantizeMatMul"}
 
@@ -125,15 +125,14 @@ def prepare_conversion(
         calls: Inputs to observe activations on; None where the recipe needs none.
         batch_one: The graph is a voice's, which is called with one text at a time.
         lengths: Outputs of the graph that decide durations.
-        progress: Is advanced with every call, and with each step of `STAGE` but the last one,
-            which is the caller's: converting, and looking at the result.
+        progress: Is advanced with every call. `STAGE` begins here; the caller ends it when the
+            graph is converted and compared.
 
     Raises:
         QuantizationError: The recipe does not fit the graph.
     """
-    progress.advance(STAGE, 0, STEPS)
+    progress.advance(STAGE, 0, 1)
     graph = convertible_graph(exported(), recipe.format, batch_one=batch_one)
-    progress.advance(STAGE, 1, STEPS)
     model = graph.model
     fused = recipe.format == "qoperator"
     decisions = decide(model, recipe, lengths)
@@ -149,14 +148,15 @@ def prepare_conversion(
             else static.observed_tensors(model, decisions)
         )
         if recipe.calibration.equalize:
+            report_status(progress, STAGE, "equalize channels")
             equalize_channels(graph, observed, calls.feeds())
             decisions = follow_weights(graph, decisions)
-            progress.advance(STAGE, 2, STEPS)
+        report_status(progress, STAGE, "calibrate")
         seen = collect(model, observed, _reported(calls, progress))
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
-        progress.advance(STAGE, 3, STEPS)
+        report_status(progress, STAGE, "choose codes")
         chosen = choose_codes(graph, decisions, calls.feeds())
-    progress.advance(STAGE, 4, STEPS)
+    report_status(progress, STAGE, "convert and compare")
     return Conversion(
         graph=model,
         decisions=tuple(decisions),
