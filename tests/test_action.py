@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import stat
@@ -112,7 +113,62 @@ class Runner:
         return done.returncode
 
     def _value(self, expression: re.Match[str]) -> str:
-        return self.inputs[expression[1].removeprefix("inputs.")]
+        runner = {
+            "steps.python.outputs.python-path": sys.executable,
+            "github.action_path": str(_ROOT),
+        }
+        return runner.get(expression[1]) or self.inputs[expression[1].removeprefix("inputs.")]
+
+
+def test_other_actions_are_named_by_their_commit(action: dict[str, Any]) -> None:
+    """A tag can be moved to other code, which would run with the token of the user's job."""
+    used = [step["uses"] for step in action["runs"]["steps"] if "uses" in step]
+    assert used
+    for name in used:
+        assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", name), name
+
+
+_PARSER = """
+import sys
+from tts_compress.cli import command_parser
+given = vars(command_parser().parse_args(sys.argv[1:]))
+print({name: str(given.get(name)) for name in ("model", "reference", "scheme", "suite", "output")})
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "read"),
+    [
+        ("Quantize", {"model": "-voice.onnx", "scheme": "-s", "output": "-o/model"}),
+        ("Evaluate", {"reference": "-voice.onnx", "suite": "-t", "output": "-o/report"}),
+    ],
+)
+def test_a_value_that_begins_with_a_dash_is_no_option(
+    action: dict[str, Any], tmp_path: Path, step: str, read: dict[str, str]
+) -> None:
+    """`model: -h` printed the help, and the step passed."""
+    defaults = {name: str(one.get("default", "")) for name, one in action["inputs"].items()}
+    chosen = {"model": "-voice.onnx", "scheme": "-s", "suite": "-t", "output": "-o"}
+    runner = Runner(action, tmp_path, defaults | chosen)
+    program = tmp_path / "temp" / "tts-compress" / "bin" / "tts-compress"
+    (tmp_path / "parser.py").write_text(_PARSER, encoding="utf-8")
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{tmp_path}/parser.py" "$@"\n', "utf-8")
+    assert runner.run(step) == 0, runner.printed
+    assert ast.literal_eval(runner.printed).items() >= read.items()
+
+
+def test_the_cache_has_a_key_of_what_is_installed(action: dict[str, Any], tmp_path: Path) -> None:
+    """Every run downloaded 0.6 GB."""
+    keys = []
+    for number, extras in enumerate(("piper,evaluate", "piper", "piper")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        runner = Runner(action, folder, {"extras": extras})
+        assert runner.run("Find pip's downloads") == 0, runner.printed
+        assert Path(runner.outputs["folder"]).is_absolute()
+        keys.append(runner.outputs["key"])
+    assert re.fullmatch("[0-9a-f]{64}", keys[0]), "commas are not accepted there"
+    assert keys[0] != keys[1] == keys[2]
 
 
 @pytest.mark.slow
