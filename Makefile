@@ -240,5 +240,5 @@ $(NATURALSPEECH2)/.user: pyproject.toml constraints-naturalspeech2.txt
 $(DOCS)/.user: constraints-docs.txt
 	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python $(INSTALL) --upgrade pip
-	$(DOCS)/bin/python $(INSTALL) -c constraints-docs.txt zensical mkdocstrings-python
+	$(DOCS)/bin/python $(INSTALL) -c constraints-docs.txt zensical mkdocstrings-python ruff
 	touch $@

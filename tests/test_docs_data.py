@@ -6,6 +6,7 @@ A block that shows a part of a file is completed by the least that such a file h
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 import wave
 from collections.abc import Callable
@@ -14,9 +15,10 @@ from typing import Any
 
 import pytest
 
+import tts_compress
 from tests.docs_blocks import PAGES, ROOT, Block, read_blocks
 from tts_compress.config import parse_config, read_config
-from tts_compress.evaluation import read_gates, read_suite
+from tts_compress.evaluation import read_gates, read_report, read_suite
 from tts_compress.inspection.runtimes import RuntimeFile
 from tts_compress.models.contract.schema import Contract
 from tts_compress.models.contract.tables import read_contract_table, resolved
@@ -115,6 +117,29 @@ def _read(text: str, folder: Path) -> None:
     is_family = isinstance(table.get("component"), dict)
     known = [key for key in _READERS if key in table and (key != "scheme" or is_family)]
     _READERS[known[0]](path)
+
+
+_API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+def test_the_api_page_has_everything_public() -> None:
+    """`compress_trained` was named in the text of `compress` and had no entry."""
+    described = set(re.findall(r"(?m)^::: tts_compress\.(\w+)$", _API))
+    assert described == set(tts_compress.__all__)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        name
+        for row in re.findall(r"(?m)^\| (`[a-z][^|]*) \|", _API)
+        for name in re.findall(r"`([\w.]+)`", row)
+    ],
+)
+def test_a_field_of_an_evaluation_on_the_api_page_is_one(field: str) -> None:
+    found: Any = read_report(ROOT / "eval" / "reports" / "demo-int8.json")
+    for part in field.split("."):
+        found = getattr(found, part)
 
 
 @pytest.mark.parametrize("block", _BLOCKS, ids=str)

@@ -115,7 +115,7 @@ def _ours() -> nn.Module:
     ],
 )
 def test_what_another_quantizer_left_is_named(make: Callable[[], nn.Module], told: str) -> None:
-    """It was told of forward hooks, of no weights, of torch's dispatch, or compressed all the same."""
+    """Errors spoke of forward hooks, of no weights or of torch's dispatch, or there was none."""
     net = make()
     with pytest.raises(QuantizationError, match=told) as caught:
         compress(net, "int8-dynamic")

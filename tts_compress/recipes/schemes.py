@@ -42,6 +42,7 @@ SCHEMES = (
     Scheme("bf16", "bfloat16 where they are safe"),
     Scheme("fp8", "linear layers in 8-bit floats, on NVIDIA GPUs from compute capability 8.9"),
 )
+"""All schemes; `tts-compress schemes` says which family has which."""
 
 
 _OTHER_NAMES = {

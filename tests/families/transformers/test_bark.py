@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEXT = "call at ten"
-SCHEMES = ("fp16", "bf16", "int8", "int8-static", "int8-weight-only", "int4-weight-only", "int4-gptq")
+IN_FLOATS, IN_INTEGERS = ("fp16", "bf16"), ("int8", "int8-static")
+SCHEMES = (*IN_FLOATS, *IN_INTEGERS, "int8-weight-only", "int4-weight-only", "int4-gptq")
 
 
 def _compress(model: Any, scheme: str) -> Any:
