@@ -9,12 +9,15 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tts_compress.artifact import read_manifest
+from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.compression.verification import run_original, verify
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.models import open_model
 from tts_compress.models.base import OnnxGraph
 from tts_compress.models.onnx_model import OnnxModel
+from tts_compress.onnx.quantize.convert import count_arithmetic
 from tts_compress.onnx.session import open_session, run_session
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.schemes import find_scheme
@@ -219,3 +222,38 @@ def test_nothing_is_written_that_cannot_be_read_again(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="without outputs"):
         small.with_graph(broken, small.manifest).save(tmp_path / "small")
     assert not (tmp_path / "small").exists()
+
+
+def test_quantize_says_what_was_multiplied_in_which_arithmetic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said that weights are multiplied in float16; on x86, onnxruntime casts them to FP32."""
+    onnx.save(_vocoder(17), tmp_path / "vocoder.onnx")
+    command = ["quantize", f"onnx:{tmp_path / 'vocoder.onnx'}", "--scheme", "fp16", "--no-time"]
+    assert main([*command, "--output", str(tmp_path / "small")]) == 0
+    printed = capsys.readouterr().out
+    run = read_manifest(tmp_path / "small").run
+    assert run is not None
+    halves = run.arithmetic.get("float16", 0)
+    assert f"{halves} of 4 layers are multiplied in float16 here" in printed
+    assert ("onnxruntime computes them in FP32" in printed) == (halves == 0)
+    assert f"{run.snr_db} dB signal-to-noise against the original" in printed
+
+
+def test_arithmetic_is_that_of_the_kernels() -> None:
+    """A weight in half precision behind a cast is multiplied in FP32."""
+    weight = numpy_helper.from_array(np.ones((3, 3), np.float16), "half")
+    codes = numpy_helper.from_array(np.ones((3, 3), np.int8), "codes")
+    node = helper.make_node
+    nodes = [
+        node("MatMul", ["x", "half"], ["a"]),
+        node("Cast", ["half"], ["wide"], to=TensorProto.FLOAT),
+        node("MatMul", ["y", "wide"], ["b"]),
+        node("FusedMatMul", ["y", "wide"], ["c"], domain="com.microsoft"),
+        node("MatMulInteger", ["z", "codes"], ["d"]),
+        node("Gather", ["half", "i"], ["e"]),
+        node("MatMul", ["a", "a"], ["f"]),
+    ]
+    graph = helper.make_graph(nodes, "optimized", [], [], [weight, codes])
+    counts = count_arithmetic(helper.make_model(graph))
+    assert counts == {"float16": 1, "FP32": 2, "integers": 1}

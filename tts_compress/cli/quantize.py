@@ -3,6 +3,7 @@
 import shlex
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 
@@ -99,11 +100,17 @@ def run(options: Namespace) -> Output:
     seconds = monotonic() - begun
     speed = _speed(model, directory, options)
     return Output(
-        {"artifact": str(directory), "scheme": manifest.scheme, **sizes, "speed_ratio": speed},
+        {
+            "artifact": str(directory),
+            "scheme": manifest.scheme,
+            **sizes,
+            "speed_ratio": speed,
+            "run": asdict(manifest.run) if manifest.run else None,
+        },
         [
             f"{human_bytes(before)} → {human_bytes(after)}, {before / after:.2f} times smaller",
             *(f"  {count:4d} × {label}" for label, count in manifest.counts.items()),
-            *_arithmetic(manifest),
+            *(_arithmetic(manifest) if manifest.run is None else _observed(manifest)),
             *(
                 []
                 if speed is None
@@ -127,6 +134,28 @@ def _arithmetic(manifest: Manifest) -> list[str]:
         f"{weights[kind] / whole:.0%} of the weights are multiplied in {kind} ({count} layers)"
         for kind, count in layers.most_common()
     ]
+
+
+def _observed(manifest: Manifest) -> list[str]:
+    """Return what one run of the artifact beside its original showed, as a sentence each."""
+    assert manifest.run is not None
+    counts = dict(manifest.run.arithmetic)
+    total, real = sum(counts.values()), counts.pop("FP32", 0)
+    for layer in manifest.layers:
+        counts.setdefault(_ARITHMETIC.get(layer.activations, layer.activations), 0)
+    counts.pop("FP32", None)
+    lines = [
+        f"{count} of {total} layers are multiplied in {kind} here"
+        + ("" if count else ": onnxruntime computes them in FP32")
+        for kind, count in counts.items()
+    ]
+    if any(counts.values()) or not counts:
+        lines.append(f"{real} of {total} layers are multiplied in FP32 here")
+    if manifest.run.snr_db is None:
+        why = "its output is not as long, or no inputs are known that the original takes"
+        return [*lines, f"opened here, but not compared with the original: {why}"]
+    snr = f"{manifest.run.snr_db:.1f} dB signal-to-noise against the original"
+    return [*lines, f"run here on one input: {snr}"]
 
 
 def _next_command(model: Model, directory: Path, options: Namespace) -> str:
