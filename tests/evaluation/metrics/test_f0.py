@@ -48,7 +48,7 @@ def test_where_there_is_no_melody_there_is_no_figure() -> None:
 
 
 def _run(reference: Any, candidate: Any, other: Any, frames: npt.NDArray[np.int32]) -> Any:
-    """Return a run of one pair; the other seed is compared frame by frame."""
+    """Return a run of twelve equal pairs; the other seed is compared frame by frame."""
     same = np.repeat(np.arange(len(reference), dtype=np.int32)[:, None], 2, axis=1)
     observed: dict[str, list[Any]] = {
         "f0_mean": [{"reference": reference, "candidate": candidate, "other_seed": other}],
@@ -56,8 +56,8 @@ def _run(reference: Any, candidate: Any, other: Any, frames: npt.NDArray[np.int3
         "signal": [SimpleNamespace(spectra=Comparison(distance_db=0.0, frames=frames))],
     }
     return SimpleNamespace(
-        pairs=[SimpleNamespace(index=0)],
-        observations=observed.__getitem__,
+        blocks=[*range(12)],
+        observations=lambda name: 12 * observed[name],
     )
 
 

@@ -76,9 +76,8 @@ def test_without_the_networks_there_is_no_score(monkeypatch: pytest.MonkeyPatch)
 def test_each_score_is_compared_by_its_name() -> None:
     before = {name: 3.0 + place for place, name in enumerate(_NAMES)}
     after = {name: 0.5 + place for place, name in enumerate(_NAMES)}
-    found = [{"reference": before, "candidate": after}]
-    pairs = [SimpleNamespace(index=0)]
-    run: Any = SimpleNamespace(measurements=lambda _: found, pairs=pairs)
+    found = 12 * [{"reference": before, "candidate": after}]
+    run: Any = SimpleNamespace(measurements=lambda _: found, blocks=[*range(12)])
     for metric in METRICS:
         scores = metric.compute(run)
         assert (scores.reference, scores.candidate) == (before[metric.name], after[metric.name])

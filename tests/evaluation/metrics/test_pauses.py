@@ -40,8 +40,7 @@ def test_both_models_are_compared() -> None:
     observe = METRICS[0].observe
     assert observe is not None
     seen = observe(Audios(reference=before, candidate=after, other_seed=before))
-    pairs = [SimpleNamespace(index=0)]
-    run: Any = SimpleNamespace(observations=lambda _: [seen], pairs=pairs)
+    run: Any = SimpleNamespace(observations=lambda _: [seen], blocks=[0])
     counts, lengths = (metric.compute(run) for metric in METRICS)
     assert (counts.reference, counts.candidate, counts.delta) == (1.0, 2.0, 1.0)
     assert lengths.delta == pytest.approx(0.5, abs=0.03)

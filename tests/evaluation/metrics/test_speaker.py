@@ -97,8 +97,8 @@ def test_without_the_wheel_there_is_no_similarity(monkeypatch: pytest.MonkeyPatc
 
 def _run(prompt: Prompt | None = None, **roles: list[float]) -> Any:
     return SimpleNamespace(
-        measurements=lambda _: [roles],
-        pairs=[SimpleNamespace(index=0)],
+        measurements=lambda _: 12 * [roles],
+        blocks=[*range(12)],
         models=(SimpleNamespace(prompt=None, model=SimpleNamespace(prompt=prompt)),),
     )
 
