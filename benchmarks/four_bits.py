@@ -59,7 +59,7 @@ def measure(width: int) -> Iterator[Row]:
     directions = torch.randn(_DIRECTIONS, width, generator=source) / _DIRECTIONS**0.5
 
     def batch() -> Tensor:
-        mixed = torch.randn(_ROWS, _DIRECTIONS, generator=source) @ directions
+        mixed: Tensor = torch.randn(_ROWS, _DIRECTIONS, generator=source) @ directions
         return mixed + 0.1 * torch.randn(_ROWS, width, generator=source)
 
     seen, judged = ([batch() for _ in range(count)] for count in (_CALIBRATED, _JUDGED))

@@ -94,9 +94,10 @@ def test_the_worst_batch_is_the_one_of_the_largest_error() -> None:
 def test_without_what_it_needs_it_says_what_to_give(module: nn.Module) -> None:
     anything: Any = evaluate
     small = compress(module, "int8")
-    for none in (None, [], torch.ones(4, 64), "en-quick"):
+    needless: tuple[Any, ...] = (None, [], torch.ones(4, 64), "en-quick")
+    for batches in needless:
         with pytest.raises(EvaluationError, match=r"speaks no texts: give batches=\[\.\.\.\]"):
-            anything(module, small, batches=none)
+            anything(module, small, batches=batches)
     for pair in ((module, "demo"), ("demo", small)):
         with pytest.raises(EvaluationError, match="only be compared with another one"):
             anything(*pair, batches=_batches())

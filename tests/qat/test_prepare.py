@@ -242,7 +242,7 @@ def test_any_loop_trains_between_the_two_with_labels_of_its_own(scheme: str) -> 
     losses = []
     optimizer = torch.optim.SGD(student.parameters(), lr=0.2)
     for _ in range(40):
-        loss = nn.functional.cross_entropy(student(inputs), labels)
+        loss: Any = nn.functional.cross_entropy(student(inputs), labels)
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.ao import quantization
-from torch.ao.quantization import quantize_fx
+from torch.ao import quantization as _quantization
+from torch.ao.quantization import quantize_fx as _quantize_fx
 
 from tts_compress import compress, find_recipe
 from tts_compress.errors import QuantizationError
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.ao announces its end at every call
+
+quantization: Any = _quantization  # without types
+quantize_fx: Any = _quantize_fx
 
 INPUTS = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
 
@@ -33,7 +36,8 @@ class Stubbed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return as many numbers as it is given."""
-        return self.dequant(self.last(self.act(self.first(self.quant(x)))))  # type: ignore[no-any-return]
+        outputs: Tensor = self.dequant(self.last(self.act(self.first(self.quant(x)))))
+        return outputs
 
 
 def _net() -> Any:
@@ -51,52 +55,52 @@ def test_stubs_are_the_identity(scheme: str) -> None:
     assert torch.equal(small(INPUTS), compress(plain, scheme, calibration=given)(INPUTS))
 
 
-def _prepared_qat() -> nn.Module:
+def _prepared_qat() -> Any:
     net = _net().train()
     net.qconfig = quantization.get_default_qat_qconfig("fbgemm")
     return quantization.prepare_qat(net)
 
 
-def _prepared() -> nn.Module:
+def _prepared() -> Any:
     net = _net()
     net.qconfig = quantization.get_default_qconfig("fbgemm")
     return quantization.prepare(net)
 
 
-def _converted() -> nn.Module:
+def _converted() -> Any:
     net = _prepared()
     net(INPUTS)
     return quantization.convert(net)
 
 
-def _fx() -> nn.Module:
+def _fx() -> Any:
     mapping = quantization.get_default_qconfig_mapping("fbgemm")
     return quantize_fx.prepare_fx(_net(), mapping, (INPUTS,))
 
 
-def _fx_qat() -> nn.Module:
+def _fx_qat() -> Any:
     mapping = quantization.get_default_qat_qconfig_mapping("fbgemm")
     return quantize_fx.prepare_qat_fx(_net().train(), mapping, (INPUTS,))
 
 
-def _fx_converted() -> nn.Module:
+def _fx_converted() -> Any:
     net = _fx()
     net(INPUTS)
-    return quantize_fx.convert_fx(net)  # type: ignore[no-any-return]
+    return quantize_fx.convert_fx(net)
 
 
-def _dynamic() -> nn.Module:
+def _dynamic() -> Any:
     return quantization.quantize_dynamic(_net(), {nn.Linear})
 
 
-def _torchao() -> nn.Module:
+def _torchao() -> Any:
     torchao = pytest.importorskip("torchao.quantization")
     net = _net()
     torchao.quantize_(net, torchao.Int8WeightOnlyConfig())
     return net
 
 
-def _ours() -> nn.Module:
+def _ours() -> Any:
     return prepare_qat(_net(), "int8-dynamic").module
 
 
@@ -114,7 +118,7 @@ def _ours() -> nn.Module:
         (_ours, r"prepared by prepare_qat .*convert_qat"),
     ],
 )
-def test_what_another_quantizer_left_is_named(make: Callable[[], nn.Module], told: str) -> None:
+def test_what_another_quantizer_left_is_named(make: Callable[[], Any], told: str) -> None:
     """Errors spoke of forward hooks, of no weights or of torch's dispatch, or there was none."""
     net = make()
     with pytest.raises(QuantizationError, match=told) as caught:

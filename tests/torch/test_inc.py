@@ -203,7 +203,7 @@ def test_a_scheme_names_it(package: Any, scheme: str) -> None:
     """No shipped recipe did, and no command could."""
     del package
     weight, x = _data()
-    net = nn.Sequential(nn.Linear(96, 64), nn.Linear(64, 40))
+    net: Any = nn.Sequential(nn.Linear(96, 64), nn.Linear(64, 40))
     net[1].weight.data.copy_(weight[:, :64])
     small = compress(net, scheme, calibration=[x])
     layer = small.get_submodule("1")
