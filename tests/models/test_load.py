@@ -296,3 +296,11 @@ def test_our_own_state_themselves() -> None:
     torch = ["f5-tts", "gpt-sovits", "naturalspeech2", "parler-tts", "transformers"]
     ours = ["piper", "contract", *torch, "onnx"]
     assert list(families()) == ours
+
+
+def test_a_name_that_no_manifest_can_hold_is_refused_before_the_work(tmp_path: Path) -> None:
+    """In a locale of ASCII: the artifact was made, and its manifest could not be written."""
+    path = tmp_path / "gr\udcc3\udcb6\udcc3\udc9fe.onnx"
+    path.touch()
+    with pytest.raises(ModelError, match=r"is not UTF-8 in this locale; rename it, or set LC_ALL"):
+        open_model(f"onnx:{path}")

@@ -1,6 +1,5 @@
 """Systems we can load: `base.py` is the protocol, `tts_compress/families.py` the list."""
 
-import os
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -72,7 +71,12 @@ def _resolve(spec: str, *, bare: bool) -> tuple[Family, str, Manifest | None]:
     family = families().get(name) if separator else None
     if family is None:
         location = spec
-    os.fsencode(location).decode()  # a manifest can hold UTF-8 only
+    try:
+        location.encode()  # manifests and reports can hold UTF-8 only
+    except UnicodeEncodeError as error:
+        raise ModelError(
+            f"{location!r:.80} is not UTF-8 in this locale; rename it, or set LC_ALL=C.UTF-8"
+        ) from error
     path = Path(location)
     manifest = _manifest_of(path)
     if manifest is not None and path.is_dir():
