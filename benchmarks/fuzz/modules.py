@@ -77,7 +77,7 @@ def _upsampling(dice: random.Random, channels: int) -> Any:
     from torch import nn
 
     stride, group = dice.choice((1, 2, 3)), dice.choice((1, 1, 2))
-    more = {"stride": stride, "padding": dice.choice((0, 1)), "groups": group}
+    more: dict[str, Any] = {"stride": stride, "padding": dice.choice((0, 1)), "groups": group}
     return (nn.ConvTranspose1d(channels, 32, 2 * stride + 1, **more),)
 
 

@@ -160,7 +160,7 @@ def write_chain(folder: Path, dice: random.Random) -> None:
     layers = [dice.choice(_WEIGHTED), *dice.choices(_LAYERS, k=dice.choice((0, 1, 2, 3)))]
     for layer in layers:
         name = layer(builder, name)
-    shapes = ([1, channels, "T"], [1, builder.channels, "N"])
+    shapes: list[list[Any]] = [[1, channels, "T"], [1, builder.channels, "N"]]
     values = [
         helper.make_tensor_value_info(named, TensorProto.FLOAT, shape)
         for named, shape in zip(("x", name), shapes, strict=True)

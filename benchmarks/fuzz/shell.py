@@ -44,8 +44,10 @@ _VARIABLES: dict[str, tuple[str, ...]] = {
     "GITHUB_ACTIONS": ("true",),
 }
 
-_STREAMS = (">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-", ">/dev/full", "2>/dev/full")
-_STREAMS += (">/dev/full 2>/dev/full", "| true", "2>&1 >&-")
+_STREAMS = (
+    *(">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-", "2>&1 >&-"),
+    *(">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full", "| true"),
+)
 
 _TIMEOUT_S = 100
 

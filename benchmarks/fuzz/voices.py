@@ -133,8 +133,8 @@ def _graphs() -> dict[str, bytes]:
 
 def write_contract(folder: Path, dice: random.Random) -> None:
     """Write the voice with up to three values of its contract changed."""
-    for name, content in _graphs().items():
-        (folder / name).write_bytes(content)
+    for name, graph in _graphs().items():
+        (folder / name).write_bytes(graph)
     table = _CONTRACT
     for _ in range(dice.choice((1, 1, 2, 3))):
         change = _exchanged if dice.random() < 0.8 else mutate_json
@@ -176,7 +176,9 @@ def speak_contract(folder: Path, dice: random.Random) -> object:
         voice = voice.with_speaker(dice.choice(list(voice.speakers)))
     text = dice.choice(("ids: 5 6 7", "abcd", "abcd" * 100))
     spoken = [voice.synthesize(text, seed=seed).samples for seed in (0, 0)]
-    if not 0 < len(spoken[0]) < _MOST_SAMPLES or not np.array_equal(*spoken, equal_nan=True):
+    if not 0 < len(spoken[0]) < _MOST_SAMPLES or not np.array_equal(
+        spoken[0], spoken[1], equal_nan=True
+    ):
         raise DisagreementError(f"{len(spoken[0])} samples, or others for the same seed")
     if dice.random() < 0.3:
         small = compress(voice, "int8-weight-only")
