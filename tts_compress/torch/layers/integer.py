@@ -22,6 +22,12 @@ from tts_compress.errors import ModelError
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import CompressedLayer, register_layer
 from tts_compress.torch.layers.geometry import Geometry
+from tts_compress.torch.layers.operator import (
+    Constants,
+    describe_geometry,
+    is_recorded,
+    record,
+)
 
 INTEGERS = (Activations.DYNAMIC, Activations.STATIC)
 _ENGINES = ("fbgemm", "onednn", "qnnpack")
@@ -80,6 +86,25 @@ class IntegerLayer(CompressedLayer):
             self.activations = Activations.STATIC
         self.input_scale = float(state["input_scale"]) if static else None
         self.input_zero_point = int(state["input_zero_point"]) if static else 0
+        self.constants, self.description = Constants(), describe_geometry(geometry)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the outputs of the layer it replaces, in the type of the inputs."""
+        return record(self, [inputs])[0] if is_recorded() else self.compute(inputs)
+
+    def compute(self, inputs: Tensor) -> Tensor:
+        """Return the outputs, from kernels of torch."""
+        raise NotImplementedError
+
+    def results(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Return everything a layer computes from all that it takes."""
+        return [self.compute(*inputs)]
+
+    @torch.compiler.assume_constant_result
+    def unfold(self) -> bool:
+        """Make the constants that a graph records; a compiler calls it instead of recording it."""
+        self.constants.fill(self)
+        return True
 
     @classmethod
     def objection(cls, geometry: Geometry, group_size: int) -> str:
@@ -124,7 +149,7 @@ class Int8Linear(IntegerLayer):
         given = (state["weight"], state["weight_scale"], state.get("bias"))
         self._packed = Packed(pack_linear, unpack_linear, *given)
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def compute(self, inputs: Tensor) -> Tensor:
         """Return `[..., outputs]` in the type of the inputs."""
         # The usual case first: a decoder's step runs hundreds of layers for microseconds each.
         if inputs.dtype is torch.float32 and inputs.dim() > 1:
@@ -196,9 +221,9 @@ class Int8PointwiseConv1d(Int8Linear):
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         super().__init__(geometry, {**state, "weight": state["weight"].squeeze(-1)})
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def compute(self, inputs: Tensor) -> Tensor:
         """Return `[batch, outputs, time]` in the type of the inputs."""
-        return super().forward(inputs.transpose(-1, -2)).transpose(-1, -2)
+        return super().compute(inputs.transpose(-1, -2)).transpose(-1, -2)
 
     def unpack(self) -> Tensor:
         """Return the codes of the weight."""

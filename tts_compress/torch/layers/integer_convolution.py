@@ -34,13 +34,13 @@ class Int8Conv1d(IntegerLayer):
         self._packed = Packed(_pack_convolution, Tensor.to_dense, *given)
         self._kernel = (scales, zeros, state.get("bias"), *window)
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def compute(self, inputs: Tensor) -> Tensor:
         """Return `[batch, outputs, time]` in the type of the inputs.
 
         Raises:
             ValueError: An input is not finite.
         """
-        values = pad(self.geometry, inputs.float())
+        values = pad(self.geometry, inputs.detach().float())  # the kernel has no gradients
         plain = plain_view(values)
         scale, zero_point = self._codes_of(plain)
         rounded = torch.quantize_per_tensor(plain, scale, zero_point, torch.quint8)
@@ -123,10 +123,10 @@ class Int8ConvTranspose1d(IntegerLayer):
         codes, scales = round_weight(phases, 0, multiplied=True)
         return {"weight": codes, "weight_scale": scales}
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def compute(self, inputs: Tensor) -> Tensor:
         """Return `[batch, outputs, time]` in the type of the inputs."""
         shape = self.geometry
-        phases = self.phases(inputs)
+        phases = self.phases.compute(inputs)
         outputs = phases.shape[-2] // shape.stride
         if shape.groups == 1:
             # With channels last the phases of a frame lie behind each other, in order of time.

@@ -26,6 +26,7 @@ from tts_compress.torch.layers.integer import (
     pack_linear,
     unpack_linear,
 )
+from tts_compress.torch.layers.operator import is_recorded, record
 
 _BUFFERS = {"weight": "codes", "weight_scale": "scales", "bias": "biases"}
 """`bias` is one of torch's own attributes: whether there are biases."""
@@ -173,6 +174,19 @@ class IntegerRecurrent(Int8Recurrent, IntegerLayer):
         """Return an objection to projections."""
         del group_size
         return "no integer kernel projects states" if geometry.attributes["proj_size"] else ""
+
+    def _run(
+        self, values: Tensor, sizes: Tensor | None, states: list[Tensor]
+    ) -> tuple[Any, list[Tensor]]:
+        if sizes is None and is_recorded():
+            outputs, *ends = record(self, [values, *states])
+            return outputs, ends
+        return super()._run(values, sizes, states)
+
+    def results(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Return outputs and states for a tensor and states."""
+        outputs, ends = super()._run(inputs[0], None, inputs[1:])
+        return [outputs, *ends]
 
     def _kernel(self) -> tuple[Callable[..., Any], list[Any]]:
         make = torch.ops.quantized.make_quantized_cell_params_dynamic
