@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import tts_compress
 from tts_compress import EvaluationOptions, ModuleEvaluation, compress, evaluate
-from tts_compress.errors import EvaluationError
+from tts_compress.errors import EvaluationError, ModelError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,6 +105,12 @@ def test_without_what_it_needs_it_says_what_to_give(module: nn.Module) -> None:
         anything("demo", "demo", batches=_batches())
     with pytest.raises(EvaluationError, match="cannot be called with batch 1, a Tensor: "):
         evaluate(module, small, batches=[_batches()[0], torch.ones(3)])
+
+
+def test_what_speaks_no_texts_is_refused_in_plain_words() -> None:
+    anything: Any = evaluate
+    with pytest.raises(ModelError, match=r"'object' speaks no texts, .*two torch modules with"):
+        anything(object(), object())
 
 
 def test_modules_that_do_not_return_the_same_are_refused() -> None:

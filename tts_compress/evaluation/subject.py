@@ -127,6 +127,12 @@ def open_subject(
             f"'{given}' is a folder of recordings, which cannot be compared; give two models that "
             "speak, such as voice.onnx and the folder that `tts-compress quantize` made of it"
         ) from error
+    if not isinstance(model, TTSModel):
+        shown = getattr(model, "spec", type(model).__name__)
+        raise ModelError(
+            f"{shown!r} speaks no texts, so there is nothing to evaluate; give a voice, a system's "
+            "model, or two torch modules with batches"
+        )
     try:
         files, location = model.files(), model.spec
     except ModelError:
