@@ -257,3 +257,11 @@ def test_arithmetic_is_that_of_the_kernels() -> None:
     graph = helper.make_graph(nodes, "optimized", [], [], [weight, codes])
     counts = count_arithmetic(helper.make_model(graph))
     assert counts == {"float16": 1, "FP32": 2, "integers": 1}
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int8-dynamic"])
+def test_integers_are_no_original(tmp_path: Path, scheme: str) -> None:
+    """It was a promise that the recipe had not kept, to be reported."""
+    small = _compress(_vocoder(17), scheme, tmp_path).graph()
+    with pytest.raises(QuantizationError, match=r"compressed already: .* int8/.*FP32 original"):
+        _compress(small, "int8-weight-only", tmp_path)

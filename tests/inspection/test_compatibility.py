@@ -75,14 +75,17 @@ def open_graph(tmp_path: Path) -> Callable[[onnx.ModelProto], Any]:
 
 @pytest.mark.parametrize("name", _GRAPHS)
 def test_onnxruntime_opens_what_it_is_said_to_play(
-    name: str, open_graph: Callable[[onnx.ModelProto], Any]
+    name: str, open_graph: Callable[[onnx.ModelProto], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By the lists alone; besides, `check` opens what the onnxruntime here is said to play."""
     try:
         open_session(_GRAPHS[name], name)
         opened = True
     except ModelError:
         opened = False
     assert opened == (name not in {"double", "bfloat16", "unknown", "newer opset"})
+    lists_alone = "tts_compress.inspection.compatibility.open_session"
+    monkeypatch.setattr(lists_alone, lambda *_, **__: None)
     assert check_runtime(open_graph(_GRAPHS[name]), f"onnxruntime:{_INSTALLED}").plays == opened
 
 
@@ -207,3 +210,45 @@ def test_bad_names_are_refused(
 ) -> None:
     assert main(["check", str(demo), "--runtime", name]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_graph_that_onnxruntime_here_does_not_open_does_not_play(
+    open_graph: Callable[[onnx.ModelProto], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its operators are all known; in opset 11 none of them dequantizes by channel."""
+    scale, zero = np.ones(4, np.float32), np.zeros(4, np.int8)
+    model = _graph("DequantizeLinear", element=TensorProto.INT8, opset=11)
+    model.graph.node[0].input.extend(["scale", "zero"])
+    model.graph.node[0].attribute.append(helper.make_attribute("axis", 1))
+    model.graph.initializer.append(numpy_helper.from_array(scale, "scale"))
+    model.graph.initializer.append(numpy_helper.from_array(zero, "zero"))
+    spec = open_graph(model).spec
+    assert main(["check", spec, "--runtime", f"onnxruntime:{_INSTALLED}"]) == 1
+    said = capsys.readouterr().out
+    assert "does not play" in said
+    assert f"{onnxruntime.__version__} is installed here, and onnxruntime cannot open" in said
+
+
+def test_a_release_that_is_not_known_is_said_so(
+    demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An answer about 1.31 to a question about 1.99 read as one about 1.99."""
+    newest = find_runtimes("onnxruntime")[0].release
+    assert main(["check", str(demo), "--runtime", "onnxruntime:1.99"]) == 0
+    assert f"1.99 is not known; judged as {newest}" in " ".join(capsys.readouterr().out.split())
+    assert main(["check", str(demo), "--runtime", "onnxruntime:1.99", "--json"]) == 0
+    (verdict,) = json.loads(capsys.readouterr().out)["runtimes"]
+    assert (verdict["release"], verdict["unknown_release"]) == (newest, "1.99")
+    assert main(["check", str(demo), "--runtime", f"onnxruntime:{newest}.1"]) == 0
+    assert "not known" not in capsys.readouterr().out
+
+
+def test_a_function_that_calls_itself_is_a_model_error(
+    open_graph: Callable[[onnx.ModelProto], Any],
+) -> None:
+    model = _graph("Twice", domain="own")
+    body = [helper.make_node("Twice", ["x"], ["y"], domain="own")]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    model.functions.append(helper.make_function("own", "Twice", ["x"], ["y"], body, opsets))
+    with pytest.raises(ModelError, match="functions cannot be expanded"):
+        check_runtime(open_graph(model), "onnxruntime")

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.cli import main
+from tts_compress.errors import ModelError
 from tts_compress.inspection import speed_ratio
 from tts_compress.models import load, open_model
 from tts_compress.models.base import Model
@@ -77,3 +78,18 @@ def test_without_time_nothing_speaks(
     arguments = ["quantize", str(tiny_path), "--scheme", "fp16", "--output", str(tmp_path / "x")]
     assert main([*arguments, "--no-time", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["speed_ratio"] is None
+
+
+def test_a_voice_that_fails_while_it_is_timed_is_a_model_error(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own runtime raises errors of every kind."""
+    voice = load(tiny_path)
+
+    class Failing:
+        def speak(self, text: str) -> None:
+            raise RuntimeError(f"Non-zero status code for {text[:5]}")
+
+    monkeypatch.setattr(type(voice), "open_runtime", lambda *_, **__: Failing())
+    with pytest.raises(ModelError, match=r"cannot be run: Non-zero status code for Hello"):
+        speed_ratio(voice, voice)

@@ -193,3 +193,14 @@ def test_input_that_is_no_tensor_is_refused(path: Path) -> None:
     model.graph.input.append(helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None))
     with pytest.raises(ModelError, match="input 's' of the graph is no tensor"):
         graph_inputs(model)
+
+
+def test_names_of_inputs_and_outputs_are_shown_on_one_line(path: Path) -> None:
+    """A line of its own in a log of GitHub is a command to it."""
+    model = onnx.load(path)
+    model.graph.node[1].output[0] = model.graph.output[0].name = "audio\n::error::pwned"
+    model.graph.node[0].input[0] = model.graph.input[0].name = "mel\n::error::pwned"
+    onnx.save(model, path)
+    shown = open_model(f"onnx:{path}").describe()
+    assert shown["outputs"] == "audio ::error::pwned"
+    assert "\n" not in shown["inputs"]

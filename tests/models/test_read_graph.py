@@ -16,6 +16,7 @@ from tts_compress.errors import ModelError
 from tts_compress.models.graph_file import read_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import numpy.typing as npt
@@ -146,4 +147,77 @@ def test_weight_with_too_few_values_is_refused(tmp_path: Path) -> None:
     model.graph.initializer[0].dims[0] = 11
     onnx.save(model, tmp_path / "voice.onnx")
     with pytest.raises(ModelError, match="weight 'w' is malformed"):
+        read_graph(tmp_path / "voice.onnx")
+
+
+def _in_constant(tensor: TensorProto) -> onnx.ModelProto:
+    model = _model(np.zeros(2, np.float32))
+    model.graph.node.append(helper.make_node("Constant", [], ["held"], value=tensor))
+    return model
+
+
+def _in_branch(tensor: TensorProto) -> onnx.ModelProto:
+    model = _model(np.zeros(2, np.float32))
+    output = helper.make_tensor_value_info("held", TensorProto.FLOAT, None)
+    branch = helper.make_graph(
+        [helper.make_node("Identity", ["t"], ["held"])], "b", [], [output], [tensor]
+    )
+    model.graph.node.append(
+        helper.make_node("If", ["w"], ["z"], then_branch=branch, else_branch=branch)
+    )
+    return model
+
+
+def _in_function(tensor: TensorProto) -> onnx.ModelProto:
+    model = _model(np.zeros(2, np.float32))
+    node = helper.make_node("Constant", [], ["held"], value=tensor)
+    opsets = [helper.make_opsetid("", 15)]
+    model.functions.append(helper.make_function("own", "Held", [], ["held"], [node], opsets))
+    return model
+
+
+_PLACES = [_in_constant, _in_branch, _in_function]
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_weights_of_every_place_have_a_bound(
+    tmp_path: Path, place: Callable[[TensorProto], onnx.ModelProto]
+) -> None:
+    """A file of 5 GB without content, named by a constant, filled 10 GB of memory."""
+    tensor = TensorProto(name="t", data_type=TensorProto.FLOAT, dims=[1 << 30])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="weights.bin")
+    (tmp_path / "voice.onnx").write_bytes(place(tensor).SerializeToString())
+    with (tmp_path / "weights.bin").open("wb") as file:
+        file.truncate(4 << 30)
+    with pytest.raises(ModelError, match=r"at most 2,147,483,647 are accepted"):
+        read_graph(tmp_path / "voice.onnx")
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_nan_of_every_place_is_refused(
+    tmp_path: Path, place: Callable[[TensorProto], onnx.ModelProto]
+) -> None:
+    model = place(numpy_helper.from_array(np.array([np.nan], np.float32), "t"))
+    onnx.save(model, tmp_path / "voice.onnx")
+    with pytest.raises(ModelError, match="values that are not finite"):
+        read_graph(tmp_path / "voice.onnx")
+
+
+@pytest.mark.parametrize("name", ["node_name", "the_output", "the_weight", "the_domain"])
+def test_names_that_are_not_utf8_are_refused(tmp_path: Path, name: str) -> None:
+    """Protocol buffers give such a name as bytes, which the first comparison with text ended."""
+    node = helper.make_node("Identity", ["the_weight"], ["the_output"], "node_name")
+    graph = helper.make_graph(
+        [node],
+        "tiny",
+        [],
+        [helper.make_tensor_value_info("the_output", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.ones(2, np.float32), "the_weight")],
+    )
+    opsets = [helper.make_opsetid("", 15), helper.make_opsetid("the_domain", 1)]
+    content = helper.make_model(graph, ir_version=8, opset_imports=opsets).SerializeToString()
+    broken = content.replace(name.encode(), name.encode()[:-1] + b"\xff")
+    (tmp_path / "voice.onnx").write_bytes(broken)
+    with pytest.raises(ModelError, match=r"not a readable ONNX file: .*which is not UTF-8"):
         read_graph(tmp_path / "voice.onnx")

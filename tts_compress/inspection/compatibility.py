@@ -5,12 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import onnxruntime
 from rich.console import RenderableType
 
 from tts_compress.errors import ModelError
 from tts_compress.inspection.needs import Needs, read_needs
 from tts_compress.inspection.runtimes import STANDARD, Runtime, find_runtimes, of_type
 from tts_compress.models.base import GraphChain, Model, OnnxGraph
+from tts_compress.onnx.session import open_session
 
 _OF_SCHEMES = frozenset(
     f"{STANDARD}.{name}"
@@ -27,6 +29,9 @@ _OF_SCHEMES = frozenset(
 """Standard operators that schemes put into graphs, beside those of other domains."""
 
 
+_HERE = "onnxruntime"
+"""The runtime that is installed with this package."""
+
 _NAMED = 4
 """Operators left to another runtime that a terminal names."""
 
@@ -37,6 +42,9 @@ class Verdict:
 
     runtime: str
     release: str
+    unknown_release: str | None
+    """A release that was asked for and is not known; `release` is judged in its place."""
+
     evidence: str
     """`code` or `documentation`, from which the runtime's operators are known."""
 
@@ -84,9 +92,13 @@ def check_runtime(model: Model, name: str) -> Verdict:
     playing = {r.release for r in releases if not _obstacles(needs, r, model.family)}
     missing, left = _missing(needs, wanted), _on_fallback(needs, wanted)
     problems = list(_problems(needs, wanted, model.family))
+    if wanted.release in playing and (refused := list(_refusals(graphs, wanted))):
+        problems, playing = refused, set[str]()
+    asked = name.partition(":")[2]
     return Verdict(
         runtime=wanted.name,
         release=wanted.release,
+        unknown_release=None if f"{asked}.".startswith(f"{wanted.release}.") else asked or None,
         evidence=wanted.file.evidence,
         source=wanted.file.source,
         plays=wanted.release in playing,
@@ -108,6 +120,9 @@ def verdict_lines(verdict: Verdict) -> list[RenderableType]:
     if verdict.plays and verdict.since not in (None, verdict.release):
         head += f", as releases from {verdict.since} on do"
     lines = [f"{head} ({verdict.operators:,} operators)"]
+    if verdict.unknown_release is not None:
+        unknown = f"{verdict.runtime} {verdict.unknown_release} is not known"
+        lines.insert(0, f"{unknown}; judged as {verdict.release}")
     lines += [f"  {problem}" for problem in verdict.problems]
     lines += [f"  {count:5d} × {name}, which it lacks" for name, count in _most(verdict.missing)]
     if verdict.on_fallback:
@@ -181,6 +196,17 @@ def _problems(needs: Sequence[Needs], runtime: Runtime, family: str) -> Iterator
             f"the graph's metadata lacks {', '.join(sorted(keys))}, without which it ends; "
             "docs/runtimes.md adds them"
         )
+
+
+def _refusals(graphs: Sequence[OnnxGraph], runtime: Runtime) -> Iterator[str]:
+    """Yield why the onnxruntime that is installed here does not open graphs, if it is the one."""
+    installed = onnxruntime.__version__
+    if runtime.name == _HERE and f"{installed}.".startswith(f"{runtime.release}."):
+        for graph in graphs:
+            try:
+                open_session(graph.graph(), graph.spec, briefly=True)
+            except ModelError as error:
+                yield f"{installed} is installed here, and {error}"
 
 
 def _advice(model: Model, runtime: Runtime, lacking: Mapping[str, int]) -> str | None:

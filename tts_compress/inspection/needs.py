@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import onnx
-from onnx import TensorProto, inliner, shape_inference
+from onnx import TensorProto, shape_inference
 
 from tts_compress.inspection.runtimes import STANDARD
-from tts_compress.onnx.graph import nested_nodes
+from tts_compress.onnx.graph import inline_functions, nested_nodes
 
 _ZERO_POINTS = {
     "QLinearAdd": 7,
@@ -58,12 +58,16 @@ class Needs:
 
 
 def read_needs(model: onnx.ModelProto) -> Needs:
-    """Return what a graph asks of a runtime."""
+    """Return what a graph asks of a runtime.
+
+    Raises:
+        ModelError: A function of its own calls itself.
+    """
     own = {(function.domain, function.name) for function in model.functions}
     calls = Counter(
         _name(node) for node in nested_nodes(model.graph.node) if (node.domain, node.op_type) in own
     )
-    plain = inliner.inline_local_functions(model) if own else model
+    plain = inline_functions(model) if own else model
     types = _element_types(plain)
     operators = Counter(
         Operator(_name(node), types.get(node.input[0]) if node.input else None)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from statistics import median
 from time import perf_counter
 
+from tts_compress.errors import model_errors
 from tts_compress.models.base import GraphModel, Model, OnnxGraph
 from tts_compress.onnx.session import Feeds, open_session, run_session
 
@@ -49,7 +50,8 @@ def _speaking(voice: GraphModel) -> Callable[[], float]:
 
     def run() -> float:
         start = perf_counter()
-        audio = runtime.speak(_TEXT)
+        with model_errors(f"'{voice.spec}' cannot be run"):
+            audio = runtime.speak(_TEXT)
         return (perf_counter() - start) / max(audio.duration_s, 1e-3)
 
     return run

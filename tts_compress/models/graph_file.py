@@ -6,10 +6,11 @@ Infinities are accepted where they mean something: exporters write masks with -i
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import numpy_helper
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
@@ -65,14 +66,39 @@ def read_structure(path: Path) -> onnx.ModelProto:
     """Read an ONNX file without the weights that are in other files.
 
     Raises:
-        ModelError: The file is missing, too large, or not ONNX.
+        ModelError: The file is missing, too large, or not ONNX, or has names that are no text.
     """
     try:
-        return onnx.load_model_from_string(read_bytes(path, MOST_MODEL_BYTES))
+        model = onnx.load_model_from_string(read_bytes(path, MOST_MODEL_BYTES))
     except FileNotFoundError as error:
         raise ModelError(f"no file '{path}'") from error
     except (DecodeError, OSError, ValueError) as error:
         raise ModelError(f"'{path}' is not a readable ONNX file: {reason(error)}") from error
+    if (name := _wrong_name(model)) is not None:
+        raise ModelError(
+            f"'{path}' is not a readable ONNX file: it has the name {name[:40]!r}, which is not "
+            "UTF-8; export it again"
+        )
+    return model
+
+
+def _wrong_name(message: Message) -> bytes | None:
+    """Return a name that is not UTF-8, which protocol buffers give as bytes; None without any."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            wrong = next((v for v in _several(value) if isinstance(v, bytes)), None)
+        elif field.type == field.TYPE_MESSAGE:
+            wrong = next(filter(None, map(_wrong_name, _several(value))), None)
+        else:
+            continue
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _several(value: Any) -> Iterable[Any]:
+    """Return the values of a field, which may be a single one."""
+    return [value] if isinstance(value, str | bytes | Message) else value
 
 
 def is_split(path: Path) -> bool:

@@ -17,6 +17,7 @@ from tts_compress.models.graph_file import is_split, read_graph
 from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.onnx.durations import duration_outputs
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
+from tts_compress.plain import plain
 
 
 class OnnxModel:
@@ -111,8 +112,8 @@ class OnnxModel:
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""
         model = self.graph()
-        inputs = ", ".join(str(expected) for expected in graph_inputs(model).values())
-        outputs = ", ".join(value.name for value in model.graph.output)
+        inputs = ", ".join(plain(str(expected)) for expected in graph_inputs(model).values())
+        outputs = ", ".join(plain(value.name) for value in model.graph.output)
         found = {"inputs": inputs, "outputs": outputs}
         deciding = duration_outputs(model, self.lengths)
         initializers, weights = initializer_names(model.graph), WeightFinder(model.graph)

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper, shape_inference
+from onnx import helper, inliner, numpy_helper, shape_inference
 
-from tts_compress.errors import QuantizationError
+from tts_compress.errors import ModelError, QuantizationError, first_line
 
 Array: TypeAlias = NDArray[Any]
 Pattern: TypeAlias = str | tuple[Any, ...]
@@ -312,6 +312,21 @@ def infer_types(model: onnx.ModelProto) -> None:
 def standard_opset(model: onnx.ModelProto) -> int:
     """Return the version of the standard operators that a model uses."""
     return next((o.version for o in model.opset_import if o.domain in {"", "ai.onnx"}), 1)
+
+
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with the operators of its own functions in the place of calls.
+
+    Raises:
+        ModelError: A function calls itself.
+    """
+    try:
+        return inliner.inline_local_functions(model)
+    # onnx raises errors of its own, which share no base class but this one.
+    except Exception as error:
+        raise ModelError(
+            f"the graph's functions cannot be expanded: {first_line(error)}; export it again"
+        ) from error
 
 
 def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, inliner, shape_inference
+from onnx import TensorProto, helper, shape_inference
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError
@@ -20,6 +20,7 @@ from tts_compress.onnx.graph import (
     attribute,
     copy_attributes,
     copy_model,
+    inline_functions,
     nested_nodes,
     standard_opset,
     tensors_read,
@@ -60,7 +61,7 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     fed = copy_model(model)
     if any(_draws(node) for function in fed.functions for node in nested_nodes(function.node)):
-        fed = inliner.inline_local_functions(fed)
+        fed = inline_functions(fed)
     places = _places(fed.graph)
     if not places:
         return fed

@@ -8,10 +8,10 @@ import onnx
 from tts_compress.numerics.affine import Affine
 from tts_compress.numerics.four_bits import Blocks
 from tts_compress.numerics.weights import round_bias, round_weight
-from tts_compress.onnx.convolution import Convolution, read_convolution
 from tts_compress.onnx.four_bits import store_blocks
 from tts_compress.onnx.graph import Array, Graph, attribute
 from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
+from tts_compress.onnx.modules import Convolution, read_convolution
 
 _FEWEST, _UNIT = 16, 4
 """onnxruntime's symmetric convolution wants at least 16 output channels, in multiples of four."""

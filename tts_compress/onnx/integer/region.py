@@ -7,10 +7,10 @@ from math import gcd
 import numpy as np
 import onnx
 
-from tts_compress.onnx.convolution import read_convolution
 from tts_compress.onnx.graph import Array, Graph, attribute
 from tts_compress.onnx.integer.convolutions import integer_form
 from tts_compress.onnx.integer.projection import samples_at_once
+from tts_compress.onnx.modules import read_convolution
 
 _INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
 """Operators on codes only on the way to a convolution on codes: they round noticeably."""

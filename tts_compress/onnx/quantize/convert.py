@@ -28,9 +28,8 @@ from tts_compress.onnx.quantize.dynamic import quantize_dynamically
 from tts_compress.onnx.quantize.equalize import equalize_channels
 from tts_compress.onnx.quantize.float16 import halve
 from tts_compress.onnx.quantize.gptq import choose_codes
-from tts_compress.onnx.quantize.prepare import optimize, prepare
+from tts_compress.onnx.quantize.prepare import optimize, prepare, widen_halves
 from tts_compress.onnx.quantize.weight_only import store_weights
-from tts_compress.onnx.quantize.widen import widen_halves
 from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.rewrite.gemms import split_gemms
 from tts_compress.onnx.session import Feeds
@@ -135,6 +134,7 @@ def prepare_conversion(
     graph = convertible_graph(exported(), recipe.format, batch_one=batch_one)
     model = graph.model
     fused = recipe.format == "qoperator"
+    _refuse_codes(model)
     decisions = decide(model, recipe, lengths)
     ranges: dict[str, Range] = {}
     chosen: dict[str, Blocks[Array]] = {}
@@ -165,6 +165,17 @@ def prepare_conversion(
         lengths=lengths,
         chosen=chosen,
     )
+
+
+def _refuse_codes(model: onnx.ModelProto) -> None:
+    """Refuse a graph whose weights are integers already."""
+    counts = count_operators(model)
+    coded = [f"{n} {label}" for label, n in sorted(counts.items()) if " float" not in label]
+    if coded:
+        raise QuantizationError(
+            f"the graph is compressed already: {counts.total()} of its layers hold weights, among "
+            f"them {', '.join(coded)}; compress the FP32 original"
+        )
 
 
 def convertible_graph(model: onnx.ModelProto, form: Format, *, batch_one: bool) -> Graph:

@@ -11,9 +11,9 @@ import onnx
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.four_bits import HIGHEST, LOWEST, Blocks, round_blocks
 from tts_compress.numerics.gptq import gptq
-from tts_compress.onnx.convolution import Convolution, read_convolution
 from tts_compress.onnx.graph import Array, Graph, attribute
 from tts_compress.onnx.integer.convolutions import integer_form
+from tts_compress.onnx.modules import Convolution, read_convolution
 from tts_compress.onnx.quantize.collect import collect_windows
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.session import Feeds

@@ -19,8 +19,8 @@ from math import sqrt
 import numpy as np
 import onnx
 
-from tts_compress.onnx.convolution import read_convolution
 from tts_compress.onnx.graph import Array, Graph
+from tts_compress.onnx.modules import read_convolution
 from tts_compress.onnx.rewrite.masks import is_single
 from tts_compress.onnx.rewrite.verified_replace import Tensor, upstream, verified_replace
 

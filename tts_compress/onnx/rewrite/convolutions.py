@@ -3,8 +3,8 @@
 import numpy as np
 import onnx
 
-from tts_compress.onnx.convolution import Convolution, read_convolution
 from tts_compress.onnx.graph import Graph, attribute, copy_attributes
+from tts_compress.onnx.modules import Convolution, read_convolution
 from tts_compress.onnx.rewrite.eliminate_identity import channel_bounds
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import onnx
 from onnx import numpy_helper
 
-from tts_compress.onnx.convolution import read_convolution
 from tts_compress.onnx.graph import Graph, attribute, copy_attributes, sort_nodes
+from tts_compress.onnx.modules import read_convolution
 
 _UNARY = frozenset(
     {"Cast", "ConstantOfShape", "Erf", "Exp", "Identity", "LeakyRelu"}
