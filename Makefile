@@ -94,7 +94,7 @@ docs: $(DOCS)/.user  ## build the docs site into out/site; warnings and broken l
 media: quantize  ## the sounds and the picture of README and docs, from the demo voice and its report
 	$(RUN) synthesize demo "$(SENTENCE)" --output docs/media/demo-fp32.wav --force
 	$(RUN) synthesize out/demo-int8 "$(SENTENCE)" --output docs/media/demo-int8.wav --force
-	$(CHROMIUM) --window-size=1200,1110 --screenshot=docs/media/report.png \
+	$(CHROMIUM) --window-size=1200,1455 --screenshot=docs/media/report.png \
 		file://$(CURDIR)/out/demo-int8-report/report.html
 	$(VENV)/bin/python -c 'from PIL import Image; \
 		Image.open("docs/media/report.png").convert("RGB").quantize(256, dither=0).save( \
