@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,3 +35,11 @@ def test_the_example_of_a_metric_measures_and_has_a_line() -> None:
     assert (row.label, row.reference, row.candidate) == ("Spectral centroid", "500 Hz", "1000 Hz")
     assert row.change
     assert row.label in metric.terms
+
+
+def test_files_that_the_page_names_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:[\w]+/)+[\w]+\.py)`", text)
+    homes = (ROOT, ROOT / "tts_compress")
+    assert named
+    assert [path for path in named if not any((home / path).is_file() for home in homes)] == []
