@@ -17,8 +17,6 @@ from tts_compress.torch.layers.integer import IntegerLayer
 LEAST_SNR = {
     ("int8", "none"): 35.0,
     ("int8", "dynamic"): 30.0,
-    ("float16", "float16"): 50.0,
-    ("bfloat16", "bfloat16"): 33.0,
 }
 _LAYERS = {
     "lstm": nn.LSTM(24, 32),
@@ -78,8 +76,8 @@ def test_outputs_and_states_are_near_for_every_kind_of_input(
 
 @pytest.mark.parametrize("kind", LEAST_SNR, ids="/".join)
 def test_the_state_of_a_layer_makes_it_again(kind: tuple[str, str]) -> None:
-    small = _compressed(_LAYERS["deep"], kind)
-    again = build_layer(small.geometry, *kind, small.state())
+    small: Any = _compressed(_LAYERS["deep"], kind)
+    again: Any = build_layer(small.geometry, *kind, small.state())
     for inputs in _INPUTS.values():
         with torch.inference_mode():
             pairs = zip(_tensors(small(inputs)), _tensors(again(inputs)), strict=True)

@@ -192,8 +192,8 @@ def layer_state(
     geometry = Geometry.of(module)
     layer = find_layer(geometry, weights, activations, device=device)
     assert layer is not None, "a decision is for a layer there is"
-    weights = [weight.detach().float().contiguous() for weight in weights_of(module)]
-    weight = weights[0] if len(weights) == 1 else torch.cat([part.flatten() for part in weights])
+    parts = [weight.detach().float().contiguous() for weight in weights_of(module)]
+    weight = parts[0] if len(parts) == 1 else torch.cat([part.flatten() for part in parts])
     state = layer.quantize(FloatLayer(geometry, weight, group_size))
     if (bias := bias_of(module)) is not None:
         state["bias"] = bias.detach().to(torch.float32, copy=True)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
-KINDS: tuple[type[nn.Module], ...] = (
+KINDS = (
     nn.Linear,
     nn.Conv1d,
     nn.Conv2d,
@@ -161,8 +161,8 @@ def apply_operator(
     if geometry.operator == "Conv2d":
         told = geometry.attributes
         around = 0 if any(geometry.outer_padding) else told["padding"]
-        window = (told["stride"], around, told["dilation"], told["groups"])
-        return F.conv2d(pad(geometry, inputs), weight, bias, *window)
+        across = (told["stride"], around, told["dilation"], told["groups"])
+        return F.conv2d(pad(geometry, inputs), weight, bias, *across)
     stride, padding, dilation = geometry.stride, geometry.padding, geometry.dilation
     if geometry.operator == "ConvTranspose1d":
         window = (stride, padding, geometry.output_padding, geometry.groups, dilation)

@@ -24,7 +24,7 @@ from tts_compress.torch.layers.base import CompressedLayer, register_layer
 from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.operator import (
     Constants,
-    describe_geometry,
+    describe_layer,
     is_recorded,
     record,
 )
@@ -86,7 +86,8 @@ class IntegerLayer(CompressedLayer):
             self.activations = Activations.STATIC
         self.input_scale = float(state["input_scale"]) if static else None
         self.input_zero_point = int(state["input_zero_point"]) if static else 0
-        self.constants, self.description = Constants(), describe_geometry(geometry)
+        names = ["weight", *self._unpacked]  # as `state` orders them
+        self.constants, self.description = Constants(), describe_layer(geometry, names)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the outputs of the layer it replaces, in the type of the inputs."""
@@ -100,7 +101,7 @@ class IntegerLayer(CompressedLayer):
         """Return everything a layer computes from all that it takes."""
         return [self.compute(*inputs)]
 
-    @torch.compiler.assume_constant_result
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def unfold(self) -> bool:
         """Make the constants that a graph records; a compiler calls it instead of recording it."""
         self.constants.fill(self)

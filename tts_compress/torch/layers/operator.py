@@ -1,7 +1,7 @@
 """Integer layers as one operator of torch, `tts_compress::integer_layer`.
 
 `torch.compile` and `torch.export` cannot look into packed weights. What they record instead is this
-operator with the codes as a constant; it packs them when it first runs, unless a layer has.
+operator, with a layer's state as constants; it packs them when it first runs, unless a layer has.
 """
 
 import json
@@ -21,32 +21,22 @@ if TYPE_CHECKING:
     from tts_compress.torch.layers.integer import IntegerLayer
 
 _NAME = "tts_compress::integer_layer"
-torch.library.define(
-    _NAME,
-    "(Tensor[] inputs, Tensor codes, Tensor scales, Tensor? bias, float? input_scale, "
-    "int input_zero_point, str geometry) -> Tensor[]",
-)
+torch.library.define(_NAME, "(Tensor[] inputs, Tensor[] state, str layer) -> Tensor[]")
 
 
 class Constants:
-    """The tensors of a layer that graphs record; there are none until one does."""
+    """The state of a layer as graphs record it; empty until one does, and in copies."""
 
-    codes: Tensor | None = None
-    scales: Tensor | None = None
-    bias: Tensor | None = None
+    tensors: tuple[Tensor, ...] = ()
 
     def fill(self, layer: "IntegerLayer") -> None:
         """Take the tensors of a layer, outside of what is being recorded."""
-        if self.codes is not None:
-            return
-        with _disable_current_modes():
-            state = layer.state()
-            self.codes, self.scales = state["weight"], state["weight_scale"]
-            self.bias = state.get("bias")
-            vars(self.codes)["layer"] = layer  # the operator need not pack it again
+        if not self.tensors:
+            with _disable_current_modes():
+                self.tensors = tuple(layer.state().values())
+            vars(self.tensors[0])["layer"] = layer  # the operator need not pack it again
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how copies begin: with nothing."""
         return type(self), ()
 
 
@@ -70,60 +60,49 @@ def is_recorded() -> bool:
 def record(layer: "IntegerLayer", inputs: list[Tensor]) -> list[Tensor]:
     """Return the results of a layer by the operator, so that a graph records it."""
     layer.unfold()
-    constants = layer.constants
     results: list[Tensor] = torch.ops.tts_compress.integer_layer(
-        inputs,
-        constants.codes,
-        constants.scales,
-        constants.bias,
-        layer.input_scale,
-        layer.input_zero_point,
-        layer.description,
+        inputs, layer.constants.tensors, layer.description
     )
     return results
 
 
-def describe_geometry(geometry: Geometry) -> str:
-    """Return a geometry as text, without the type of a table's rows."""
+def describe_layer(geometry: Geometry, names: list[str]) -> str:
+    """Return what the operator is told of a layer besides tensors: their names, and the shape."""
     items = {item.name: getattr(geometry, item.name) for item in fields(geometry)}
-    return json.dumps({name: value for name, value in items.items() if name != "dtype"})
+    del items["dtype"]  # a matter of tables
+    return json.dumps([names, items])
 
 
-@torch.library.impl(_NAME, "CPU")
-def _run(inputs: list[Tensor], codes: Tensor, *rest: Any) -> list[Tensor]:
-    layer = vars(codes).get("layer")
+def _read(text: str) -> tuple[list[str], Geometry]:
+    names, items = json.loads(text)
+    lists = {key: tuple(value) for key, value in items.items() if isinstance(value, list)}
+    return names, Geometry(**items | lists)
+
+
+def _run(inputs: list[Tensor], state: list[Tensor], text: str) -> list[Tensor]:
+    layer: IntegerLayer | None = vars(state[0]).get("layer")
     if layer is None:
-        layer = vars(codes)["layer"] = _build(codes, *rest)
+        layer = vars(state[0])["layer"] = _build(state, text)
     # In the order that `_shapes` tells, whatever a kernel's is.
     return [result.contiguous() for result in layer.results(inputs)]
 
 
-def _build(codes: Tensor, scales: Tensor, bias: Tensor | None, *rest: Any) -> Any:
-    input_scale, input_zero_point, text = rest
-    state = {"weight": codes, "weight_scale": scales}
-    if bias is not None:
-        state["bias"] = bias
-    activations = Activations.DYNAMIC
-    if input_scale is not None:
-        activations = Activations.STATIC
-        state["input_scale"] = torch.tensor(input_scale, dtype=torch.float64)
-        state["input_zero_point"] = torch.tensor(input_zero_point)
-    return build_layer(_geometry(text), Weights.INT8, activations, state)
+def _build(state: list[Tensor], text: str) -> Any:
+    names, geometry = _read(text)
+    activations = Activations.STATIC if "input_scale" in names else Activations.DYNAMIC
+    return build_layer(geometry, Weights.INT8, activations, dict(zip(names, state, strict=True)))
 
 
-def _geometry(text: str) -> Geometry:
-    items = json.loads(text)
-    lists = {key: tuple(value) for key, value in items.items() if isinstance(value, list)}
-    return Geometry(**items | lists)
-
-
-@torch.library.register_fake(_NAME)
-def _shapes(inputs: list[Tensor], *rest: Any) -> list[Tensor]:
-    geometry, (values, *states) = _geometry(rest[-1]), inputs
+def _shapes(inputs: list[Tensor], _: list[Tensor], text: str) -> list[Tensor]:
+    (_, geometry), (values, *states) = _read(text), inputs
     if states:
         told = geometry.attributes
         width = told["hidden_size"] * (1 + told["bidirectional"])
         outputs = values.new_empty(*values.shape[:-1], width)
-        return [outputs, *(torch.empty_like(state) for state in states)]
+        return [outputs, *(torch.empty_like(each) for each in states)]
     like = apply_operator(geometry, values, values.new_empty(geometry.shape), None)
     return [values.new_empty(like.shape)]
+
+
+torch.library.impl(_NAME, "CPU", _run)
+torch.library.register_fake(_NAME, _shapes)

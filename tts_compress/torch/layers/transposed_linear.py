@@ -19,7 +19,7 @@ class TransposedLinear(nn.Linear):
 
     def __init__(self, upstream: nn.Module) -> None:
         weight, bias = upstream.get_parameter("weight"), upstream.get_parameter("bias")
-        super().__init__(*weight.shape, device="meta")
+        super().__init__(weight.shape[0], weight.shape[1], device="meta")
         self.nx, self.nf = weight.shape
         self.weight = nn.Parameter(weight.detach().t(), requires_grad=False)
         self.bias = nn.Parameter(bias.detach(), requires_grad=False)
