@@ -34,7 +34,7 @@ from tts_compress.evaluation import (
 from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.metrics.health import Health
 from tts_compress.evaluation.result import Evaluation
-from tts_compress.evaluation.run import evaluate
+from tts_compress.evaluation.run import _other_origin, evaluate
 from tts_compress.evaluation.scratch import open_store
 from tts_compress.report.summary import cautions, verdict
 
@@ -377,22 +377,19 @@ def test_a_suite_of_another_language_is_told_with_those_that_fit(
 
 
 @pytest.mark.usefixtures("untimed")
-@pytest.mark.parametrize("damaged", [True, False])
 def test_an_original_that_changed_since_it_was_compressed_is_told(
     fake: ModuleType,
     fake_spec: Callable[..., str],
     small_suite: Suite,
     fast_options: EvaluationOptions,
-    *,
-    damaged: bool,
 ) -> None:
     """An original with noise on its weights passed every gate as the reference of its artifact."""
     reference, small = fake_spec("voice"), fake.load(fake_spec("small", gain=0.9))
-    digest = sha256_of(Path(reference))
-    source = SimpleNamespace(spec="voice.onnx", sha256="0" * 64 if damaged else digest)
+    source = SimpleNamespace(spec="voice.onnx", sha256="0" * 64)
     small.manifest = SimpleNamespace(scheme="int8", source=source, layers=())
     models = fake.load(reference), small
     found = evaluate(*models, suite=small_suite, options=fast_options)
-    told = [line for line in found.warnings if "made from another file" in line]
-    assert bool(told) == damaged
-    assert any("made from another file" in line for line in cautions(found)) == damaged
+    assert any("made from another file" in line for line in found.warnings)
+    assert any("made from another file" in line for line in cautions(found))
+    source.sha256 = sha256_of(Path(reference))
+    assert _other_origin(found, small) == ()

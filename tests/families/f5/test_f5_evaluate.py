@@ -76,7 +76,7 @@ def test_a_compressed_model_is_evaluated_from_the_command_line(
     found = _report(out)
     assert (found["suite"]["texts"], found["suite"]["seeds"]) == (2, [3])
     assert found["wer"]["counts"]["reference"]["reference_tokens"] == 5
-    assert found["wer"]["interval"][0] <= found["wer"]["delta"] <= found["wer"]["interval"][1]
+    assert found["wer"]["interval"] is None  # of two texts
     assert found["size"]["ratio"] > 1.5
     # The same noise and the same voice: what differs is what compression did.
     assert found["signal"]["same_timing"] == 1.0
