@@ -113,7 +113,7 @@ def notes(evaluation: Evaluation) -> list[str]:
         found.append(
             "An inaudible change to the reference's own audio moves the word error rate by "
             f"{formatting.points(floors.recognizer.delta)}, no less than compression did: the "
-            "recognizer alone explains the change."
+            "recognizer alone could explain it."
         )
     if floors.other_seeds.trend in {"better", "worse"}:
         found.append(
