@@ -1,5 +1,6 @@
 """Seeded changes of bytes, of JSON, and of ONNX graphs."""
 
+import copy
 import json
 import random
 from collections.abc import Callable
@@ -49,7 +50,7 @@ def mutate_json(document: Any, dice: random.Random) -> Any:
     for _ in range(dice.choice((1, 1, 1, 2, 3))):
         holder, key = _place(document, dice)
         if holder is None:
-            return dice.choice(_ODD)
+            return copy.deepcopy(dice.choice(_ODD))
         way = dice.randrange(8)
         if way == 0:
             del holder[key]
@@ -60,7 +61,7 @@ def mutate_json(document: Any, dice: random.Random) -> Any:
         elif way == 3 and isinstance(holder, dict):
             holder[dice.choice(_TEXTS)] = holder[key]
         else:
-            holder[key] = dice.choice(_ODD)
+            holder[key] = copy.deepcopy(dice.choice(_ODD))  # the next change may be within
     return document
 
 
