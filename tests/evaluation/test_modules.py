@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import tts_compress
 from tts_compress import EvaluationOptions, ModuleEvaluation, compress, evaluate
-from tts_compress.errors import EvaluationError, ModelError
+from tts_compress.errors import EvaluationError, ModelError, RecipeError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,14 +96,14 @@ def test_without_what_it_needs_it_says_what_to_give(module: nn.Module) -> None:
     small = compress(module, "int8")
     needless: tuple[Any, ...] = (None, [], torch.ones(4, 64), "en-quick")
     for batches in needless:
-        with pytest.raises(EvaluationError, match=r"speaks no texts: give batches=\[\.\.\.\]"):
+        with pytest.raises(EvaluationError, match=r"speaks no texts: .* batches=\[\.\.\.\]"):
             anything(module, small, batches=batches)
     for pair in ((module, "demo"), ("demo", small)):
-        with pytest.raises(EvaluationError, match="only be compared with another one"):
+        with pytest.raises(EvaluationError, match="give the module, what compress made of it,"):
             anything(*pair, batches=_batches())
     with pytest.raises(EvaluationError, match="batches are inputs of torch modules"):
         anything("demo", "demo", batches=_batches())
-    with pytest.raises(EvaluationError, match="cannot be called with batch 1, a Tensor: "):
+    with pytest.raises(RecipeError, match=r"cannot be called with batch 1 .*, a Tensor: "):
         evaluate(module, small, batches=[_batches()[0], torch.ones(3)])
 
 

@@ -194,25 +194,29 @@ def _calling(batches: list[Any], progress: Progress) -> Callable[[nn.Module], No
 
     def run(root: nn.Module) -> None:
         for number, batch in enumerate(_reported(batches, progress)):
-            try:
-                call_module(root, batch)
-            except TTSCompressError:
-                raise
-            # A module is its author's code, which fails in any way on what it is not made for.
-            except Exception as error:
-                raise RecipeError(
-                    f"the module cannot be called with batch {number} of the calibration, a "
-                    f"{type(batch).__name__}: {reason(error)}; give what it is called with"
-                ) from error
+            call_module(root, batch, number)
 
     return run
 
 
-def call_module(module: nn.Module, batch: Any) -> Any:
-    """Return a module's output for a tensor, a tuple of arguments, or arguments by name."""
-    if isinstance(batch, Mapping):
-        return module(**batch)
-    return module(*batch) if isinstance(batch, tuple | list) else module(batch)
+def call_module(module: nn.Module, batch: Any, number: int) -> Any:
+    """Return a module's output for a tensor, a tuple of arguments, or arguments by name.
+
+    Raises:
+        RecipeError: It cannot be called with the batch, which has this number.
+    """
+    try:
+        if isinstance(batch, Mapping):
+            return module(**batch)
+        return module(*batch) if isinstance(batch, tuple | list) else module(batch)
+    except TTSCompressError:
+        raise
+    # A module is its author's code, which fails in any way on what it is not made for.
+    except Exception as error:
+        raise RecipeError(
+            f"the module cannot be called with batch {number} of those that were given, a "
+            f"{type(batch).__name__}: {reason(error)}; give what it is called with"
+        ) from error
 
 
 def _tensors(value: Any, levels: int = 8) -> Iterator[torch.Tensor]:

@@ -11,15 +11,14 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from tts_compress.artifact import write_text_atomically
 from tts_compress.compression.modules import call_module
-from tts_compress.errors import EvaluationError, TTSCompressError, reason
-from tts_compress.evaluation import formatting
+from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.bootstrap import compare_times
+from tts_compress.evaluation.formatting import bytes_of, milliseconds, times, times_interval
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.torch.layers.checkpoint import stored_bytes
@@ -52,9 +51,9 @@ class OutputError:
         if self.snr_db is None:
             return f"{named}: no difference"
         return (
-            f"{named}: signal-to-noise ratio {formatting.decibels(self.snr_db)}, relative error "
-            f"{self.relative_error:.2g}; {formatting.decibels(self.worst_snr_db)} in batch "
-            f"{self.worst_batch}, the worst"
+            f"{named}: signal-to-noise ratio {self.snr_db:.1f} dB (relative error "
+            f"{self.relative_error:.2g}), {self.worst_snr_db:.1f} dB in batch {self.worst_batch}, "
+            "the worst"
         )
 
 
@@ -81,15 +80,14 @@ class ModuleEvaluation:
 
     def __str__(self) -> str:
         """Return the lines for people."""
-        sizes = formatting.times(self.reference_bytes / self.candidate_bytes, "smaller", "larger")
-        speed = formatting.times(self.speed_ratio, "faster", "slower")
-        interval = formatting.times_interval(self.speed_ratio, self.speed_interval)
-        before, after = map(formatting.bytes_of, (self.reference_bytes, self.candidate_bytes))
-        first, second = map(formatting.milliseconds, (self.reference_ms, self.candidate_ms))
+        smaller = times(self.reference_bytes / self.candidate_bytes, "smaller", "larger")
+        faster = times(self.speed_ratio, "faster", "slower")
+        interval = times_interval(self.speed_ratio, self.speed_interval)
         lines = [
-            f"tensors {before} → {after}: {sizes}",
-            f"a call {first} → {second}: {speed} (95 % interval {interval}), "
-            f"threads: {self.threads}",
+            f"tensors {bytes_of(self.reference_bytes)} → {bytes_of(self.candidate_bytes)}: "
+            f"{smaller}",
+            f"a call {milliseconds(self.reference_ms)} → {milliseconds(self.candidate_ms)}: "
+            f"{faster} (95 % interval {interval}), threads: {self.threads}",
         ]
         return "\n".join([*lines, *map(str, self.outputs)])
 
@@ -118,24 +116,20 @@ def evaluate_modules(
         reference: The module in FP32; it is called in evaluation mode, and not modified.
         candidate: What `compress` made of it.
         batches: Tensors, tuples of arguments, or dictionaries of them.
-        output: Folder for the report.
+        output: Folder for the report, if any.
         options: `threads`, and `timing_runs` of as many batches as `timing_texts`.
 
     Raises:
-        EvaluationError: There are no batches, a module cannot be called with one, or the two do
-            not return the same shapes, or finite values.
+        EvaluationError: There are no batches, or the two do not return the same shapes, or finite
+            values.
+        RecipeError: A module cannot be called with a batch.
         ArtifactError: `output` cannot be written.
     """
-    if not isinstance(reference, nn.Module) or not isinstance(candidate, nn.Module):
-        raise EvaluationError(
-            "a torch module can only be compared with another one; give the module that was "
-            "compressed, and what compress returned"
-        )
     given = [] if batches is None or isinstance(batches, str | Tensor) else list(batches)
-    if not given:
+    if not (isinstance(reference, nn.Module) and isinstance(candidate, nn.Module) and given):
         raise EvaluationError(
-            "a torch module speaks no texts: give batches=[...] of its inputs, each a tensor, a "
-            "tuple of arguments or a dictionary of them"
+            "a torch module speaks no texts: give the module, what compress made of it, and "
+            "batches=[...] of its inputs, each a tensor, a tuple of arguments or a dictionary"
         )
     pair = [
         copy_sharing_tensors(module).eval() if module.training else module
@@ -144,28 +138,26 @@ def evaluate_modules(
     threads = torch.get_num_threads()
     torch.set_num_threads(options.threads)
     try:
-        powers = np.array([_powers(pair, batch, place) for place, batch in enumerate(given)])
-        names = [name for name, _ in _floats(_called(pair[0], given[0], 0)[1])]
+        powers = [_powers(pair, batch, place) for place, batch in enumerate(given)]
+        timed = list(enumerate(given[: options.timing_texts]))
         turns = [
-            [
-                [_called(module, batch, place)[0] for module in pair]
-                for place, batch in enumerate(given[: options.timing_texts])
-            ]
+            [[_called(module, batch, place)[0] for module in pair] for place, batch in timed]
             for _ in range(options.timing_runs)
         ]
     finally:
         torch.set_num_threads(threads)
     spent = np.median(turns, axis=0)  # of each batch: a busy machine disturbs single calls
     ratio, interval = compare_times(spent[:, 0], spent[:, 1])
+    before_ms, after_ms = 1000 * np.median(spent, axis=0)
     result = ModuleEvaluation(
         reference_bytes=stored_bytes(reference),
         candidate_bytes=stored_bytes(candidate),
-        reference_ms=1000 * float(np.median(spent[:, 0])),
-        candidate_ms=1000 * float(np.median(spent[:, 1])),
+        reference_ms=float(before_ms),
+        candidate_ms=float(after_ms),
         speed_ratio=ratio,
         speed_interval=interval,
         threads=options.threads,
-        outputs=tuple(_error(name, powers[:, place]) for place, name in enumerate(names)),
+        outputs=tuple(_error(name, [each[name] for each in powers]) for name in powers[0]),
     )
     if output is not None:
         result.write(output)
@@ -179,44 +171,34 @@ def _called(module: nn.Module, batch: Any, place: int) -> tuple[float, Any]:
     with torch.random.fork_rng():
         torch.manual_seed(place)
         start = perf_counter()
-        try:
-            output = call_module(module, own)
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-        except TTSCompressError:
-            raise
-        # A module is its author's code, which fails in any way on what it is not made for.
-        except Exception as error:
-            raise EvaluationError(
-                f"a {type(module).__name__} cannot be called with batch {place}, a "
-                f"{type(batch).__name__}: {reason(error)}; give what it is called with"
-            ) from error
+        output = call_module(module, own, place)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
         return perf_counter() - start, output
 
 
 def _floats(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors of real or complex numbers in an output, with their places."""
-    if isinstance(output, Tensor):
-        if output.is_floating_point() or output.is_complex():
-            yield name, output
+    if isinstance(output, Tensor) and (output.is_floating_point() or output.is_complex()):
+        yield name, output
     elif isinstance(output, Mapping | tuple | list):
         items = output.items() if isinstance(output, Mapping) else enumerate(output)
         for key, inner in items:
             yield from _floats(inner, f"{name}.{key}" if name else str(key))
 
 
-def _powers(pair: Iterable[nn.Module], batch: Any, place: int) -> list[tuple[float, float]]:
+def _powers(pair: Iterable[nn.Module], batch: Any, place: int) -> dict[str, tuple[float, float]]:
     """Return the power of each output of the reference, and that of its difference."""
-    before, after = (list(_floats(_called(module, batch, place)[1])) for module in pair)
-    shapes = [[(name, tuple(tensor.shape)) for name, tensor in side] for side in (before, after)]
+    before, after = (dict(_floats(_called(module, batch, place)[1])) for module in pair)
+    shapes = [{name: tuple(t.shape) for name, t in side.items()} for side in (before, after)]
     if shapes[0] != shapes[1] or not before:
         raise EvaluationError(
-            f"with batch {place} the reference returns {shapes[0] or 'no real numbers'} and the "
-            f"candidate {shapes[1] or 'none'}; give modules that return the same shapes"
+            f"with batch {place} the reference returns shapes {shapes[0]} of real numbers and the "
+            f"candidate {shapes[1]}; give modules that return the same, and some"
         )
-    found = []
-    for (name, expected), (_, returned) in zip(before, after, strict=True):
-        exact, other = (tensor.to(torch.complex128) for tensor in (expected, returned))
+    found = {}
+    for name in before:
+        exact, other = (side[name].to(torch.complex128) for side in (before, after))
         # Scores that are ruled out are infinite on both sides.
         difference = torch.where(exact == other, 0, other - exact).abs().square().sum()
         if not torch.isfinite(difference):
@@ -224,21 +206,20 @@ def _powers(pair: Iterable[nn.Module], batch: Any, place: int) -> list[tuple[flo
                 f"output {name!r}: with batch {place} a value is not finite on one side only"
             )
         power = torch.where(exact.isfinite(), exact, 0).abs().square().sum()
-        found.append((max(float(power), sys.float_info.min), float(difference)))
+        found[name] = max(float(power), sys.float_info.min), float(difference)
     return found
 
 
-def _error(name: str, powers: npt.NDArray[np.float64]) -> OutputError:
-    """Return the error of an output.
-
-    Args:
-        name: Its name.
-        powers: Of each batch that of the reference and that of the difference, `[batches, 2]`.
-    """
-    with np.errstate(divide="ignore"):
-        whole, *ratios = 10 * np.log10(np.divide(*np.vstack([powers.sum(axis=0), powers]).T))
-    worst = int(np.argmin(ratios))
-    snr_db, worst_snr_db = (
-        None if math.isinf(ratio) else float(ratio) for ratio in (whole, ratios[worst])
+def _error(name: str, powers: list[tuple[float, float]]) -> OutputError:
+    """Return the error of an output from its powers in each batch."""
+    worst = max(range(len(powers)), key=lambda place: powers[place][1] / powers[place][0])
+    return OutputError(
+        name=name,
+        snr_db=_decibels(*map(sum, zip(*powers, strict=True))),
+        worst_batch=worst,
+        worst_snr_db=_decibels(*powers[worst]),
     )
-    return OutputError(name=name, snr_db=snr_db, worst_batch=worst, worst_snr_db=worst_snr_db)
+
+
+def _decibels(power: float, noise: float) -> float | None:
+    return 10 * math.log10(power / noise) if noise else None
