@@ -211,21 +211,8 @@ def _storage(url: str | None, folder: Path) -> "str | BaseStorage":
     path = folder / "study.log"
     if os.path.lexists(path):
         check_file(path, MOST_TEXT_BYTES)
-    lock: Any = _HeldFolder()
+    # A lock of Optuna's stays where a process was killed, and is waited for. The folder is ours.
+    path.with_name("study.log.lock").unlink(missing_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the storage is marked as experimental in some versions
-        return JournalStorage(JournalFileBackend(str(path), lock))
-
-
-class _HeldFolder:
-    """A lock for a folder that this process holds already.
-
-    Optuna's own are files, which stay where a process was killed, and are waited for.
-    """
-
-    def acquire(self) -> bool:
-        """Return True."""
-        return True
-
-    def release(self) -> None:
-        """Do nothing."""
+        return JournalStorage(JournalFileBackend(str(path)))

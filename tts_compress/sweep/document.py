@@ -36,10 +36,6 @@ class Entry(Record):
     """True for those that passed, by name."""
 
 
-TIMINGS = frozenset({"speed", "speed_interval", "peak_bytes"})
-"""Fields that differ from run to run."""
-
-
 class FailedWork(Record):
     """Work that could not be done."""
 

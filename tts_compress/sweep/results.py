@@ -182,7 +182,8 @@ class Results:
 
     def put(self, key: str, folder: Path) -> None:
         """Keep the files in a folder as the result of a unit."""
-        with _spare_file() as path:
+        with temporary_folder() as spare:
+            path = spare / "result.zip"
             with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
                 for file in sorted(found for found in folder.rglob("*") if found.is_file()):
                     entry = zipfile.ZipInfo(file.relative_to(folder).as_posix(), _SAME_TIME)
@@ -244,12 +245,6 @@ class Results:
                 if isinstance(record, dict):
                     found.setdefault(key, []).append(record)
         return found
-
-
-@contextmanager
-def _spare_file() -> Iterator[Path]:
-    with temporary_folder() as folder:
-        yield folder / "result.zip"
 
 
 def open_results(output: str) -> Results:
