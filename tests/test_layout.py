@@ -170,6 +170,6 @@ def test_unknown_public_name_is_an_attribute_error() -> None:
 @pytest.mark.parametrize("module", _modules(PACKAGE), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_module_is_small_documented_and_named_for_something(module: Path) -> None:
     text = module.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 400
+    assert len(text.splitlines()) <= 500
     assert module.stem not in _NAMES_OF_NOTHING
     assert ast.get_docstring(ast.parse(text))

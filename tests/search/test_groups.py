@@ -4,8 +4,7 @@ import pytest
 
 from tts_compress.errors import RecipeError
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.search.formats import find_formats
-from tts_compress.search.groups import find_groups
+from tts_compress.search.formats import find_formats, find_groups
 from tts_compress.search.times import group_of
 
 _MODULES = [

@@ -84,8 +84,8 @@ def run(options: Namespace) -> Output:
         )
     with progress_bars() as progress:
         progress.advance("prepare", 0, 3)
+        from tts_compress.search.page import write_search
         from tts_compress.search.search import search
-        from tts_compress.search.writing import write_search
 
         found = search(options.model, options.output, _options(options, progress))
     page = write_search(found, options.output)

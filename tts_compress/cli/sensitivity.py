@@ -69,8 +69,8 @@ def run(options: Namespace) -> Output:
         )
     with progress_bars() as progress:
         progress.advance("prepare", 0, 3)
+        from tts_compress.search.page import write_sensitivity
         from tts_compress.search.sensitivity import SensitivityOptions, find_sensitivity
-        from tts_compress.search.writing import write_sensitivity
 
         chosen = SensitivityOptions(
             formats=tuple(options.formats),

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from tts_compress.artifact import CalibrationRecord, sha256_of
 from tts_compress.config import data_names
-from tts_compress.errors import RecipeError, TextError, TTSCompressWarning
+from tts_compress.errors import RecipeError, TTSCompressError, TTSCompressWarning
 from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.models.feeds import FEEDS_SUFFIX, graph_inputs, open_feeds
-from tts_compress.models.languages import primary_language, stated_language
-from tts_compress.models.speakers import speakers_in_turn
+from tts_compress.models.speakers import primary_language, speakers_in_turn, stated_language
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.session import Feeds
@@ -103,16 +102,16 @@ def trial_feeds(model: OnnxGraph, calls: Calls | None, *, seed: int) -> Feeds | 
         seed: Seed of the noise that the graph draws.
 
     Raises:
-        ModelError: A graph before this one cannot be run, or noise cannot be fed.
+        TTSCompressError: The model cannot be called with what it is calibrated on.
     """
     if calls is None and isinstance(model, GraphModel):
         language, known = stated_language(model), data_names("calib/sets")
         name = primary_language(language or "en")
         texts = read_calibration_set(name if name in known else "en").texts[:1]
-        calls = Calls(lambda: model.calibration_calls(texts, seed=seed), 1)
-    with suppress(TextError):  # a voice may have no tokens of the text
-        return None if calls is None else next(calls.feeds(), None)
-    return None
+        # It may have no tokens of the text; and what phonemizes is needed for calibration only.
+        with suppress(TTSCompressError):
+            return next(model.calibration_calls(texts, seed=seed), None)
+    return None if calls is None else next(calls.feeds(), None)
 
 
 def _in_language(found: CalibrationSet, language: str) -> CalibrationSet:

@@ -22,7 +22,7 @@ from tts_compress.errors import (
 )
 from tts_compress.models.base import TorchModel
 from tts_compress.models.distillation import Distillable
-from tts_compress.models.languages import stated_language
+from tts_compress.models.speakers import stated_language
 from tts_compress.progress import Progress
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Weights

@@ -38,7 +38,7 @@ from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.folders import temporary_folder
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
-from tts_compress.models.languages import primary_language, spoken_languages
+from tts_compress.models.speakers import primary_language, spoken_languages
 from tts_compress.progress import Stopwatch
 
 if TYPE_CHECKING:

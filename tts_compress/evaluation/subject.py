@@ -24,7 +24,7 @@ from tts_compress.models.base import (
     TTSModel,
 )
 from tts_compress.models.checkout import find_checkout, known_upstreams
-from tts_compress.models.languages import primary_language, stated_language
+from tts_compress.models.speakers import primary_language, stated_language
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

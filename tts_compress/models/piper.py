@@ -20,11 +20,11 @@ from tts_compress.errors import MissingExtraError, ModelError, TextError, reason
 from tts_compress.models.base import Component, check_encodable
 from tts_compress.models.espeak import espeak
 from tts_compress.models.files import read_json
-from tts_compress.models.languages import primary_language
 from tts_compress.models.onnx_model import OnnxModel, artifact_graph
 from tts_compress.models.speakers import (
     MAX_SPEAKERS,
     find_speaker,
+    primary_language,
     read_speakers,
     speakers_in_turn,
 )

@@ -12,7 +12,7 @@ from tts_compress.artifact import Manifest, read_manifest, write_text_atomically
 from tts_compress.errors import ArtifactError, EvaluationError
 from tts_compress.evaluation import Evaluation, formatting
 from tts_compress.families import families
-from tts_compress.models.languages import primary_language
+from tts_compress.models.speakers import primary_language
 from tts_compress.plain import harmless
 from tts_compress.report.markdown import escape, measurements, table
 from tts_compress.report.summary import cautions, verdict

@@ -7,8 +7,7 @@ from fnmatch import fnmatchcase
 
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Recipe, Rule
-from tts_compress.search.formats import FLOAT32, Format
-from tts_compress.search.groups import Group, exact_pattern
+from tts_compress.search.formats import FLOAT32, Format, Group, exact_pattern
 
 SCHEME = "mixed"
 """The scheme that recipes of a search belong to."""

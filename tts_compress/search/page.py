@@ -6,31 +6,58 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-import tts_compress.report
+from tts_compress.artifact import write_text_atomically
+from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation import formatting
+from tts_compress.report.pages import render
 from tts_compress.report.plots import COLORS, Plot, draw_svg, new_axes
 from tts_compress.report.summary import flatten
 from tts_compress.search.cost import UNITS, Objective
 from tts_compress.search.damage import Damage
-from tts_compress.search.outcome import SearchResult
-from tts_compress.search.result import Row, Sensitivity
+from tts_compress.search.outcome import SEARCH_NAME, SearchResult
+from tts_compress.search.result import SENSITIVITY_NAME, Row, Sensitivity
 from tts_compress.search.statement import candidates, show_cost
 
-_OWN = Path(__file__).with_name("templates")
-_SHARED = Path(tts_compress.report.__file__).with_name("templates")
-_ENVIRONMENT = Environment(
-    loader=ChoiceLoader([FileSystemLoader(_OWN), FileSystemLoader(_SHARED)]),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
+
+def write_sensitivity(found: Sensitivity, folder: Path) -> Path:
+    """Write `sensitivity.json` and `sensitivity.html`; return the page.
+
+    Raises:
+        MissingExtraError: The page needs jinja2 and matplotlib; the document is written.
+        ArtifactError: The folder cannot be written.
+    """
+    write_text_atomically(folder / SENSITIVITY_NAME, found.to_json())
+    try:
+        from tts_compress.search.page import sensitivity_page
+    except ImportError as error:
+        raise MissingExtraError(error.name or "jinja2", "evaluate") from error
+    page = folder / "sensitivity.html"
+    write_text_atomically(page, sensitivity_page(found))
+    return page
+
+
+def write_search(found: SearchResult, folder: Path) -> Path:
+    """Write `search.json` and `search.html`; return the page.
+
+    Raises:
+        MissingExtraError: The page needs jinja2 and matplotlib; the document is written.
+        ArtifactError: The folder cannot be written.
+    """
+    write_text_atomically(folder / SEARCH_NAME, found.to_json())
+    try:
+        from tts_compress.search.page import search_page
+    except ImportError as error:
+        raise MissingExtraError(error.name or "jinja2", "evaluate") from error
+    page = folder / "search.html"
+    write_text_atomically(page, search_page(found))
+    return page
+
+
+_TEMPLATES = Path(__file__).with_name("templates")
 
 _MARKERS = "osD^vP*X"
 _SHADES = ("candidate", "floor", "reference", "muted")
@@ -45,17 +72,11 @@ SOUND = "log-mel distance with the same noise and durations, dB"
 DURATIONS = "mean change of a duration before it is made whole, frames"
 
 
-def render(template: str, **values: Any) -> str:
-    """Return a page made of a template of this package; the same values give the same bytes."""
-    style = (_SHARED / "report.css").read_text(encoding="utf-8")
-    shared = {"words": formatting, "flatten": flatten, "style": style}
-    return _ENVIRONMENT.get_template(template).render(**shared, **values)
-
-
 def sensitivity_page(found: Sensitivity) -> str:
     """Return the page of a sensitivity analysis."""
     return render(
-        "sensitivity.html.j2",
+        _TEMPLATES / "sensitivity.html.j2",
+        flatten=flatten,
         found=found,
         plots=[_component_plot(found, name) for name in _components(found)],
         prediction=_prediction(found),
@@ -159,7 +180,8 @@ def search_page(found: SearchResult) -> str:
     label = "Scatter plot of cost and damage with the Pareto front"
     chosen = next((one for one in found.judged if one.name == found.chosen), None)
     return render(
-        "search.html.j2",
+        _TEMPLATES / "search.html.j2",
+        flatten=flatten,
         found=found,
         plot=Plot("Cost and damage", draw_svg(label, draw), caption),
         candidates=candidates(found),

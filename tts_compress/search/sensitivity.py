@@ -9,31 +9,56 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from tts_compress.compression.calibration import read_texts
 from tts_compress.environment import describe_environment, installed_version
 from tts_compress.errors import QuantizationError
 from tts_compress.evaluation.metric import Record
 from tts_compress.evaluation.store import read_piece, short_hash, write_piece
 from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.models import open_model
-from tts_compress.models.base import Model
+from tts_compress.models.base import Model, TTSModel
+from tts_compress.models.speakers import stated_language
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.progress import Progress, Silent
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.recipe import Recipe, Rule
+from tts_compress.recipes.recipe import Calibration, Recipe, Rule
 from tts_compress.search.damage import Damage, Listener
 from tts_compress.search.estimate import Estimator
-from tts_compress.search.formats import FLOAT32, Format, find_formats
-from tts_compress.search.groups import Group, find_groups
+from tts_compress.search.formats import FLOAT32, Format, Group, find_formats, find_groups
 from tts_compress.search.result import (
     Prediction,
     Row,
     Sensitivity,
     rank_correlation,
 )
-from tts_compress.search.texts import short_texts
 from tts_compress.search.times import Times, profile_formats
 from tts_compress.search.workbench import Workbench, single_graph
+
+_SHORTEST = 16
+"""Characters; a word or two hardly show a voice."""
+
+
+def short_texts(model: TTSModel, recipe: Recipe, given: str | None, count: int) -> tuple[str, ...]:
+    """Return the shortest texts of a calibration set from a sentence's length on.
+
+    They are never those of a suite, so that what is found on them is judged on others.
+
+    Args:
+        model: Its language decides between the shipped sets.
+        recipe: Its calibration table names the set.
+        given: A set in the place of the recipe's.
+        count: Number of texts; fewer where the set is smaller.
+
+    Raises:
+        RecipeError: There is no such set.
+    """
+    settings = recipe.calibration or Calibration(set="en")
+    whole = settings.model_copy(update={"utterances": 10_000})
+    texts, _ = read_texts(whole, given, 0, stated_language(model))
+    long_enough = [text for text in texts if len(text) >= _SHORTEST] or list(texts)
+    return tuple(sorted(long_enough, key=lambda text: (len(text), text))[:count])
+
 
 _NEGLIGIBLE = 1e-3
 """Share of the power of all estimates of a format that the least ones may make together without

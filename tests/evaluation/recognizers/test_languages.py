@@ -13,7 +13,7 @@ from tts_compress.cli import main
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import EvaluationOptions, Suite, evaluate, read_report
 from tts_compress.models import load
-from tts_compress.models.languages import primary_language, stated_language
+from tts_compress.models.speakers import primary_language, stated_language
 from tts_compress.report import write_report
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tts_compress.compression import compress
 from tts_compress.errors import ModelError, TTSCompressWarning
 from tts_compress.models import load
 from tts_compress.models.base import MultiSpeaker, Prompt, TorchModel
-from tts_compress.models.languages import primary_language, spoken_languages
+from tts_compress.models.speakers import primary_language, spoken_languages
 from tts_compress.models.torch_noise import paired_noise
 
 if TYPE_CHECKING:

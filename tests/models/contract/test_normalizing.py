@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tts_compress.config import data_file, read_config
-from tts_compress.models.contract.normalizing import normalize
 from tts_compress.models.contract.schema import Contract, Tokens
-from tts_compress.models.contract.symbols import Characters
+from tts_compress.models.contract.symbols import Characters, normalize
 
 
 @pytest.mark.parametrize(

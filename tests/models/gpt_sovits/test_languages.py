@@ -8,7 +8,7 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Multilingual
-from tts_compress.models.languages import spoken_languages, stated_language
+from tts_compress.models.speakers import spoken_languages, stated_language
 
 pytest.importorskip("torch")
 

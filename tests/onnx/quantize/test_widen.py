@@ -13,7 +13,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.quantize.convert import Conversion, convert, convertible_graph
 from tts_compress.onnx.quantize.decisions import decide
-from tts_compress.onnx.quantize.widen import widen_halves
+from tts_compress.onnx.quantize.prepare import widen_halves
 from tts_compress.onnx.session import open_session
 from tts_compress.recipes.family import find_recipe
 

@@ -13,7 +13,7 @@ from tts_compress.evaluation.recognizer_files import (
     opening,
 )
 from tts_compress.evaluation.resampling import finite_samples
-from tts_compress.models.languages import primary_language
+from tts_compress.models.speakers import primary_language
 
 EXTRA = "whisper"
 

@@ -11,20 +11,18 @@ from tts_compress.config import data_file, data_names, parse_config
 from tts_compress.errors import ModelError, RecipeError, TTSCompressError
 from tts_compress.models.contract.inputs import StyleInput
 from tts_compress.models.contract.parts import (
+    CONTRACT_NAME,
+    SHIPPED,
     Part,
     Signature,
     following_parts,
     leading_part,
+    read_contract_table,
     read_signature,
+    resolved,
 )
 from tts_compress.models.contract.schema import Contract
 from tts_compress.models.contract.styles import Folders, find_file, read_styles
-from tts_compress.models.contract.tables import (
-    CONTRACT_NAME,
-    SHIPPED,
-    read_contract_table,
-    resolved,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,41 @@ from typing import Protocol
 
 from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.models.base import check_encodable, check_text
-from tts_compress.models.contract.normalizing import normalize
 from tts_compress.models.contract.schema import MOST_ID, Tokens
 from tts_compress.models.contract.styles import Folders, find_file
 from tts_compress.models.espeak import espeak
 from tts_compress.models.files import read_json
 from tts_compress.reading import read_text
+
+MOST_CHARACTERS = 1_000_000
+"""Longest text behind the contract's replacements."""
+
+_SPACE = re.compile(r"\s+")
+_SPACE_BEFORE_MARK = re.compile(r" ([,.!?;:'])")
+
+
+def normalize(text: str, tokens: Tokens) -> str:
+    """Return a text in the form that a contract states, without what is put around it.
+
+    Raises:
+        TextError: Replacements make it too long.
+    """
+    if tokens.normalize is not None:
+        text = unicodedata.normalize(tokens.normalize, text)
+    for old, new in tokens.replace.items():
+        # Counted before it is made: each of some thirty rules can double a text.
+        if len(text) + text.count(old) * len(new) > MOST_CHARACTERS:
+            raise TextError(
+                f"the contract's replacement of {old!r:.40} makes a text of more than "
+                f"{MOST_CHARACTERS:,} characters; give a shorter text, or change [tokens.replace]"
+            )
+        text = text.replace(old, new)
+    if tokens.tidy:
+        text = _SPACE.sub(" ", _SPACE_BEFORE_MARK.sub(r"\1", text)).strip()
+    if tokens.endings and not text.endswith(tuple(tokens.endings)):
+        text += tokens.endings[0]
+    return text.lower() if tokens.lowercase else text
+
 
 IDS = "ids:"
 """Beginning of a text that consists of ids."""

@@ -19,10 +19,10 @@ from tts_compress.models.contract.calling import Call, Caller, Made, Seed
 from tts_compress.models.contract.chain import Chain, Run
 from tts_compress.models.contract.following import FollowingGraph
 from tts_compress.models.contract.inputs import StyleInput
+from tts_compress.models.contract.parts import CONTRACT_NAME
 from tts_compress.models.contract.reading import Explained, find_contract, leading_graph
 from tts_compress.models.contract.schema import Contract
 from tts_compress.models.contract.styles import find_file, style_files
-from tts_compress.models.contract.tables import CONTRACT_NAME
 from tts_compress.models.onnx_model import OnnxModel
 from tts_compress.models.speakers import find_speaker, speakers_in_turn
 from tts_compress.onnx.noise import draw_noise, feed_noise

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from tts_compress.models.distillation import Objective
-from tts_compress.models.transformers.durations import bounded
-from tts_compress.models.transformers.system import System, Voice
+from tts_compress.models.transformers.system import System, Voice, bounded
 from tts_compress.models.transformers.tokens import tokenize
 
 

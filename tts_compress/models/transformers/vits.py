@@ -7,8 +7,7 @@ from torch import Tensor
 
 from tts_compress.errors import TextError
 from tts_compress.models.distillation import Objective
-from tts_compress.models.transformers.durations import bounded
-from tts_compress.models.transformers.system import System, Voice
+from tts_compress.models.transformers.system import System, Voice, bounded
 from tts_compress.models.transformers.tokens import tokenize
 
 _MAX_TOKENS = 4096  # attention takes memory by their square: 64 MiB for each head
