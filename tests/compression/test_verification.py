@@ -13,8 +13,8 @@ from tts_compress.artifact import read_manifest
 from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.compression.verification import run_original, verify
-from tts_compress.errors import ModelError, QuantizationError
-from tts_compress.models import open_model
+from tts_compress.errors import MissingExtraError, ModelError, QuantizationError
+from tts_compress.models import load, open_model
 from tts_compress.models.base import OnnxGraph
 from tts_compress.models.onnx_model import OnnxModel
 from tts_compress.onnx.quantize.convert import count_arithmetic
@@ -265,3 +265,18 @@ def test_integers_are_no_original(tmp_path: Path, scheme: str) -> None:
     small = _compress(_vocoder(17), scheme, tmp_path).graph()
     with pytest.raises(QuantizationError, match=r"compressed already: .* int8/.*FP32 original"):
         _compress(small, "int8-weight-only", tmp_path)
+
+
+def test_a_voice_that_cannot_speak_here_is_still_compressed(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights are rounded without calibration; nothing need be installed that phonemizes."""
+    voice = load(tiny_path)
+
+    def calibration_calls(*_: Any, **__: Any) -> Any:
+        raise MissingExtraError("piper", "piper")
+
+    monkeypatch.setattr(type(voice), "calibration_calls", calibration_calls)
+    manifest = compress(voice, "int8-weight-only").manifest
+    assert manifest is not None
+    assert manifest.run is not None
