@@ -368,7 +368,7 @@ def test_drawing_leaves_the_users_matplotlib_alone(evaluation: Evaluation) -> No
 def test_a_missing_extra_is_named(
     evaluation: Evaluation, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    for module in ("html", "plots"):
+    for module in ("html", "pages", "plots"):
         monkeypatch.delitem(sys.modules, f"tts_compress.report.{module}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=rf"{package}.*tts-compress\[evaluate\]"):

@@ -1,31 +1,22 @@
 """The report as one page that needs nothing but itself."""
 
 import base64
-import hashlib
 import re
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
 import jiwer
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tts_compress.evaluation import formatting, gate, read_gates
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.result import Evaluation, Speech, Utterance
 from tts_compress.report import blame, summary
+from tts_compress.report.pages import render
 from tts_compress.report.plots import plots
 from tts_compress.report.verdicts import conclusion
 
-_TEMPLATES = Path(__file__).with_name("templates")
-_ENVIRONMENT = Environment(
-    loader=FileSystemLoader(_TEMPLATES),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
+_TEMPLATE = Path(__file__).with_name("templates") / "report.html.j2"
 
 # Chinese and Japanese are written without spaces: each character is a token of its own.
 _UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -59,13 +50,12 @@ def render_page(evaluation: Evaluation) -> str:
     """Return the page; the same evaluation gives the same bytes."""
     sources = {(one.index, one.seed): _sources(evaluation, one) for one in evaluation.utterances}
     has_files = any(source.file for pair in sources.values() for source in pair)
-    script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
-    return _ENVIRONMENT.get_template("report.html.j2").render(
+    return render(
+        _TEMPLATE,
         evaluation=evaluation,
         summary=summary,
         blame=blame,
         plots=plots(evaluation),
-        words=formatting,
         align=align,
         is_spelled_out=_is_spelled_out,
         lengthening=_lengthening,
@@ -73,10 +63,6 @@ def render_page(evaluation: Evaluation) -> str:
         sources=sources,
         has_files=has_files,
         audio_note=_audio_note(evaluation, has_files),
-        style=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
-        script=script,
-        # The page's policy admits this script and no other.
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
