@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,7 @@ from tts_compress.search.damage import Damage
 from tts_compress.search.outcome import Judged, Point, SearchResult
 from tts_compress.search.page import search_page, sensitivity_page
 from tts_compress.search.result import Prediction, Row, Sensitivity
+from tts_compress.sweep.document import SweepReport
 
 _DAMAGE = Damage(log_mel_db=0.2, distortion=0.1, duration_frames=0.01)
 _MACHINE = describe_environment() | {"processor": {"model": "<b>Fast & new", "features": ["avx2"]}}
@@ -57,10 +61,10 @@ def _judged(name: str, choice: dict[str, str] | None) -> Judged:
     )
 
 
-def _search() -> str:
+def _search_result() -> SearchResult:
     choice = {"dec.*": "int8"}
     point = Point(choice=choice, cost=1e6, damage=_DAMAGE)
-    found = SearchResult(
+    return SearchResult(
         model="demo",
         objective="size",
         unit="bytes",
@@ -78,10 +82,9 @@ def _search() -> str:
         statement="Candidate 1.",
         environment=_MACHINE,
     )
-    return search_page(found)
 
 
-def _sensitivity() -> str:
+def _sensitivity_result() -> Sensitivity:
     row = Row(
         group="dec.*",
         component="dec",
@@ -93,7 +96,7 @@ def _sensitivity() -> str:
         saved_bytes=300,
         saved_ms=0.5,
     )
-    found = Sensitivity(
+    return Sensitivity(
         model="demo",
         sha256="0",
         formats=("int8",),
@@ -105,13 +108,13 @@ def _sensitivity() -> str:
         prediction=Prediction(log_mel=None, durations=None),
         rows=(row,),
     )
-    return sensitivity_page(found)
 
 
-@pytest.mark.parametrize("write", [_search, _sensitivity])
-def test_the_machine_is_a_list_for_people(write: Callable[[], str]) -> None:
+@pytest.mark.parametrize("kind", ["search", "sensitivity"])
+def test_the_machine_is_a_list_for_people(kind: str) -> None:
     """Both pages ended in Python's dictionaries."""
-    page = write()
+    search = kind == "search"
+    page = search_page(_search_result()) if search else sensitivity_page(_sensitivity_result())
     end = page[page.rindex("</section>", 0, page.index("<footer>")) - 3000 :]
     assert "{" not in end
     assert "<b>" not in page
@@ -122,3 +125,54 @@ def test_the_machine_is_a_list_for_people(write: Callable[[], str]) -> None:
     assert body.facts["processor features"] == "avx2"
     assert body.facts["packages tts-compress"] == _MACHINE["packages"]["tts-compress"]
     assert body.facts["python"] == _MACHINE["python"]
+
+
+@pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
+def test_without_the_packages_of_pages_the_documents_are_written(
+    tmp_path: Path, package: str
+) -> None:
+    """In a process of its own, as none of these modules may need them."""
+    script = f"""
+import sys
+sys.modules[{package!r}] = None
+from pathlib import Path
+from tts_compress.errors import MissingExtraError
+from tts_compress.search.outcome import SearchResult, write_search
+from tts_compress.search.result import Sensitivity, write_sensitivity
+from tts_compress.sweep.document import SweepReport
+from tts_compress.sweep.merge import write_sweep
+from tts_compress.sweep.results import open_results
+search, sensitivity, sweep = sys.argv[1:]
+folder = Path.cwd()
+for write, found, place in (
+    (write_search, SearchResult.model_validate_json(search), folder),
+    (write_sensitivity, Sensitivity.model_validate_json(sensitivity), folder),
+    (write_sweep, SweepReport.model_validate_json(sweep), open_results(str(folder))),
+):
+    try:
+        write(found, place)
+    except MissingExtraError as error:
+        assert {package!r} in str(error), error
+    else:
+        raise AssertionError("there is a page")
+"""
+    sweep = SweepReport(
+        suite="s",
+        suite_sha256="0",
+        recognizer="r",
+        voices=(),
+        schemes=(),
+        units=0,
+        left=0,
+        entries=(),
+        failures=(),
+    )
+    documents = [_search_result(), _sensitivity_result(), sweep]
+    subprocess.run(
+        [sys.executable, "-c", script, *(one.to_json() for one in documents)],
+        check=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"search.json", "sensitivity.json", "sweep.csv", "sweep.json"}

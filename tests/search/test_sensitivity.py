@@ -16,7 +16,7 @@ from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.recipe import Rule
 from tts_compress.search.damage import Listener
 from tts_compress.search.estimate import Estimator
-from tts_compress.search.page import write_sensitivity
+from tts_compress.search.result import write_sensitivity
 from tts_compress.search.sensitivity import SensitivityOptions, find_sensitivity
 from tts_compress.search.workbench import Workbench
 

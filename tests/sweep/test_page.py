@@ -8,7 +8,7 @@ import io
 import pytest
 
 from tts_compress.sweep.document import Entry, FailedWork, SweepReport, table_of
-from tts_compress.sweep.merge import render_page
+from tts_compress.sweep.page import render_page
 
 
 def entry(voice: str, scheme: str, *, speed: float = 2.0, passed: bool = True) -> Entry:

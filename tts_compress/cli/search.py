@@ -84,7 +84,7 @@ def run(options: Namespace) -> Output:
         )
     with progress_bars() as progress:
         progress.advance("prepare", 0, 3)
-        from tts_compress.search.page import write_search
+        from tts_compress.search.outcome import write_search
         from tts_compress.search.search import search
 
         found = search(options.model, options.output, _options(options, progress))

@@ -69,7 +69,7 @@ def run(options: Namespace) -> Output:
         )
     with progress_bars() as progress:
         progress.advance("prepare", 0, 3)
-        from tts_compress.search.page import write_sensitivity
+        from tts_compress.search.result import write_sensitivity
         from tts_compress.search.sensitivity import SensitivityOptions, find_sensitivity
 
         chosen = SensitivityOptions(

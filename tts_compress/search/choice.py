@@ -1,7 +1,7 @@
 """A choice: the format of each group, and the recipe that says so."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -105,8 +105,3 @@ def _lines(table: Mapping[str, object]) -> list[str]:
 
 def _calibration(base: Recipe) -> dict[str, object] | None:
     return None if base.calibration is None else base.calibration.model_dump(mode="json")
-
-
-def compact(choice: Choice, groups: Sequence[Group]) -> dict[str, str]:
-    """Return a choice for all groups, in their order."""
-    return {group.name: choice.get(group.name, FLOAT32) for group in groups}

@@ -1,8 +1,11 @@
 """The document of a search."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
+from tts_compress.artifact import write_text_atomically
+from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation.metric import Record
 from tts_compress.search.damage import Damage
 
@@ -113,3 +116,20 @@ def admits(limits: Damage, damage: Damage) -> bool:
     if limits.distortion is not None and damage.distortion is not None:
         heard = heard and damage.distortion <= limits.distortion
     return heard and damage.duration_frames <= limits.duration_frames
+
+
+def write_search(found: SearchResult, folder: Path) -> Path:
+    """Write `search.json` and `search.html`; return the page.
+
+    Raises:
+        MissingExtraError: The page needs jinja2 and matplotlib; the document is written.
+        ArtifactError: The folder cannot be written.
+    """
+    write_text_atomically(folder / SEARCH_NAME, found.to_json())
+    try:
+        from tts_compress.search.page import search_page
+    except ImportError as error:
+        raise MissingExtraError(error.name or "jinja2", "evaluate") from error
+    page = folder / "search.html"
+    write_text_atomically(page, search_page(found))
+    return page

@@ -1,8 +1,11 @@
 """The document of a sensitivity analysis."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from tts_compress.artifact import write_text_atomically
+from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation.metric import Record
 from tts_compress.search.damage import Damage
 
@@ -80,3 +83,20 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
 
     found = float(spearmanr(first, second).statistic)
     return found if np.isfinite(found) else None
+
+
+def write_sensitivity(found: Sensitivity, folder: Path) -> Path:
+    """Write `sensitivity.json` and `sensitivity.html`; return the page.
+
+    Raises:
+        MissingExtraError: The page needs jinja2 and matplotlib; the document is written.
+        ArtifactError: The folder cannot be written.
+    """
+    write_text_atomically(folder / SENSITIVITY_NAME, found.to_json())
+    try:
+        from tts_compress.search.page import sensitivity_page
+    except ImportError as error:
+        raise MissingExtraError(error.name or "jinja2", "evaluate") from error
+    page = folder / "sensitivity.html"
+    write_text_atomically(page, sensitivity_page(found))
+    return page
