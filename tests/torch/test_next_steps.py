@@ -21,6 +21,7 @@ from tts_compress.torch.layers import operator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 SCHEMES = ["int8", "int8-static", "int8-weight-only", "int4-weight-only", "bf16"]
 
@@ -174,12 +175,28 @@ def test_weights_alone_are_traced(small: nn.Module) -> None:
         torch.testing.assert_close(traced(IDS), small(IDS))
 
 
-def test_gradients_before_a_convolution_are_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+def test_weights_alone_become_a_graph(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    small = compress(nn.Sequential(nn.Embedding(20, 64), nn.Linear(64, 64)), "int8-weight-only")
+    path = tmp_path / "graph.onnx"
+    torch.onnx.export(small, (IDS,), str(path), dynamo=False)
+    session = onnxruntime.InferenceSession(path)
+    found = session.run(None, {session.get_inputs()[0].name: IDS.numpy()})[0]
+    torch.testing.assert_close(torch.from_numpy(found), small(IDS))
+
+
+def test_gradients_before_a_convolution_are_no_warning() -> None:
     """Torch warned of a tensor that requires gradients and becomes a number."""
     small = compress(nn.Conv1d(64, 64, 3).eval(), "int8")
-    warnings.simplefilter("always")
-    small(torch.randn(1, 64, 9, requires_grad=True))
-    assert not [warning for warning in recwarn if "requires_grad" in str(warning.message)]
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # else once in a process
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            small(torch.randn(1, 64, 9, requires_grad=True))
+    finally:
+        torch.set_warn_always(always)
+    assert not [warning for warning in caught if "requires_grad" in str(warning.message)]
 
 
 @pytest.mark.slow
