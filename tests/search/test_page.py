@@ -167,9 +167,9 @@ for write, found, place in (
         entries=(),
         failures=(),
     )
-    documents = [_search_result(), _sensitivity_result(), sweep]
+    documents = [r.model_dump_json() for r in (_search_result(), _sensitivity_result(), sweep)]
     subprocess.run(
-        [sys.executable, "-c", script, *(one.to_json() for one in documents)],
+        [sys.executable, "-c", script, *documents],
         check=True,
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
