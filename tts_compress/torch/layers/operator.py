@@ -94,7 +94,7 @@ def _build(state: list[Tensor], text: str) -> Any:
 
 
 def _shapes(inputs: list[Tensor], _: list[Tensor], text: str) -> list[Tensor]:
-    (_, geometry), (values, *states) = _read(text), inputs
+    geometry, (values, *states) = _read(text)[1], inputs
     if states:
         told = geometry.attributes
         width = told["hidden_size"] * (1 + told["bidirectional"])

@@ -79,6 +79,7 @@ class Int8Recurrent(CompressedLayer):
             states = list(hx) if self._has_cells else [hx]
             states = [state.unsqueeze(1) if is_single else state for state in states]
             states = [s if order is None else s.index_select(1, order) for s in states]
+        outputs: Any
         outputs, *states = self.steps([values, *states], sizes)
         if is_packed:
             outputs = PackedSequence(outputs, sizes, order, back)
