@@ -101,11 +101,13 @@ class IntegerLayer(CompressedLayer):
         """Return everything a layer computes from all that it takes."""
         return [self.compute(*inputs)]
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def unfold(self) -> bool:
         """Make the constants that a graph records; a compiler calls it instead of recording it."""
         self.constants.fill(self)
         return True
+
+    # `torch.compiler.assume_constant_result` does this, and loads the compiler: 80 MB.
+    vars(unfold)["_dynamo_marked_constant"] = True
 
     @classmethod
     def objection(cls, geometry: Geometry, group_size: int) -> str:
