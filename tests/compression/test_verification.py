@@ -280,3 +280,39 @@ def test_a_voice_that_cannot_speak_here_is_still_compressed(
     manifest = compress(voice, "int8-weight-only").manifest
     assert manifest is not None
     assert manifest.run is not None
+
+
+def _one_layer(operator: str, weight: Any, inputs: list[Any]) -> onnx.ModelProto:
+    """Return a graph of a layer, whose weight is of no module, and a recurrent one behind it."""
+    random, channels = np.random.default_rng(1), weight.shape[0]
+    shapes = {"w1": (1, 24, channels), "w2": (1, 24, 8)}
+    held = {name: random.normal(size=s).astype(np.float32) for name, s in shapes.items()}
+    nodes = [
+        helper.make_node(operator, ["x", "w0"], ["a"], "/n0"),
+        helper.make_node("Transpose", ["a"], ["b"], "/n1", perm=[2, 0, 1]),
+        helper.make_node("GRU", ["b", "w1", "w2"], ["y"], "/n2", hidden_size=8),
+    ]
+    values = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, inputs),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, ["T", 1, "N", 8]),
+    ]
+    tensors = [numpy_helper.from_array(v, n) for n, v in ({"w0": weight} | held).items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("scheme", ["fp16", "bf16"])
+def test_layers_without_a_module_are_decided_one_by_one(tmp_path: Path, scheme: str) -> None:
+    """A recurrent layer that stays FP32 kept the convolution of no module in FP32, too."""
+    weight = np.random.default_rng(0).normal(size=(16, 16, 3)).astype(np.float32)
+    onnx.save(_one_layer("Conv", weight, [1, 16, "T"]), tmp_path / "g.onnx")
+    small: Any = compress(f"onnx:{tmp_path / 'g.onnx'}", scheme)
+    assert small.manifest.counts
+
+
+@pytest.mark.parametrize("size", [1 << 40, -1])
+def test_inputs_beyond_reason_are_not_made_up(tmp_path: Path, size: int) -> None:
+    """The trial of a finished graph asked for 256 TiB."""
+    weight = np.random.default_rng(0).normal(size=(64, 64, 3)).astype(np.float32)
+    onnx.save(_one_layer("Conv", weight, [size, 64, 32]), tmp_path / "g.onnx")
+    assert run_original(open_model(f"onnx:{tmp_path / 'g.onnx'}"), None).outputs is None  # type: ignore[arg-type]

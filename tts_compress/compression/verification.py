@@ -54,12 +54,11 @@ def run_original(model: OnnxGraph, feeds: Feeds | None) -> OriginalRun:
         ModelError: It cannot be opened, or cannot be run on real inputs.
     """
     graph = model.graph()
-    given = made_up_feeds(graph) if feeds is None else feeds
-    outputs: Outputs | None = None
+    given, outputs = feeds or {}, None
     try:
         session = open_session(feed_noise(graph), model.spec, briefly=True)
         if feeds is None:
-            given |= draw_noise(input_names(session), seed=(0,))
+            given = made_up_feeds(graph) | draw_noise(input_names(session), seed=(0,))
         outputs = _run(session, given, model.spec)
     except ModelError:
         if feeds is not None:

@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 from onnx import helper
 
 from tts_compress.artifact import atomic_file
-from tts_compress.errors import ModelError, RecipeError, reason
+from tts_compress.errors import ModelError, RecipeError, model_errors, reason
 from tts_compress.onnx.modules import initializer_names
 from tts_compress.onnx.session import Feeds
 from tts_compress.reading import MOST_ARRAY_BYTES, bounded_bytes, check_archive, open_file
@@ -198,12 +198,14 @@ def made_up_feeds(model: onnx.ModelProto) -> Feeds:
     Whole numbers of one axis, or none, are often lengths: they state the number of frames.
 
     Raises:
-        ModelError: An input is no tensor.
+        ModelError: An input is no tensor, or too large a one.
     """
     generator, feeds = np.random.default_rng(0), {}
     for name, expected in graph_inputs(model).items():
         free = [1, *[_FRAMES] * (len(expected.shape or ()) - 1)]
         sizes = [n if isinstance(n, int) else f for n, f in zip(expected.shape or (), free)]  # noqa: B905
+        with model_errors(f"input '{expected}' cannot be made up"):
+            bounded_bytes(sizes, 8, MOST_ARRAY_BYTES)
         values = generator.normal(size=sizes)
         if expected.dtype.kind in "iu":
             values = np.full(sizes, 1 if len(sizes) > 1 else _FRAMES)

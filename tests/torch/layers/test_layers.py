@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.torch.layers.base import build_layer, layer_state
 from tts_compress.torch.layers.codes import pack_nibbles, unpack_nibbles
@@ -256,3 +257,15 @@ def test_weight_tells_type_and_shape_without_memory() -> None:
     assert layer.weight.shape == (4, 8)
     assert layer.weight.dtype == torch.int8
     assert layer.weight.is_meta
+
+
+@pytest.mark.parametrize(("scheme", "groups"), [("int8-dynamic", 1), ("int8-static", 2)])
+def test_convolutions_take_no_rows(scheme: str, groups: int) -> None:
+    """Their kernel does not, and an empty batch has no range; FP32 returns an empty one."""
+    net: nn.Module = torch.nn.Conv1d(64, 32, 3, padding=1, padding_mode="reflect")
+    batch = torch.randn(2, 64, 9)
+    net = torch.nn.Sequential(net, torch.nn.ConvTranspose1d(32, 32, 4, 2, padding=1, groups=groups))
+    net.eval()
+    small = compress(net, scheme, calibration=[batch] if scheme == "int8-static" else None)
+    assert small(batch[:0]).shape == (0, 32, 18)
+    assert small(batch).shape == (2, 32, 18)

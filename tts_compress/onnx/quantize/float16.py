@@ -43,10 +43,10 @@ def halve(
     Raises:
         QuantizationError: A weight does not fit into float16.
     """
-    modules = {d.module for d in decisions if d.activations == Activations.FLOAT16}
-    if not modules:
+    halved = {d.output: d.module for d in decisions if d.activations == Activations.FLOAT16}
+    if not halved:
         return
-    components = {module.split(".")[0] for module in modules}
+    components = {module.split(".")[0] for module in halved.values()}
     phases = phase_outputs(graph)
     exact = duration_outputs(graph.finish(), lengths) | phases
     # Of a module, such as an STFT, angles may need one half only.
@@ -57,8 +57,8 @@ def halve(
         for node in graph.nodes
         if node.op_type in _SAFE
         and exact.isdisjoint(node.output)
-        and (module := module_of(node, graph.initializers.keys())) not in kept
-        and module.split(".")[0] in components
+        and (module := module_of(node, graph.initializers.keys())).split(".")[0] in components
+        and (module not in kept or node.output[0] in halved)
         and graph.types.get(node.output[0]) == TensorProto.FLOAT
     ]
     produced = {name for node in region for name in node.output}

@@ -133,9 +133,11 @@ class Int8ConvTranspose1d(IntegerLayer):
         if shape.groups == 1:
             # With channels last the phases of a frame lie behind each other, in order of time.
             frames = phases.transpose(-1, -2)
-            woven = frames.reshape(*frames.shape[:-2], -1, outputs).transpose(-1, -2)
+            size = frames.shape[-2] * shape.stride, outputs
+            woven = frames.reshape(*frames.shape[:-2], *size).transpose(-1, -2)
         else:
-            woven = phases.reshape(*phases.shape[:-2], outputs, shape.stride, -1)
+            split = outputs, shape.stride, phases.shape[-1]
+            woven = phases.reshape(*phases.shape[:-2], *split)
             woven = woven.transpose(-1, -2).flatten(-2)
         length = (inputs.shape[-1] - 1) * shape.stride - 2 * shape.padding + shape.shape[2]
         cropped: Tensor = woven[..., shape.padding : shape.padding + length + shape.output_padding]
