@@ -201,6 +201,8 @@ def test_names_of_inputs_and_outputs_are_shown_on_one_line(path: Path) -> None:
     model.graph.node[1].output[0] = model.graph.output[0].name = "audio\n::error::pwned"
     model.graph.node[0].input[0] = model.graph.input[0].name = "mel\n::error::pwned"
     onnx.save(model, path)
-    shown = open_model(f"onnx:{path}").describe()
+    opened = open_model(f"onnx:{path}")
+    assert isinstance(opened, OnnxGraph)
+    shown = opened.describe()
     assert shown["outputs"] == "audio ::error::pwned"
     assert "\n" not in shown["inputs"]
