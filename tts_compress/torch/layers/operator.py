@@ -2,11 +2,12 @@
 
 `torch.compile` and `torch.export` cannot look into packed weights. What they record instead is this
 operator, with a layer's state as constants; it packs them when it first runs, unless a layer has.
+Layers here are each an `IntegerLayer`, whose module imports this one.
 """
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +18,6 @@ from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import build_layer
 from tts_compress.torch.layers.geometry import Geometry, apply_operator
 
-if TYPE_CHECKING:
-    from tts_compress.torch.layers.integer import IntegerLayer
-
 _NAME = "tts_compress::integer_layer"
 torch.library.define(_NAME, "(Tensor[] inputs, Tensor[] state, str layer) -> Tensor[]")
 
@@ -29,7 +27,7 @@ class Constants:
 
     tensors: tuple[Tensor, ...] = ()
 
-    def fill(self, layer: "IntegerLayer") -> None:
+    def fill(self, layer: Any) -> None:
         """Take the tensors of a layer, outside of what is being recorded."""
         if not self.tensors:
             with _disable_current_modes():
@@ -57,7 +55,7 @@ def is_recorded() -> bool:
     return is_compiling
 
 
-def record(layer: "IntegerLayer", inputs: list[Tensor]) -> list[Tensor]:
+def record(layer: Any, inputs: list[Tensor]) -> list[Tensor]:
     """Return the results of a layer by the operator, so that a graph records it."""
     layer.unfold()
     results: list[Tensor] = torch.ops.tts_compress.integer_layer(
@@ -80,7 +78,7 @@ def _read(text: str) -> tuple[list[str], Geometry]:
 
 
 def _run(inputs: list[Tensor], state: list[Tensor], text: str) -> list[Tensor]:
-    layer: IntegerLayer | None = vars(state[0]).get("layer")
+    layer = vars(state[0]).get("layer")
     if layer is None:
         layer = vars(state[0])["layer"] = _build(state, text)
     # In the order that `_shapes` tells, whatever a kernel's is.
