@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tts_compress.artifact import CalibrationRecord, sha256_of
 from tts_compress.config import data_names
-from tts_compress.errors import RecipeError, TTSCompressError, TTSCompressWarning
+from tts_compress.errors import MissingExtraError, RecipeError, TextError, TTSCompressWarning
 from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.models.feeds import FEEDS_SUFFIX, graph_inputs, open_feeds
 from tts_compress.models.speakers import primary_language, speakers_in_turn, stated_language
@@ -102,14 +102,14 @@ def trial_feeds(model: OnnxGraph, calls: Calls | None, *, seed: int) -> Feeds | 
         seed: Seed of the noise that the graph draws.
 
     Raises:
-        TTSCompressError: The model cannot be called with what it is calibrated on.
+        ModelError: The model cannot be called with what it is calibrated on.
     """
     if calls is None and isinstance(model, GraphModel):
         language, known = stated_language(model), data_names("calib/sets")
         name = primary_language(language or "en")
         texts = read_calibration_set(name if name in known else "en").texts[:1]
         # It may have no tokens of the text; and what phonemizes is needed for calibration only.
-        with suppress(TTSCompressError):
+        with suppress(TextError, MissingExtraError):
             return next(model.calibration_calls(texts, seed=seed), None)
     return None if calls is None else next(calls.feeds(), None)
 
