@@ -316,3 +316,15 @@ def test_inputs_beyond_reason_are_not_made_up(tmp_path: Path, size: int) -> None
     weight = np.random.default_rng(0).normal(size=(64, 64, 3)).astype(np.float32)
     onnx.save(_one_layer("Conv", weight, [size, 64, 32]), tmp_path / "g.onnx")
     assert run_original(open_model(f"onnx:{tmp_path / 'g.onnx'}"), None).outputs is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scheme", ["fp16", "int8"])
+def test_layers_whose_results_nothing_reads_are_left_out(tmp_path: Path, scheme: str) -> None:
+    """They were decided about, and missing in the finished graph: "please report this voice"."""
+    model = _vocoder(17)
+    weight = numpy_helper.from_array(np.ones((32, 32, 8), np.float32), "dead.weight")
+    model.graph.initializer.append(weight)
+    model.graph.node.insert(2, helper.make_node("ConvTranspose", ["b", "dead.weight"], ["dead"]))
+    model.graph.node.insert(3, helper.make_node("Transpose", ["dead"], ["deader"]))
+    nodes = _compress(model, scheme, tmp_path).graph().graph.node
+    assert not any(name.startswith("dead") for node in nodes for name in node.input)

@@ -181,8 +181,8 @@ def _refuse_codes(model: onnx.ModelProto) -> None:
 def convertible_graph(model: onnx.ModelProto, form: Format, *, batch_one: bool) -> Graph:
     """Return an exported graph in the form that is converted: in FP32, equal up to rounding."""
     graph = Graph(prepare(widen_halves(model)))
-    if split_gemms(graph):
-        graph.infer_types()
+    split_gemms(graph)
+    graph.infer_types()  # it drops what nothing reads, of which nothing is decided
     if form == "qoperator":
         rewrite(graph, batch_one=batch_one)
     return graph
