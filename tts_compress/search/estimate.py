@@ -21,7 +21,7 @@ from tts_compress.numerics.affine import LEVELS
 from tts_compress.numerics.four_bits import round_blocks
 from tts_compress.numerics.histogram import Range
 from tts_compress.numerics.weights import round_weight
-from tts_compress.onnx.graph import Graph, attribute, copy_model
+from tts_compress.onnx.graph import Graph, attribute, copy_model, with_outputs
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.session import Feeds, open_session, run_session
@@ -175,12 +175,7 @@ def _moments(
         part = layers[start : start + _AT_ONCE]
         inputs = {d.output: _activation(graph, d) for d in part}
         wanted = list(dict.fromkeys([*inputs, *(name for name in inputs.values() if name)]))
-        copy = copy_model(fed)
-        kept = [value for value in copy.graph.output if value.name in wanted]
-        new = [n for n in wanted if n not in {value.name for value in kept}]
-        del copy.graph.output[:]
-        copy.graph.output.extend([*kept, *map(helper.make_empty_tensor_value_info, new)])
-        session = open_session(Graph(copy).finish(), "the observed graph", 1)
+        session = open_session(with_outputs(copy_model(fed), wanted), "the observed graph", 1)
         runs = [
             dict(zip(wanted, run_session(session, call, "the observed graph", wanted), strict=True))
             for call in feeds

@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import Graph, copy_model, sort_nodes, tensors_read
+from tts_compress.onnx.graph import Graph, copy_model, sort_nodes, tensors_read, with_outputs
 from tts_compress.onnx.modules import initializer_names, module_of
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
@@ -132,9 +132,7 @@ def record_tensors(
     watched = feed_noise(model)
     given = {value.name for value in watched.graph.input}
     made = [tensor for tensor in tensors if tensor not in given]
-    del watched.graph.output[:]
-    watched.graph.output.extend(helper.make_empty_tensor_value_info(tensor) for tensor in made)
-    session = open_session(watched, "the teacher")
+    session = open_session(with_outputs(watched, made), "the teacher")
     found = []
     for feeds in calls:
         values = dict(zip(made, run_session(session, feeds, "the teacher"), strict=True))
