@@ -9,7 +9,13 @@ import onnx
 from onnx import TensorProto, shape_inference
 
 from tts_compress.inspection.runtimes import STANDARD
-from tts_compress.onnx.graph import copy_model, element_types, inline_functions, nested_nodes
+from tts_compress.onnx.graph import (
+    copy_model,
+    element_types,
+    inline_functions,
+    nested_nodes,
+    standard_opset,
+)
 
 _ZERO_POINTS = {
     "QLinearConcat": 1,
@@ -72,21 +78,15 @@ def read_needs(model: onnx.ModelProto) -> Needs:
     return Needs(
         operators=operators,
         functions=calls,
-        opset=max(
-            (o.version for o in model.opset_import if _domain(o.domain) == STANDARD), default=1
-        ),
+        opset=standard_opset(model),
         ir=model.ir_version,
         open_sizes=tuple(_open_sizes(model.graph)),
         metadata=frozenset(entry.key for entry in model.metadata_props),
     )
 
 
-def _domain(domain: str) -> str:
-    return domain or STANDARD
-
-
 def _name(node: onnx.NodeProto) -> str:
-    return f"{_domain(node.domain)}.{node.op_type}"
+    return f"{node.domain or STANDARD}.{node.op_type}"
 
 
 def _with_quantized_types(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -98,6 +98,10 @@ class Graph:
         self._store(name, value)
         return name
 
+    def add_bounds(self, name: str, *values: int) -> list[str]:
+        """Store numbers as a `Slice` reads them, each a vector of one; return their names."""
+        return [self.add_constant(name, np.array([value], np.int64)) for value in values]
+
     def share_constant(self, name: str, value: Array | onnx.TensorProto) -> str:
         """Store an initializer unless this was done before; return its name, made unique."""
         if name not in self._shared:
@@ -215,12 +219,7 @@ class Graph:
     def sweep(self) -> None:
         """Take out what no graph output depends on, so that it no longer counts as a reader."""
         makers = {name: node for node in self._present() for name in node.output if name}
-        wanted, live = [*self.outputs], set[int]()
-        while wanted:
-            node = makers.get(wanted.pop())
-            if node is not None and id(node) not in live:
-                live.add(id(node))
-                wanted.extend(tensors_read(node))
+        live = {id(node) for node in ancestors(makers, self.outputs)}
         for node in self._present():
             if id(node) not in live:
                 self.remove(node)
@@ -361,6 +360,17 @@ def tensors_read(node: onnx.NodeProto) -> set[str]:
     for body in bodies(node):
         names = names.union(*map(tensors_read, body.node), (v.name for v in body.output))
     return names
+
+
+def ancestors(makers: Mapping[str, onnx.NodeProto], tensors: Iterable[str]) -> list[onnx.NodeProto]:
+    """Return the operators that tensors are computed by, given the makers of all tensors."""
+    found, waiting = dict[int, onnx.NodeProto](), list(tensors)
+    while waiting:
+        node = makers.get(waiting.pop())
+        if node is not None and id(node) not in found:
+            found[id(node)] = node
+            waiting.extend(tensors_read(node))
+    return list(found.values())
 
 
 def rename_read(node: onnx.NodeProto, names: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, shape_inference
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError
 from tts_compress.onnx.graph import (
+    ancestors,
     attribute,
     bodies,
     copy_attributes,
@@ -170,19 +171,11 @@ def _order(graph: onnx.GraphProto, places: list[_Place]) -> Any:
     drawing = {id(place.outermost) for place in places}
     behind: dict[int, int] = {}
 
-    def count(outermost: onnx.NodeProto) -> int:
-        seen, wanted = set[int](), [*tensors_read(outermost)]
-        while wanted:
-            node = makers.get(wanted.pop())
-            if node is not None and id(node) not in seen:
-                seen.add(id(node))
-                wanted.extend(tensors_read(node))
-        return len(seen & drawing)
-
     def key(place: _Place) -> tuple[int, list[tuple[int, str]]]:
         outermost = id(place.outermost)
         if outermost not in behind:
-            behind[outermost] = count(place.outermost)
+            seen = ancestors(makers, tensors_read(place.outermost))
+            behind[outermost] = len(drawing.intersection(map(id, seen)))
         parts = re.findall(r"\d+|\D+", place.node.output[0])
         natural = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
         return behind[outermost], natural

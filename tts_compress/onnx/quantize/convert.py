@@ -122,20 +122,15 @@ def prepare_conversion(
     progress.advance(STAGE, 0, 1)
     graph = convertible_graph(exported(), recipe.format, batch_one=batch_one)
     model = graph.model
-    fused = recipe.format == "qoperator"
     _refuse_codes(model)
     decisions = decide(model, recipe, lengths)
     ranges: dict[str, Range] = {}
     chosen: dict[str, Blocks[Array]] = {}
     if recipe.calibration is not None:
         assert calls is not None
-        if fused and recipe.float_residuals:
+        if recipe.float_residuals and recipe.format == "qoperator":
             integer.make_residuals_float(graph, static_outputs(decisions))
-        observed = (
-            integer.observed_tensors(model, static_outputs(decisions))
-            if fused
-            else static.observed_tensors(model, decisions)
-        )
+        observed = observed_tensors(model, decisions, recipe.format)
         if recipe.calibration.equalize:
             report_status(progress, STAGE, "equalize channels")
             equalize_channels(graph, observed, calls.feeds())
@@ -154,6 +149,15 @@ def prepare_conversion(
         lengths=lengths,
         chosen=chosen,
     )
+
+
+def observed_tensors(
+    model: onnx.ModelProto, decisions: Sequence[Decision], form: Format
+) -> list[str]:
+    """Return the tensors whose ranges decisions need, in graph order."""
+    if form == "qoperator":
+        return integer.observed_tensors(model, static_outputs(decisions))
+    return static.observed_tensors(model, decisions)
 
 
 def _refuse_codes(model: onnx.ModelProto) -> None:
