@@ -11,23 +11,12 @@ from rich.console import RenderableType
 from tts_compress.errors import ModelError
 from tts_compress.inspection.needs import Needs, read_needs
 from tts_compress.inspection.runtimes import STANDARD, Runtime, find_runtimes, of_type
-from tts_compress.models.base import GraphChain, Model, OnnxGraph
+from tts_compress.models.base import Model, OnnxGraph, graphs_of
+from tts_compress.onnx.modules import INTEGER_LAYERS
 from tts_compress.onnx.session import open_session
 
-_OF_SCHEMES = frozenset(
-    f"{STANDARD}.{name}"
-    for name in (
-        "ConvInteger",
-        "DequantizeLinear",
-        "DynamicQuantizeLinear",
-        "MatMulInteger",
-        "QLinearConv",
-        "QLinearMatMul",
-        "QuantizeLinear",
-    )
-)
-"""Standard operators that schemes put into graphs, beside those of other domains."""
-
+_OF_SCHEMES = INTEGER_LAYERS | {"DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"}
+"""Operators that schemes put into graphs; of other domains than the standard one all are theirs."""
 
 _HERE = "onnxruntime"
 """The runtime that is installed with this package."""
@@ -85,7 +74,7 @@ def check_runtime(model: Model, name: str) -> Verdict:
             f"'{model.spec}' is no ONNX graph, which is what these runtimes play; give an .onnx "
             "file or an artifact of one (tts-compress export writes those of some systems)"
         )
-    graphs = [model, *(model.followers().values() if isinstance(model, GraphChain) else ())]
+    graphs = graphs_of(model)
     needs = [read_needs(graph.graph()) for graph in graphs]
     wanted, *_ = releases = find_runtimes(name)
     order = list(wanted.file.releases)
@@ -222,7 +211,8 @@ def _advice(model: Model, runtime: Runtime, lacking: Mapping[str, int]) -> str |
 
 def _is_of_schemes(operator: str) -> bool:
     codes = operator.endswith((of_type("", "int8"), of_type("", "uint8")))
-    return codes or operator in _OF_SCHEMES or not operator.startswith(f"{STANDARD}.")
+    name = operator.removeprefix(f"{STANDARD}.")
+    return codes or name in _OF_SCHEMES or name == operator
 
 
 def _is_made_by(model: Model, scheme: str) -> bool:

@@ -9,18 +9,19 @@ import onnx
 from onnx import TensorProto, shape_inference
 
 from tts_compress.inspection.runtimes import STANDARD
-from tts_compress.onnx.graph import inline_functions, nested_nodes
+from tts_compress.onnx.graph import (
+    copy_model,
+    element_types,
+    inline_functions,
+    nested_nodes,
+    standard_opset,
+)
 
 _ZERO_POINTS = {
-    "QLinearAdd": 7,
-    "QLinearAveragePool": 4,
     "QLinearConcat": 1,
-    "QLinearConv": 7,
-    "QLinearGlobalAveragePool": 4,
-    "QLinearLeakyRelu": 4,
-    "QLinearMul": 7,
-    "QLinearSigmoid": 4,
-    "QLinearSoftmax": 4,
+    **dict.fromkeys(("QLinearAdd", "QLinearConv", "QLinearMul"), 7),
+    **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"), 4),
+    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), 4),
 }
 """Position of the output's zero point among the inputs, which has the output's type."""
 
@@ -77,27 +78,20 @@ def read_needs(model: onnx.ModelProto) -> Needs:
     return Needs(
         operators=operators,
         functions=calls,
-        opset=max(
-            (o.version for o in model.opset_import if _domain(o.domain) == STANDARD), default=1
-        ),
+        opset=standard_opset(model),
         ir=model.ir_version,
         open_sizes=tuple(_open_sizes(model.graph)),
         metadata=frozenset(entry.key for entry in model.metadata_props),
     )
 
 
-def _domain(domain: str) -> str:
-    return domain or STANDARD
-
-
 def _name(node: onnx.NodeProto) -> str:
-    return f"{_domain(node.domain)}.{node.op_type}"
+    return f"{node.domain or STANDARD}.{node.op_type}"
 
 
 def _with_quantized_types(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy that records the types of onnxruntime's integer operators, unknown to onnx."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = copy_model(model)
     stored = {tensor.name: tensor.data_type for tensor in copy.graph.initializer}
     for node in copy.graph.node:
         place = _ZERO_POINTS.get(node.op_type, len(node.input))
@@ -112,11 +106,8 @@ def _element_types(model: onnx.ModelProto) -> dict[str, str]:
     # Types only refine the answer: a graph that cannot be inferred is judged by its operators.
     with suppress(shape_inference.InferenceError, ValueError, RuntimeError):
         model = shape_inference.infer_shapes(_with_quantized_types(model))
-    graph = model.graph
-    values = (*graph.value_info, *graph.input, *graph.output)
-    types = {value.name: value.type.tensor_type.elem_type for value in values}
-    types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     names = {number: name.lower() for name, number in TensorProto.DataType.items()}
+    types = element_types(model.graph)
     return {name: names[number] for name, number in types.items() if number}
 
 

@@ -303,6 +303,11 @@ class GraphModel(OnnxGraph, TTSModel, Protocol):
         """Yield the inputs of the graph with fed noise for each text."""
 
 
+def graphs_of(model: OnnxGraph) -> list[OnnxGraph]:
+    """Return a graph and those that follow it."""
+    return [model, *(model.followers().values() if isinstance(model, GraphChain) else ())]
+
+
 def check_encodable(text: str) -> None:
     """Refuse a text that phonemizers and tokenizers written in C cannot take.
 

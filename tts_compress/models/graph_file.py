@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
 from tts_compress.errors import ModelError, reason
-from tts_compress.onnx.graph import nested_nodes
+from tts_compress.onnx.graph import bodies, nested_nodes
 from tts_compress.onnx.modules import LAYERS
 from tts_compress.reading import MOST_MODEL_BYTES, check_file, read_bytes
 
@@ -129,8 +129,8 @@ def _constants(
         for entry in node.attribute:
             held = [entry.t] if entry.HasField("t") else []
             yield from ((", ".join(node.output), tensor) for tensor in (*held, *entry.tensors))
-            for body in (entry.g, *entry.graphs):
-                yield from ((tensor.name, tensor) for tensor in body.initializer)
+        for body in bodies(node):
+            yield from ((tensor.name, tensor) for tensor in body.initializer)
 
 
 def _check_external(path: Path, model: onnx.ModelProto) -> None:

@@ -15,23 +15,12 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from tts_compress.environment import Processor
-from tts_compress.models.base import GraphChain, Model, OnnxGraph, TorchModel
+from tts_compress.models.base import Model, OnnxGraph, TorchModel, graphs_of
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
-from tts_compress.onnx.modules import INTEGER_LSTM, WeightFinder
+from tts_compress.onnx.modules import INTEGER_LSTM, OPERATORS, WeightFinder
 
 if TYPE_CHECKING:
     from torch import nn
-
-_ZERO_POINT = {
-    "QLinearConv": 2,
-    "QLinearMatMul": 2,
-    "MatMulInteger": 2,
-    "ConvInteger": 2,
-    "MatMulIntegerToFloat": 4,
-}
-"""Input of integer operators that is the zero point of their activations."""
-
-_MATRICES = frozenset({"MatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +39,7 @@ def count_integer_layers(model: Model) -> IntegerLayers:
     """Count a model's layers that multiply integers, by hazard."""
     found: list[tuple[bool, bool]] = []  # (can overflow, is signed)
     if isinstance(model, OnnxGraph):
-        graphs = [model, *(model.followers().values() if isinstance(model, GraphChain) else ())]
-        found = [layer for graph in graphs for layer in _layers_of_graph(graph.graph())]
+        found = [layer for graph in graphs_of(model) for layer in _layers_of_graph(graph.graph())]
     elif isinstance(model, TorchModel):
         found = [(overflows, False) for overflows in _layers_of_module(model.root())]
     return IntegerLayers(
@@ -100,15 +88,14 @@ def _rows(node: onnx.NodeProto, codes: npt.NDArray[np.int8]) -> list[npt.NDArray
     """Return weights with their outputs first; a recurrent operator has one for each direction."""
     if node.op_type == INTEGER_LSTM:
         return [direction.T for direction in codes]
-    return [codes.T if node.op_type in _MATRICES else codes]
+    return [codes.T if "MatMul" in node.op_type else codes]
 
 
 def _zero_point(node: onnx.NodeProto, weights: WeightFinder) -> str | None:
     """Return the name of an integer layer's activations' zero point; None for any other layer."""
     if node.op_type == INTEGER_LSTM:
         return ""  # its activations are always unsigned
-    if node.op_type in _ZERO_POINT:
-        position = _ZERO_POINT[node.op_type]
+    if node.op_type in OPERATORS and (position := OPERATORS[node.op_type].zero):
         return node.input[position] if len(node.input) > position else ""
     # The portable form: an operator on real numbers whose input and weight were codes just before.
     if node.op_type not in {"Conv", "MatMul"} or not weights.is_widened(node):

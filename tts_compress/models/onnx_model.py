@@ -16,6 +16,7 @@ from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.graph_file import is_split, read_graph
 from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.onnx.durations import duration_outputs
+from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 from tts_compress.plain import plain
 
@@ -72,11 +73,7 @@ class OnnxModel:
         Raises:
             ModelError: The file is not a readable ONNX file.
         """
-        if self._held is None:
-            return read_graph(self._path)
-        copy = onnx.ModelProto()
-        copy.CopyFrom(self._held)
-        return copy
+        return read_graph(self._path) if self._held is None else copy_model(self._held)
 
     def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> "OnnxModel":
         """Return this model with another graph; nothing is written."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import TensorProto
 
-from tts_compress.onnx.graph import attribute
+from tts_compress.onnx.graph import attribute, bodies
 from tts_compress.onnx.modules import LAYERS
 
 _LENGTHS: Mapping[str, tuple[int, ...]] = {
@@ -51,8 +51,8 @@ class _Flow:
     def add(self, graph: onnx.GraphProto) -> None:
         """Add the operators of a graph or body."""
         for node in graph.node:
-            bodies = [b for a in node.attribute for b in (a.g, *a.graphs) if b.node]
-            for body in bodies:
+            inner = bodies(node)
+            for body in inner:
                 self.add(body)
             made = dict.fromkeys(filter(None, node.output), node)
             self.makers |= made
@@ -60,8 +60,8 @@ class _Flow:
             lengths = [name for i, name in enumerate(node.input) if name and i in positions]
             if lengths:
                 self.regulators.append((node, lengths))
-            if bodies:
-                self._add_bodies(node, bodies)
+            if inner:
+                self._add_bodies(node, inner)
                 continue
             inputs = [name for name in node.input if name]
             read = [] if node.op_type in {"Shape", "Size"} else inputs
@@ -69,10 +69,10 @@ class _Flow:
             self.values |= dict.fromkeys(made, read)
             self.sound |= dict.fromkeys(made, heard)
 
-    def _add_bodies(self, node: onnx.NodeProto, bodies: list[onnx.GraphProto]) -> None:
+    def _add_bodies(self, node: onnx.NodeProto, inner: list[onnx.GraphProto]) -> None:
         """Connect what goes into and comes out of branches and bodies."""
         given, links = list(node.input), dict[str, list[str]]()
-        ends = [[value.name for value in body.output] for body in bodies]
+        ends = [[value.name for value in body.output] for body in inner]
         for i, name in enumerate(node.output):
             if node.op_type == "If":
                 links[name] = [*given[:1], *(end[i] for end in ends)]
@@ -80,7 +80,7 @@ class _Flow:
                 links[name] = [ends[0][i + 1], *given[i + 2 : i + 3]]
             else:
                 links[name] = [*given, *(tensor for end in ends for tensor in end)]
-        for body, end in zip(bodies, ends, strict=True):
+        for body, end in zip(inner, ends, strict=True):
             for i, value in enumerate(body.input):
                 if node.op_type == "Loop":
                     links[value.name] = [*given[i : i + 1], end[i - 1]] if i else []

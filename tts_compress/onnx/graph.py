@@ -1,7 +1,7 @@
 """An editable graph: producers and readers of tensors, and constants."""
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -40,7 +40,7 @@ class Graph:
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
         self._read()
-        self.types = self._element_types()
+        self.types = element_types(model.graph)
         """Element type of every tensor of the original for which it is recorded."""
 
     def _read(self) -> None:
@@ -98,6 +98,10 @@ class Graph:
         self._store(name, value)
         return name
 
+    def add_bounds(self, name: str, *values: int) -> list[str]:
+        """Store numbers as a `Slice` reads them, each a vector of one; return their names."""
+        return [self.add_constant(name, np.array([value], np.int64)) for value in values]
+
     def share_constant(self, name: str, value: Array | onnx.TensorProto) -> str:
         """Store an initializer unless this was done before; return its name, made unique."""
         if name not in self._shared:
@@ -144,10 +148,9 @@ class Graph:
         A graph output keeps its name: the producer of `new` then has to write `old` instead.
         """
         for node in self.readers(old) if readers is None else readers:
-            for position, tensor in enumerate(node.input):
-                if tensor == old:
-                    self.replace_input(node, position, new)
-            self._redirect_captured(node, old, new)
+            rename_read(node, {old: new})
+            if new in tensors_read(node):
+                self._reindex(node, old, new)
 
     def replace_input(self, node: onnx.NodeProto, position: int, tensor: str) -> None:
         """Let one node read another tensor at one place."""
@@ -216,12 +219,7 @@ class Graph:
     def sweep(self) -> None:
         """Take out what no graph output depends on, so that it no longer counts as a reader."""
         makers = {name: node for node in self._present() for name in node.output if name}
-        wanted, live = [*self.outputs], set[int]()
-        while wanted:
-            node = makers.get(wanted.pop())
-            if node is not None and id(node) not in live:
-                live.add(id(node))
-                wanted.extend(tensors_read(node))
+        live = {id(node) for node in ancestors(makers, self.outputs)}
         for node in self._present():
             if id(node) not in live:
                 self.remove(node)
@@ -254,13 +252,7 @@ class Graph:
     def infer_types(self) -> None:
         """Finish the model and record the type and shape of every tensor that can be inferred."""
         infer_types(self.finish())
-        self.types = self._element_types()
-
-    def _element_types(self) -> dict[str, int]:
-        graph = self.model.graph
-        values = (*graph.value_info, *graph.input, *graph.output)
-        types: dict[str, int] = {v.name: v.type.tensor_type.elem_type for v in values}
-        return types | {name: tensor.data_type for name, tensor in self.initializers.items()}
+        self.types = element_types(self.model.graph)
 
     def _store(self, name: str, value: Array | onnx.TensorProto) -> None:
         if isinstance(value, onnx.TensorProto):  # its type may be one that numpy lacks
@@ -285,11 +277,6 @@ class Graph:
         if all(reader is not node for reader in readers):
             readers.append(node)
 
-    def _redirect_captured(self, node: onnx.NodeProto, old: str, new: str) -> None:
-        """Let the branches and loop bodies of a node read another tensor."""
-        if rename_captured(node, old, new):
-            self._reindex(node, old, new)
-
     def _present(self) -> list[onnx.NodeProto]:
         return [node for node in self.nodes if id(node) not in self._removed]
 
@@ -307,6 +294,30 @@ def infer_types(model: onnx.ModelProto) -> None:
     for field in ("value_info", "output"):
         model.graph.ClearField(field)
         getattr(model.graph, field).extend(getattr(inferred, field))
+
+
+def element_types(graph: onnx.GraphProto) -> dict[str, int]:
+    """Return the recorded element types of the tensors of a graph, 0 where there is none."""
+    values = (*graph.value_info, *graph.input, *graph.output)
+    types: dict[str, int] = {value.name: value.type.tensor_type.elem_type for value in values}
+    return types | {tensor.name: tensor.data_type for tensor in graph.initializer}
+
+
+def with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """Let a graph return other tensors, and drop what these do not need; return it."""
+    kept = {value.name: value for value in model.graph.output}
+    values = [kept.get(name) or helper.make_empty_tensor_value_info(name) for name in names]
+    del model.graph.output[:]
+    model.graph.output.extend(values)
+    return Graph(model).finish()
+
+
+def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    """Give a graph other operators; its present ones may be among them."""
+    changed = onnx.GraphProto()
+    changed.node.extend(nodes)
+    del graph.node[:]
+    graph.node.extend(changed.node)
 
 
 def standard_opset(model: onnx.ModelProto) -> int:
@@ -329,43 +340,50 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         ) from error
 
 
+def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Return an operator's branches or loop body."""
+    graphs = (body for entry in node.attribute for body in (entry.g, *entry.graphs))
+    return [body for body in graphs if body.node or body.output]
+
+
 def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """Yield operators and those in their branches and loop bodies."""
     for node in nodes:
         yield node
-        for entry in node.attribute:
-            for body in (entry.g, *entry.graphs):
-                yield from nested_nodes(body.node)
+        for body in bodies(node):
+            yield from nested_nodes(body.node)
 
 
 def tensors_read(node: onnx.NodeProto) -> set[str]:
     """Return the tensors an operator reads, also inside its branches and loop bodies."""
     names = {name for name in node.input if name}
-    for attribute in node.attribute:
-        for body in (attribute.g, *attribute.graphs):
-            for inner in body.node:
-                names |= tensors_read(inner)
-            names |= {value.name for value in body.output}
+    for body in bodies(node):
+        names = names.union(*map(tensors_read, body.node), (v.name for v in body.output))
     return names
 
 
-def rename_captured(node: onnx.NodeProto, old: str, new: str) -> bool:
-    """Let branches and loop bodies read another tensor; return True if one read the old one."""
-    renamed = False
-    for attribute in node.attribute:
-        for body in (attribute.g, *attribute.graphs):
-            own = {value.name for value in body.input}
-            if old in own:
-                continue
-            for inner in body.node:
-                for position, tensor in enumerate(inner.input):
-                    if tensor == old:
-                        inner.input[position], renamed = new, True
-                renamed |= rename_captured(inner, old, new)
-            for value in body.output:
-                if value.name == old:
-                    value.name, renamed = new, True
-    return renamed
+def ancestors(makers: Mapping[str, onnx.NodeProto], tensors: Iterable[str]) -> list[onnx.NodeProto]:
+    """Return the operators that tensors are computed by, given the makers of all tensors."""
+    found, waiting = dict[int, onnx.NodeProto](), list(tensors)
+    while waiting:
+        node = makers.get(waiting.pop())
+        if node is not None and id(node) not in found:
+            found[id(node)] = node
+            waiting.extend(tensors_read(node))
+    return list(found.values())
+
+
+def rename_read(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """Let an operator, and its branches and loop bodies, read tensors by other names."""
+    for position, tensor in enumerate(node.input):
+        node.input[position] = names.get(tensor, tensor)
+    for body in bodies(node):
+        hidden = {value.name for value in body.input}
+        captured = {old: new for old, new in names.items() if old not in hidden}
+        for inner in body.node:
+            rename_read(inner, captured)
+        for value in body.output:
+            value.name = captured.get(value.name, value.name)
 
 
 def sort_nodes(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:

@@ -6,7 +6,7 @@ import onnx
 from onnx import helper
 
 from tts_compress.errors import ModelError
-from tts_compress.onnx.graph import Graph, tensors_read
+from tts_compress.onnx.graph import Graph, copy_model, rename_read, tensors_read
 from tts_compress.onnx.modules import WeightFinder, module_of
 from tts_compress.onnx.quantize.static import ROUNDED
 
@@ -110,15 +110,7 @@ def _renamed(node: onnx.NodeProto, names: Mapping[str, str], part: _Part) -> onn
     copy.CopyFrom(node)
     copy.name = f"{part.prefix}{node.name}"
     copy.output[:] = [part.named(tensor) for tensor in node.output]
-    pending = [copy]
-    while pending:
-        current = pending.pop()
-        current.input[:] = [names.get(tensor, tensor) for tensor in current.input]
-        for attribute in current.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                pending.extend(body.node)
-                for value in body.output:
-                    value.name = names.get(value.name, value.name)
+    rename_read(copy, names)
     return copy
 
 
@@ -127,8 +119,7 @@ def _assembled(
 ) -> onnx.ModelProto:
     """Return the model of what was taken from both graphs."""
     base, donor = parts
-    made = onnx.ModelProto()
-    made.CopyFrom(base.graph.model)
+    made = copy_model(base.graph.model)
     versions: dict[str, int] = {}
     for opset in (*made.opset_import, *donor.graph.model.opset_import):
         versions[opset.domain] = max(opset.version, versions.get(opset.domain, 0))

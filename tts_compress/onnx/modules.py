@@ -1,22 +1,15 @@
-"""Names of the original network's modules that ONNX operators came from."""
-
-from __future__ import annotations
+"""Operators with weights, and the modules of the original network that they came from."""
 
 import math
 import re
-from typing import TYPE_CHECKING
-
-from tts_compress.onnx.four_bits import packed_weight
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    import onnx
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import onnx
 
+from tts_compress.onnx.four_bits import packed_weight
 from tts_compress.onnx.graph import Array, Graph, attribute
 
 
@@ -63,39 +56,59 @@ def read_convolution(graph: Graph, node: onnx.NodeProto) -> Convolution | None:
     )
 
 
-_WEIGHT_INPUT = {
-    "Conv": 1,
-    "ConvTranspose": 1,
-    "MatMul": 1,
-    "Gather": 0,
-    "Slice": 0,
-    "Gemm": 1,
-    "LSTM": 1,
-    "GRU": 1,
-    "RNN": 1,
-    "DynamicQuantizeLSTM": 1,
-    "FusedConv": 1,
-    "FusedGemm": 1,
-    "FusedMatMul": 1,
-    "ConvInteger": 1,
-    "DynamicQuantizeMatMul": 1,
-    "MatMulInteger": 1,
-    "MatMulNBits": 1,
-    "QLinearConv": 3,
-    "QLinearMatMul": 3,
-    "MatMulIntegerToFloat": 1,
-}
-"""Position of the weight among the inputs of operators that have one."""
+class Facts(NamedTuple):
+    """Facts of an operator that has a weight."""
 
-LAYERS = frozenset(_WEIGHT_INPUT) - {"Gather", "Slice"}
-"""Operators that multiply their weight; of a table, values are only looked up or cut."""
+    axis: int | None = None
+    """Axis of output channels (of rows, for a table) in the weight; None where no technique
+    converts the operator. A `Gemm` may have it turned."""
+
+    weight: int = 1
+    """Position of the weight among the inputs."""
+
+    zero: int | None = None
+    """Position of the zero point of an integer operator's activations."""
+
+    stands_for: tuple[str, str] | None = None
+    """Operator and arithmetic that an integer operator of a finished graph was decided to have."""
+
 
 INTEGER_LSTM = "DynamicQuantizeLSTM"
-SMALLEST_TABLE = 4_096
-"""Elements; below that a table that is looked up or cut is not worth an operator."""
-
 RECURRENT = ("LSTM", "GRU", "RNN")
 """Operators with a second weight behind the first: that of what they remember."""
+
+OPERATORS: Mapping[str, Facts] = {
+    "Conv": Facts(0),
+    "ConvTranspose": Facts(1),
+    "MatMul": Facts(1),
+    "Gather": Facts(0, weight=0),
+    "Slice": Facts(-2, weight=0),  # of positions: what stands behind is a row
+    "Gemm": Facts(1),
+    **dict.fromkeys(RECURRENT, Facts(1)),
+    **dict.fromkeys(("FusedConv", "FusedGemm", "FusedMatMul", "MatMulNBits"), Facts()),
+    "ConvInteger": Facts(zero=2, stands_for=("Conv", "dynamic")),
+    "MatMulInteger": Facts(zero=2, stands_for=("MatMul", "dynamic")),
+    "DynamicQuantizeMatMul": Facts(),
+    INTEGER_LSTM: Facts(stands_for=("LSTM", "dynamic")),
+    "QLinearConv": Facts(weight=3, zero=2, stands_for=("Conv", "static")),
+    "QLinearMatMul": Facts(weight=3, zero=2),
+    # A convolution whose result is read as real numbers is a product of its frames.
+    "MatMulIntegerToFloat": Facts(zero=4, stands_for=("Conv", "static")),
+}
+"""Operators that have weights."""
+
+CONVERTIBLE = tuple(name for name, facts in OPERATORS.items() if facts.axis is not None)
+LAYERS = frozenset(OPERATORS) - {"Gather", "Slice"}
+"""Operators that multiply their weight; of a table, values are only looked up or cut."""
+
+INTEGER_LAYERS = frozenset(
+    {name for name, facts in OPERATORS.items() if facts.zero or facts.stands_for}
+    | {"DynamicQuantizeMatMul"}
+)
+"""Layers that multiply integers."""
+
+SMALLEST_TABLE = 4_096
+"""Elements; below that a table that is looked up or cut is not worth an operator."""
 
 _WIDENING = {"DequantizeLinear", "Cast"}
 _FORMING = {"Transpose", "Reshape", "Pad", "Cast", "Add"}
@@ -140,22 +153,22 @@ class WeightFinder:
 
     def find(self, node: onnx.NodeProto) -> onnx.TensorProto | None:
         """Return the constant tensor of two or more dimensions, or None where there is none."""
-        position = _WEIGHT_INPUT.get(node.op_type)
-        found = None if position is None else self._stored(node.input[position])
+        facts = OPERATORS.get(node.op_type)
+        found = None if facts is None else self._stored(node.input[facts.weight])
         return None if found is None or is_small_cut(node, found) else found
 
     def find_all(self, node: onnx.NodeProto) -> list[onnx.TensorProto]:
         """Return all such tensors of an operator: a recurrent one has two."""
-        position = _WEIGHT_INPUT.get(node.op_type)
-        if position is None:
+        facts = OPERATORS.get(node.op_type)
+        if facts is None:
             return []
-        last = position + 1 + (node.op_type in (*RECURRENT, INTEGER_LSTM))
-        found = (self._stored(name) for name in node.input[position:last])
+        last = facts.weight + 1 + (node.op_type in (*RECURRENT, INTEGER_LSTM))
+        found = (self._stored(name) for name in node.input[facts.weight : last])
         return [tensor for tensor in found if tensor and not is_small_cut(node, tensor)]
 
     def is_widened(self, node: onnx.NodeProto) -> bool:
         """Return True if the weight is stored in fewer bits than the operator reads."""
-        source = self._producers.get(node.input[_WEIGHT_INPUT[node.op_type]])
+        source = self._producers.get(node.input[OPERATORS[node.op_type].weight])
         return source is not None and source.op_type in _WIDENING
 
     def producer(self, tensor: str) -> onnx.NodeProto | None:

@@ -17,11 +17,15 @@ from onnx import TensorProto, helper, shape_inference
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError
 from tts_compress.onnx.graph import (
+    ancestors,
     attribute,
+    bodies,
     copy_attributes,
     copy_model,
+    element_types,
     inline_functions,
     nested_nodes,
+    set_nodes,
     standard_opset,
     tensors_read,
 )
@@ -125,7 +129,7 @@ def _places_at(place: _Place) -> Iterator[_Place]:
             "cannot be fed, so FP32 and a compressed copy cannot be paired; accepted: "
             f"{', '.join(sorted(_FED))} (comparing a RandomUniformLike makes a random choice)"
         )
-    for body in _bodies(node):
+    for body in bodies(node):
         counters = place.counters
         if node.op_type == "Loop":
             counters = (*counters, body.input[0].name)
@@ -145,24 +149,17 @@ def _places_at(place: _Place) -> Iterator[_Place]:
 def _replace(graph: onnx.GraphProto, made: dict[int, list[onnx.NodeProto]]) -> None:
     """Put operators in the place of others, given by id, also in branches and bodies."""
     for node in graph.node:
-        for body in _bodies(node):
+        for body in bodies(node):
             _replace(body, made)
     nodes = [new for node in graph.node for new in made.get(id(node), [node])]
     if len(nodes) > len(graph.node):
-        changed = onnx.GraphProto()
-        changed.node.extend(nodes)
-        del graph.node[:]
-        graph.node.extend(changed.node)
+        set_nodes(graph, nodes)
 
 
 def _draws(node: onnx.NodeProto) -> bool:
     """Return True if an operator is random. Dropout is where it is told to train."""
     trains = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
     return node.op_type in _FED | _REFUSED or trains
-
-
-def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    return [body for entry in node.attribute for body in (entry.g, *entry.graphs) if body.node]
 
 
 def _order(graph: onnx.GraphProto, places: list[_Place]) -> Any:
@@ -174,19 +171,11 @@ def _order(graph: onnx.GraphProto, places: list[_Place]) -> Any:
     drawing = {id(place.outermost) for place in places}
     behind: dict[int, int] = {}
 
-    def count(outermost: onnx.NodeProto) -> int:
-        seen, wanted = set[int](), [*tensors_read(outermost)]
-        while wanted:
-            node = makers.get(wanted.pop())
-            if node is not None and id(node) not in seen:
-                seen.add(id(node))
-                wanted.extend(tensors_read(node))
-        return len(seen & drawing)
-
     def key(place: _Place) -> tuple[int, list[tuple[int, str]]]:
         outermost = id(place.outermost)
         if outermost not in behind:
-            behind[outermost] = count(place.outermost)
+            seen = ancestors(makers, tensors_read(place.outermost))
+            behind[outermost] = len(drawing.intersection(map(id, seen)))
         parts = re.findall(r"\d+|\D+", place.node.output[0])
         natural = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
         return behind[outermost], natural
@@ -212,10 +201,8 @@ def _element_types(model: onnx.ModelProto, places: list[_Place]) -> dict[int, in
 
 
 def _recorded_types(graph: onnx.GraphProto) -> dict[str, int]:
-    values = (*graph.value_info, *graph.input, *graph.output)
-    types: dict[str, int] = {v.name: v.type.tensor_type.elem_type for v in values}
-    types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    types = element_types(graph)
     for node in graph.node:
-        for body in _bodies(node):
+        for body in bodies(node):
             types = _recorded_types(body) | types
     return types

@@ -17,7 +17,7 @@ from tts_compress.evaluation.pairs import OTHER_SEEDS
 from tts_compress.evaluation.spectra import compare_spectra, compare_warped
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.durations import rounded_durations
-from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.graph import Graph, copy_model, with_outputs
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
 
@@ -81,7 +81,7 @@ class Listener:
         self._real = [node.input[0] for node in nodes]
         self._sound = reference.graph.output[0].name
         calls = [list(model.calibration_calls(texts, seed=s)) for s in (seed, seed + OTHER_SEEDS)]
-        graph = _with_outputs(feed_noise(reference), [self._sound, *self._rounded, *self._real])
+        graph = with_outputs(feed_noise(reference), [self._sound, *self._rounded, *self._real])
         session = open_session(graph, self._spec, threads)
         self._utterances = [
             self._utterance(feeds, *(run_session(session, f, self._spec) for f in (feeds, other)))
@@ -105,7 +105,7 @@ class Listener:
         """
         fed = feed_noise(graph)
         heard = self._hear(self._holding(copy_model(fed)), {}) if sound else (0.0, 0.0)
-        moved = self._moved(_with_outputs(fed, self._real)) if durations and self._real else 0.0
+        moved = self._moved(with_outputs(fed, self._real)) if durations and self._real else 0.0
         return Damage(log_mel_db=heard[0], distortion=heard[1], duration_frames=moved)
 
     def probe(self, graph: onnx.ModelProto, given: Sequence[Feeds]) -> list[tuple[float, float]]:
@@ -119,7 +119,7 @@ class Listener:
         held = open_session(self._holding(copy_model(fed)), self._spec, self._threads)
         free = None
         if self._real:
-            free = open_session(_with_outputs(fed, self._real), self._spec, self._threads)
+            free = open_session(with_outputs(fed, self._real), self._spec, self._threads)
         found = []
         for more in given:
             distances = [
@@ -183,19 +183,10 @@ class Listener:
 
     def _holding(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """Let a graph read durations as inputs; it then returns nothing but its sound."""
-        graph = Graph(_with_outputs(model, [self._sound]))
+        graph = Graph(with_outputs(model, [self._sound]))
         for place, tensor in enumerate(self._rounded):
             name = f"{_HELD}{place}"
             graph.redirect(tensor, name)
             value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
             graph.model.graph.input.append(value)
         return graph.finish()
-
-
-def _with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """Let a graph return other tensors, and drop what these do not need; return it."""
-    kept = {value.name: value for value in model.graph.output}
-    values = [kept.get(name) or helper.make_empty_tensor_value_info(name) for name in names]
-    del model.graph.output[:]
-    model.graph.output.extend(values)
-    return Graph(model).finish()

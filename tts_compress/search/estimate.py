@@ -22,9 +22,9 @@ from tts_compress.numerics.four_bits import round_blocks
 from tts_compress.numerics.histogram import Range
 from tts_compress.numerics.weights import round_weight
 from tts_compress.onnx.graph import Graph, attribute, copy_model
-from tts_compress.onnx.noise import feed_noise
+from tts_compress.onnx.quantize.collect import record_tensors
 from tts_compress.onnx.quantize.decisions import Decision
-from tts_compress.onnx.session import Feeds, open_session, run_session
+from tts_compress.onnx.session import Feeds
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.search.damage import Listener
 
@@ -169,32 +169,16 @@ def _takes(graph: Graph, decision: Decision) -> bool:
 def _moments(
     model: onnx.ModelProto, layers: Sequence[Decision], feeds: Sequence[Feeds]
 ) -> Iterator[tuple[str, Moments]]:
-    fed = feed_noise(model)
-    graph = Graph(fed)
+    graph = Graph(model)
     for start in range(0, len(layers), _AT_ONCE):
         part = layers[start : start + _AT_ONCE]
         inputs = {d.output: _activation(graph, d) for d in part}
         wanted = list(dict.fromkeys([*inputs, *(name for name in inputs.values() if name)]))
-        copy = copy_model(fed)
-        kept = [value for value in copy.graph.output if value.name in wanted]
-        new = [n for n in wanted if n not in {value.name for value in kept}]
-        del copy.graph.output[:]
-        copy.graph.output.extend([*kept, *map(helper.make_empty_tensor_value_info, new)])
-        session = open_session(Graph(copy).finish(), "the observed graph", 1)
-        runs = [
-            dict(zip(wanted, run_session(session, call, "the observed graph", wanted), strict=True))
-            for call in feeds
-        ]
+        runs = record_tensors(model, wanted, feeds, threads=1)
         for decision in part:
             source = inputs[decision.output]
-            yield (
-                decision.output,
-                _moment(
-                    decision,
-                    [run[source] for run in runs] if source else [],
-                    [run[decision.output] for run in runs],
-                ),
-            )
+            read = [run[source] for run in runs] if source else []
+            yield decision.output, _moment(decision, read, [run[decision.output] for run in runs])
 
 
 def _moment(

@@ -12,9 +12,13 @@ from tts_compress.numerics.four_bits import Blocks
 from tts_compress.numerics.histogram import Range, choose_range
 from tts_compress.onnx import integer
 from tts_compress.onnx.graph import Array, Graph, copy_model
-from tts_compress.onnx.quantize import static
 from tts_compress.onnx.quantize.collect import Calls, collect
-from tts_compress.onnx.quantize.convert import Conversion, convert, convertible_graph
+from tts_compress.onnx.quantize.convert import (
+    Conversion,
+    convert,
+    convertible_graph,
+    observed_tensors,
+)
 from tts_compress.onnx.quantize.decisions import Decision, decide, static_outputs
 from tts_compress.onnx.quantize.equalize import equalize_channels
 from tts_compress.onnx.quantize.gptq import choose_codes
@@ -74,7 +78,7 @@ class Workbench:
                 whole = self.recipe.model_copy(update={"component": _EVERYTHING})
                 decisions = decide(graph.model, whole, self.model.lengths)
                 if static_outputs(decisions):
-                    coded = _observed(graph.model, decisions, form)
+                    coded = observed_tensors(graph.model, decisions, form)
                     equalize_channels(graph, coded, self._calibration().feeds())
                     self._bases[form] = _Base(graph.finish())
         return self._bases[form].model
@@ -94,7 +98,7 @@ class Workbench:
             for recipe in recipes:
                 if recipe.format == form:
                     graph = self._float_residuals(recipe, self.decisions(recipe))
-                    wanted |= dict.fromkeys(_observed(graph, self.decisions(recipe), form))
+                    wanted |= dict.fromkeys(observed_tensors(graph, self.decisions(recipe), form))
             self._find_ranges(self._bases[form], list(wanted))
             asked = [d for r in recipes if r.format == form for d in self.decisions(r)]
             self._find_codes(self._bases[form], asked)
@@ -108,7 +112,7 @@ class Workbench:
         decisions = self.decisions(recipe)
         base = self._bases[recipe.format]
         graph = self._float_residuals(recipe, decisions)
-        tensors = _observed(graph, decisions, recipe.format)
+        tensors = observed_tensors(graph, decisions, recipe.format)
         self._find_ranges(base, tensors)
         return convert(
             Conversion(
@@ -183,13 +187,3 @@ def single_graph(model: Model) -> GraphModel:
             "`evaluate --blame`"
         )
     return model
-
-
-def _observed(model: onnx.ModelProto, decisions: Sequence[Decision], form: Form) -> list[str]:
-    """Return the tensors whose ranges decisions need."""
-    outputs = static_outputs(decisions)
-    if not outputs:
-        return []
-    if form == "qoperator":
-        return list(integer.observed_tensors(model, outputs))
-    return static.observed_tensors(model, decisions)

@@ -14,6 +14,7 @@ from tts_compress.artifact import TrainingRecord, read_manifest  # noqa: E402
 from tts_compress.compression.calibration import open_calibration  # noqa: E402
 from tts_compress.compression.manifest import describe  # noqa: E402
 from tts_compress.errors import QuantizationError  # noqa: E402
+from tts_compress.onnx.quantize.collect import record_tensors  # noqa: E402
 from tts_compress.onnx.quantize.convert import (  # noqa: E402
     Conversion,
     convert,
@@ -26,7 +27,6 @@ from tts_compress.qat.graph.student import (  # noqa: E402
     learned_conversion,
 )
 from tts_compress.qat.graph.subgraph import (  # noqa: E402
-    record_tensors,
     voice_subgraph,
 )
 from tts_compress.recipes.family import find_recipe  # noqa: E402

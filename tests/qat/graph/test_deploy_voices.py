@@ -16,6 +16,7 @@ from tts_compress.models import load, open_model  # noqa: E402
 from tts_compress.models.base import GraphModel, OnnxGraph  # noqa: E402
 from tts_compress.models.shims.spectra import MelSpectrogram  # noqa: E402
 from tts_compress.onnx.graph import Graph  # noqa: E402
+from tts_compress.onnx.quantize.collect import record_tensors  # noqa: E402
 from tts_compress.onnx.quantize.convert import (  # noqa: E402
     Conversion,
     convert,
@@ -29,7 +30,6 @@ from tts_compress.qat.graph.network import GraphNetwork  # noqa: E402
 from tts_compress.qat.graph.student import build_student  # noqa: E402
 from tts_compress.qat.graph.subgraph import (  # noqa: E402
     extract_subgraph,
-    record_tensors,
     voice_subgraph,
 )
 from tts_compress.qat.losses import log_mel_loss, waveform_loss  # noqa: E402

@@ -17,12 +17,12 @@ from tts_compress.models import load  # noqa: E402
 from tts_compress.models.base import GraphModel  # noqa: E402
 from tts_compress.onnx.graph import Graph  # noqa: E402
 from tts_compress.onnx.noise import feed_noise  # noqa: E402
+from tts_compress.onnx.quantize.collect import record_tensors  # noqa: E402
 from tts_compress.onnx.quantize.prepare import prepare  # noqa: E402
 from tts_compress.onnx.rewrite import rewrite  # noqa: E402
 from tts_compress.qat.graph.network import GraphNetwork  # noqa: E402
 from tts_compress.qat.graph.subgraph import (  # noqa: E402
     extract_subgraph,
-    record_tensors,
     voice_subgraph,
 )
 

@@ -90,11 +90,7 @@ class Emitter:
         """Return codes without spare channels."""
         if not coded.spare:
             return coded
-        bounds = [
-            self.graph.add_constant("channels", np.array([value], np.int64))
-            for value in (0, -coded.spare, 2)
-        ]
-        inputs = [coded.tensor, *bounds]
+        inputs = [coded.tensor, *self.graph.add_bounds("channels", 0, -coded.spare, 2)]
         return Coded(self.graph.make("Slice", inputs, f"{coded.tensor}.narrow"), coded.code)
 
     def widen(self, coded: Coded, spare: int) -> Coded:

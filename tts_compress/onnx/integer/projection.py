@@ -134,10 +134,7 @@ def _neighbours(emitter: Emitter, stem: str, rows: str, offsets: list[int]) -> s
     graph, shifted = emitter.graph, []
     for offset in offsets:
         end = offset - offsets[-1] or np.iinfo(np.int64).max
-        bounds = [
-            graph.add_constant(f"{stem}.bound", np.array([value], np.int64))
-            for value in (offset, end, 1)
-        ]
+        bounds = graph.add_bounds(f"{stem}.bound", offset, end, 1)
         shifted.append(graph.make("Slice", [rows, *bounds], f"{stem}.tap"))
     return graph.make("Concat", shifted, f"{stem}.taps", axis=2)
 

@@ -250,11 +250,7 @@ def _data(graph: Graph, node: onnx.NodeProto) -> list[str]:
 def _goes_on(graph: Graph, node: onnx.NodeProto) -> bool:
     """Return True if another sum reads this one besides what it leads to."""
     readers = graph.readers(node.output[0])
-    return len(readers) > 1 and any(_is_summand(reader) for reader in readers)
-
-
-def _is_summand(reader: onnx.NodeProto | None) -> bool:
-    return reader is not None and reader.op_type in {"Add", "Sum"}
+    return len(readers) > 1 and any(reader.op_type in {"Add", "Sum"} for reader in readers)
 
 
 def _joins_narrow(graph: Graph, node: onnx.NodeProto) -> bool:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.histogram import Histogram
-from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.graph import Graph, with_outputs
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
 
@@ -97,6 +97,34 @@ def collect_windows(
 
     for values in _observe(model, list(axes), watch, calls):
         yield {name: window for name, (window,) in values.items()}
+
+
+def record_tensors(
+    model: onnx.ModelProto,
+    tensors: Sequence[str],
+    calls: Iterable[Feeds],
+    threads: int | None = None,
+) -> list[dict[str, npt.NDArray[Any]]]:
+    """Run a graph and return the named tensors of every call; inputs of the graph may be named.
+
+    Args:
+        model: A graph in FP32; random operators read fed noise instead.
+        tensors: Their names.
+        calls: Inputs of the graph with fed noise.
+        threads: Threads within an operator; None leaves it to the runtime.
+
+    Raises:
+        ModelError: The graph cannot be run.
+    """
+    watched = feed_noise(model)
+    given = {value.name for value in watched.graph.input}
+    made = [tensor for tensor in tensors if tensor not in given]
+    session = open_session(with_outputs(watched, made), "the observed graph", threads)
+    found = []
+    for feeds in calls:
+        values = dict(zip(made, run_session(session, feeds, "the observed graph"), strict=True))
+        found.append(values | {name: feeds[name] for name in tensors if name in given})
+    return found
 
 
 def _observe(

@@ -14,7 +14,7 @@ from tts_compress.numerics.histogram import Range, choose_range
 from tts_compress.onnx import integer
 from tts_compress.onnx.four_bits import FourBits
 from tts_compress.onnx.graph import Array, Graph, copy_model
-from tts_compress.onnx.modules import INTEGER_LSTM, LAYERS, WeightFinder
+from tts_compress.onnx.modules import INTEGER_LAYERS, LAYERS, OPERATORS, WeightFinder
 from tts_compress.onnx.quantize import static
 from tts_compress.onnx.quantize.collect import Calls, collect
 from tts_compress.onnx.quantize.decisions import (
@@ -39,20 +39,9 @@ from tts_compress.recipes.recipe import Format, Recipe
 
 _FUSED = {"QLinearConv", "QLinearMatMul"}
 _REAL = {"Conv", "FusedConv", "MatMul", "FusedMatMul"}
-_INTEGER_FORM = {
-    "ConvInteger": ("Conv", "dynamic"),
-    "MatMulInteger": ("MatMul", "dynamic"),
-    "QLinearConv": ("Conv", "static"),
-    "MatMulIntegerToFloat": ("Conv", "static"),
-    INTEGER_LSTM: ("LSTM", "dynamic"),
-}
-"""Operator and arithmetic of integer operators in a finished graph; a convolution whose result is
-read as real numbers is a product of its frames."""
 
 STAGE = "compress"
 """All of the work on a graph, in which calibration is the only part that can be counted."""
-
-_INTEGER_LAYERS = {*_INTEGER_FORM, *_FUSED, "DynamicQuantizeMatMul"}
 
 _STORED: dict[int, str] = {
     TensorProto.INT4: "int4",
@@ -133,20 +122,15 @@ def prepare_conversion(
     progress.advance(STAGE, 0, 1)
     graph = convertible_graph(exported(), recipe.format, batch_one=batch_one)
     model = graph.model
-    fused = recipe.format == "qoperator"
     _refuse_codes(model)
     decisions = decide(model, recipe, lengths)
     ranges: dict[str, Range] = {}
     chosen: dict[str, Blocks[Array]] = {}
     if recipe.calibration is not None:
         assert calls is not None
-        if fused and recipe.float_residuals:
+        if recipe.float_residuals and recipe.format == "qoperator":
             integer.make_residuals_float(graph, static_outputs(decisions))
-        observed = (
-            integer.observed_tensors(model, static_outputs(decisions))
-            if fused
-            else static.observed_tensors(model, decisions)
-        )
+        observed = observed_tensors(model, decisions, recipe.format)
         if recipe.calibration.equalize:
             report_status(progress, STAGE, "equalize channels")
             equalize_channels(graph, observed, calls.feeds())
@@ -165,6 +149,15 @@ def prepare_conversion(
         lengths=lengths,
         chosen=chosen,
     )
+
+
+def observed_tensors(
+    model: onnx.ModelProto, decisions: Sequence[Decision], form: Format
+) -> list[str]:
+    """Return the tensors whose ranges decisions need, in graph order."""
+    if form == "qoperator":
+        return integer.observed_tensors(model, static_outputs(decisions))
+    return static.observed_tensors(model, decisions)
 
 
 def _refuse_codes(model: onnx.ModelProto) -> None:
@@ -250,8 +243,8 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
         weight = weights.find(node)
         if weight is None:
             continue
-        if node.op_type in _INTEGER_FORM:
-            operator, arithmetic = _INTEGER_FORM[node.op_type]
+        if form := OPERATORS[node.op_type].stands_for:
+            operator, arithmetic = form
             stored = _STORED.get(weight.data_type, "int8")  # or unsigned
             counts[f"{operator} {stored}/{arithmetic}"] += 1
         elif weight.data_type in _STORED:
@@ -274,7 +267,7 @@ def count_arithmetic(optimized: onnx.ModelProto) -> dict[str, int]:
         if weight is not None:
             halves = weight.data_type == TensorProto.FLOAT16 and not weights.is_widened(node)
             real = "float16" if halves else "FP32"
-            counts["integers" if node.op_type in _INTEGER_LAYERS else real] += 1
+            counts["integers" if node.op_type in INTEGER_LAYERS else real] += 1
     return dict(counts)
 
 

@@ -16,6 +16,8 @@ from tts_compress.onnx.four_bits import has_even_blocks
 from tts_compress.onnx.graph import Graph, attribute
 from tts_compress.onnx.integer.convolutions import integer_form
 from tts_compress.onnx.modules import (
+    CONVERTIBLE,
+    OPERATORS,
     RECURRENT,
     SMALLEST_TABLE,
     WeightFinder,
@@ -26,16 +28,8 @@ from tts_compress.onnx.phases import phase_outputs
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Format, Recipe, Rule
 
-_WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gather": 0, "Slice": 0}
-_WEIGHT_INPUT |= {"Gemm": 1}
-_WEIGHT_INPUT |= dict.fromkeys(RECURRENT, 1)
-
-_CHANNEL_AXIS = {"Conv": 0, "ConvTranspose": 1, "MatMul": 1, "Gather": 0}
-_CHANNEL_AXIS |= dict.fromkeys(RECURRENT, 1)
-"""The axis of output channels (of rows, for a table that is looked up) in the weight tensor."""
-
 _SUPPORTED: dict[Activations, tuple[str, ...]] = {
-    Activations.NONE: tuple(_WEIGHT_INPUT),
+    Activations.NONE: CONVERTIBLE,
     Activations.FLOAT16: ("Conv", "ConvTranspose", "MatMul"),
     Activations.DYNAMIC: ("Conv", "MatMul", "LSTM"),
     Activations.STATIC: ("Conv", "MatMul"),
@@ -183,7 +177,7 @@ def follow_weights(graph: Graph, decisions: Iterable[Decision]) -> list[Decision
         node = graph.producer(decision.output)
         if decision.weight is None or node is None:
             return None
-        return str(node.input[_WEIGHT_INPUT[decision.operator]])
+        return str(node.input[OPERATORS[decision.operator].weight])
 
     return [replace(decision, weight=current(decision)) for decision in decisions]
 
@@ -235,7 +229,7 @@ def _decide_one(
         weights=rule.weights if rule else Weights.FLOAT32,
         activations=rule.activations if rule else Activations.NONE,
         weight=weight.name if weight is not None else None,
-        axis=_channel_axis(node, len(weight.dims) if weight is not None else 0),
+        axis=_channel_axis(node, len(weight.dims)) if weight is not None else 0,
         parameters=sum(math.prod(tensor.dims) for tensor in (weight, second) if tensor),
         decides_durations=decides,
         recurrent=second.name if second is not None else None,
@@ -245,23 +239,21 @@ def _decide_one(
 
 
 def _channel_axis(node: onnx.NodeProto, dimensions: int) -> int:
-    if node.op_type == "Gemm":
-        return 0 if attribute(node, "transB", 0) else 1
-    if node.op_type == "Slice":
-        return dimensions - 2  # of positions: what stands behind is a row
-    return _CHANNEL_AXIS.get(node.op_type, 0)
+    if node.op_type == "Gemm" and attribute(node, "transB", 0):
+        return 0
+    return (OPERATORS[node.op_type].axis or 0) % dimensions
 
 
 def _weight(graph: Graph, node: onnx.NodeProto) -> onnx.TensorProto | None:
-    position = _WEIGHT_INPUT.get(node.op_type)
-    found = None if position is None else _stored(graph, node.input[position])
+    if node.op_type not in CONVERTIBLE:
+        return None
+    found = _stored(graph, node.input[OPERATORS[node.op_type].weight])
     return None if found is None or is_small_cut(node, found) else found
 
 
 def _second_weight(graph: Graph, node: onnx.NodeProto) -> onnx.TensorProto | None:
     """Return the weight of what a recurrent operator remembers."""
-    is_one = node.op_type in RECURRENT
-    return _stored(graph, node.input[_WEIGHT_INPUT[node.op_type] + 1]) if is_one else None
+    return _stored(graph, node.input[2]) if node.op_type in RECURRENT else None
 
 
 def _stored(graph: Graph, name: str) -> onnx.TensorProto | None:

@@ -15,11 +15,7 @@ from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.formats import Activations
 
 
-def quantize_dynamically(
-    graph: Graph,
-    decisions: Iterable[Decision],
-    four_bits: FourBits = FourBits(),  # noqa: B008  it is frozen
-) -> None:
+def quantize_dynamically(graph: Graph, decisions: Iterable[Decision], four_bits: FourBits) -> None:
     """Replace operators by their integer forms.
 
     onnxruntime's kernels want opposite weight types: `ConvInteger` is four times faster with

@@ -79,13 +79,9 @@ def find_ends(graph: Graph, coded: Collection[str]) -> list[str]:
     for node in graph.nodes:
         found = read_convolution(graph, node) if node.op_type == "Conv" else None
         own = all(_is_own(graph, tensor) for tensor in node.input[1:3])
-        if (
-            found is not None
-            and own
-            and node.output[0]
-            in known.intersection(t for t in node.output if is_normalized(graph, t))
-        ):
-            ends.append(node.output[0])
+        made = node.output[0]
+        if found is not None and own and made in known and is_normalized(graph, made):
+            ends.append(made)
     return ends
 
 

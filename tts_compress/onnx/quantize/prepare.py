@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper, version_converter
 
 from tts_compress.errors import QuantizationError, first_line
 from tts_compress.folders import temporary_folder
-from tts_compress.onnx.graph import infer_types, standard_opset
+from tts_compress.onnx.graph import bodies, infer_types, rename_read, set_nodes, standard_opset
 from tts_compress.onnx.modules import initializer_names, module_of
 from tts_compress.onnx.session import open_session
 
@@ -34,18 +34,15 @@ def widen_halves(model: onnx.ModelProto) -> onnx.ModelProto:
     # Casts at the border stand between the caller's tensors and wide ones of other names.
     wide = {name: f"{name}.wide" for name in (*inputs, *outputs) if name in made or name in inputs}
     for node in graph.node:
-        _rename(node, wide)
+        rename_read(node, wide)
+        node.output[:] = [wide.get(name, name) for name in node.output]
     before = [helper.make_node("Cast", [n], [wide[n]], f"{n}.widen", to=_FULL) for n in inputs]
     after = [
         helper.make_node("Cast", [wide[name]], [name], f"{name}.narrow", to=_HALF)
         for name in outputs
         if name in wide and name not in inputs
     ]
-    nodes = [*before, *graph.node, *after]
-    kept = onnx.GraphProto()
-    kept.node.extend(nodes)
-    del graph.node[:]
-    graph.node.extend(kept.node)
+    set_nodes(graph, [*before, *graph.node, *after])
     for value in (*graph.input, *graph.output):
         if value.name in {*inputs, *outputs}:
             value.type.tensor_type.elem_type = _HALF
@@ -66,29 +63,14 @@ def _widen(graph: onnx.GraphProto) -> None:
                 entry.i = _FULL
             for tensor in (entry.t, *entry.tensors):
                 _widen_tensor(tensor)
-            # A body that is not there must not be touched: that would put it there.
-            for body in (entry.g, *entry.graphs):
-                if body.node or body.output:
-                    _widen(body)
+        for body in bodies(node):
+            _widen(body)
 
 
 def _widen_tensor(tensor: onnx.TensorProto) -> None:
     if tensor.data_type == _HALF:
         values = numpy_helper.to_array(tensor).astype(np.float32)
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-
-
-def _rename(node: onnx.NodeProto, names: dict[str, str]) -> None:
-    """Rename tensors of an operator, and those that its branches and bodies read."""
-    for tensors in (node.input, node.output):
-        for position, name in enumerate(tensors):
-            tensors[position] = names.get(name, name)
-    for entry in node.attribute:
-        for body in (entry.g, *entry.graphs):
-            for inner in body.node:
-                _rename(inner, names)
-            for value in body.output:
-                value.name = names.get(value.name, value.name)
 
 
 OLDEST_OPSET = 13

@@ -39,7 +39,7 @@ def quantize_statically(
     graph: Graph,
     decisions: Sequence[Decision],
     ranges: Mapping[str, Range],
-    four_bits: FourBits = FourBits(),  # noqa: B008  it is frozen
+    four_bits: FourBits,
 ) -> None:
     """Put quantize-dequantize pairs around the operators that static decisions name."""
     chosen = _static(decisions)

@@ -15,11 +15,7 @@ from tts_compress.recipes.formats import Activations, Weights
 _STORED = {Weights.FLOAT16: TensorProto.FLOAT16, Weights.BFLOAT16: TensorProto.BFLOAT16}
 
 
-def store_weights(
-    graph: Graph,
-    decisions: Iterable[Decision],
-    four_bits: FourBits = FourBits(),  # noqa: B008  it is frozen
-) -> None:
+def store_weights(graph: Graph, decisions: Iterable[Decision], four_bits: FourBits) -> None:
     """Store weights of operators whose activations stay FP32 in the types of their decisions."""
     for decision in decisions:
         if decision.activations != Activations.NONE or decision.weights == Weights.FLOAT32:

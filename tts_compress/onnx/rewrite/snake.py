@@ -32,9 +32,7 @@ def simplify_snakes(graph: Graph) -> int:
 def _simplify(graph: Graph, node: onnx.NodeProto) -> bool:
     made = node.output[0]
     found = next((f for form in _FORMS if (f := graph.match(made, form)) is not None), None)
-    if found is None or graph.scalar(found.get("exponent", "")) not in {None, 2.0}:
-        return False
-    if "exponent" in found and graph.scalar(found["exponent"]) is None:
+    if found is None or ("exponent" in found and graph.scalar(found["exponent"]) != 2.0):
         return False
     alpha, share = (_by_channel(graph, found[name]) for name in ("alpha", "share"))
     if alpha is None or share is None or alpha.size != share.size:

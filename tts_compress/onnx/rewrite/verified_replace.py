@@ -95,10 +95,11 @@ def upstream(
         name = pending.pop()
         node = graph.producer(name)
         if node is None or name in borders:
-            ends |= {name: None} if name else {}
+            ends[name] = None
         elif id(node) not in nodes:
             nodes[id(node)] = node
-            pending += [*node.input, *sorted(tensors_read(node).difference(node.input))]
+            pending += [*filter(None, node.input)]
+            pending += sorted(tensors_read(node).difference(node.input))
     return list(nodes.values()), list(ends)
 
 

@@ -1,18 +1,15 @@
 """Parts of ONNX graphs: between given tensors, and flow and decoder of a Piper voice."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy.typing as npt
 import onnx
 from onnx import helper
 
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import Graph, copy_model, sort_nodes, tensors_read
 from tts_compress.onnx.modules import initializer_names, module_of
-from tts_compress.onnx.noise import feed_noise
-from tts_compress.onnx.session import Feeds, open_session, run_session
+from tts_compress.onnx.rewrite.verified_replace import upstream
 
 SPEAKER = "sid"
 """The one input of a voice that is no text and no noise: the id of a speaker, shape `[1]`. Parts
@@ -97,18 +94,8 @@ def last_part(
     """
     graph = Graph(model)
     given = set(graph.inputs) - initializer_names(model.graph)
-    found, waiting = set[str](), list(outputs)
-    seen = set[str]()
-    while waiting:
-        tensor = waiting.pop()
-        if tensor in seen:
-            continue
-        seen.add(tensor)
-        maker = graph.producer(tensor)
-        if tensor in given or (maker is not None and not fits(maker)):
-            found.add(tensor)
-        elif maker is not None:
-            waiting += tensors_read(maker)
+    borders = given.union(*(node.output for node in graph.nodes if not fits(node)))
+    found = {end for name in outputs for end in upstream(graph, name, borders)[1]} & borders
     if outside := sorted(found.intersection(outputs) - given):
         raise QuantizationError(
             f"output {outside[0]!r} is made by an operator that cannot be trained, so nothing "
@@ -117,29 +104,6 @@ def last_part(
     made = [tensor for node in sort_nodes(graph.nodes) for tensor in node.output]
     inputs = [tensor for tensor in (*graph.inputs, *made) if tensor in found]
     return extract_subgraph(model, inputs, outputs)
-
-
-def record_tensors(
-    model: onnx.ModelProto, tensors: Sequence[str], calls: Iterable[Feeds]
-) -> list[dict[str, npt.NDArray[Any]]]:
-    """Run a graph and return the named tensors of every call; inputs of the graph may be named.
-
-    Args:
-        model: A graph in FP32; random operators read fed noise instead.
-        tensors: Their names.
-        calls: Inputs of the graph with fed noise.
-    """
-    watched = feed_noise(model)
-    given = {value.name for value in watched.graph.input}
-    made = [tensor for tensor in tensors if tensor not in given]
-    del watched.graph.output[:]
-    watched.graph.output.extend(helper.make_empty_tensor_value_info(tensor) for tensor in made)
-    session = open_session(watched, "the teacher")
-    found = []
-    for feeds in calls:
-        values = dict(zip(made, run_session(session, feeds, "the teacher"), strict=True))
-        found.append(values | {name: feeds[name] for name in tensors if name in given})
-    return found
 
 
 def voice_subgraph(model: onnx.ModelProto) -> tuple[Subgraph, str]:

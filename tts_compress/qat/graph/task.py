@@ -11,18 +11,12 @@ from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.noise import feed_noise, noise_inputs
-from tts_compress.onnx.quantize.collect import Calls
+from tts_compress.onnx.quantize.collect import Calls, record_tensors
 from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import open_session, run_session
 from tts_compress.qat.graph.network import GraphNetwork, is_trainable
 from tts_compress.qat.graph.student import build_student, learned_conversion
-from tts_compress.qat.graph.subgraph import (
-    SPEAKER,
-    extract_subgraph,
-    last_part,
-    record_tensors,
-    voice_subgraph,
-)
+from tts_compress.qat.graph.subgraph import SPEAKER, extract_subgraph, last_part, voice_subgraph
 from tts_compress.qat.losses import log_mel_loss, mse, waveform_loss
 from tts_compress.qat.task import Example, Outputs, Task, held_out_places
 from tts_compress.recipes.recipe import Recipe
