@@ -12,8 +12,15 @@ from tts_compress.search.choice import BASELINE, SCHEME, Space, recipe_toml
 from tts_compress.search.damage import Damage
 from tts_compress.search.formats import find_formats, find_groups
 from tts_compress.search.greedy import exchanges, greedy_choices
-from tts_compress.search.outcome import Point, admits, find_front, judge_words
-from tts_compress.search.result import Prediction, Row, Sensitivity
+from tts_compress.search.outcome import (
+    Point,
+    Prediction,
+    Row,
+    Sensitivity,
+    admits,
+    find_front,
+    judge_words,
+)
 from tts_compress.search.workbench import single_graph
 
 

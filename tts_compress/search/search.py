@@ -30,13 +30,13 @@ from tts_compress.search.outcome import (
     Judged,
     Point,
     SearchResult,
+    Sensitivity,
     admits,
     find_front,
+    find_statement,
     judge_words,
 )
-from tts_compress.search.result import Sensitivity
 from tts_compress.search.sensitivity import SensitivityOptions, decisive_settings, find_sensitivity
-from tts_compress.search.statement import find_statement
 from tts_compress.search.study import POPULATION, StudyOptions, explore, require_optuna
 from tts_compress.search.workbench import Workbench, single_graph
 

@@ -4,7 +4,7 @@ import csv
 import io
 from typing import Any, Literal
 
-from tts_compress.evaluation.metric import Record
+from tts_compress.evaluation.metric import Document, Record
 
 
 class Entry(Record):
@@ -45,7 +45,7 @@ class FailedWork(Record):
     reason: str
 
 
-class SweepReport(Record):
+class SweepReport(Document):
     """The document."""
 
     format_version: Literal[1] = 1
@@ -74,10 +74,6 @@ class SweepReport(Record):
     def passed(self) -> bool:
         """True if every pair that has a report passed every gate."""
         return all(all(entry.gates.values()) for entry in self.entries)
-
-    def to_json(self) -> str:
-        """Return the document's text."""
-        return self.model_dump_json(indent=2) + "\n"
 
 
 def table_of(found: SweepReport) -> str:
