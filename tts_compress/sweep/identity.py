@@ -14,8 +14,7 @@ from tts_compress.evaluation.analysis import Analyzer, find_analyzer, find_recog
 from tts_compress.evaluation.metric import Measure, find_measures
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.run import check_language
-from tts_compress.evaluation.speakers import give_speakers
-from tts_compress.evaluation.subject import Subject, open_subject
+from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.units import Identity, hash_of
 
