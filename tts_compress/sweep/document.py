@@ -5,6 +5,7 @@ import io
 from typing import Any, Literal
 
 from tts_compress.evaluation.metric import Document, Record
+from tts_compress.sweep.units import Failure
 
 
 class Entry(Record):
@@ -36,15 +37,6 @@ class Entry(Record):
     """True for those that passed, by name."""
 
 
-class FailedWork(Record):
-    """Work that could not be done."""
-
-    voice: str
-    scheme: str
-    unit: str
-    reason: str
-
-
 class SweepReport(Document):
     """The document."""
 
@@ -63,7 +55,7 @@ class SweepReport(Document):
     """Units that are not done yet, and that nothing is known to prevent."""
 
     entries: tuple[Entry, ...]
-    failures: tuple[FailedWork, ...]
+    failures: tuple[Failure, ...]
 
     @property
     def is_complete(self) -> bool:

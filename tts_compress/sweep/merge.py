@@ -10,7 +10,7 @@ from tts_compress.folders import temporary_folder
 from tts_compress.progress import Progress
 from tts_compress.publish.card import weights_of
 from tts_compress.report import render_document
-from tts_compress.sweep.document import Entry, FailedWork, SweepReport, table_of
+from tts_compress.sweep.document import Entry, SweepReport, table_of
 from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.results import Results, wrong_result
 from tts_compress.sweep.units import Failure, Unit
@@ -59,7 +59,7 @@ def merge_reports(
         units=len(units),
         left=_count_left(units, done, failed),
         entries=tuple(entries),
-        failures=tuple(FailedWork(**failure.model_dump()) for failure in failed),
+        failures=tuple(failed),
     )
 
 
