@@ -212,13 +212,8 @@ def _powers(pair: Iterable[nn.Module], place: int, batch: Any) -> dict[str, tupl
 def _error(name: str, powers: list[tuple[float, float]]) -> OutputError:
     """Return the error of an output from its powers in each batch."""
     worst = max(range(len(powers)), key=lambda place: powers[place][1] / powers[place][0])
-    return OutputError(
-        name=name,
-        snr_db=_decibels(*map(sum, zip(*powers, strict=True))),
-        worst_batch=worst,
-        worst_snr_db=_decibels(*powers[worst]),
+    whole, lowest = (
+        10 * math.log10(power / noise) if noise else None
+        for power, noise in (map(sum, zip(*powers, strict=True)), powers[worst])
     )
-
-
-def _decibels(power: float, noise: float) -> float | None:
-    return 10 * math.log10(power / noise) if noise else None
+    return OutputError(name=name, snr_db=whole, worst_batch=worst, worst_snr_db=lowest)

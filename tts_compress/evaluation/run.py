@@ -29,8 +29,7 @@ from tts_compress.evaluation.result import (
     SuiteIdentity,
     Utterance,
 )
-from tts_compress.evaluation.scratch import open_store
-from tts_compress.evaluation.store import Store
+from tts_compress.evaluation.store import Store, open_store
 from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.evaluation.wav_files import make_directory

@@ -9,7 +9,7 @@ from typing import Any
 from tts_compress.errors import TTSCompressError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
-from tts_compress.evaluation.scratch import cache_folder
+from tts_compress.evaluation.store import cache_folder
 from tts_compress.folders import temporary_folder
 from tts_compress.sweep.plan import Environment, OpenPlan
 from tts_compress.sweep.schedule import Outcome, Task
