@@ -14,6 +14,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from threading import Thread, Timer
 from time import monotonic
 from typing import IO, Any, TypeAlias
@@ -178,6 +179,26 @@ def end_with_parent() -> None:
         os._exit(1)
 
     Thread(target=wait, daemon=True).start()
+
+
+def peak_bytes() -> int:
+    """Return the largest resident memory of this process so far."""
+    import resource  # not on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Bytes on macOS, kibibytes elsewhere; on Linux it begins with that of the process that started
+    # this one.
+    return status_bytes("VmHWM") or (peak if sys.platform == "darwin" else peak * 1024)
+
+
+def status_bytes(field: str) -> int:
+    """Return a field of Linux's own account of this process; 0 where there is none."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    values = [line.split()[1] for line in lines if line.startswith(f"{field}:")]
+    return int(values[0]) * 1024 if values else 0
 
 
 def _kill_when_closed(pipe: int, process: int) -> bool:

@@ -162,8 +162,7 @@ def merge_results(folder: Path, dice: random.Random) -> object:
 
 @cache
 def _space() -> Any:
-    from tts_compress.search.choice import Space
-    from tts_compress.search.formats import find_formats, find_groups
+    from tts_compress.search.formats import Space, find_formats, find_groups
 
     groups, forms = find_groups(_MODULES, ()), find_formats("piper", _FORMATS)
     formats = {group.name: forms for group in groups}

@@ -102,7 +102,7 @@ def fast_options() -> EvaluationOptions:
 @pytest.fixture
 def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have evaluations measure no cost, for which they start four more processes."""
-    timings = Timings(spent=np.full((3, 5), 0.1), audio=np.ones((3, 5)))
+    timings = Timings(spent=((0.1,) * 5,) * 3, audio=((1.0,) * 5,) * 3)
     monkeypatch.setattr("tts_compress.evaluation.pairs.time_models", lambda *_: (timings, timings))
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tts_compress.cli import main
-from tts_compress.evaluation.plan import plan_evaluation, recognition_pace
-from tts_compress.evaluation.power import Spread
+from tts_compress.evaluation.plan import Spread, plan_evaluation, recognition_pace
 from tts_compress.evaluation.result import Evaluation, StageTime, read_report
 
 

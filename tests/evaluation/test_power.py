@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.power.simulate import Plan, share_found
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.plan import read_word_errors
-from tts_compress.evaluation.power import Spread, measure_spread
+from tts_compress.evaluation.plan import Spread, measure_spread, read_word_errors
 
 _FACTOR = 1.959964 + 0.841621
 """Standard errors between zero and a difference that is found with 80 % power."""

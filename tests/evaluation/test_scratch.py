@@ -10,8 +10,7 @@ import pytest
 
 from tts_compress.errors import ArtifactError
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.scratch import cache_folder, open_store
-from tts_compress.evaluation.store import Store
+from tts_compress.evaluation.store import Store, cache_folder, open_store
 from tts_compress.evaluation.wav_files import make_directory
 
 

@@ -11,12 +11,12 @@ import pytest
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import EvaluationOptions, Suite
 from tts_compress.evaluation.analysis import Analyzer
+from tts_compress.evaluation.pairs import Side, fill_store
 from tts_compress.evaluation.process import KeptWorkers
 from tts_compress.evaluation.run import evaluate
-from tts_compress.evaluation.sides import Side, fill_store
+from tts_compress.evaluation.stages import read_timed, time_pair
 from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.subject import open_subject
-from tts_compress.evaluation.timed import read_timed, time_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ def test_shares_are_the_whole_evaluation(
     subjects = [open_subject(model, tmp_path) for model in models]
     merged = tmp_path / "merged"
     monkeypatch.setattr(
-        "tts_compress.evaluation.timed.time_models",
+        "tts_compress.evaluation.stages.time_models",
         lambda *_: (_timings(), _timings()),
     )
     with KeptWorkers() as kept:
@@ -112,8 +112,6 @@ def test_kept_processes_are_used_again_until_they_fail() -> None:
 
 
 def _timings() -> Any:
-    import numpy as np
-
     from tts_compress.evaluation.stages import Timings
 
-    return Timings(spent=np.full((2, 2), 0.3), audio=np.ones((2, 2)))
+    return Timings(spent=((0.3,) * 2,) * 2, audio=((1.0,) * 2,) * 2)

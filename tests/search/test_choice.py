@@ -8,12 +8,25 @@ import pytest
 from tts_compress.models import open_model
 from tts_compress.onnx.quantize.decisions import decide
 from tts_compress.recipes.family import find_recipe, scheme_of
-from tts_compress.search.choice import BASELINE, SCHEME, Space, recipe_toml
 from tts_compress.search.damage import Damage
-from tts_compress.search.formats import find_formats, find_groups
+from tts_compress.search.formats import (
+    BASELINE,
+    SCHEME,
+    Space,
+    find_formats,
+    find_groups,
+    recipe_toml,
+)
 from tts_compress.search.greedy import exchanges, greedy_choices
-from tts_compress.search.outcome import Point, admits, find_front, judge_words
-from tts_compress.search.result import Prediction, Row, Sensitivity
+from tts_compress.search.outcome import (
+    Point,
+    Prediction,
+    Row,
+    Sensitivity,
+    admits,
+    find_front,
+    judge_words,
+)
 from tts_compress.search.workbench import single_graph
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from tts_compress.errors import RecipeError
 from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.search.cost import group_of
 from tts_compress.search.formats import find_formats, find_groups
-from tts_compress.search.times import group_of
 
 _MODULES = [
     "dec.conv_pre",

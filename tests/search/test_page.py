@@ -12,9 +12,15 @@ import pytest
 
 from tts_compress.environment import describe_environment
 from tts_compress.search.damage import Damage
-from tts_compress.search.outcome import Judged, Point, SearchResult
+from tts_compress.search.outcome import (
+    Judged,
+    Point,
+    Prediction,
+    Row,
+    SearchResult,
+    Sensitivity,
+)
 from tts_compress.search.page import search_page, sensitivity_page
-from tts_compress.search.result import Prediction, Row, Sensitivity
 from tts_compress.sweep.document import SweepReport
 
 _DAMAGE = Damage(log_mel_db=0.2, distortion=0.1, duration_frames=0.01)
@@ -137,16 +143,16 @@ import sys
 sys.modules[{package!r}] = None
 from pathlib import Path
 from tts_compress.errors import MissingExtraError
-from tts_compress.search.outcome import SearchResult, write_search
-from tts_compress.search.result import Sensitivity, write_sensitivity
+from tts_compress.search.outcome import SearchResult, Sensitivity
+from tts_compress.search.writing import write_result
 from tts_compress.sweep.document import SweepReport
 from tts_compress.sweep.merge import write_sweep
 from tts_compress.sweep.results import open_results
 search, sensitivity, sweep = sys.argv[1:]
 folder = Path.cwd()
 for write, found, place in (
-    (write_search, SearchResult.model_validate_json(search), folder),
-    (write_sensitivity, Sensitivity.model_validate_json(sensitivity), folder),
+    (write_result, SearchResult.model_validate_json(search), folder),
+    (write_result, Sensitivity.model_validate_json(sensitivity), folder),
     (write_sweep, SweepReport.model_validate_json(sweep), open_results(str(folder))),
 ):
     try:

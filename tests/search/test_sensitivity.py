@@ -16,9 +16,9 @@ from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.recipe import Rule
 from tts_compress.search.damage import Listener
 from tts_compress.search.estimate import Estimator
-from tts_compress.search.result import write_sensitivity
 from tts_compress.search.sensitivity import SensitivityOptions, find_sensitivity
 from tts_compress.search.workbench import Workbench
+from tts_compress.search.writing import write_result
 
 _TEXTS = ("Good evening to you.", "My tooth hurts.")
 
@@ -141,7 +141,7 @@ def test_a_run_goes_on_where_it_was_interrupted(
     assert again.rows == found.rows
 
     pytest.importorskip("jinja2")
-    page = write_sensitivity(found, tmp_path).read_text("utf-8")
+    page = write_result(found, tmp_path).read_text("utf-8")
     assert "<h3>dec</h3>" in page
     assert "http" not in page.split("</style>")[1]
     assert (tmp_path / "sensitivity.json").is_file()

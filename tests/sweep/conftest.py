@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from tts_compress.artifact import Manifest, Source, sha256_of, with_files
@@ -157,13 +156,13 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def options(self: Settings, recognizer: str, **more: Any) -> EvaluationOptions:
         return replace(own(self, recognizer, **more), worker=(sys.executable, str(_FAKE)))
 
-    timings = Timings(spent=np.full((3, 5), 0.1), audio=np.ones((3, 5)))
+    timings = Timings(spent=((0.1,) * 5,) * 3, audio=((1.0,) * 5,) * 3)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("tts_compress.evaluation.subject.load", fake.load)
     monkeypatch.setattr("tts_compress.sweep.work.compress", compress)
     monkeypatch.setattr("tts_compress.sweep.identity.find_recognizer", recognizer)
     monkeypatch.setattr("tts_compress.evaluation.run.find_recognizer", recognizer)
-    monkeypatch.setattr("tts_compress.evaluation.timed.time_models", lambda *_: (timings, timings))
+    monkeypatch.setattr("tts_compress.evaluation.stages.time_models", lambda *_: (timings, timings))
     monkeypatch.setattr(Settings, "options", options)
     recipe = find_recipe("piper", "fp16")
     monkeypatch.setattr("tts_compress.sweep.units.find_recipe", lambda *_: recipe)

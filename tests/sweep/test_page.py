@@ -7,8 +7,9 @@ import io
 
 import pytest
 
-from tts_compress.sweep.document import Entry, FailedWork, SweepReport, table_of
+from tts_compress.sweep.document import Entry, SweepReport, table_of
 from tts_compress.sweep.page import render_page
+from tts_compress.sweep.units import Failure
 
 
 def entry(voice: str, scheme: str, *, speed: float = 2.0, passed: bool = True) -> Entry:
@@ -46,7 +47,7 @@ def found() -> SweepReport:
         units=20,
         left=3,
         entries=(entry("a", "int8"), entry("a", "fp16", speed=9.0, passed=False)),
-        failures=(FailedWork(voice="<b>", scheme="", unit="", reason="no <file>"),),
+        failures=(Failure(voice="<b>", scheme="", unit="", reason="no <file>"),),
     )
 
 

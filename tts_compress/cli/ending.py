@@ -102,7 +102,7 @@ def _keep(error: Exception) -> str | None:
     ]
     with suppress(Exception):  # the error itself may be that nothing can be written
         from tts_compress.artifact import write_text_atomically
-        from tts_compress.evaluation.scratch import cache_folder
+        from tts_compress.evaluation.store import cache_folder
 
         folder = cache_folder() / "errors"
         folder.mkdir(parents=True, exist_ok=True)

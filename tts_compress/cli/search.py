@@ -84,11 +84,11 @@ def run(options: Namespace) -> Output:
         )
     with progress_bars() as progress:
         progress.advance("prepare", 0, 3)
-        from tts_compress.search.outcome import write_search
         from tts_compress.search.search import search
+        from tts_compress.search.writing import write_result
 
         found = search(options.model, options.output, _options(options, progress))
-    page = write_search(found, options.output)
+    page = write_result(found, options.output)
     lines = [found.statement, f"page: {page}"]
     if found.chosen is not None:
         lines.append(f"recipe: {options.output / 'recipe.toml'}")

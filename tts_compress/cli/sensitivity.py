@@ -11,7 +11,7 @@ from tts_compress.errors import ArtifactError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tts_compress.search.result import Sensitivity
+    from tts_compress.search.outcome import Sensitivity
 
 _SHOWN = 15
 """Lines in the terminal; the page has all."""
@@ -69,8 +69,8 @@ def run(options: Namespace) -> Output:
         )
     with progress_bars() as progress:
         progress.advance("prepare", 0, 3)
-        from tts_compress.search.result import write_sensitivity
         from tts_compress.search.sensitivity import SensitivityOptions, find_sensitivity
+        from tts_compress.search.writing import write_result
 
         chosen = SensitivityOptions(
             formats=tuple(options.formats),
@@ -83,7 +83,7 @@ def run(options: Namespace) -> Output:
             progress=progress,
         )
         found = find_sensitivity(options.model, options.output, chosen)
-    page = write_sensitivity(found, options.output)
+    page = write_result(found, options.output)
     return Output(found.model_dump(mode="json"), [_table(found), f"page: {page}"])
 
 

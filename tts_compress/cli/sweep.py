@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,15 +91,14 @@ def run(options: Namespace) -> Output:
 
 
 def _executor(options: Namespace, planned: Planned) -> Executor:
+    from tts_compress.sweep.seat import LocalExecutor, Seat
+
+    plan = planned.plan.model_dump_json()
     if options.executor == "ray":
-        from tts_compress.sweep.on_ray import OpenSeat, RayExecutor
+        from tts_compress.sweep.on_ray import RayExecutor
 
-        seat = OpenSeat(planned.plan.model_dump_json())
-        return RayExecutor(planned.plan, options.workers, seat)
-    from tts_compress.sweep.local import LocalExecutor
-
-    workers = options.workers or os.cpu_count() or 1
-    return LocalExecutor(planned.plan.model_dump_json(), workers)
+        return RayExecutor(planned.plan, options.workers, partial(Seat, plan))
+    return LocalExecutor(plan, options.workers or os.cpu_count() or 1)
 
 
 def _count(planned: Planned) -> Output:

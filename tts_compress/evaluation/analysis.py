@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock, local
 from typing import Any, Literal
 
-from tts_compress.evaluation.metric import Measure
+from tts_compress.evaluation.metric import Measure, find_measures
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.store import Analysis, Store, read_piece, write_piece
@@ -87,6 +87,16 @@ def find_analyzer(measure: Measure, options: EvaluationOptions) -> Analyzer | No
         Worker("measure", measure.name, brief, setting=setting).close()
     description = f"{measure.name} {setting}"
     return Analyzer(kind="measure", given=measure.name, setting=setting, description=description)
+
+
+def find_analyzers(options: EvaluationOptions) -> dict[Measure, Analyzer]:
+    """Return the measures that are to be done.
+
+    Raises:
+        EvaluationError: As of `find_analyzer`.
+    """
+    pairs = ((measure, find_analyzer(measure, options)) for measure in find_measures().values())
+    return {measure: analyzer for measure, analyzer in pairs if analyzer is not None}
 
 
 def analyze(

@@ -1,6 +1,6 @@
 """Which part did it: the damage that each compressed component does in the FP32 reference."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from math import hypot
@@ -9,7 +9,7 @@ from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.analysis import analyze, find_analyzer
 from tts_compress.evaluation.metric import Audios, Metric, find_metrics
-from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, UtterancePair, read_spoken
+from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, UtterancePair, read_spoken, suite_jobs
 from tts_compress.evaluation.result import Blame, BlamedPart
 from tts_compress.evaluation.stages import choose_texts, synthesize
 from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob
@@ -86,7 +86,7 @@ def find_blame(run: Run) -> Blame:
     seed = run.suite.seeds[0]
     texts = choose_texts([item.text for item in run.suite.utterances], TEXTS)
     pairs = [pair for pair in run.pairs if pair.seed == seed and pair.text in texts]
-    run = replace(run, pairs=pairs)
+    run = replace(run, suite=run.suite.with_seeds((seed,)), pairs=pairs)
     before, after = run.models
     names = compressed_components(after.model)
     roles = after.model.components()
@@ -121,7 +121,7 @@ def _metrics() -> list[Metric]:
 def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
     """Return the run with a hybrid in the place of the candidate."""
     store, options = run.store, run.options
-    made = list(synthesize(store, hybrid, _jobs(run.pairs, hybrid), options, stage=stage))
+    made = list(synthesize(store, hybrid, _jobs(run, hybrid), options, stage=stage))
     files = {piece.audio: store.wav_path(piece) for piece in made}
     measured = dict(run.measured)
     for measure in {m.measure.name: m.measure for m in _metrics() if m.measure}.values():
@@ -136,52 +136,35 @@ def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
                 stage=f"{stage}, {measure.name}",
             )
             measured[measure.name] = {**measured[measure.name], **found}
+    spoken = {
+        "reference": _spoken(run, 0),
+        "other_seed": _spoken(run, OTHER_SEEDS),
+        "candidate": made,
+    }
     pairs = [
-        _with_candidate(store, *pieces)
-        for pieces in zip(
-            run.pairs,
-            _spoken(run, 0),
-            _spoken(run, OTHER_SEEDS),
-            made,
-            strict=True,
-        )
+        _with_candidate(store, pair, dict(zip(spoken, pieces, strict=True)))
+        for pair, *pieces in zip(run.pairs, *spoken.values(), strict=True)
     ]
     return replace(run, models=(run.models[0], hybrid), pairs=pairs, measured=measured)
 
 
-def _jobs(pairs: Sequence[UtterancePair], model: Subject, shift: int = 0) -> list[SynthesisJob]:
-    return [
-        SynthesisJob(
-            model=model.fingerprint,
-            text=pair.text,
-            seed=pair.seed + shift,
-            speaker=pair.speaker,
-        )
-        for pair in pairs
-    ]
+def _jobs(run: Run, model: Subject, shift: int = 0) -> list[SynthesisJob]:
+    return suite_jobs(model, run.suite, shift, [pair.index for pair in run.pairs])
 
 
 def _spoken(run: Run, shift: int) -> list[Synthesis]:
     """Return what the reference spoke in the evaluation."""
-    found = [run.store.find_synthesis(job) for job in _jobs(run.pairs, run.models[0], shift)]
+    found = [run.store.find_synthesis(job) for job in _jobs(run, run.models[0], shift)]
     return [piece for piece in found if piece is not None]
 
 
 def _with_candidate(
-    store: Store,
-    pair: UtterancePair,
-    reference: Synthesis,
-    other_seed: Synthesis,
-    candidate: Synthesis,
+    store: Store, pair: UtterancePair, pieces: Mapping[str, Synthesis]
 ) -> UtterancePair:
-    audios = Audios(
-        reference=read_spoken(store, reference),
-        candidate=read_spoken(store, candidate),
-        other_seed=read_spoken(store, other_seed),
-    )
+    audios = Audios(**{role: read_spoken(store, piece) for role, piece in pieces.items()})
     return replace(
         pair,
-        audio={**pair.audio, "candidate": candidate.audio},
+        audio={**pair.audio, "candidate": pieces["candidate"].audio},
         observed={m.name: m.observe(audios) for m in _metrics() if m.observe},
     )
 

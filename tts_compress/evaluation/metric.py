@@ -33,6 +33,14 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
+class Document(Record):
+    """A whole file of that kind."""
+
+    def to_json(self) -> str:
+        """Return the document."""
+        return self.model_dump_json(indent=2) + "\n"
+
+
 class Pair(Record, Generic[T]):
     """One measurement of both models."""
 

@@ -1,11 +1,9 @@
 """Two torch modules on the same batches: their size, their speed, and how far outputs differ."""
 
 import copy
-import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,14 +17,15 @@ from tts_compress.compression.modules import call_module
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.bootstrap import compare_times
 from tts_compress.evaluation.formatting import bytes_of, milliseconds, times, times_interval
+from tts_compress.evaluation.metric import Document, Record
 from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.result import REPORT_NAME
 from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.torch.layers.checkpoint import stored_bytes
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputError:
+class OutputError(Record):
     """The difference of one output from the reference's, over all batches."""
 
     name: str
@@ -57,8 +56,7 @@ class OutputError:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleEvaluation:
+class ModuleEvaluation(Document):
     """A compressed torch module beside its original."""
 
     reference_bytes: int
@@ -83,13 +81,12 @@ class ModuleEvaluation:
         smaller = times(self.reference_bytes / self.candidate_bytes, "smaller", "larger")
         faster = times(self.speed_ratio, "faster", "slower")
         interval = times_interval(self.speed_ratio, self.speed_interval)
-        lines = [
-            f"tensors {bytes_of(self.reference_bytes)} → {bytes_of(self.candidate_bytes)}: "
-            f"{smaller}",
-            f"a call {milliseconds(self.reference_ms)} → {milliseconds(self.candidate_ms)}: "
-            f"{faster} (95 % interval {interval}), threads: {self.threads}",
-        ]
-        return "\n".join([*lines, *map(str, self.outputs)])
+        size = f"{bytes_of(self.reference_bytes)} → {bytes_of(self.candidate_bytes)}"
+        call = f"{milliseconds(self.reference_ms)} → {milliseconds(self.candidate_ms)}"
+        speed = f"{faster} (95 % interval {interval}), threads: {self.threads}"
+        return "\n".join(
+            (f"tensors {size}: {smaller}", f"a call {call}: {speed}", *map(str, self.outputs))
+        )
 
     def write(self, directory: Path | str) -> Path:
         """Write `report.json` into a directory; return it.
@@ -98,8 +95,7 @@ class ModuleEvaluation:
             ArtifactError: The directory cannot be written.
         """
         make_directory(Path(directory))
-        document = json.dumps(asdict(self), indent=2, allow_nan=False)
-        write_text_atomically(Path(directory) / "report.json", f"{document}\n")
+        write_text_atomically(Path(directory) / REPORT_NAME, self.to_json())
         return Path(directory)
 
 
@@ -135,20 +131,23 @@ def evaluate_modules(
         copy_sharing_tensors(module).eval() if module.training else module
         for module in (reference, candidate)
     ]
+    calls = list(enumerate(given))
     threads = torch.get_num_threads()
     torch.set_num_threads(options.threads)
     try:
-        powers = [_powers(pair, batch, place) for place, batch in enumerate(given)]
-        timed = list(enumerate(given[: options.timing_texts]))
+        powers = [_powers(pair, *call) for call in calls]
         turns = [
-            [[_called(module, batch, place)[0] for module in pair] for place, batch in timed]
+            [
+                [_called(module, *call)[0] for module in pair]
+                for call in calls[: options.timing_texts]
+            ]
             for _ in range(options.timing_runs)
         ]
     finally:
         torch.set_num_threads(threads)
-    spent = np.median(turns, axis=0)  # of each batch: a busy machine disturbs single calls
-    ratio, interval = compare_times(spent[:, 0], spent[:, 1])
-    before_ms, after_ms = 1000 * np.median(spent, axis=0)
+    spent = np.median(turns, axis=0).T  # of each batch: a busy machine disturbs single calls
+    ratio, interval = compare_times(*spent)
+    before_ms, after_ms = 1000 * np.median(spent, axis=1)
     result = ModuleEvaluation(
         reference_bytes=stored_bytes(reference),
         candidate_bytes=stored_bytes(candidate),
@@ -165,7 +164,7 @@ def evaluate_modules(
 
 
 @torch.inference_mode()
-def _called(module: nn.Module, batch: Any, place: int) -> tuple[float, Any]:
+def _called(module: nn.Module, place: int, batch: Any) -> tuple[float, Any]:
     """Return the seconds of a call, and what it returned."""
     own = copy.deepcopy(batch)  # it may change its inputs
     with torch.random.fork_rng():
@@ -187,9 +186,9 @@ def _floats(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from _floats(inner, f"{name}.{key}" if name else str(key))
 
 
-def _powers(pair: Iterable[nn.Module], batch: Any, place: int) -> dict[str, tuple[float, float]]:
+def _powers(pair: Iterable[nn.Module], place: int, batch: Any) -> dict[str, tuple[float, float]]:
     """Return the power of each output of the reference, and that of its difference."""
-    before, after = (dict(_floats(_called(module, batch, place)[1])) for module in pair)
+    before, after = (dict(_floats(_called(module, place, batch)[1])) for module in pair)
     shapes = [{name: tuple(t.shape) for name, t in side.items()} for side in (before, after)]
     if shapes[0] != shapes[1] or not before:
         raise EvaluationError(
@@ -213,13 +212,8 @@ def _powers(pair: Iterable[nn.Module], batch: Any, place: int) -> dict[str, tupl
 def _error(name: str, powers: list[tuple[float, float]]) -> OutputError:
     """Return the error of an output from its powers in each batch."""
     worst = max(range(len(powers)), key=lambda place: powers[place][1] / powers[place][0])
-    return OutputError(
-        name=name,
-        snr_db=_decibels(*map(sum, zip(*powers, strict=True))),
-        worst_batch=worst,
-        worst_snr_db=_decibels(*powers[worst]),
+    whole, lowest = (
+        10 * math.log10(power / noise) if noise else None
+        for power, noise in (map(sum, zip(*powers, strict=True)), powers[worst])
     )
-
-
-def _decibels(power: float, noise: float) -> float | None:
-    return 10 * math.log10(power / noise) if noise else None
+    return OutputError(name=name, snr_db=whole, worst_batch=worst, worst_snr_db=lowest)

@@ -2,23 +2,30 @@
 
 import hashlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.analysis import Analyzer, analyze
 from tts_compress.evaluation.metric import Audios, Measure, find_metrics
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.stages import Timings, synthesize, time_models
+from tts_compress.evaluation.stages import (
+    TimedModels,
+    Timings,
+    read_timed,
+    synthesize,
+    time_models,
+)
 from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob
 from tts_compress.evaluation.subject import Subject
 from tts_compress.evaluation.suite import Suite
-from tts_compress.evaluation.timed import TimedModels, read_timed
 from tts_compress.evaluation.wav_files import audio_sha256, make_directory, write_float_wav
 
 OTHER_SEEDS = 1000
@@ -93,7 +100,7 @@ class Run:
         """Timings of both models, measured once for all metrics that need them."""
         texts = [item.text for item in self.suite.utterances]
         if self.earlier is not None:
-            return self.earlier.timings()
+            return self.earlier.reference, self.earlier.candidate
         return time_models(self.models, texts, self.options)
 
     @cached_property
@@ -268,3 +275,63 @@ def _keep(audio: Audio, path: Path) -> None:
     make_directory(path.parent)
     samples = np.nan_to_num(audio.samples, nan=0.0, posinf=1.0, neginf=-1.0)
     write_wav(path, replace(audio, samples=samples))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One model's share of an evaluation: texts of a suite.
+
+    An evaluation that finds all shares in its store speaks and recognizes nothing.
+    """
+
+    role: Literal["reference", "candidate"]
+    model: Subject
+    suite: Suite
+    texts: Sequence[int]
+    """Places in the suite."""
+
+
+def fill_store(
+    side: Side,
+    recognizer: Analyzer,
+    measures: Mapping[Measure, Analyzer],
+    store: Store,
+    options: EvaluationOptions,
+) -> None:
+    """Speak and analyse what an evaluation needs of one model; what is there is not repeated.
+
+    Raises:
+        TextError: A text cannot be spoken.
+        EvaluationError: A process failed.
+    """
+    audios: dict[str, list[tuple[str, Path]]] = {}
+    count = len(side.texts) * (len(side.suite.seeds) + (2 if side.role == "reference" else 0))
+    with closing(_speak_side(side, store, options, audios)) as spoken:
+        analyze(store, recognizer, spoken, options, total=count)
+    for measure, analyzer in measures.items():
+        found = [audio for role in measure.roles for audio in audios.get(role, ())]
+        if found:
+            analyze(store, analyzer, found, options, total=len(found))
+
+
+def _speak_side(
+    side: Side,
+    store: Store,
+    options: EvaluationOptions,
+    audios: dict[str, list[tuple[str, Path]]],
+) -> Generator[tuple[str, Path], None, None]:
+    """Yield what is to be recognized; note all audio by the role it has in a pair."""
+    shifts = {side.role: 0, **({"other_seed": OTHER_SEEDS} if side.role == "reference" else {})}
+    seeds = len(side.suite.seeds)
+    for role, shift in shifts.items():
+        jobs = suite_jobs(side.model, side.suite, shift, side.texts)
+        noted = audios.setdefault(role, [])
+        pieces = synthesize(store, side.model, jobs, options, stage=f"synthesize {role}")
+        for place, piece in enumerate(pieces):
+            noted.append((piece.audio, store.wav_path(piece)))
+            # Of the baselines, a text's first seed is recognized.
+            if role == side.role or place % seeds == 0:
+                yield noted[-1]
+            if role == "reference" and place % seeds == 0:
+                copy = write_disturbed(store, read_spoken(store, piece))
+                yield copy, store.disturbed_path(copy)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tts_compress.artifact import sha256_of
 from tts_compress.errors import EvaluationError, TTSCompressError, reason
+from tts_compress.models.speakers import primary_language
 
 _DECISIVE = {".bin", ".json", ".model", ".onnx", ".ort", ".safetensors", ".txt", ".yaml"}
 """Endings of the files that decide a transcript; the rest is documentation."""
@@ -71,20 +72,19 @@ def opening(recognizer: str, model: str) -> Iterator[None]:
         ) from error
 
 
-def check_language(recognizer: str, known: Iterable[str], language: str, asked: str) -> None:
+def check_language(recognizer: str, known: Iterable[str], asked: str) -> None:
     """Refuse a language that a model does not know.
 
     Args:
         recognizer: Name and model, for the message.
         known: Codes of the languages it knows.
-        language: Code of the language of the texts, as the recognizer writes it.
-        asked: That language as the suite writes it.
+        asked: Language of the texts, as the suite writes it.
 
     Raises:
         EvaluationError: It is not among them.
     """
     codes = sorted(known)
-    if language not in codes:
+    if primary_language(asked) not in codes:
         shown = ", ".join(codes[:8]) + (", …" if len(codes) > 8 else "")
         raise EvaluationError(
             f"{recognizer!r} does not know the suite's language {asked!r} (it knows {shown}); "

@@ -23,7 +23,7 @@ from pydantic import (
 
 import tts_compress
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.metric import Metric, Pair, Record, find_metrics
+from tts_compress.evaluation.metric import Document, Metric, Pair, Record, find_metrics
 from tts_compress.reading import read_text
 
 REPORT_NAME = "report.json"
@@ -157,7 +157,7 @@ class Blame(Record):
     """Values of the candidate, over the same texts."""
 
 
-class Evaluation(Record):
+class Evaluation(Document):
     """Everything one evaluation found.
 
     Beside the fields below it has an attribute per metric, such as `wer` or `latency`; their types
@@ -247,10 +247,6 @@ class Evaluation(Record):
         """
         # Rendering lies above this layer; the public package knows where.
         return tts_compress.write_report(self, directory)
-
-    def to_json(self) -> str:
-        """Return the document."""
-        return self.model_dump_json(indent=2) + "\n"
 
     @staticmethod
     def from_json(text: str) -> "Evaluation":

@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_limits
 from tts_compress.config import data_names
 from tts_compress.environment import describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
-from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzer, find_recognizer
-from tts_compress.evaluation.metric import Measure, find_measures, find_metrics
+from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzers, find_recognizer
+from tts_compress.evaluation.metric import Measure, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits, find_doubts
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.options import EvaluationOptions
@@ -29,10 +29,8 @@ from tts_compress.evaluation.result import (
     SuiteIdentity,
     Utterance,
 )
-from tts_compress.evaluation.scratch import open_store
-from tts_compress.evaluation.speakers import give_speakers
-from tts_compress.evaluation.store import Store
-from tts_compress.evaluation.subject import Subject, open_subject
+from tts_compress.evaluation.store import Store, open_store
+from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.folders import temporary_folder
@@ -229,11 +227,7 @@ def _run(
 ) -> Evaluation:
     """Run the stages; work that is in the store already is not repeated."""
     # First, so that a wrong setting fails before anything is spoken.
-    measures = [
-        (measure, analyzer)
-        for measure in find_measures().values()
-        if (analyzer := find_analyzer(measure, options))
-    ]
+    measures = find_analyzers(options)
     before, after = models
     speech = PairedSpeech(models, suite, store, options, keep_in)
     # What is spoken is recognized while more is spoken.
@@ -241,7 +235,7 @@ def _run(
         hypotheses = analyze(store, recognizer, audios, options, total=speech.total)
     measured = {
         measure.name: _measure(measure, analyzer, speech, store, options)
-        for measure, analyzer in measures
+        for measure, analyzer in measures.items()
     }
     run = Run(
         suite=suite,

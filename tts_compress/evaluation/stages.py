@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tts_compress.config import Config
+from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
@@ -15,6 +17,7 @@ from tts_compress.evaluation.store import (
     Store,
     Synthesis,
     SynthesisJob,
+    read_piece,
     write_piece,
 )
 from tts_compress.evaluation.subject import Subject
@@ -66,8 +69,7 @@ def synthesize(
         options.progress.advance(stage, len(jobs), len(jobs))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FreshProcess:
+class FreshProcess(Config):
     """A process that opened a model, after its imports were done, and spoke the longest text."""
 
     open_s: float = 0.0
@@ -83,14 +85,13 @@ class FreshProcess:
         return self.peak_bytes - self.idle_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timings:
+class Timings(Config):
     """Measurements of one model in its system's own runtime."""
 
-    spent: npt.NDArray[np.float64]
+    spent: tuple[tuple[float, ...], ...]
     """Seconds of each run, shape `[texts, runs]`."""
 
-    audio: npt.NDArray[np.float64]
+    audio: tuple[tuple[float, ...], ...]
     """Seconds of audio it gave, same shape."""
 
     fresh: tuple[FreshProcess, ...] = (FreshProcess(),)
@@ -143,7 +144,12 @@ def time_models(
             fresh[side].append(_open_fresh(model, chosen[-1], modules[side], options))
     options.progress.advance("time", len(chosen) + 2, len(chosen) + 2)
     reference, candidate = (
-        Timings(spent=spent[side], audio=audio[side], fresh=tuple(fresh[side])) for side in (0, 1)
+        Timings(
+            spent=tuple(map(tuple, spent[side].tolist())),
+            audio=tuple(map(tuple, audio[side].tolist())),
+            fresh=tuple(fresh[side]),
+        )
+        for side in (0, 1)
     )
     return reference, candidate
 
@@ -156,3 +162,70 @@ def _open_fresh(
         opened = worker.ask("open_runtime", threads=options.threads, modules=modules)
         worker.ask("speak", text=text)
         return FreshProcess(**opened, peak_bytes=worker.ask("inspect")["peak_bytes"])
+
+
+class TimedModels(Config):
+    """Timings of two models that were taken apart from the rest of an evaluation.
+
+    On a machine with no other work, which they describe; a piece of the store.
+    """
+
+    models: str
+    """Both fingerprints."""
+
+    settings: tuple[int, int, int]
+    """Threads, number of texts, and runs of each."""
+
+    reference: Timings
+    candidate: Timings
+    environment: dict[str, Any]
+    """The machine that they were timed on."""
+
+
+def time_pair(
+    store: Store,
+    models: tuple[Subject, Subject],
+    texts: Sequence[str],
+    options: EvaluationOptions,
+) -> None:
+    """Time reference and candidate, and leave the result in the store.
+
+    Raises:
+        EvaluationError: A model's process failed, or spoke no sound at all.
+    """
+    before, after = time_models(models, texts, options)
+    found = TimedModels(
+        models=_pair(models),
+        settings=_settings(options),
+        reference=before,
+        candidate=after,
+        environment=describe_environment(),
+    )
+    write_piece(store.timed_path(found.models), found)
+
+
+def read_timed(
+    store: Store, models: tuple[Subject, Subject], options: EvaluationOptions
+) -> TimedModels:
+    """Return what `time_pair` left.
+
+    Raises:
+        EvaluationError: It left nothing, or timed other models, or in another way.
+    """
+    pair, settings = _pair(models), _settings(options)
+    found = read_piece(store.timed_path(pair), TimedModels, models=pair, settings=settings)
+    if found is None:
+        before, after = models
+        raise EvaluationError(
+            f"'{after.model.spec}' was not timed against '{before.model.spec}' with these "
+            "settings; time them first"
+        )
+    return found
+
+
+def _pair(models: tuple[Subject, Subject]) -> str:
+    return " ".join(model.fingerprint for model in models)
+
+
+def _settings(options: EvaluationOptions) -> tuple[int, int, int]:
+    return options.threads, options.timing_texts, options.timing_runs

@@ -1,10 +1,10 @@
-"""A model under evaluation: its files, its identity, and how a worker starts it."""
+"""A model under evaluation: its files, identity and speakers, and how a worker starts it."""
 
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,7 +24,12 @@ from tts_compress.models.base import (
     TTSModel,
 )
 from tts_compress.models.checkout import find_checkout, known_upstreams
-from tts_compress.models.speakers import primary_language, stated_language
+from tts_compress.models.speakers import (
+    choose_speaker,
+    primary_language,
+    speakers_in_turn,
+    stated_language,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,3 +193,42 @@ def _settings(model: TTSModel) -> dict[str, str]:
 
 def _sha256(text: str) -> str:
     return sha256(text.encode()).hexdigest()
+
+
+def give_speakers(models: tuple[Subject, Subject], wanted: str | None) -> tuple[Subject, Subject]:
+    """Return reference and candidate with the speakers that texts go round.
+
+    Args:
+        models: Reference and candidate.
+        wanted: Name or id of the only one; None for the one that was chosen for a given model,
+            or for all.
+
+    Raises:
+        EvaluationError: The models do not have the same speakers, or speak as different ones.
+        ModelError: There is no such speaker.
+    """
+    before, after = models
+    reference, candidate = before.model, after.model
+    if dict(reference.speakers) != dict(candidate.speakers):
+        raise EvaluationError(
+            f"'{reference.spec}' {_described(reference)} and '{candidate.spec}' "
+            f"{_described(candidate)}; give a candidate that was made from the reference"
+        )
+    if wanted is not None:
+        reference = candidate = choose_speaker(reference, wanted)
+    turns = {speakers_in_turn(model) for model in (reference, candidate)}
+    chosen = {names for names in turns if len(names) == 1}
+    if len(chosen) > 1:
+        shown = " and ".join(sorted(name for (name,) in chosen))
+        raise EvaluationError(
+            f"reference and candidate speak as different speakers, {shown}; give both the same, "
+            "or name one in the options"
+        )
+    names = (chosen or turns).pop()
+    return replace(before, speakers=names), replace(after, speakers=names)
+
+
+def _described(model: TTSModel) -> str:
+    names = [f"{name:.40}" for name in list(model.speakers)[:4]]
+    more = ", …" if len(model.speakers) > len(names) else ""
+    return f"has the speakers {', '.join(names)}{more}" if names else "has one speaker"

@@ -26,7 +26,7 @@ from tts_compress.models.base import (
     TTSModel,
 )
 from tts_compress.models.speakers import choose_speaker
-from tts_compress.processes import Answer, serve
+from tts_compress.processes import Answer, peak_bytes, serve, status_bytes
 
 
 class _ModelHost:
@@ -70,7 +70,7 @@ class _ModelHost:
             # Some exist only as a by-product of others; memory is measured without them then.
             with suppress(Exception):
                 importlib.import_module(name)
-        idle = _status_bytes("VmRSS") or _peak_bytes()
+        idle = status_bytes("VmRSS") or peak_bytes()
         start = perf_counter()
         self._runtime = self._model.open_runtime(threads=threads)
         return {"open_s": perf_counter() - start, "idle_bytes": idle}
@@ -98,7 +98,7 @@ class _ModelHost:
 
     def inspect(self) -> Answer:
         """Return the peak memory so far, and every module that is imported."""
-        return {"peak_bytes": _peak_bytes(), "modules": list(sys.modules)}
+        return {"peak_bytes": peak_bytes(), "modules": list(sys.modules)}
 
     def _language_model(self) -> LanguageModel:
         assert isinstance(self._model, LanguageModel), "only such models are asked"
@@ -150,25 +150,6 @@ def main(arguments: list[str]) -> None:
     """
     kind, *content = arguments
     serve(lambda: _HOSTS[kind](*content))
-
-
-def _peak_bytes() -> int:
-    """Return the largest resident memory of this process so far."""
-    import resource  # not on Windows
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Bytes on macOS, kibibytes elsewhere.
-    return _status_bytes("VmHWM") or (peak if sys.platform == "darwin" else peak * 1024)
-
-
-def _status_bytes(field: str) -> int:
-    """Return a field of Linux's own account of this process; 0 where there is none."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    values = [line.split()[1] for line in lines if line.startswith(f"{field}:")]
-    return int(values[0]) * 1024 if values else 0
 
 
 if __name__ == "__main__":

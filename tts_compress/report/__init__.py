@@ -1,10 +1,13 @@
 """Reports of evaluations: for machines, for a job summary, for a browser and for the terminal."""
 
+from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 
 from tts_compress.artifact import write_text_atomically
 from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation import Evaluation
+from tts_compress.evaluation.metric import Document
 from tts_compress.evaluation.result import REPORT_NAME
 from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.report.markdown import render_markdown
@@ -19,11 +22,20 @@ def render_html(evaluation: Evaluation) -> str:
     Raises:
         MissingExtraError: jinja2, matplotlib or jiwer is not installed.
     """
+    return render_document("tts_compress.report.html:render_page", evaluation)
+
+
+def render_document(function: str, document: Document) -> str:
+    """Return the page of a document by a function, `MODULE:NAME`, that is imported only now.
+
+    Raises:
+        MissingExtraError: A package of its module is not installed.
+    """
     try:
-        from tts_compress.report.html import render_page
+        render: Callable[[Document], str] = resolve_name(function)
     except ImportError as error:
         raise MissingExtraError(error.name or "jinja2", "evaluate") from error
-    return render_page(evaluation)
+    return render(document)
 
 
 def write_report(evaluation: Evaluation, directory: Path | str) -> Path:

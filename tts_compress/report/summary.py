@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Row
 from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST, find_doubts
-from tts_compress.evaluation.power import POWER, spread_of
+from tts_compress.evaluation.plan import POWER, spread_of
 from tts_compress.evaluation.result import Evaluation, ModelIdentity, StageTime, Utterance
 from tts_compress.models.base import UNLIKE_UPSTREAM
 from tts_compress.report import blame, speakers

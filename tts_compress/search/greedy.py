@@ -7,7 +7,7 @@ from math import inf, sqrt
 from random import Random
 
 from tts_compress.search.formats import FLOAT32
-from tts_compress.search.result import Row, Sensitivity
+from tts_compress.search.outcome import Row, Sensitivity
 
 _LEVELS = (0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5)
 """Predicted damage of the choices, in shares of what is admitted."""

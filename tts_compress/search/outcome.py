@@ -1,19 +1,85 @@
-"""The document of a search."""
+"""The documents of a sensitivity analysis and of a search, and the words for their outcome."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
-from tts_compress.artifact import write_text_atomically
-from tts_compress.errors import MissingExtraError
-from tts_compress.evaluation.metric import Record
+from tts_compress.evaluation import formatting
+from tts_compress.evaluation.metric import Document, Record
+from tts_compress.search.cost import UNITS, Objective
 from tts_compress.search.damage import Damage
-
-SEARCH_NAME = "search.json"
 
 Words = Literal["kept", "not excluded", "broken"]
 """Judgement of a bound on the word error rate: the whole interval is within it, only its middle is,
 or not even that."""
+
+_SHOWN = {
+    "kept": "the whole interval is within the bound",
+    "not excluded": "the rise is within the bound, its interval is not",
+    "broken": "beyond the bound",
+}
+
+_NARROW = (
+    " This suite cannot show a bound so narrow: the damage on the short texts, not the words, "
+    "decides between candidates."
+)
+
+
+class Row(Record):
+    """One group of layers alone in one format, all others in FP32."""
+
+    group: str
+    component: str
+    patterns: tuple[str, ...]
+    """Patterns on module names by which a recipe's rules match it."""
+
+    format: str
+    parameters: int
+    """Weights whose format changes."""
+
+    estimate: Damage
+    """The damage that second moments predict; its `distortion` is not predicted."""
+
+    measured: Damage | None
+    """None where the estimate is negligible."""
+
+    saved_bytes: int
+    saved_ms: float
+    """Time that its kernels take less of than in FP32, over all texts, where every layer has this
+    format; below zero they take longer. Profiled, one thread: a few per cent are noise."""
+
+    @property
+    def damage(self) -> Damage:
+        """The measured damage, or else the estimate."""
+        return self.measured or self.estimate
+
+
+class Prediction(Record):
+    """Rank correlation of estimated and measured damage, over groups and formats."""
+
+    log_mel: float | None
+    """Spearman's rank correlation; None from fewer than three values."""
+
+    durations: float | None
+
+
+class Sensitivity(Document):
+    """Damage, bytes and time of each group of layers in each format."""
+
+    model: str
+    sha256: str
+    """Hash of the graph."""
+
+    formats: tuple[str, ...]
+    texts: tuple[str, ...]
+    seed: int
+    environment: dict[str, Any]
+    reference_bytes: int
+    reference_ms: float
+    """Time of all kernels in FP32 over all texts."""
+
+    prediction: Prediction
+    rows: tuple[Row, ...]
+    """The most audible first, within that those that move durations most."""
 
 
 class Point(Record):
@@ -55,7 +121,7 @@ class Judged(Record):
     """Folder of its evaluation below the search's."""
 
 
-class SearchResult(Record):
+class SearchResult(Document):
     """Everything that a search found."""
 
     model: str
@@ -89,9 +155,16 @@ class SearchResult(Record):
 
     environment: dict[str, Any]
 
-    def to_json(self) -> str:
-        """Return the document."""
-        return self.model_dump_json(indent=2) + "\n"
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return Spearman's rank correlation of two lists of values; None from fewer than three."""
+    if len(first) < 3:
+        return None
+    import numpy as np
+    from scipy.stats import spearmanr
+
+    found = float(spearmanr(first, second).statistic)
+    return found if np.isfinite(found) else None
 
 
 def judge_words(rise: float, interval: Sequence[float] | None, bound: float) -> Words:
@@ -118,18 +191,56 @@ def admits(limits: Damage, damage: Damage) -> bool:
     return heard and damage.duration_frames <= limits.duration_frames
 
 
-def write_search(found: SearchResult, folder: Path) -> Path:
-    """Write `search.json` and `search.html`; return the page.
+def find_statement(found: SearchResult) -> str:
+    """Return the outcome in a few sentences."""
+    chosen = next((one for one in candidates(found) if one.name == found.chosen), None)
+    if chosen is None:
+        tried = len(found.judged) + 1
+        return (
+            f"No format meets the bound of {_points(found.bound)} points"
+            f"{' by its whole interval' if found.strict else ''}: {tried} voices were judged, "
+            f"scheme int8 among them ({_rise(found.baseline)}). Allow a larger rise, or less "
+            "damage (--damage), or take a suite of more texts."
+        )
+    baseline = found.baseline
+    if chosen.name == baseline.name:
+        others = (
+            f"and {len(found.judged)} judged ones none that keeps the words is better"
+            if found.judged
+            else "none that does no more damage costs less"
+        )
+        return (
+            f"Scheme int8 is the best that was found: of {len(found.points)} measured choices "
+            f"{others} ({show_cost(found, baseline.cost)}; {_rise(baseline)}; "
+            f"{_SHOWN[baseline.words]}).{_doubt(baseline)}"
+        )
+    return (
+        f"Candidate {chosen.name}: {show_cost(found, chosen.cost)}, where scheme int8 has "
+        f"{show_cost(found, baseline.cost)}. Its {_rise(chosen)}: {_SHOWN[chosen.words]}; scheme "
+        f"int8's by the same judge: {_rise(baseline)}, {_SHOWN[baseline.words]}.{_doubt(chosen)}"
+    )
 
-    Raises:
-        MissingExtraError: The page needs jinja2 and matplotlib; the document is written.
-        ArtifactError: The folder cannot be written.
-    """
-    write_text_atomically(folder / SEARCH_NAME, found.to_json())
-    try:
-        from tts_compress.search.page import search_page
-    except ImportError as error:
-        raise MissingExtraError(error.name or "jinja2", "evaluate") from error
-    page = folder / "search.html"
-    write_text_atomically(page, search_page(found))
-    return page
+
+def _doubt(one: Judged) -> str:
+    return _NARROW if one.words == "not excluded" else ""
+
+
+def candidates(found: SearchResult) -> list[Judged]:
+    """Return the voices that were judged, scheme `int8` first."""
+    return [found.baseline, *found.judged]
+
+
+def show_cost(found: SearchResult, cost: float) -> str:
+    """Return a cost in the words of the objective."""
+    if found.unit == UNITS[Objective.LATENCY]:
+        return f"{cost:.3f} of FP32's time"
+    return f"{cost / 1e6:.2f} MB"
+
+
+def _rise(one: Judged) -> str:
+    interval = formatting.interval(one.wer_interval, scale=1.0, digits=2)
+    return f"word error rate {_points(one.wer_rise)} points (95 % interval {interval})"
+
+
+def _points(value: float) -> str:
+    return formatting.signed(value, 2)

@@ -16,9 +16,7 @@ from tts_compress.report.plots import COLORS, Plot, draw_svg, new_axes
 from tts_compress.report.summary import flatten
 from tts_compress.search.cost import UNITS, Objective
 from tts_compress.search.damage import Damage
-from tts_compress.search.outcome import SearchResult
-from tts_compress.search.result import Row, Sensitivity
-from tts_compress.search.statement import candidates, show_cost
+from tts_compress.search.outcome import Row, SearchResult, Sensitivity, candidates, show_cost
 
 _TEMPLATES = Path(__file__).with_name("templates")
 

@@ -1,12 +1,12 @@
 """The program that runs a graph in a process of its own and prints its peak memory in bytes."""
 
-import resource
 import sys
 from pathlib import Path
 
 import numpy as np
 
 from tts_compress.onnx.session import Feeds, open_session
+from tts_compress.processes import peak_bytes
 
 
 def main(arguments: list[str]) -> None:
@@ -21,17 +21,7 @@ def main(arguments: list[str]) -> None:
                 calls.setdefault(call, {})[name] = arrays[key]
     for feeds in calls.values():
         session.run(None, feeds)
-    print(_peak_bytes())
-
-
-def _peak_bytes() -> int:
-    try:
-        status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        # The system's other account of a process begins with the memory of the one that started it.
-        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) * 1024
-    except (OSError, StopIteration):
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+    print(peak_bytes())
 
 
 if __name__ == "__main__":

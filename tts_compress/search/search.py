@@ -21,22 +21,30 @@ from tts_compress.models.base import GraphModel, Model
 from tts_compress.progress import Progress, Silent
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.recipe import Recipe
-from tts_compress.search.choice import BASELINE, Choice, Space, recipe_toml
 from tts_compress.search.cost import UNITS, Cost, Objective, open_cost
 from tts_compress.search.damage import Damage, Listener
-from tts_compress.search.formats import FLOAT32, find_formats, find_groups, format_name
+from tts_compress.search.formats import (
+    BASELINE,
+    FLOAT32,
+    Choice,
+    Space,
+    find_formats,
+    find_groups,
+    format_name,
+    recipe_toml,
+)
 from tts_compress.search.greedy import exchanges, greedy_choices, neighbours
 from tts_compress.search.outcome import (
     Judged,
     Point,
     SearchResult,
+    Sensitivity,
     admits,
     find_front,
+    find_statement,
     judge_words,
 )
-from tts_compress.search.result import Sensitivity
 from tts_compress.search.sensitivity import SensitivityOptions, decisive_settings, find_sensitivity
-from tts_compress.search.statement import find_statement
 from tts_compress.search.study import POPULATION, StudyOptions, explore, require_optuna
 from tts_compress.search.workbench import Workbench, single_graph
 

@@ -23,16 +23,11 @@ from tts_compress.progress import Progress, Silent
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule
+from tts_compress.search.cost import Times, profile_formats
 from tts_compress.search.damage import Damage, Listener
 from tts_compress.search.estimate import Estimator
 from tts_compress.search.formats import FLOAT32, Format, Group, find_formats, find_groups
-from tts_compress.search.result import (
-    Prediction,
-    Row,
-    Sensitivity,
-    rank_correlation,
-)
-from tts_compress.search.times import Times, profile_formats
+from tts_compress.search.outcome import Prediction, Row, Sensitivity, rank_correlation
 from tts_compress.search.workbench import Workbench, single_graph
 
 _SHORTEST = 16

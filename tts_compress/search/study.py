@@ -14,8 +14,8 @@ from tts_compress.folders import exclusive_folder
 from tts_compress.plain import masked
 from tts_compress.progress import Progress
 from tts_compress.reading import MOST_TEXT_BYTES, check_file
-from tts_compress.search.choice import Choice, Space
 from tts_compress.search.damage import Damage
+from tts_compress.search.formats import Choice, Space
 from tts_compress.search.outcome import Point
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ import csv
 import io
 from typing import Any, Literal
 
-from tts_compress.evaluation.metric import Record
+from tts_compress.evaluation.metric import Document, Record
+from tts_compress.sweep.units import Failure
 
 
 class Entry(Record):
@@ -36,16 +37,7 @@ class Entry(Record):
     """True for those that passed, by name."""
 
 
-class FailedWork(Record):
-    """Work that could not be done."""
-
-    voice: str
-    scheme: str
-    unit: str
-    reason: str
-
-
-class SweepReport(Record):
+class SweepReport(Document):
     """The document."""
 
     format_version: Literal[1] = 1
@@ -63,7 +55,7 @@ class SweepReport(Record):
     """Units that are not done yet, and that nothing is known to prevent."""
 
     entries: tuple[Entry, ...]
-    failures: tuple[FailedWork, ...]
+    failures: tuple[Failure, ...]
 
     @property
     def is_complete(self) -> bool:
@@ -74,10 +66,6 @@ class SweepReport(Record):
     def passed(self) -> bool:
         """True if every pair that has a report passed every gate."""
         return all(all(entry.gates.values()) for entry in self.entries)
-
-    def to_json(self) -> str:
-        """Return the document's text."""
-        return self.model_dump_json(indent=2) + "\n"
 
 
 def table_of(found: SweepReport) -> str:

@@ -10,12 +10,10 @@ from typing import Any
 from tts_compress.config import data_file, data_names
 from tts_compress.environment import code_hash, describe_environment
 from tts_compress.errors import TTSCompressError, reason
-from tts_compress.evaluation.analysis import Analyzer, find_analyzer, find_recognizer
-from tts_compress.evaluation.metric import Measure, find_measures
+from tts_compress.evaluation.analysis import Analyzer, find_analyzers, find_recognizer
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.run import check_language
-from tts_compress.evaluation.speakers import give_speakers
-from tts_compress.evaluation.subject import Subject, open_subject
+from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.units import Identity, hash_of
 
@@ -28,12 +26,6 @@ _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 def recognizer_of(plan: OpenPlan, options: EvaluationOptions) -> Analyzer:
     """Start the plan's recognizer once, and return it with its description."""
     return find_recognizer(plan.suite.recognizer, plan.suite.language, options)
-
-
-def measures_of(options: EvaluationOptions) -> dict[Measure, Analyzer]:
-    """Return the measures that are done."""
-    pairs = ((measure, find_analyzer(measure, options)) for measure in find_measures().values())
-    return {measure: analyzer for measure, analyzer in pairs if analyzer is not None}
 
 
 def identify(
@@ -52,7 +44,7 @@ def identify(
         code=_code(),
         packages=describe_environment()["packages"],
         recognizer=recognizer.description,
-        measures={m.name: analyzer.description for m, analyzer in measures_of(options).items()},
+        measures={m.name: analyzer.description for m, analyzer in find_analyzers(options).items()},
         runtime_env=hash_of(environment) if environment else "",
     )
 

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest
-from tts_compress.errors import EvaluationError, MissingExtraError, TTSCompressError, reason
+from tts_compress.errors import EvaluationError, TTSCompressError, reason
 from tts_compress.evaluation.gates import Gates, gate, read_gates
 from tts_compress.evaluation.result import REPORT_NAME, Evaluation
 from tts_compress.folders import temporary_folder
 from tts_compress.progress import Progress
 from tts_compress.publish.card import weights_of
-from tts_compress.sweep.document import Entry, FailedWork, SweepReport, table_of
+from tts_compress.report import render_document
+from tts_compress.sweep.document import Entry, SweepReport, table_of
 from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.results import Results, wrong_result
 from tts_compress.sweep.units import Failure, Unit
@@ -58,7 +59,7 @@ def merge_reports(
         units=len(units),
         left=_count_left(units, done, failed),
         entries=tuple(entries),
-        failures=tuple(FailedWork(**failure.model_dump()) for failure in failed),
+        failures=tuple(failed),
     )
 
 
@@ -71,11 +72,8 @@ def write_sweep(found: SweepReport, results: Results) -> None:
     """
     results.files.write(DOCUMENT, found.to_json().encode())
     results.files.write(_TABLE, table_of(found).encode())
-    try:
-        from tts_compress.sweep.page import render_page
-    except ImportError as error:
-        raise MissingExtraError(error.name or "jinja2", "evaluate") from error
-    results.files.write(PAGE, render_page(found).encode())
+    page = render_document("tts_compress.sweep.page:render_page", found)
+    results.files.write(PAGE, page.encode())
 
 
 def _publish(unit: Unit, plan: OpenPlan, results: Results, gates: Sequence[Gates]) -> Entry:

@@ -13,7 +13,6 @@ from typing import Any
 from tts_compress.errors import EvaluationError, MissingExtraError
 from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.schedule import Outcome, Task
-from tts_compress.sweep.seat import Seat
 
 _LONGEST_WAIT_S = 60.0
 """After this time without an end, nodes that have come or gone are looked for."""
@@ -39,17 +38,6 @@ class _Actor:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenSeat:
-    """Opens a seat, wherever it is called."""
-
-    plan: str
-
-    def __call__(self) -> Seat:
-        """Return the seat."""
-        return Seat(self.plan)
-
-
-@dataclass(frozen=True, slots=True)
 class RayExecutor:
     """Actors of a cluster: the one that `RAY_ADDRESS` names, or one of this machine."""
 
@@ -58,6 +46,7 @@ class RayExecutor:
     """Units at a time; None for as many as the cluster has processors."""
 
     open_seat: Callable[[], Any]
+    """Returns a seat, wherever it is called."""
 
     def open(self, *, whole_nodes: bool) -> "RayPool":
         """Return a pool; one of whole nodes has a seat for each, with all of its processors."""

@@ -14,17 +14,16 @@ from time import perf_counter
 
 from tts_compress.compression import compress
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.analysis import Analyzer
+from tts_compress.evaluation.analysis import Analyzer, find_analyzers
 from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.pairs import Side, fill_store
 from tts_compress.evaluation.process import KeptWorkers
 from tts_compress.evaluation.run import evaluate
-from tts_compress.evaluation.sides import Side, fill_store
-from tts_compress.evaluation.speakers import give_speakers
+from tts_compress.evaluation.stages import time_pair
 from tts_compress.evaluation.store import Store
-from tts_compress.evaluation.subject import Subject, open_subject
-from tts_compress.evaluation.timed import time_pair
+from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.folders import temporary_folder
-from tts_compress.sweep.identity import identify, measures_of, open_voice, recognizer_of
+from tts_compress.sweep.identity import identify, open_voice, recognizer_of
 from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.results import open_results
 from tts_compress.sweep.units import Identity, Unit
@@ -108,7 +107,7 @@ class Workplace:
             texts=self._plan.texts_of(unit.shard),
         )
         options = self._options(kept=self._kept)
-        fill_store(side, self._recognizer, measures_of(options), Store(folder), options)
+        fill_store(side, self._recognizer, find_analyzers(options), Store(folder), options)
 
     def _time(self, unit: Unit, folder: Path) -> None:
         self._kept.close()  # an idle process would take memory, and caches of the processor

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _timings(seconds: list[list[float]]) -> Timings:
-    return Timings(spent=np.array(seconds), audio=np.ones((len(seconds), 1)))
+    return Timings(spent=tuple(map(tuple, seconds)), audio=((1.0,),) * len(seconds))
 
 
 def test_texts_are_spread_over_lengths() -> None:
@@ -60,7 +60,7 @@ def test_ratio_and_interval_are_of_the_means_that_are_shown() -> None:
 
 def test_the_real_time_factor_is_synthesis_over_audio() -> None:
     """Half a second for two seconds is 0.25."""
-    timings = Timings(spent=np.array([[0.5]]), audio=np.array([[2.0]]))
+    timings = Timings(spent=((0.5,),), audio=((2.0,),))
     assert real_time_factor(timings).p50 == 0.25
 
 

@@ -156,7 +156,7 @@ def compare_timings(
     before: Timings, after: Timings, options: EvaluationOptions
 ) -> LatencyComparison:
     """Return the latencies of reference and candidate."""
-    reference, candidate = before.spent, after.spent
+    reference, candidate = np.array(before.spent), np.array(after.spent)
     ratio, interval = compare_times(reference, candidate)
     return LatencyComparison(
         reference=_latency(reference),
@@ -181,7 +181,7 @@ def _latency(spent: npt.NDArray[np.float64]) -> Latency:
 
 def real_time_factor(timings: Timings) -> Rtf:
     """Return synthesis seconds per second of audio, over all runs."""
-    factors = timings.spent / timings.audio
+    factors = np.array(timings.spent) / np.array(timings.audio)
     return Rtf(p50=float(np.median(factors)), p95=float(np.quantile(factors, 0.95)))
 
 

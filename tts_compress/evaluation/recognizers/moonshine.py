@@ -13,7 +13,6 @@ from tts_compress.audio import Audio
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.recognizer_files import check_language, identify, model_files, opening
 from tts_compress.evaluation.resampling import finite_samples
-from tts_compress.models.speakers import primary_language
 
 EXTRA = "moonshine"
 
@@ -87,7 +86,7 @@ def open_recognizer(model: str, language: str) -> Moonshine:
     name = folder.parent.name if folder.name == "quantized" else folder.name
     architecture, _, spoken = name.rpartition("-")
     given = f"moonshine:{model}" if model else "moonshine"
-    check_language(given, (spoken,), primary_language(language), language)
+    check_language(given, (spoken,), language)
     with opening("moonshine", model or _DEFAULT):
         opened = Transcriber(str(folder), string_to_model_arch(architecture))
     return Moonshine(opened, name, folder)

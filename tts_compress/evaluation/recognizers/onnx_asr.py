@@ -88,10 +88,9 @@ def open_recognizer(model: str, language: str) -> OnnxAsr:
             "'onnx-asr' needs a model; give a name or a folder, such as "
             "onnx-asr:nemo-parakeet-tdt-0.6b-v3"
         )
-    code = primary_language(language)
     for beginning, known in _LANGUAGES.items():
         if model.startswith(beginning):
-            check_language(f"onnx-asr:{model}", known, code, language)
+            check_language(f"onnx-asr:{model}", known, language)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
     gpu = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
@@ -105,11 +104,11 @@ def open_recognizer(model: str, language: str) -> OnnxAsr:
     spoken = {token[2:-2] for token in tokens if token.startswith("<|") and len(token) < 8}
     # The tokens of models that take a language show which ones they know.
     if takes_language := "<|en|>" in tokens:
-        check_language(f"onnx-asr:{model}", spoken, code, language)
+        check_language(f"onnx-asr:{model}", spoken, language)
     return OnnxAsr(
         opened,
         folder.name if folder else model,
         list(files.values()),
-        code if takes_language else None,
+        primary_language(language) if takes_language else None,
         "cuda" if gpu else "cpu",
     )

@@ -122,8 +122,7 @@ def _decoded_language(model: Any, name: str, language: str) -> str | None:
     """Return the language's code for a Whisper of several languages; None for other models."""
     if model.config.model_type != "whisper":
         return None
-    code = primary_language(language)
     tokens = getattr(model.generation_config, "lang_to_id", None) or {}
     known = {token.strip("<|>") for token in tokens} or {"en"}
-    check_language(f"transformers:{name}", known, code, language)
-    return code if tokens else None
+    check_language(f"transformers:{name}", known, language)
+    return primary_language(language) if tokens else None

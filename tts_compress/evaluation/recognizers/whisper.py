@@ -84,7 +84,6 @@ def open_recognizer(model: str, language: str) -> Whisper:
     from faster_whisper.utils import download_model
 
     name = model or _DEFAULT
-    code = primary_language(language)
     with opening("whisper", name):
         local = find_folder(name)
         folder = local or Path(download_model(name))
@@ -96,5 +95,5 @@ def open_recognizer(model: str, language: str) -> Whisper:
             local_files_only=True,
         )
     # The library itself only warns, and then decodes English.
-    check_language(f"whisper:{name}", opened.supported_languages, code, language)
-    return Whisper(opened, local.name if local else name, folder, code)
+    check_language(f"whisper:{name}", opened.supported_languages, language)
+    return Whisper(opened, local.name if local else name, folder, primary_language(language))
