@@ -90,7 +90,8 @@ def write_official(root: nn.Module, directory: Path) -> None:
 
 
 def _official(class_name: str) -> Any:
-    """Return the official class, whose import says much on standard error."""
+    """Return the official class; its import says much on standard error."""
     import transformers
 
-    return getattr(transformers, class_name)
+    with quiet():
+        return getattr(transformers, class_name)
