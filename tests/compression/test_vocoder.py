@@ -184,5 +184,5 @@ def test_int8_is_fast(reference: Path, candidate: Path, clips: list[tuple[str, A
 
     times = np.array([[measure(session) for session in sessions] for _ in range(40)])
     before, after = times[2:].min(axis=0)  # interleaved; the first two warm up
-    # By how much is `make bench-vocoder`'s to say: 2.43 to 2.53 on a Zen 5, 2.05 with fast FP32.
+    # `make bench-vocoder` measures by how much: 2.4 to 2.5 on a Zen 5, 2.05 on a Xeon with AMX.
     assert before / after >= 1.3
