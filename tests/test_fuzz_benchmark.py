@@ -72,6 +72,14 @@ def test_a_result_is_judged_by_the_bits_of_its_scheme() -> None:
         check_agreement([signal], [], "int8")
 
 
+def test_what_the_original_magnifies_is_explained_so_far_and_no_farther() -> None:
+    """A norm of what hardly varied turned the rounding of bfloat16 into 26 dB."""
+    before, after = [np.ones(4)], [np.array([1.0, 1.0, 1.0, 1.2])]
+    check_agreement(before, after, "bf16", lambda: 15.0)
+    with pytest.raises(DisagreementError, match=r"20\.0 dB, at least 25\.0"):
+        check_agreement(before, after, "bf16", lambda: 25.0)
+
+
 def test_an_error_that_asks_for_a_report_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
