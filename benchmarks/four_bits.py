@@ -30,11 +30,11 @@ _NAMES = {
 
 
 class Row(NamedTuple):
-    """What an algorithm reached."""
+    """The result of one algorithm."""
 
     algorithm: Algorithm
     snr_db: float | None
-    """Of the outputs on batches that were not calibrated on; None where it is not installed."""
+    """On batches outside of the calibration; None where the algorithm is not installed."""
 
     seconds: float
 

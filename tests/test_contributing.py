@@ -20,7 +20,7 @@ def _tone(hertz: float) -> Audio:
 
 
 def test_the_example_of_a_metric_measures_and_has_a_line() -> None:
-    """Who wrote a metric had to read metric.py for what gives it a unit, a change and help."""
+    """Authors of a metric had to read metric.py for its unit, change and help."""
     (block,) = (b for b in read_blocks(ROOT / "CONTRIBUTING.md") if b.language == "python")
     names: dict[str, Any] = {}
     exec(compile(block.text, str(block), "exec"), names)  # noqa: S102  a page of our own

@@ -15,7 +15,7 @@ from tempfile import gettempdir, mkdtemp
 from tts_compress.errors import ArtifactError
 
 _PREFIX = ".tts-compress-temporary-"
-"""Of a name that nobody gives a folder of their own: without a lock it is removed."""
+"""A name that nobody gives a folder of their own: without a lock it is removed."""
 
 
 @contextmanager

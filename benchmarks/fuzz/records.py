@@ -1,4 +1,4 @@
-"""What measuring keeps and reads again: suites of few texts, results of sweeps, studies."""
+"""Records that measuring keeps and reads again: suites of few texts, results of sweeps, studies."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What `compress` did to a module is told: its record, much FP32, results that are not smaller."""
+"""`compress` tells its changes to a module: its record, much FP32, results that are not smaller."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_module_carries_its_record(tmp_path: Path) -> None:
 
 
 def test_much_float32_is_told_with_its_reasons() -> None:
-    """Of an LSTM beside a linear layer nobody learned that it was left out."""
+    """An LSTM beside a linear layer was left out without a word."""
     net = nn.Sequential(nn.Linear(64, 64), nn.Conv3d(8, 8, 3))
     told = (
         r"^30% of the weights stay in FP32; '1' \(Conv3d, 1,736\): there is no compressed layer "

@@ -1,4 +1,4 @@
-"""What a notebook or a prompt shows of the public API's objects, and its signatures."""
+"""Displays in a notebook or at a prompt of the public API's objects, and its signatures."""
 
 import base64
 import inspect

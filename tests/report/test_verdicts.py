@@ -44,7 +44,7 @@ def verdicts(evaluation: Evaluation) -> list[Verdict]:
 
 
 def test_a_summary_begins_with_what_failed(evaluation: Evaluation, verdicts: list[Verdict]) -> None:
-    """What passed is folded away; the measurements stand between."""
+    """Passed gates are folded away; the measurements stand between."""
     page = render_verdicts(evaluation, verdicts)
     heading, folded = page.splitlines()[0], page.index("<details>")
     assert heading.endswith("2 of 4 gates failed")
@@ -79,7 +79,7 @@ def test_a_models_name_is_no_markup(altered: Altered) -> None:
 def test_junit_has_a_suite_for_each_file_and_a_case_for_each_gate(
     altered: Altered,
 ) -> None:
-    """What a test reporter counts are failures, not errors; control characters are no XML."""
+    """A test reporter counts failures, not errors; control characters are no XML."""
     evaluation = altered({"candidate.spec": 'a<b>&"\x00\x1b'})
     found = [_judge(evaluation, size__ratio=1.0), _judge(evaluation, size__ratio=99.0, wer=0.0)]
     text = render_junit(evaluation, found)

@@ -1,4 +1,4 @@
-"""What a compressed module can do next, as docs/torch.md has it in a table.
+"""Next steps of a compressed module, as docs/torch.md has it in a table.
 
 Each row once ended in an error of torch's own.
 """

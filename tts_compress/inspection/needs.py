@@ -1,4 +1,4 @@
-"""What a graph asks of a runtime: operators with their element types, sizes, metadata."""
+"""Requirements of a graph on a runtime: operators with their element types, sizes, metadata."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a graph asks of a runtime."""
+    """Requirements of a graph on a runtime."""
 
     operators: Mapping[Operator, int]
     """Numbers of nodes other than constants, with those of functions in the place of calls."""

@@ -29,7 +29,7 @@ class Release(Config):
 
 
 class RuntimeFile(ConfigFile):
-    """What a runtime has, by release."""
+    """Operators and limits of a runtime, by release."""
 
     summary: str
     evidence: Literal["code", "documentation"]

@@ -107,7 +107,7 @@ def test_graph_computes_the_same(channels: int, sums: int, length: int) -> None:
 @pytest.mark.parametrize(("channels", "inner"), [(_NARROW, "Sum"), (_WIDE, "Add")])
 @pytest.mark.parametrize("plan", [_PLAN, _PLAN | {"y"}])
 def test_sums_are_merged_where_streams_end(channels: int, inner: str, plan: frozenset[str]) -> None:
-    """Whether a convolution behind the end reads codes makes no difference."""
+    """A convolution behind the end that reads codes makes no difference."""
     after, _ = _made_float(_model(channels), plan)
     sums = {n.output[0]: n for n in after.graph.node if n.op_type in {"Add", "Sum"}}
     assert list(sums) == ["one.out", "sum"]

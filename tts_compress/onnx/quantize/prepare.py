@@ -74,7 +74,7 @@ def _widen_tensor(tensor: onnx.TensorProto) -> None:
 
 
 OLDEST_OPSET = 13
-"""Of the standard operators: the first in which weights are dequantized by channel."""
+"""Version of the standard operators that first dequantizes weights by channel."""
 
 _OLDEST_IR = 7
 """Version of the file format that came with it."""

@@ -93,9 +93,9 @@ class IntegerLayer(CompressedLayer):
         """Return the outputs of the layer it replaces, in the type of the inputs."""
         return record(self, [inputs])[0] if is_recorded() else self.compute(inputs)
 
+    @abstractmethod
     def compute(self, inputs: Tensor) -> Tensor:
         """Return the outputs, from kernels of torch."""
-        raise NotImplementedError
 
     def results(self, inputs: list[Tensor]) -> list[Tensor]:
         """Return everything a layer computes from all that it takes."""
