@@ -56,7 +56,7 @@ SPEAKS := $(if $(filter onnx:%,$(MODEL)),,yes)
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-processors test-f5 \
 	test-parler test-gpt-sovits test-naturalspeech2 test-web web qat bench bench-torch bench-gpu bench-qat \
-	bench-vocoder bench-web prove docs media package fuzz kills clean
+	bench-vocoder bench-voices bench-voices-haswell bench-web prove docs media package fuzz kills clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -148,6 +148,12 @@ bench-qat: $(VENV)/.developer  ## train a vocoder in 8 and 4 bits into eval/repo
 
 bench-vocoder: $(VENV)/.developer  ## judge a vocoder in FP32, our INT8 and stock INT8 by sound and words into eval/reports
 	PYTHONPATH=$(VENV)/listen $(VENV)/bin/python -m benchmarks.vocoder $(BENCH)
+
+bench-voices: $(VENV)/.developer  ## every way to INT8 on trained voices, by speed and sound, into eval/reports (BENCH="--only demo")
+	$(VENV)/bin/python -m benchmarks.front $(BENCH)
+
+bench-voices-haswell: $(VENV)/.developer  ## the same without speed, played on an emulated processor without AVX512
+	$(VENV)/bin/python -m benchmarks.front --processor haswell $(BENCH)
 
 web: $(VENV)/.user $(WEB)  ## build the browser's demo in out/web and serve it (PORT=8000)
 	$(VENV)/bin/python examples/web/build.py out/web

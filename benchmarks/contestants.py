@@ -56,17 +56,20 @@ def make_contestant(
     files: tuple[Path, ...],
     work: Path,
     progress: Progress,
+    calibration: Path | None = None,
 ) -> Contestant:
     """Return a contestant, from `work` if everything it depends on is as it was.
 
     Args:
         kind: Kind of its maker.
-        name: Its maker.
+        name: Its maker; of a scheme that is compressed to a quality, `int8@good`.
         files: The graphs of the voice in FP32, that which tokens go into first.
         work: Folder of files that are kept.
         progress: Told of its stages.
+        calibration: The inputs of a bare graph.
     """
-    folder = work / f"{kind}-{name}-{_key(kind, name, files)}"
+    given = () if calibration is None else (calibration,)
+    folder = work / f"{kind}-{name}-{_key(kind, name, (*files, *given))}"
     voice, output = files[0], folder / "files"
     contestant = Contestant(
         kind=kind,
@@ -78,7 +81,7 @@ def make_contestant(
     if not (folder / _COST).is_file():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        answer = _run([kind, name, str(voice), str(output)], progress)
+        answer = _run([kind, name, str(voice), str(output), *map(str, given)], progress)
         if "error" in answer:
             return replace(contestant, error=answer["error"])
         write_text_atomically(folder / _COST, json.dumps(answer))

@@ -1,4 +1,7 @@
-"""The process that makes one contestant's files: ``KIND NAME VOICE FOLDER``, timed."""
+"""The process that makes one contestant's files, timed.
+
+Its arguments are ``KIND NAME VOICE FOLDER``, and for a bare graph the ``.npz`` of its inputs.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +24,36 @@ class _Reporter:
         print(json.dumps({"stage": stage, "done": done, "total": total}), flush=True)
 
 
-def _make(kind: str, name: str, voice: Path, output: Path) -> None:
+def _make(kind: str, name: str, voice: Path, output: Path, calibration: Path | None) -> None:
     if kind == "scheme":
         from tts_compress.compression import compress
+        from tts_compress.recipes.family import find_recipe
 
-        compress(voice, name, progress=_Reporter()).save(output)
+        scheme, _, quality = name.partition("@")
+        model = voice if calibration is None else f"onnx:{voice}"
+        used = calibration if calibration and find_recipe("onnx", scheme).calibration else None
+        compress(
+            model,
+            scheme,
+            calibration=used,
+            quality=quality or None,
+            progress=_Reporter(),
+        ).save(output)
     else:
         from benchmarks.peers import make_peer
 
-        make_peer(name, voice, output)
+        make_peer(name, voice, output, calibration)
 
 
 def main(arguments: list[str]) -> None:
     """Make the file; the last line of standard output holds its cost, or why it failed."""
-    kind, name, voice, output = arguments
+    kind, name, voice, output, *feeds = arguments
+    calibration = Path(feeds[0]) if feeds else None
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:_CORES])
     start = perf_counter()
     try:
-        _make(kind, name, Path(voice), Path(output))
+        _make(kind, name, Path(voice), Path(output), calibration)
     except Exception as error:
         known = isinstance(error, TTSCompressError)
         text = str(error) if known else f"{type(error).__name__}: {error}"

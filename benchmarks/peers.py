@@ -16,8 +16,9 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 
-from tts_compress.models import load
-from tts_compress.models.base import GraphChain, GraphModel
+from tts_compress.models import load, open_model
+from tts_compress.models.base import GraphChain, GraphModel, OnnxGraph
+from tts_compress.models.feeds import graph_inputs, open_feeds
 from tts_compress.recipes.recipe import read_calibration_set
 
 if TYPE_CHECKING:
@@ -29,26 +30,26 @@ _UTTERANCES = 8
 """The stock calibrator watches every activation of the graph; more costs minutes."""
 
 
-def _dynamic_quint8(part: GraphModel, output: Path) -> None:
+def _dynamic_quint8(part: OnnxGraph, output: Path, _: Iterator[Feeds]) -> None:
     """Quantize as sherpa-onnx does for its published INT8 voices."""
     quantize_dynamic(_file(part), str(output), weight_type=QuantType.QUInt8)
 
 
-def _dynamic_default(part: GraphModel, output: Path) -> None:
+def _dynamic_default(part: OnnxGraph, output: Path, _: Iterator[Feeds]) -> None:
     quantize_dynamic(_file(part), str(output))
 
 
-def _static(part: GraphModel, output: Path) -> None:
+def _static(part: OnnxGraph, output: Path, calls: Iterator[Feeds]) -> None:
     """Quantize as onnxruntime's documentation advises for processors with VNNI."""
-    _quantize_static(part, output, operators=None)
+    _quantize_static(part, output, calls, operators=None)
 
 
-def _static_conv(part: GraphModel, output: Path) -> None:
+def _static_conv(part: OnnxGraph, output: Path, calls: Iterator[Feeds]) -> None:
     """Quantize convolutions only: durations and quality suffer less."""
-    _quantize_static(part, output, operators=["Conv"])
+    _quantize_static(part, output, calls, operators=["Conv"])
 
 
-def _fp16(part: GraphModel, output: Path) -> None:
+def _fp16(part: OnnxGraph, output: Path, _: Iterator[Feeds]) -> None:
     """Convert as sherpa-onnx does for its published FP16 voices."""
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16
@@ -59,7 +60,7 @@ def _fp16(part: GraphModel, output: Path) -> None:
     onnx.save(half, output)
 
 
-PEER_CALLS: dict[str, Callable[[GraphModel, Path], None]] = {
+PEER_CALLS: dict[str, Callable[[OnnxGraph, Path, Iterator[Feeds]], None]] = {
     "dynamic-quint8": _dynamic_quint8,
     "dynamic-default": _dynamic_default,
     "static": _static,
@@ -68,33 +69,36 @@ PEER_CALLS: dict[str, Callable[[GraphModel, Path], None]] = {
 }
 
 
-def make_peer(name: str, voice: Path, folder: Path) -> None:
-    """Write every graph of a voice, compressed, and the files beside them.
+def make_peer(name: str, voice: Path, folder: Path, calibration: Path | None = None) -> None:
+    """Write every graph of a voice, or a bare one, compressed, and the files beside them.
 
     Args:
         name: A key of `PEER_CALLS`.
         voice: The voice's graph that tokens go into.
         folder: The folder that is made.
+        calibration: The inputs of a bare graph.
     """
-    model = load(voice)
-    assert isinstance(model, GraphModel)
+    model = load(voice) if calibration is None else open_model(f"onnx:{voice}")
+    assert isinstance(model, OnnxGraph)
     model.save(folder)
     followers: Any = model.followers().values() if isinstance(model, GraphChain) else ()
     for part in (model, *followers):
         [output] = folder.rglob(Path(_file(part)).name)
         output.unlink()
-        PEER_CALLS[name](part, output)
+        PEER_CALLS[name](part, output, _plain_feeds(part, calibration))
 
 
-def _file(part: GraphModel) -> str:
+def _file(part: OnnxGraph) -> str:
     return str(part.files().weights[0])
 
 
-def _quantize_static(part: GraphModel, output: Path, operators: list[str] | None) -> None:
+def _quantize_static(
+    part: OnnxGraph, output: Path, calls: Iterator[Feeds], operators: list[str] | None
+) -> None:
     quantize_observed(
         Path(_file(part)),
         output,
-        _plain_feeds(part),
+        calls,
         quant_format=QuantFormat.QDQ,
         op_types_to_quantize=operators,
         per_channel=True,
@@ -131,8 +135,13 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]  # no type informati
         return next(self._calls, None)
 
 
-def _plain_feeds(part: GraphModel) -> Iterator[Feeds]:
-    names = {value.name for value in part.graph().graph.input}
+def _plain_feeds(part: OnnxGraph, calibration: Path | None) -> Iterator[Feeds]:
+    graph = part.graph()
+    if calibration is not None:
+        yield from open_feeds(calibration, graph_inputs(graph)).read(_UTTERANCES)
+        return
+    assert isinstance(part, GraphModel), "a voice speaks what it is calibrated on"
+    names = {value.name for value in graph.graph.input}
     texts = read_calibration_set("en").texts[:_UTTERANCES]
     for feeds in part.calibration_calls(texts, seed=0):
         yield {name: value for name, value in feeds.items() if name in names}

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
     from benchmarks.results import Bench, ContestantResult, Timing, VoiceResult
 
-_COLORS = {"reference": "#333333", "peer": "#8a8f98", "scheme": "#0a7d5a"}
+COLORS = {"reference": "#333333", "peer": "#8a8f98", "scheme": "#0a7d5a"}
 _MARKERS = {"reference": "s", "peer": "o", "scheme": "D"}
 _KINDS = {"reference": "FP32", "peer": "stock onnxruntime", "scheme": "tts-compress"}
 
 
-def write_plot(found: Bench, stem: Path) -> list[Path]:
-    """Write `<stem>.png` and `<stem>.svg`.
+def open_pyplot() -> Any:
+    """Return matplotlib's module of functions, for files.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -29,6 +29,16 @@ def write_plot(found: Bench, stem: Path) -> list[Path]:
         from matplotlib import pyplot
     except ImportError as error:
         raise MissingExtraError("matplotlib", "evaluate") from error
+    return pyplot
+
+
+def write_plot(found: Bench, stem: Path) -> list[Path]:
+    """Write `<stem>.png` and `<stem>.svg`.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    pyplot = open_pyplot()
     count = len(found.voices)
     figure, panels = pyplot.subplots(
         1, count, figsize=(4.6 * count, 4.2), squeeze=False, layout="constrained"
@@ -52,7 +62,7 @@ def _draw(panel: Any, voice: VoiceResult) -> None:
         x, y = contestant.size_bytes / 1e6, timing.ratio_min
         label = None if kind in shown else _KINDS[kind]
         shown.add(kind)
-        panel.scatter(x, y, s=36, color=_COLORS[kind], marker=_MARKERS[kind], label=label)
+        panel.scatter(x, y, s=36, color=COLORS[kind], marker=_MARKERS[kind], label=label)
         near_right = x > 0.8 * max(c.size_bytes for c, _ in points) / 1e6
         panel.annotate(
             contestant.name,
@@ -61,7 +71,7 @@ def _draw(panel: Any, voice: VoiceResult) -> None:
             textcoords="offset points",
             ha="right" if near_right else "left",
             fontsize=8,
-            color=_COLORS[kind],
+            color=COLORS[kind],
         )
     panel.axhline(1.0, color="#cccccc", linewidth=0.8, zorder=0)
     panel.set_xlim(left=0)

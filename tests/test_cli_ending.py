@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from tts_compress.cli import evaluate, main, quantize, schemes, sweep
-from tts_compress.cli.arguments import Output
+from tts_compress.cli.command import Output
 
 _Run = Callable[[Callable[[], object]], int]
 
@@ -149,7 +149,7 @@ def test_only_what_goes_on_says_that_it_does(
 _STEPS = """
 import sys
 from tts_compress.cli import main, schemes
-from tts_compress.cli.arguments import Output
+from tts_compress.cli.command import Output
 schemes.run = lambda _: Output({"limit": "\u2265 20 \xe9 \U0001f600"}, ["limit \u2265 20"])
 sys.exit(main(sys.argv[1:]))
 """

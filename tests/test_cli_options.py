@@ -38,6 +38,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     """The environment of each worker that would be started while a model is opened."""
     found: list[dict[str, str]] = []
     from tts_compress import models
+    from tts_compress.evaluation import subject  # has its own name for `load`
 
     def open_model(*_: Any, **__: Any) -> None:
         found.append(_environment("model", 1))
@@ -45,6 +46,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
 
     monkeypatch.setattr(models, "open_model", open_model)
     monkeypatch.setattr(models, "load", open_model)
+    monkeypatch.setattr(subject, "load", open_model)
     return found
 
 

@@ -21,6 +21,7 @@ LAYERS = [
     "lazy",
     "plain",
     "errors",
+    "options",
     "reading",
     "processes",
     "folders",

@@ -109,23 +109,16 @@ def _clock(seconds: float) -> str:
 @contextmanager
 def progress_bars() -> Iterator[Bars | Lines]:
     """Show bars while the block lasts; lines in a pipe or a log file."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeElapsedColumn as Elapsed
-    from rich.progress import TimeRemainingColumn as Remaining
+    from rich import progress as rich
 
     console = _open_console(stderr=True)
     if not console.is_terminal:
         yield Lines()
         return
-    columns = (TextColumn("{task.description:<22}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns,
-        Elapsed(),
-        Remaining(),
-        TextColumn("{task.fields[status]}"),
-        console=console,
-        speed_estimate_period=_PACE_OVER_S,
-    ) as progress:
+    name, status = map(rich.TextColumn, ("{task.description:<22}", "{task.fields[status]}"))
+    times = rich.TimeElapsedColumn(), rich.TimeRemainingColumn()
+    columns = (name, rich.BarColumn(), rich.MofNCompleteColumn(), *times, status)
+    with rich.Progress(*columns, console=console, speed_estimate_period=_PACE_OVER_S) as progress:
         yield Bars(progress)
 
 

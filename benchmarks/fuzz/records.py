@@ -162,7 +162,8 @@ def merge_results(folder: Path, dice: random.Random) -> object:
 
 @cache
 def _space() -> Any:
-    from tts_compress.search.formats import Space, find_formats, find_groups
+    from tts_compress.recipes.groups import find_groups
+    from tts_compress.search.formats import Space, find_formats
 
     groups, forms = find_groups(_MODULES, ()), find_formats("piper", _FORMATS)
     formats = {group.name: forms for group in groups}

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.qat.spectra import SAMPLE_RATE, mel_spectrogram
 from tts_compress.audio import Audio, read_wav
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.spectra import log_mel_distance
+from tts_compress.numerics.spectra import log_mel_distance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

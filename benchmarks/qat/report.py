@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.plot import open_pyplot
 from tts_compress.artifact import write_text_atomically
 from tts_compress.environment import describe_environment
-from tts_compress.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,13 +89,7 @@ def _markdown(found: Sequence[Found], clips: int, command: str) -> str:
 
 
 def _draw(found: Sequence[Found], path: Path) -> None:
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "evaluate") from error
+    pyplot = open_pyplot()
     figure, panel = pyplot.subplots(figsize=(6, 4), layout="constrained")
     for row in found:
         steps, losses = zip(*row.curve, strict=True)

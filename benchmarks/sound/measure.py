@@ -13,15 +13,15 @@ from tts_compress.artifact import write_text_atomically
 from tts_compress.audio import Audio
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metric import find_measures
-from tts_compress.evaluation.metrics import distortion
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import OTHER_SEEDS
 from tts_compress.evaluation.recognizers import open_recognizer
-from tts_compress.evaluation.spectra import compare_warped
 from tts_compress.evaluation.suite import Suite, SuiteText, read_suite
 from tts_compress.models import load
 from tts_compress.models.base import TTSModel
+from tts_compress.numerics.distortion import mu_law, observe, spectrum
+from tts_compress.numerics.spectra import compare_warped
 from tts_compress.progress import Progress
 
 TAKES = 3
@@ -48,7 +48,7 @@ def measure(
     if path.exists():
         found = read_values(path)
     else:
-        coded = _added(takes, [[distortion.mu_law(audio) for audio in row] for row in takes[0]])
+        coded = _added(takes, [[mu_law(audio) for audio in row] for row in takes[0]])
         words = [len(chosen.transcript(item).split()) for item in chosen.utterances]
         found = Values(
             suite=suite,
@@ -98,7 +98,7 @@ def _added(takes: Sequence[Spoken], spoken: Spoken) -> Rows:
     """Return what is added to the reference's distance from another rendering."""
 
     def one(reference: Audio, other: Audio, candidate: Audio) -> float:
-        found = distortion.observe(reference, candidate, other)
+        found = observe(reference, candidate, other)
         return round(found.candidate - found.reference, 5)
 
     return tuple(
@@ -109,7 +109,7 @@ def _added(takes: Sequence[Spoken], spoken: Spoken) -> Rows:
 
 def _between(rows: Sequence[Sequence[Audio]]) -> Rows:
     """Return the distances between all renderings of one text."""
-    spectra = [distortion.spectrum(audio) for row in rows for audio in row]
+    spectra = [spectrum(audio) for row in rows for audio in row]
     found = np.zeros((len(spectra), len(spectra)))
     for place, left in enumerate(spectra):
         for other in range(place):

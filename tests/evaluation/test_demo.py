@@ -9,9 +9,12 @@ import pytest
 
 from tts_compress.evaluation import EvaluationOptions, Suite, read_gates, read_suite
 from tts_compress.evaluation import gate as judge
+from tts_compress.evaluation.bootstrap import FEWEST_TEXTS
+from tts_compress.evaluation.metrics.distortion import summarize
+from tts_compress.evaluation.pairs import OTHER_SEEDS
 from tts_compress.evaluation.run import evaluate
-from tts_compress.evaluation.spectra import log_mel_distance
 from tts_compress.models import load
+from tts_compress.numerics.distortion import observe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,30 +81,36 @@ def test_one_wrong_decoder_weight_fails_the_default_gates(
 ) -> None:
     """Although the recognizer still understands the voice."""
     broken = _damaged(voice, tmp_path, "dec.resblocks.2.convs.0.weight", 2.0)
-    verdict = judge(_evaluate(voice, broken, suite, work), read_gates("default"))
+    found = _evaluate(voice, broken, suite, work)
+    assert found.distortion is not None
+    assert found.distortion.value > 0.5  # four texts have no interval, so that gate fails anyhow
+    verdict = judge(found, read_gates("default"))
     failed = {row.gate.metric for row in verdict.rows if not row.passed}
-    assert {"signal.snr_db", "signal.same_timing_log_mel_distance_db"} <= failed
+    assert "distortion.interval.1" in failed
     assert not {metric for metric in failed if metric.startswith(("health", "duration"))}
 
 
-def test_the_log_mel_gate_catches_any_doubled_decoder_weight(
-    voice: Path, suite: Suite, tmp_path: Path
+def test_the_distortion_gate_catches_any_doubled_decoder_weight(
+    voice: Path, tmp_path: Path
 ) -> None:
-    """Each alone, whatever it does to the words."""
+    """Each alone, whatever it does to the words, by the upper end of the interval of a suite."""
     import onnx
 
-    texts = [utterance.text for utterance in suite.utterances]
-    reference = [load(voice).synthesize(text, seed=0) for text in texts]
+    texts = [utterance.text for utterance in read_suite("en-quick").utterances[:FEWEST_TEXTS]]
+    speak = load(voice).synthesize
+    reference, other = ([speak(text, seed=seed) for text in texts] for seed in (0, OTHER_SEEDS))
     names = [item.name for item in onnx.load(str(voice)).graph.initializer]
-    distances = {}
+    ends = {}
     for name in (n for n in names if ".dec." in n and n.endswith("weight")):
         broken = load(_damaged(voice, tmp_path, name, 2.0))
-        pairs = zip(reference, (broken.synthesize(text, seed=0) for text in texts), strict=True)
-        distances[name] = np.mean([log_mel_distance(before, after) for before, after in pairs])
-    metric = "signal.same_timing_log_mel_distance_db"
-    (limit,) = [gate.limit for gate in read_gates("default").gate if gate.metric == metric]
-    assert len(distances) > 20
-    assert min(distances.values()) > limit, min(distances.items(), key=lambda item: item[1])
+        spoken = [broken.synthesize(text, seed=0) for text in texts]
+        found = summarize(list(map(observe, reference, spoken, other)), range(len(texts)))
+        assert found is not None
+        assert found.interval is not None
+        ends[name] = found.interval[1]
+    limit = max(g.limit for g in read_gates("default").gate if g.metric == "distortion.interval.1")
+    assert len(ends) > 20
+    assert min(ends.values()) > limit, min(ends.items(), key=lambda item: item[1])
 
 
 def test_an_overdriven_decoder_fails_for_its_health(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pytest
@@ -155,9 +155,8 @@ def test_quality_is_words_fidelity_durations_health_and_damage(name: str) -> Non
     """A busy machine or the size of a file cannot fail them."""
     assert {(gate.metric, gate.direction) for gate in read_gates(name).gate} == {
         ("wer.interval.1", "at-most"),
-        ("signal.snr_db", "at-least"),
-        ("signal.same_timing_log_mel_distance_db", "at-most"),
         ("distortion.interval.1", "at-most"),
+        ("distortion.interval.1", "at-least"),
         ("duration.ratio", "at-least"),
         ("duration.ratio", "at-most"),
         *((f"health.candidate.{field}", "at-most") for field in Health.model_fields),
@@ -207,7 +206,7 @@ def _good(share: float | None) -> dict[str, Any]:
     """Return a report that passes the strict gates, where the reference is understood."""
     return {
         "wer": {"interval": [-0.3, -0.2], "reference": share},
-        "signal": {"snr_db": 30.0, "same_timing_log_mel_distance_db": 0.1},
+        "signal": {"snr_db": None, "same_timing_log_mel_distance_db": None},
         "distortion": {"interval": [0.1, 0.2]},
         "duration": {"ratio": 1.0},
         "health": {"candidate": dict.fromkeys(Health.model_fields, 0)},
@@ -228,6 +227,26 @@ def test_quality_fails_where_the_reference_is_not_understood(
     assert [row.gate.metric for row in verdict.rows if row.reason] == (
         [] if passed else ["wer.interval.1"]
     )
+
+
+@pytest.mark.parametrize("name", ["default", "strict"])
+@pytest.mark.parametrize(
+    ("interval", "passed"),
+    [((0.0, 0.0), True), ((-0.3, 0.02), True), ((0.4, 0.51), False), ((-0.56, -0.1), False)],
+)
+def test_sound_is_judged_without_an_utterance_of_the_same_timing(
+    name: str, interval: tuple[float, float], passed: bool
+) -> None:
+    """An identical voice passes; one that lost its variety does not."""
+    found = _good(0.1) | {"distortion": {"interval": [*interval]}}
+    assert judge(found, read_gates(name)).passed is passed
+
+
+@pytest.mark.parametrize("kind", list(Damage.model_fields))
+def test_a_single_damaged_utterance_fails(kind: str) -> None:
+    found = _good(0.1)
+    found["damage"] = found["damage"] | {kind: {"utterances": 1}}
+    assert not judge(found, read_gates("default")).passed
 
 
 @pytest.mark.parametrize(
@@ -299,7 +318,8 @@ def test_every_shipped_metric_is_in_the_document(name: str) -> None:
             (kind,) = [metric.result for metric in find_metrics() if metric.name == name]
             for part in parts:
                 if not part.isdecimal():
-                    kind = kind.model_fields[part].annotation
+                    record = next(one for one in get_args(kind) or (kind,) if one is not type(None))
+                    kind = record.model_fields[part].annotation
 
 
 def test_an_unchanged_voice_passes_two_points_as_often_as_the_file_says() -> None:

@@ -16,7 +16,7 @@ from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.opus import LONGEST_S, choose_utterances, encode_opus, encode_pairs
 from tts_compress.evaluation.resampling import resample
-from tts_compress.evaluation.spectra import log_mel_distance
+from tts_compress.numerics.spectra import log_mel_distance
 
 
 def _decode(stream: bytes, rate: int) -> Audio:

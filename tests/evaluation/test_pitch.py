@@ -8,7 +8,7 @@ import pytest
 
 from tts_compress.audio import Audio, read_wav
 from tts_compress.evaluation.metrics.f0 import track_pitch
-from tts_compress.evaluation.spectra import log_mel, window_length
+from tts_compress.numerics.spectra import log_mel, window_length
 
 
 def _voice(hertz: npt.NDArray[np.float64], rate: int, tilt: float = 1.0) -> Audio:

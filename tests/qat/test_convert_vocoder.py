@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tts_compress import find_recipe
 from tts_compress.audio import Audio, read_wav
-from tts_compress.evaluation.spectra import log_mel
+from tts_compress.numerics.spectra import log_mel
 from tts_compress.qat.call_task import module_task
 from tts_compress.qat.fake_quantize import (
     disable_observer,

@@ -8,15 +8,9 @@ import pytest
 from tts_compress.models import open_model
 from tts_compress.onnx.quantize.decisions import decide
 from tts_compress.recipes.family import find_recipe, scheme_of
+from tts_compress.recipes.groups import find_groups
 from tts_compress.search.damage import Damage
-from tts_compress.search.formats import (
-    BASELINE,
-    SCHEME,
-    Space,
-    find_formats,
-    find_groups,
-    recipe_toml,
-)
+from tts_compress.search.formats import BASELINE, SCHEME, Space, find_formats, recipe_toml
 from tts_compress.search.greedy import exchanges, greedy_choices
 from tts_compress.search.outcome import (
     Point,
@@ -27,7 +21,7 @@ from tts_compress.search.outcome import (
     find_front,
     judge_words,
 )
-from tts_compress.search.workbench import single_graph
+from tts_compress.search.sensitivity import single_graph
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ from tts_compress.cli import main
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.search import search as searching
-from tts_compress.search.cost import Objective, open_cost
+from tts_compress.search.cost import open_cost
 from tts_compress.search.damage import Listener
+from tts_compress.search.options import Objective
 
 _GROUPS = ["dec.*", "flow.*", "enc_p.*", "dp.*"]
 _TEXT = "Good evening to you."

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tts_compress.compression import compress
+from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import ModelError
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.graph import Graph
@@ -16,8 +17,8 @@ from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.recipe import Rule
 from tts_compress.search.damage import Listener
 from tts_compress.search.estimate import Estimator
-from tts_compress.search.sensitivity import SensitivityOptions, find_sensitivity
-from tts_compress.search.workbench import Workbench
+from tts_compress.search.options import SensitivityOptions
+from tts_compress.search.sensitivity import find_sensitivity
 from tts_compress.search.writing import write_result
 
 _TEXTS = ("Good evening to you.", "My tooth hurts.")
@@ -30,8 +31,8 @@ def bench(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Workbench:
 
 
 @pytest.fixture(scope="module")
-def listener(bench: Workbench) -> Listener:
-    return Listener(bench.model, bench.base("qoperator"), _TEXTS)
+def listener(tiny: GraphModel, bench: Workbench) -> Listener:
+    return Listener(tiny, bench.base("qoperator"), _TEXTS)
 
 
 def _only(bench: Workbench, pattern: str, **keys: Any) -> Any:

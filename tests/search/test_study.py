@@ -15,12 +15,12 @@ from tts_compress.errors import ArtifactError, QuantizationError
 from tts_compress.folders import exclusive_folder
 from tts_compress.progress import Silent
 from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.groups import find_groups
 from tts_compress.search import search as searching
 from tts_compress.search.damage import Damage
-from tts_compress.search.formats import Choice, Space, find_formats, find_groups
+from tts_compress.search.formats import Choice, Space, find_formats
+from tts_compress.search.options import SearchOptions, SensitivityOptions
 from tts_compress.search.outcome import Point
-from tts_compress.search.search import SearchOptions
-from tts_compress.search.sensitivity import SensitivityOptions
 from tts_compress.search.study import StudyOptions, explore
 
 optuna = pytest.importorskip("optuna")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,13 @@ from tts_compress.evaluation import EvaluationOptions
 from tts_compress.evaluation.analysis import Analyzer
 from tts_compress.evaluation.stages import Timings
 from tts_compress.recipes.family import find_recipe
-from tts_compress.sweep.host import _Host
 from tts_compress.sweep.plan import Settings
 from tts_compress.sweep.schedule import Outcome, Task
 from tts_compress.sweep.units import Identity
+from tts_compress.sweep.work import Workplace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tts_compress.sweep.plan import Environment, OpenPlan
 
@@ -45,11 +46,10 @@ composition = "s"
 
 
 class InProcessSeat:
-    """Does units by the host program's object, in this process."""
+    """Does units by the object of the program that does them, in this process."""
 
     def __init__(self, plan: OpenPlan, scratch: Path) -> None:
-        self._host = _Host()
-        self._host.open(plan.model_dump(mode="json"), str(scratch))
+        self._host = Workplace(plan, scratch)
 
     def describe(self, _: Environment, specs: list[str]) -> dict[str, Any]:
         """Return the environment and the voices."""
@@ -63,22 +63,19 @@ class InProcessSeat:
         key = task.unit.key
         if "failed" in answer:
             return Outcome(key, "failed", answer["failed"])
-        return Outcome(key, "done", seconds=answer["seconds"])
+        return Outcome(key, "done")
 
-    def __enter__(self) -> InProcessSeat:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._host._place.close()
+    def close(self) -> None:
+        """End the processes that were kept."""
+        self._host._kept.close()
 
 
 class InProcessPool:
-    """A pool of one seat that does each unit when it is waited for; an executor, too."""
+    """A pool of one seat that does each unit when it is begun; an executor, too."""
 
     def __init__(self, seat: InProcessSeat, stop_after: int | None = None) -> None:
         self._seat = seat
         self._left = stop_after
-        self._task: Task | None = None
         self.begun: list[str] = []
 
     def open(self, *, whole_nodes: bool) -> InProcessPool:
@@ -86,25 +83,21 @@ class InProcessPool:
         del whole_nodes
         return self
 
-    def idle(self) -> list[int]:
-        """Return the seat if nothing is begun."""
-        return [0] if self._task is None else []
+    def seats(self) -> list[int]:
+        """Return the seat."""
+        return [0]
 
-    def start(self, seat: int, task: Task) -> None:
-        """Take note."""
-        assert seat == 0
-        self._task = task
-
-    def wait(self) -> Iterator[tuple[int, Outcome]]:
+    def start(self, seat: int, task: Task) -> Future[Outcome]:
         """Do the unit; be interrupted after some."""
-        assert self._task is not None
+        assert seat == 0
         if self._left is not None:
             if not self._left:
                 raise KeyboardInterrupt
             self._left -= 1
-        task, self._task = self._task, None
         self.begun.append(task.unit.title)
-        yield 0, self._seat.run(task)
+        ended = Future[Outcome]()
+        ended.set_result(self._seat.run(task))
+        return ended
 
     def close(self) -> None:
         """Do nothing."""
@@ -160,7 +153,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("tts_compress.evaluation.subject.load", fake.load)
     monkeypatch.setattr("tts_compress.sweep.work.compress", compress)
-    monkeypatch.setattr("tts_compress.sweep.identity.find_recognizer", recognizer)
+    monkeypatch.setattr("tts_compress.sweep.work.find_recognizer", recognizer)
     monkeypatch.setattr("tts_compress.evaluation.run.find_recognizer", recognizer)
     monkeypatch.setattr("tts_compress.evaluation.stages.time_models", lambda *_: (timings, timings))
     monkeypatch.setattr(Settings, "options", options)

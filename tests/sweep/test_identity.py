@@ -9,7 +9,7 @@ import pytest
 
 import tts_compress
 from tts_compress.environment import code_hash
-from tts_compress.sweep import identity
+from tts_compress.sweep import work
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_units_are_done_again_for_code_that_decides_and_for_no_other(package: Pa
     """
 
     def hash_now() -> str:
-        return identity._code.__wrapped__()
+        return work._code.__wrapped__()
 
     first = hash_now()
     nothing = [
@@ -45,7 +45,7 @@ def test_units_are_done_again_for_code_that_decides_and_for_no_other(package: Pa
         assert hash_now() == first, name
     decisive = [
         *("sweep/work.py", "compression/__init__.py", "onnx/quantize/convert.py", "qat/losses.py"),
-        *("evaluation/metrics/distortion.py", "evaluation/recognizers/whisper.py"),
+        *("numerics/distortion.py", "evaluation/recognizers/whisper.py"),
         *("torch/convert.py", "models/parler/network.py", "numerics/gptq.py", "audio.py"),
     ]
     for name in decisive:

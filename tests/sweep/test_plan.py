@@ -9,9 +9,8 @@ import pytest
 
 from tts_compress.errors import TTSCompressError
 from tts_compress.recipes.family import find_recipe
-from tts_compress.sweep.identity import name_voices
 from tts_compress.sweep.plan import read_plan
-from tts_compress.sweep.run import parse_share
+from tts_compress.sweep.run import name_voices, parse_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable

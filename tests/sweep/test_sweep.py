@@ -6,6 +6,7 @@ import html
 import io
 import json
 import zipfile
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,7 +64,7 @@ def test_an_interrupted_sweep_goes_on_and_shares_give_the_same(
     (failed,) = planned.failures
     assert (failed.voice, failed.scheme) == ("missing", "")
     assert "missing.json" in failed.reason
-    with seat(planned.plan) as place:
+    with closing(seat(planned.plan)) as place:
         with pytest.raises(KeyboardInterrupt):
             run_sweep(planned, InProcessPool(place, stop_after=4), Silent())
         pool = InProcessPool(place)
@@ -81,10 +82,10 @@ def test_an_interrupted_sweep_goes_on_and_shares_give_the_same(
     only = values | {"voices": ["good.json"]}
     shared = plan_sweep(write_plan("shared", **only), Silent())
     for number in (2, 1):
-        with seat(shared.plan) as place:
+        with closing(seat(shared.plan)) as place:
             done, total = run_share(shared, (number, 2), InProcessPool(place), Silent())
             assert done == total
-    with seat(shared.plan) as place:
+    with closing(seat(shared.plan)) as place:
         merged = merge_shares(shared, InProcessPool(place), Silent())
     assert merged.is_complete
     assert {*_executions(shared).values()} == {1}
@@ -112,7 +113,7 @@ def test_a_report_of_something_else_or_none_is_a_failure_of_its_pair(
         write_plan(voices=["good.json"], schemes=["int8", "fp16", "bf16"], shards=1, seeds=[0]),
         Silent(),
     )
-    with seat(planned.plan) as place:
+    with closing(seat(planned.plan)) as place:
         whole = run_sweep(planned, InProcessPool(place), Silent())
     assert whole.is_complete
     scheme = {u.key: u.scheme.name for u, _ in planned.tasks if u.kind == "report" and u.scheme}

@@ -137,6 +137,17 @@ def test_neighbours_stay_within_16_bits(inputs: int) -> None:
     assert errors[1] < errors[0] / 2
 
 
+@pytest.mark.parametrize(("row", "bound"), [(4, False), (5, True)])
+def test_taps_of_an_odd_number_of_inputs_have_neighbours_in_the_next(row: int, bound: bool) -> None:
+    """Kernels begin a row of an odd number at either parity."""
+    x, weight = _inputs(0, 4 * row), _weight(1, 64, 4 * row).abs()
+    scales = weight.amax(1, keepdim=True) / 100
+    codes = gptq(weight, x.t() @ x, scales, (-127, 127), pair_limit=PAIR_LIMIT, row=row).int()
+    across = (codes[:, 1:-1:2] + codes[:, 2::2]).abs().max()
+    assert bool(across <= PAIR_LIMIT) is bound
+    assert (codes[:, ::2] + codes[:, 1::2]).abs().max() <= PAIR_LIMIT
+
+
 class _Net(nn.Module):
     """Three projections of one input, one of them of it only at first, and a layer behind."""
 

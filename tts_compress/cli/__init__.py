@@ -8,26 +8,10 @@ import warnings
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
 from typing import Any
 
-from tts_compress.cli import (
-    card,
-    check,
-    completion,
-    evaluate,
-    export,
-    gate,
-    inspect,
-    push,
-    qat,
-    quantize,
-    schemes,
-    search,
-    sensitivity,
-    sweep,
-    synthesize,
-)
-from tts_compress.cli.arguments import BAD_USE, GOOD, UNREAD, Output, Parser, explain
+from tts_compress.cli.command import BAD_USE, GOOD, UNREAD, Command, Output, Parser
 from tts_compress.cli.ending import TerminatedError, failed, stoppable, stopped
 from tts_compress.environment import installed_version
 from tts_compress.errors import TTSCompressError, TTSCompressWarning
@@ -36,27 +20,21 @@ from tts_compress.terminal import show, show_json, tell, usable_streams
 
 __all__ = ["command_parser", "main"]
 
-_COMMANDS = (
-    (quantize, "compress a model and save the artifact"),
-    (qat, "compress a model by training it to sound as before, for minutes to hours"),
-    (evaluate, "compare a compressed model with its reference"),
-    (search, "find the formats that suit a voice best, within a rise of word errors"),
-    (sensitivity, "show what each layer costs and saves in each format"),
-    (gate, "pass or fail a report; exits 1 when it fails"),
-    (sweep, "compress and evaluate many voices by many schemes, on many machines"),
-    (synthesize, "speak a text into a WAV file"),
-    (export, "write a torch system's ONNX graphs"),
-    (check, "tell which runtimes play a model; exits 1 where one does not"),
-    (inspect, "show a model's components and how it was made"),
-    (card, "write the model card of an artifact"),
-    (push, "publish an artifact and its card on a hub"),
-    (schemes, "list what can be done to which family"),
-    (completion, "print a script that completes commands and options in a shell"),
-)
-"""Modules with `add_arguments` and `run`, and their lines in the help."""
+_PROGRAM = Command(
+    """Make text-to-speech models small and fast, and prove what that cost.
 
-_RESUMING = frozenset({qat, evaluate, search, sensitivity, sweep})
-"""Commands that go on where they were interrupted, by what is in their output."""
+Examples:
+    quantize demo --output out/demo-int8
+    evaluate demo out/demo-int8 --output out/report
+    gate out/report""",
+    failed="a gate failed",
+)
+
+_COMMANDS = (
+    *("quantize", "qat", "evaluate", "search", "sensitivity", "gate", "sweep", "synthesize"),
+    *("export", "check", "inspect", "card", "push", "schemes", "completion"),
+)
+"""Modules with a `COMMAND` and its function `run`, as the help lists them."""
 
 
 @usable_streams()
@@ -141,17 +119,8 @@ def _checkout(options: Namespace) -> AbstractContextManager[object]:
 
 def command_parser() -> ArgumentParser:
     """Return the parser of all commands."""
-    parser = Parser(
-        prog="tts-compress",
-        description="Make text-to-speech models small and fast, and prove what that cost.",
-    )
-    explain(
-        parser,
-        "quantize demo --output out/demo-int8",
-        "evaluate demo out/demo-int8 --output out/report",
-        "gate out/report",
-        failed="a gate failed",
-    )
+    parser = Parser(prog="tts-compress")
+    _PROGRAM.add_to(parser)
     parser.epilog = f"{_model_forms()}\n\n{parser.epilog}"
     version = f"tts-compress {installed_version('tts-compress')}"
     parser.add_argument(
@@ -159,14 +128,12 @@ def command_parser() -> ArgumentParser:
     )
     parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module, summary in _COMMANDS:
-        name = module.__name__.rpartition(".")[2]
-        command = commands.add_parser(
-            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-        )
-        module.add_arguments(command)
+    for name in _COMMANDS:
+        module = import_module(f"tts_compress.cli.{name}")
+        command = commands.add_parser(name, help=module.COMMAND.summary)
+        module.COMMAND.add_to(command)
         command.add_argument("--json", action="store_true", help="print JSON for machines")
-        command.set_defaults(run=module.run, resumes=module in _RESUMING)
+        command.set_defaults(run=module.run, resumes=module.COMMAND.resumes)
     return parser
 
 

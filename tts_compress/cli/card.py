@@ -1,36 +1,30 @@
-"""`tts-compress card`: write the model card of an artifact."""
+"""Write the model card of an artifact.
 
-from argparse import ArgumentParser, Namespace
+Examples:
+    card out/voice-int8 --report out/report --license mit --base-model owner/voice
+    card out/voice-int8 --force
+"""
+
+from argparse import Namespace
 from pathlib import Path
 
-from tts_compress.cli.arguments import Output, explain
+from tts_compress.cli.command import Command, Option, Output
 
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the command's arguments."""
-    explain(
-        parser,
-        "card out/voice-int8 --report out/report --license mit --base-model owner/voice",
-        "card out/voice-int8 --force",
-    )
-    parser.add_argument("artifact", type=Path, metavar="DIR", help="written by quantize or qat")
-    parser.add_argument(
-        "--report", type=Path, help="report.json of its evaluation, or the directory (no figures)"
-    )
-    parser.add_argument(
-        "--license", metavar="ID", help="such as apache-2.0 or cc-by-4.0 (not stated)"
-    )
-    parser.add_argument(
-        "--base-model",
-        metavar="OWNER/NAME",
-        help="the original on the hub (its spec's)",
-    )
-    parser.add_argument("--language", metavar="CODE", help="such as en (the report's)")
-    parser.add_argument("--force", action="store_true", help="replace an existing README.md")
+COMMAND = Command(
+    __doc__,
+    Option("artifact DIR", "written by quantize or qat", type=Path),
+    Option(
+        "--report REPORT", "report.json of its evaluation, or the directory (no figures)", type=Path
+    ),
+    Option("--license ID", "such as apache-2.0 or cc-by-4.0 (not stated)"),
+    Option("--base-model OWNER/NAME", "the original on the hub (its spec's)"),
+    Option("--language CODE", "such as en (the report's)"),
+    Option("--force", "replace an existing README.md"),
+)
 
 
 def run(options: Namespace) -> Output:
-    """Run the command."""
+    """Write the card and print its path."""
     from tts_compress.evaluation import read_report
     from tts_compress.publish.card import CardFacts, write_card
 

@@ -1,30 +1,31 @@
-"""`tts-compress check`: tell which runtimes play a model."""
+"""Tell which runtimes play a model; exits 1 where one does not.
 
-from argparse import ArgumentParser, Namespace
+Examples:
+    check out/voice-int8 --runtime web --runtime openvino
+    check out/voice-int8 --runtime onnxruntime:1.20
+"""
 
-from tts_compress.cli.arguments import GATE_FAILED, GOOD, MODEL, Output, explain
+from argparse import Namespace
 
+from tts_compress.cli.arguments import MODEL
+from tts_compress.cli.command import GATE_FAILED, GOOD, Command, Option, Output
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the command's arguments."""
-    explain(
-        parser,
-        "check out/voice-int8 --runtime web --runtime openvino",
-        "check out/voice-int8 --runtime onnxruntime:1.20",
-        failed="a runtime does not play it",
-    )
-    parser.add_argument("model", help=MODEL)
-    parser.add_argument(
-        "--runtime",
+COMMAND = Command(
+    __doc__,
+    Option("model", MODEL),
+    Option(
+        "--runtime NAME[:RELEASE]",
+        "onnxruntime (default), web, sherpa-onnx, openvino, qnn, coreml, your own .toml file, "
+        "or all of them (all); the newest known release where none is given; may be given "
+        "again",
         action="append",
-        metavar="NAME[:RELEASE]",
-        help="onnxruntime (default), web, sherpa-onnx, openvino, qnn, coreml, your own .toml file, "
-        "or all of them (all); the newest known release where none is given; may be given again",
-    )
+    ),
+    failed="a runtime does not play it",
+)
 
 
 def run(options: Namespace) -> Output:
-    """Run the command: exit code 1 where a runtime does not play the model."""
+    """Print what each runtime does with the model; exit code 1 where one does not play it."""
     from tts_compress.inspection import (
         check_runtime,
         runtime_names,

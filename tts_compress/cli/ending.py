@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
-from tts_compress.cli.arguments import BAD_USE, INTERNAL_ERROR, INTERRUPTED, TERMINATED
+from tts_compress.cli.command import BAD_USE, INTERNAL_ERROR, INTERRUPTED, TERMINATED
 from tts_compress.environment import installed_version
 from tts_compress.errors import reason
 from tts_compress.plain import masked

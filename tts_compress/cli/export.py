@@ -1,31 +1,31 @@
-"""`tts-compress export`: write a torch system's ONNX graphs."""
+"""Write a torch system's ONNX graphs.
 
-from argparse import ArgumentParser, Namespace
+Examples:
+    export f5-tts:DIR --output out/f5-onnx --feeds en
+    export parler-tts:DIR --output out/dac-onnx
+"""
 
-from tts_compress.cli.arguments import Output, explain, path
+from argparse import Namespace
+
+from tts_compress.cli.arguments import required_output
+from tts_compress.cli.command import Command, Option, Output
 from tts_compress.errors import ModelError
 
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the command's arguments."""
-    explain(
-        parser,
-        "export f5-tts:DIR --output out/f5-onnx --feeds en",
-        "export parler-tts:DIR --output out/dac-onnx",
-    )
-    parser.add_argument("model", help="'f5-tts:…' or 'parler-tts:…', not compressed")
-    parser.add_argument("--output", type=path, required=True, metavar="DIR", help="new directory")
-    parser.add_argument(
-        "--feeds",
-        metavar="SET",
-        help="also record what the graphs are given for the first 8 texts of a calibration set, "
+COMMAND = Command(
+    __doc__,
+    Option("model", "'f5-tts:…' or 'parler-tts:…', not compressed"),
+    required_output("--output DIR", "new directory"),
+    Option(
+        "--feeds SET",
+        "also record what the graphs are given for the first 8 texts of a calibration set, "
         "for `quantize onnx:GRAPH --calibration GRAPH.npz`",
-    )
-    parser.add_argument("--force", action="store_true", help="replace what is there")
+    ),
+    Option("--force", "replace what is there"),
+)
 
 
 def run(options: Namespace) -> Output:
-    """Run the command."""
+    """Write the graphs, and recorded inputs where they are asked for."""
     from tts_compress.models import load
     from tts_compress.models.base import TorchModel
     from tts_compress.recipes.recipe import read_calibration_set

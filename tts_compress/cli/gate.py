@@ -1,69 +1,61 @@
-"""`tts-compress gate`: pass or fail a report."""
+"""Pass or fail a report; exits 1 when it fails.
+
+`default` and `strict` judge quality (words, fidelity, durations, health, damage), which is the same
+on a busy machine; `cost` judges size and speed. Gates on words fail where the recognizer mishears
+more than half of the reference's own: nothing was judged then. `default` lets the word error rate
+rise by up to ten points (upper end of its interval), for suites as short as en-quick; `words-2` by
+two and `strict` by half a point, for en-full. `regression` judges what changed since the report of
+--against.
+
+Examples:
+    gate out/report
+    gate out/report --gates default --gates cost
+    gate out/report --against eval/report.json
+    gate out/report --summary "$GITHUB_STEP_SUMMARY" --junit gates.xml
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from argparse import BooleanOptionalAction, Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import GATE_FAILED, GOOD, Output, explain, path
+from tts_compress.cli.command import GATE_FAILED, GOOD, Command, Option, Output, path
 
 if TYPE_CHECKING:
     from tts_compress.evaluation import Evaluation, Verdict
 
-_DESCRIPTION = """\
-Pass or fail a report. `default` and `strict` judge quality (words, fidelity, durations, health,
-damage), which is the same on a busy machine; `cost` judges size and speed. Gates on words fail
-where the recognizer mishears more than half of the reference's own: nothing was judged then.
-`default` lets the word error rate rise by up to ten points (upper end of its interval), for
-suites as short as en-quick; `words-2` by two and `strict` by half a point, for en-full.
-`regression` judges what changed since the report of --against.
-"""
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the command's arguments."""
-    explain(
-        parser,
-        "gate out/report",
-        "gate out/report --gates default --gates cost",
-        "gate out/report --against eval/report.json",
-        'gate out/report --summary "$GITHUB_STEP_SUMMARY" --junit gates.xml',
-        failed="a gate failed",
-    )
-    parser.description = _DESCRIPTION
-    parser.add_argument("report", type=path, help="report.json, or its directory")
-    parser.add_argument(
-        "--gates",
+COMMAND = Command(
+    __doc__,
+    Option("report", "report.json, or its directory", type=path),
+    Option(
+        "--gates GATES",
+        "default, strict, words-2, cost, or your TOML; may be repeated (default)",
         action="append",
-        help="default, strict, words-2, cost, or your TOML; may be repeated (default)",
-    )
-    parser.add_argument(
-        "--against",
-        type=path,
-        metavar="REPORT",
-        help="an earlier report.json of the same suite, seeds and recognizer: also fail what is "
+    ),
+    Option(
+        "--against REPORT",
+        "an earlier report.json of the same suite, seeds and recognizer: also fail what is "
         "worse for certain (the gates `regression`, unless --gates names some of that kind)",
-    )
-    parser.add_argument(
-        "--summary",
         type=path,
-        metavar="FILE",
-        help="append the result as Markdown, for a job summary or a comment",
-    )
-    parser.add_argument("--junit", type=path, metavar="FILE", help="write the result as JUnit XML")
-    parser.add_argument(
+    ),
+    Option(
+        "--summary FILE", "append the result as Markdown, for a job summary or a comment", type=path
+    ),
+    Option("--junit FILE", "write the result as JUnit XML", type=path),
+    Option(
         "--annotations",
+        "print failed gates as GitHub's annotations on standard error (in GitHub Actions)",
         action=BooleanOptionalAction,
-        default=os.environ.get("GITHUB_ACTIONS") == "true",
-        help="print failed gates as GitHub's annotations on standard error (in GitHub Actions)",
-    )
+    ),
+    failed="a gate failed",
+)
 
 
 def run(options: Namespace) -> Output:
-    """Run the command."""
+    """Judge the report; exit code 1 where a gate fails."""
     from tts_compress.evaluation import read_report
     from tts_compress.report.verdicts import annotation_lines, conclusion, result_line
 
@@ -78,7 +70,8 @@ def run(options: Namespace) -> Output:
             lines.append(result_line(row, report))
         lines.append(conclusion(verdict))
     _write(report, verdicts, options)
-    if options.annotations:
+    on_github = os.environ.get("GITHUB_ACTIONS") == "true"
+    if options.annotations or (options.annotations is None and on_github):
         for line in annotation_lines(report, verdicts):
             print(line, file=sys.stderr)
     return Output({"passed": passed, "rows": rows}, lines, GOOD if passed else GATE_FAILED)

@@ -1,11 +1,18 @@
-"""`tts-compress inspect`: show a model's components and how it was made."""
+"""Show a model's components and how it was made.
+
+Examples:
+    inspect demo
+    inspect out/demo-int8 --time
+    inspect onnx:vocoder.onnx --json
+"""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from argparse import BooleanOptionalAction, Namespace
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import MODEL, Output, add_prompt, explain, prompted
+from tts_compress.cli.arguments import MODEL, PROMPT, prompted
+from tts_compress.cli.command import Command, Option, Output
 from tts_compress.errors import TTSCompressError
 from tts_compress.terminal import tell
 
@@ -13,23 +20,21 @@ if TYPE_CHECKING:
     from tts_compress.models.base import Model
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the command's arguments."""
-    explain(
-        parser, "inspect demo", "inspect out/demo-int8 --time", "inspect onnx:vocoder.onnx --json"
-    )
-    parser.add_argument("model", help=MODEL)
-    parser.add_argument(
+COMMAND = Command(
+    __doc__,
+    Option("model", MODEL),
+    Option(
         "--time",
-        action=BooleanOptionalAction,
-        help="let it speak and show each component's share of the time "
+        "let it speak and show each component's share of the time "
         "(only a model of at most 100 million weights)",
-    )
-    add_prompt(parser)
+        action=BooleanOptionalAction,
+    ),
+    *PROMPT,
+)
 
 
 def run(options: Namespace) -> Output:
-    """Run the command."""
+    """Print the components and the history of a model."""
     from tts_compress.inspection import inspect_model, inspection_tables
     from tts_compress.models import open_model
 

@@ -1,14 +1,24 @@
-"""`tts-compress quantize`: compress a model and save the artifact."""
+"""Compress a model and save the artifact.
+
+Examples:
+    quantize demo --output out/demo-int8
+    quantize voice.onnx --scheme int4-int8 --output out/voice-int4
+    quantize voice.onnx --quality good --output out/voice-good
+    quantize voice.onnx --format qdq --output out/portable
+    quantize kokoro.onnx --output out/kokoro-int8
+    quantize onnx:vocoder.onnx --calibration feeds.npz --output out/vocoder-int8
+"""
 
 import shlex
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from argparse import BooleanOptionalAction, Namespace
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 
 from tts_compress.artifact import Manifest
-from tts_compress.cli.arguments import MODEL, Output, add_prompt, explain, path, prompted
+from tts_compress.cli.arguments import MODEL, NEW_ARTIFACT, PROMPT, prompted
+from tts_compress.cli.command import Command, Option, Output
 from tts_compress.errors import TTSCompressError
 from tts_compress.models.base import Model, OnnxGraph
 from tts_compress.terminal import tell
@@ -16,59 +26,52 @@ from tts_compress.terminal import tell
 _SLOWER = 0.95
 """Below this share of the original's speed a model is slower, and not only noisily measured."""
 
+_WORTHWHILE = 1.3
+"""Speed over the original's below which a bound on quality costs most of what integers give."""
+
 _ARITHMETIC = {"static": "integers", "dynamic": "integers", "none": "FP32"}
 """Words for the arithmetic of a layer's activations, where the format's own name is none."""
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the command's arguments."""
-    explain(
-        parser,
-        "quantize demo --output out/demo-int8",
-        "quantize voice.onnx --scheme int4-int8 --output out/voice-int4",
-        "quantize voice.onnx --format qdq --output out/portable",
-        "quantize kokoro.onnx --output out/kokoro-int8",
-        "quantize onnx:vocoder.onnx --calibration feeds.npz --output out/vocoder-int8",
-    )
-    parser.add_argument("model", help=MODEL)
-    parser.add_argument(
-        "--scheme", help="see `tts-compress schemes` (that of the recipe, if it has one, else int8)"
-    )
-    parser.add_argument(
-        "--output",
-        type=path,
-        required=True,
-        metavar="DIR",
-        help="new folder, such as out/NAME-SCHEME",
-    )
-    parser.add_argument("--recipe", metavar="TOML", help="a recipe of your own (the family's)")
-    parser.add_argument(
+COMMAND = Command(
+    __doc__,
+    Option("model", MODEL),
+    Option(
+        "--scheme SCHEME",
+        "see `tts-compress schemes` (that of the recipe, if it has one, else int8)",
+    ),
+    *NEW_ARTIFACT,
+    Option(
+        "--quality",
+        "with scheme int8 of an ONNX graph: keep distortion below 0.5 (good) or 0.25 (high), the "
+        "floor of pauses within 3 dB and every length, by the fastest formats that do; fast is the "
+        "recipe as it is (what the recipe states, else fast)",
+        choices=("good", "high", "fast"),
+    ),
+    Option(
         "--format",
-        choices=("qdq", "qoperator"),
-        help="of calibrated integers: standard operators, which other runtimes load, or "
+        "of calibrated integers: standard operators, which other runtimes load, or "
         "onnxruntime's own, which are faster there (the recipe's)",
-    )
-    parser.add_argument(
-        "--calibration",
-        metavar="SET",
-        help="a calibration set's name or TOML; for a bare graph an .npz of its inputs "
-        "(the recipe's)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="of the calibration noise (%(default)s)"
-    )
-    parser.add_argument(
+        choices=("qdq", "qoperator"),
+    ),
+    Option(
+        "--calibration SET",
+        "a calibration set's name or TOML; for a bare graph an .npz of its inputs (the recipe's)",
+    ),
+    Option("--seed SEED", "of the calibration noise", type=int, default=0),
+    Option(
         "--time",
-        action=BooleanOptionalAction,
-        help="compare the speed with the original's, for ONNX models (only one of at most 100 "
+        "compare the speed with the original's, for ONNX models (only one of at most 100 "
         "million weights)",
-    )
-    add_prompt(parser)
-    parser.add_argument("--force", action="store_true", help="replace an existing artifact")
+        action=BooleanOptionalAction,
+    ),
+    *PROMPT,
+    Option("--force", "replace an existing artifact"),
+)
 
 
 def run(options: Namespace) -> Output:
-    """Run the command."""
+    """Compress the model, save it, and compare sizes and speeds."""
     from tts_compress.artifact import MANIFEST_NAME, check_replaceable, read_manifest
     from tts_compress.compression import compress, is_feeds
     from tts_compress.models import open_model
@@ -90,6 +93,7 @@ def run(options: Namespace) -> Output:
             scheme,
             recipe=recipe,
             calibration=options.calibration,
+            quality=options.quality,
             seed=options.seed,
             progress=progress,
         )
@@ -98,7 +102,12 @@ def run(options: Namespace) -> Output:
     before, after = manifest.source.size_bytes, manifest.size_bytes
     sizes = {"reference_bytes": before, "candidate_bytes": after}
     seconds = monotonic() - begun
-    speed = _speed(model, directory, options)
+    if options.quality is not None and options.quality != _quality(manifest):
+        tell(
+            f"quality {options.quality!r} is not kept: the graph returns no single channel of "
+            "samples that could be listened to; this is the recipe as it is"
+        )
+    speed = _speed(model, manifest, directory, options)
     return Output(
         {
             "artifact": str(directory),
@@ -116,10 +125,16 @@ def run(options: Namespace) -> Output:
                 if speed is None
                 else [f"{speed:.2f} times as fast, on one thread of this machine"]
             ),
+            *([] if _quality(manifest) == "fast" else [manifest.recipe["summary"]]),
             f"artifact, made in {seconds:.0f} s: {directory}",
             f"next: {_next_command(model, directory, options)}",
         ],
     )
+
+
+def _quality(manifest: Manifest) -> str:
+    """Return the bound on the sound that was kept, or `fast`."""
+    return str(manifest.recipe.get("quality", "fast"))
 
 
 def _arithmetic(manifest: Manifest) -> list[str]:
@@ -169,7 +184,7 @@ def _next_command(model: Model, directory: Path, options: Namespace) -> str:
     return shlex.join([*words, *clone, "--output", f"{directory}-report"])
 
 
-def _speed(model: Model, directory: Path, options: Namespace) -> float | None:
+def _speed(model: Model, manifest: Manifest, directory: Path, options: Namespace) -> float | None:
     """Return the artifact's speed over the original's, and warn where it is slower."""
     from tts_compress.compression import is_feeds
     from tts_compress.inspection import is_quick, speed_ratio
@@ -194,7 +209,14 @@ def _speed(model: Model, directory: Path, options: Namespace) -> float | None:
     except TTSCompressError as error:
         tell(f"the speed is not compared: {error}")
         return None
-    if ratio is not None and ratio < _SLOWER:
+    quality = _quality(manifest)
+    if ratio is not None and ratio < _WORTHWHILE and quality != "fast":
+        tell(
+            f"nothing within quality {quality!r} is {_WORTHWHILE} times as fast as the "
+            f"original; this is the fastest there is ({ratio:.2f}): `--quality fast` is faster "
+            "and damages more, and `tts-compress qat` trains it"
+        )
+    elif ratio is not None and ratio < _SLOWER:
         tell(
             f"slower than the original on this processor ({ratio:.2f} times its speed); "
             "`tts-compress schemes` lists others, and `evaluate` measures more exactly"

@@ -1,18 +1,20 @@
-"""`tts-compress schemes`: list what can be done to which family."""
+"""List what can be done to which family.
 
-from argparse import ArgumentParser, Namespace
+Examples:
+    schemes
+    schemes --json
+"""
 
-from tts_compress.cli.arguments import Output, explain
+from argparse import Namespace
+
+from tts_compress.cli.command import Command, Output
 from tts_compress.families import family_names
 
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add no arguments."""
-    explain(parser, "schemes", "schemes --json")
+COMMAND = Command(__doc__)
 
 
 def run(_: Namespace) -> Output:
-    """Run the command."""
+    """Print every scheme and the families that have it."""
     from tts_compress.recipes.family import schemes_of
     from tts_compress.recipes.schemes import SCHEMES
 

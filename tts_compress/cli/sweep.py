@@ -1,32 +1,14 @@
-"""`tts-compress sweep`: compress and evaluate many voices by many schemes."""
+"""Compress and evaluate many voices by many schemes, on many machines.
 
-from __future__ import annotations
+A sweep that was interrupted, run again, goes on where it ended: what is done is never done twice.
+One broken voice does not stop the others. The exit code is 2 also where something failed or is
+still to be done.
 
-import os
-from argparse import ArgumentParser, Namespace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from tts_compress.cli.arguments import BAD_USE, GATE_FAILED, GOOD, Output, explain
-from tts_compress.errors import RecipeError
-from tts_compress.plain import masked
-
-if TYPE_CHECKING:
-    from tts_compress.progress import Progress
-    from tts_compress.sweep.document import SweepReport
-    from tts_compress.sweep.run import Planned
-    from tts_compress.sweep.schedule import Executor
-
-_DESCRIPTION = """\
-Compress and evaluate many voices by many schemes. A sweep that was interrupted, run again, goes on
-where it ended: what is done is never done twice. One broken voice does not stop the others.
-The exit code is 2 also where something failed or is still to be done.
-
-"""
-
-_PLAN = """\
-
+Examples:
+    sweep plan.toml --workers 8      # on this machine
+    sweep plan.toml --executor ray   # on a Ray cluster (RAY_ADDRESS)
+    sweep plan.toml --shard 3/48     # one of 48 shares, on any scheduler
+    sweep merge plan.toml            # the page, when all shares are done
 
 plan.toml:
   version = 1
@@ -38,36 +20,40 @@ plan.toml:
   output = "out"                            # or a URL that fsspec knows: s3://bucket/sweep
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.usage = (
-        "%(prog)s [merge] PLAN.toml [--executor {local,ray}] [--workers N] [--shard K/N] "
-        "[--dry-run] [--json]"
-    )
-    explain(
-        parser,
-        "sweep plan.toml --workers 8      # on this machine",
-        "sweep plan.toml --executor ray   # on a Ray cluster (RAY_ADDRESS)",
-        "sweep plan.toml --shard 3/48     # one of 48 shares, on any scheduler",
-        "sweep merge plan.toml            # the page, when all shares are done",
-        failed="a gate failed",
-    )
-    parser.description = _DESCRIPTION
-    parser.epilog = f"{parser.epilog}{_PLAN}"
-    parser.add_argument(
-        "plan", nargs="+", metavar="[merge] PLAN.toml", help="the plan; 'merge' ends shares"
-    )
-    parser.add_argument(
-        "--executor", choices=("local", "ray"), default="local", help="what does it (%(default)s)"
-    )
-    parser.add_argument("--workers", type=int, metavar="N", help="units at a time (all processors)")
-    parser.add_argument("--shard", metavar="K/N", help="do only this share of the units")
-    parser.add_argument("--dry-run", action="store_true", help="only count the units")
+import os
+from argparse import Namespace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tts_compress.cli.command import BAD_USE, GATE_FAILED, GOOD, Command, Option, Output
+from tts_compress.errors import RecipeError
+from tts_compress.plain import masked
+
+if TYPE_CHECKING:
+    from tts_compress.progress import Progress
+    from tts_compress.sweep.document import SweepReport
+    from tts_compress.sweep.run import Planned
+    from tts_compress.sweep.schedule import Executor
+
+COMMAND = Command(
+    __doc__,
+    Option("plan", "the plan; 'merge' ends shares", nargs="+", metavar="[merge] PLAN.toml"),
+    Option("--executor", "what does it", choices=("local", "ray"), default="local"),
+    Option("--workers N", "units at a time (all processors)", type=int),
+    Option("--shard K/N", "do only this share of the units"),
+    Option("--dry-run", "only count the units"),
+    failed="a gate failed",
+    resumes=True,
+    usage="%(prog)s [merge] PLAN.toml [--executor {local,ray}] [--workers N] [--shard K/N] "
+    "[--dry-run] [--json]",
+)
 
 
 def run(options: Namespace) -> Output:
-    """Run the command."""
+    """Do the units of the plan that are left, or the share asked for, and print the results."""
     from tts_compress.sweep.run import merge_shares, parse_share, plan_sweep, run_sweep
     from tts_compress.terminal import progress_bars
 

@@ -1,10 +1,17 @@
-"""`tts-compress synthesize`: speak a text into a WAV file."""
+"""Speak a text into a WAV file.
 
-from argparse import ArgumentParser, Namespace
+Examples:
+    synthesize demo "Hello there." --output hello.wav
+    synthesize out/kokoro-int8 "Hello there." --speaker af_heart --output hello.wav
+    synthesize f5-tts:DIR "Hello." --reference me.wav --reference-text "I am." --output o.wav
+"""
+
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import MODEL, Output, add_prompt, explain, path, prompted
+from tts_compress.cli.arguments import MODEL, PROMPT, prompted, required_output
+from tts_compress.cli.command import Command, Option, Output
 from tts_compress.errors import ArtifactError, reason
 from tts_compress.reading import MOST_AUDIO_BYTES, open_file
 
@@ -12,29 +19,23 @@ if TYPE_CHECKING:
     from tts_compress.models.base import TTSModel
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the command's arguments."""
-    explain(
-        parser,
-        'synthesize demo "Hello there." --output hello.wav',
-        'synthesize out/kokoro-int8 "Hello there." --speaker af_heart --output hello.wav',
-        'synthesize f5-tts:DIR "Hello." --reference me.wav --reference-text "I am." --output o.wav',
-    )
-    parser.add_argument("model", help=MODEL)
-    parser.add_argument("text", help="what to speak")
-    parser.add_argument("--output", type=path, required=True, metavar="WAV", help="new file")
-    noise = parser.add_mutually_exclusive_group()
-    noise.add_argument("--seed", type=int, default=0, help="of the noise (%(default)s)")
-    noise.add_argument("--no-noise", action="store_true", help="speak without any")
-    add_prompt(parser)
-    parser.add_argument(
-        "--speaker", metavar="NAME|ID", help="of a voice with several (the voice's default)"
-    )
-    parser.add_argument("--force", action="store_true", help="replace an existing file")
+COMMAND = Command(
+    __doc__,
+    Option("model", MODEL),
+    Option("text", "what to speak"),
+    required_output("--output WAV", "new file"),
+    (
+        Option("--seed SEED", "of the noise", type=int, default=0),
+        Option("--no-noise", "speak without any"),
+    ),
+    *PROMPT,
+    Option("--speaker NAME|ID", "of a voice with several (the voice's default)"),
+    Option("--force", "replace an existing file"),
+)
 
 
 def run(options: Namespace) -> Output:
-    """Run the command."""
+    """Write the speech."""
     from tts_compress.audio import write_wav
     from tts_compress.models import load
     from tts_compress.models.speakers import choose_speaker

@@ -8,19 +8,35 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from math import sqrt
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tts_compress.compression.calibration import is_feeds, open_calibration, trial_feeds
 from tts_compress.compression.manifest import Job, describe
+from tts_compress.compression.quality import Share, choose
 from tts_compress.compression.verification import check_converted, run_original, verify
+from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models import open_model
-from tts_compress.models.base import GraphChain, GraphModel, Model, OnnxGraph, TorchModel, TTSModel
-from tts_compress.onnx.quantize.convert import STAGE, convert, prepare_conversion
+from tts_compress.models.base import (
+    GraphChain,
+    GraphModel,
+    Model,
+    OnnxGraph,
+    TorchModel,
+    TTSModel,
+    graphs_of,
+)
+from tts_compress.onnx.quantize.convert import (
+    STAGE,
+    choose_eight_bits,
+    convert,
+    prepare_conversion,
+)
 from tts_compress.progress import Progress, Silent
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.schemes import find_scheme
+from tts_compress.recipes.schemes import Quality, find_quality, find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,6 +59,7 @@ def compress(
     *,
     recipe: Recipe | str | Path | None = None,
     calibration: str | Path | Iterable[Any] | None = None,
+    quality: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> LoadedT: ...
@@ -55,17 +72,19 @@ def compress(
     *,
     recipe: Recipe | str | Path | None = None,
     calibration: str | Path | None = None,
+    quality: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Model: ...
 
 
-def compress(
+def compress(  # noqa: PLR0913  the settings of one compression
     model: Model | nn.Module | str | Path,
     scheme: str = "int8",
     *,
     recipe: Recipe | str | Path | None = None,
     calibration: Any = None,
+    quality: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Model | nn.Module:
@@ -83,6 +102,9 @@ def compress(
         calibration: A calibration set's name or TOML file, in the place of the recipe's; for a
             bare graph an `.npz` of its inputs, arrays named `<call>/<input>`, calls from 0; for
             a torch module an iterable of batches: tensors, tuples of arguments or dictionaries.
+        quality: A bound on the sound of `int8` of an ONNX graph, `good` or `high`: the fastest
+            formats of its layers are chosen that keep it. `fast` is the recipe as it is. None is
+            what the recipe states, `fast` where it states nothing.
         seed: Seed of the noise used while calibrating; the same seed gives the same bytes.
         progress: Is advanced with each calibration text or call, and for graphs as a whole.
 
@@ -93,7 +115,8 @@ def compress(
         ModelError: The model cannot be loaded.
         QuantizationError: The model cannot be converted as the recipe promises.
     """
-    job = Job(seed=seed, progress=progress or Silent(), training=None)
+    kept = None if quality is None else find_quality(quality)
+    job = Job(seed=seed, progress=progress or Silent(), quality=kept)
     return _compress(model, scheme, recipe, calibration, job)
 
 
@@ -146,7 +169,7 @@ def _compress(
     if not is_module and not isinstance(model, Model):
         opened = open_model(opened, bare=is_feeds(calibration))
     found = find_recipe("module" if is_module else opened.family, scheme, recipe)
-    job = _with_training(job, found)
+    job = _with_quality(_with_training(job, found), found, opened)
     if found.calibration is None and calibration is not None and job.training is None:
         if not is_module or found.scheme != "int8" or recipe is not None:
             raise SchemeError(_needless_calibration(found))
@@ -188,6 +211,18 @@ def _with_training(job: Job, recipe: Recipe) -> Job:
     return replace(job, training=training)
 
 
+def _with_quality(job: Job, recipe: Recipe, model: object) -> Job:
+    """Return the job, with the bound of the recipe where the caller gave none."""
+    if recipe.scheme == "int8" and isinstance(model, OnnxGraph):
+        return replace(job, quality=job.quality or recipe.quality)
+    if job.quality is not None:
+        raise SchemeError(
+            f"quality {job.quality.value!r} is for scheme 'int8' of ONNX graphs, and this is "
+            f"{recipe.scheme!r} of family {recipe.family!r}; leave it out"
+        )
+    return replace(job, quality=Quality.FAST)
+
+
 def _needless_calibration(recipe: Recipe) -> str:
     """Return the error for calibration that a recipe has no use for."""
     schemes = {name: find_recipe(recipe.family, name) for name in schemes_of(recipe.family)}
@@ -202,7 +237,10 @@ def _compress_chain(
     model: OnnxGraph, recipe: Recipe, calibration: str | Path | None, job: Job
 ) -> OnnxGraph:
     """Return a graph compressed, with those that follow it; all are observed in FP32."""
-    made = _compress_graph(model, recipe, calibration, job)
+    bound = None if job.quality is None else job.quality.bound
+    # The energies of the damage that each graph does add up.
+    share = None if bound is None else Share(model, bound / sqrt(len(graphs_of(model))))
+    made = _compress_graph(model, recipe, calibration, job, share)
     if not isinstance(model, GraphChain) or not model.followers():
         return made
     assert isinstance(made, GraphChain), "a chain stays one"
@@ -212,24 +250,40 @@ def _compress_chain(
         if job.training is not None and job.training.folder is not None:
             folder = job.training.folder / f"graph-{number}"
             own = replace(job, training=replace(job.training, folder=folder))
-        followers[name] = _compress_graph(follower, recipe, calibration, own)
+        part = share and replace(share, follower=name)
+        followers[name] = _compress_graph(follower, recipe, calibration, own, part)
     return made.with_followers(followers)
 
 
 def _compress_graph(
-    model: OnnxGraph, recipe: Recipe, calibration: str | Path | None, job: Job
+    model: OnnxGraph,
+    recipe: Recipe,
+    calibration: str | Path | None,
+    job: Job,
+    share: Share | None,
 ) -> OnnxGraph:
-    calls, record = None, None
-    if recipe.calibration is not None:
-        calls, record = open_calibration(model, recipe.calibration, calibration, seed=job.seed)
-    conversion = prepare_conversion(
-        model.graph,
-        recipe,
-        calls,
-        batch_one=isinstance(model, TTSModel),
-        lengths=model.lengths,
-        progress=job.progress,
-    )
+    calls, record, chosen = None, None, None
+    bench = Workbench(model, recipe, calibration=calibration, seed=job.seed)
+    if share is not None and recipe.calibration is not None:
+        chosen = choose(bench, share, calibration, job)
+    quality = job.quality if chosen else Quality.FAST
+    recipe = (chosen[1] if chosen else recipe).model_copy(update={"quality": quality})
+    if chosen is not None:
+        calls, conversion = bench.calls(), chosen[0]
+        record = bench.record
+    else:
+        if recipe.calibration is not None:
+            calls, record = open_calibration(model, recipe.calibration, calibration, seed=job.seed)
+        conversion = prepare_conversion(
+            model.graph,
+            recipe,
+            calls,
+            batch_one=isinstance(model, TTSModel),
+            lengths=model.lengths,
+            progress=job.progress,
+        )
+        if calls is not None and job.training is None:
+            conversion = choose_eight_bits(conversion, calls, job.progress)
     original = run_original(model, trial_feeds(model, calls, seed=job.seed))
     check_converted(original, conversion.graph)
     trained = None

@@ -12,6 +12,7 @@ from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import Progress
 from tts_compress.qat.options import TrainingRun
 from tts_compress.recipes.recipe import Recipe
+from tts_compress.recipes.schemes import Quality
 
 if TYPE_CHECKING:
     from tts_compress.torch.convert import Converted
@@ -25,6 +26,9 @@ class Job:
     """Seed of the noise the model is calibrated with."""
 
     progress: Progress
+    quality: Quality | None = None
+    """Bound on the damage to a graph's sound; None for the recipe's."""
+
     training: TrainingRun | None = None
     """None where the model is not trained."""
 

@@ -4,10 +4,14 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.process import KeptWorkers
+from tts_compress.options import option
 from tts_compress.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from tts_compress.evaluation.process import KeptWorkers
 
 _MOST_THREADS = 4096
 
@@ -20,7 +24,7 @@ class EvaluationOptions:
         EvaluationError: A number is out of range.
     """
 
-    threads: int = 1
+    threads: int = option(1, "--threads THREADS", "of each model")
     """Threads of each model: one compares kernels rather than schedulers."""
 
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -37,38 +41,57 @@ class EvaluationOptions:
     """Number of texts on which language models are compared token by token, spread over the
     suite's lengths; 0 leaves it out."""
 
-    keep_wav: bool = False
+    keep_wav: bool = option(False, "--wav", "keep the audio also as WAV files beside the report")
     """Write the audio of both models also as WAV files beside the report, where there is an output
     directory. The page has its own, as Opus."""
 
-    seeds: tuple[int, ...] | None = None
+    seeds: tuple[int, ...] | None = option(
+        None, "--seeds SEEDS", "noise seeds of each text, in place of the suite's"
+    )
     """Seeds in place of the suite's."""
 
-    any_language: bool = False
+    any_language: bool = option(
+        False, "--any-language", "also where a model states another language than the suite's"
+    )
     """Evaluate also where a model states another language than the suite's."""
 
     recognizer: str | None = None
     """Recognizer in place of the one that the suite recommends: `NAME` or `NAME:MODEL`."""
 
-    speaker: str | None = None
+    speaker: str | None = option(
+        None, "--speaker NAME|ID", "of all texts, for a voice with several (in turn)"
+    )
     """Name or id of the speaker of every text; by default texts go round a voice's speakers, and
     its default one is timed."""
 
-    mos: str | None = None
+    mos: str | None = option(
+        None,
+        "--mos FILE.onnx[@HZ]",
+        "a network of yours that scores samples [1, T] at a rate, such as UTMOS",
+    )
     """An ONNX file that scores speech, `FILE` or `FILE@HZ`; see `metrics/mos.py`."""
 
-    blame: bool = False
+    blame: bool = option(
+        False,
+        "--blame",
+        "also find the component that did the damage, one compressed component at a time",
+    )
     """Find the component that did the damage, by putting one compressed component at a time into
     the reference; the candidate needs its manifest."""
 
-    work: Path | None = None
+    work: Path | None = option(
+        None,
+        "--work DIR",
+        "keep all audio and transcripts there, for evaluations to come (in a cache, until the "
+        "evaluation is done)",
+    )
     """Folder of unfinished work, which stays; by default one in the user's cache, which goes when
     the evaluation is done."""
 
     timed_before: bool = False
     """Take the timings that `time_pair` left in `work`, in place of measuring."""
 
-    kept: KeptWorkers | None = None
+    kept: "KeptWorkers | None" = None
     """Keeps processes open for the stages and evaluations to come; None ends each with its
     stage."""
 

@@ -27,6 +27,7 @@ def gptq(
     limits: tuple[int, int],
     *,
     pair_limit: int | None = None,
+    row: int | None = None,
 ) -> ArrayT:
     """Return the codes of a weight that keep the layer's output on calibration data.
 
@@ -38,6 +39,8 @@ def gptq(
         limits: The lowest and the highest code.
         pair_limit: The largest magnitude of the sum of two neighbouring inputs' codes; None where
             nothing multiplies the codes two by two.
+        row: Inputs of each tap of a convolution, which stand together; None if there are no taps.
+            Where they are odd in number, every two that follow each other are neighbours.
 
     Returns:
         int8, `[outputs, inputs]`.
@@ -45,24 +48,22 @@ def gptq(
     # Every function used here has the same name and meaning in numpy and torch.
     xp: Any = np if isinstance(weight, np.ndarray) else sys.modules["torch"]
     inputs = weight.shape[1]
-    group = inputs // scales.shape[1]
-    factor = _error_factor(xp, moments)
+    group, every = inputs // scales.shape[1], (row or inputs) % 2
+    shares = _error_shares(xp, moments)
     # Rows are inputs from here on: they are contiguous.
-    rest, steps = _transposed(xp, weight), _transposed(xp, scales)
-    codes = xp.empty_like(rest)
+    wanted, steps = _transposed(xp, weight), _transposed(xp, scales)
+    codes, errors = xp.empty_like(wanted), xp.empty_like(wanted)
     for start in range(0, inputs, _BLOCK):
         end = min(start + _BLOCK, inputs)
-        errors = xp.empty_like(rest[start:end])
+        rest = wanted[start:end] + shares[start:end, :start] @ errors[:start]
         for i in range(start, end):
             step = steps[i // group]
-            codes[i] = xp.clip(xp.round(rest[i] / step), *limits)
-            if pair_limit is not None and (i % 2 or (inputs % 2 and i)):
+            target = rest[i - start] + shares[i, start:i] @ errors[start:i]
+            codes[i] = xp.clip(xp.round(target / step), *limits)
+            if pair_limit is not None and (i % 2 or (every and i)):
                 before = codes[i - 1]
                 codes[i] = xp.clip(codes[i], -pair_limit - before, pair_limit - before)
-            error = (rest[i] - codes[i] * step) / factor[i, i]
-            rest[i + 1 : end] -= xp.outer(factor[i, i + 1 : end], error)
-            errors[i - start] = error
-        rest[end:] -= factor[start:end, end:].T @ errors
+            errors[i] = wanted[i] - codes[i] * step
     rounded: ArrayT = _transposed(xp, codes, xp.int8)
     return rounded
 
@@ -75,15 +76,17 @@ def _transposed(xp: Any, matrix: Any, kind: Any = None) -> Any:
     return turned
 
 
-def _error_factor(xp: Any, moments: Any) -> Any:
-    """Return the upper triangle U with Uᵀ U the inverse of the moments, damped.
+def _error_shares(xp: Any, moments: Any) -> Any:
+    """Return the shares of the errors of earlier inputs that each input takes over.
 
-    Its rows hold the shares by which later inputs take over the error of one.
+    Where U Uᵀ are the moments, damped, with an upper triangle U, input i takes over U[j, i] /
+    U[i, i] of the error of each j before it: then the output is closest to the original's if
+    the inputs behind are free. So the paper's inverse of the moments is not needed.
     """
     damped = _transposed(xp, moments)  # symmetric
     diagonal = range(len(damped))
     mean = damped[diagonal, diagonal].mean()
     # Without any input there is nothing to keep: the identity rounds to nearest.
     damped[diagonal, diagonal] += _DAMPING * mean if mean > 0 else 1.0
-    inverse = xp.linalg.inv(xp.linalg.cholesky(damped))
-    return xp.linalg.cholesky(inverse.T @ inverse).T
+    upper = xp.flip(xp.linalg.cholesky(xp.flip(damped, (0, 1))), (0, 1))
+    return _transposed(xp, upper / upper[diagonal, diagonal])

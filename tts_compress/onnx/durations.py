@@ -124,14 +124,7 @@ def duration_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()
     """
     flow = _Flow()
     flow.add(model.graph)
-    lengths: set[str] = set()
-    regulated: set[str] = set()
-    for node, tensors in [*flow.regulators, *_sums_of_durations(flow)]:
-        before = flow.behind(tensors, flow.values)
-        if flow.made_by(before, _is_layer):
-            lengths |= before
-            regulated.update(node.output)
-    lengths |= flow.behind(ends, flow.values)
+    lengths, regulated = _find_lengths(flow, ends)
     if not lengths:
         return frozenset()
     # A graph may also return what it predicted; that is not sound.
@@ -142,6 +135,18 @@ def duration_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()
         if ends or not regulated.isdisjoint(flow.behind([output], flow.values))
     ]
     return frozenset(lengths & flow.makers.keys() - flow.behind(sounds, flow.sound))
+
+
+def length_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()) -> frozenset[str]:
+    """Return the outputs of all operators that durations depend on, whatever else they decide.
+
+    Args:
+        model: The graph.
+        ends: As of `duration_outputs`.
+    """
+    flow = _Flow()
+    flow.add(model.graph)
+    return frozenset(_find_lengths(flow, ends)[0] & flow.makers.keys())
 
 
 def rounded_durations(
@@ -156,6 +161,18 @@ def rounded_durations(
     deciding = duration_outputs(model, ends)
     rounding = (node for node in model.graph.node if node.op_type in _ROUNDING)
     return [node for node in rounding if deciding.intersection(node.input)]
+
+
+def _find_lengths(flow: _Flow, ends: Collection[str]) -> tuple[set[str], set[str]]:
+    """Return the tensors that predicted lengths depend on, and those made to such a length."""
+    lengths: set[str] = set()
+    regulated: set[str] = set()
+    for node, tensors in [*flow.regulators, *_sums_of_durations(flow)]:
+        before = flow.behind(tensors, flow.values)
+        if flow.made_by(before, _is_layer):
+            lengths |= before
+            regulated.update(node.output)
+    return lengths | flow.behind(ends, flow.values), regulated
 
 
 def _sums_of_durations(flow: _Flow) -> list[tuple[onnx.NodeProto, list[str]]]:

@@ -10,13 +10,12 @@ codes are those of ONNX's INT4.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.numerics.four_bits import Blocks, round_blocks
+from tts_compress.numerics.four_bits import Blocks
 from tts_compress.onnx.graph import Array, Graph
 
 EXPAND = "ExpandInt4"
@@ -24,28 +23,6 @@ EXPAND = "ExpandInt4"
 
 _DOMAIN = "tts_compress"
 _IR_WITH_FUNCTIONS = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FourBits:
-    """The operators of a graph whose weights get four bits, by their first outputs."""
-
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """Weights of an output channel that share a factor."""
-
-    chosen: Mapping[str, Blocks[Array]] = field(default_factory=dict)
-    """Codes of those whose weights are not rounded to nearest."""
-
-    def blocks(self, output: str, weight: Array) -> Blocks[Array] | None:
-        """Return an operator's weight in four bits, or None where it gets eight.
-
-        Args:
-            output: Its first output.
-            weight: The weight, output channels first.
-        """
-        if output not in self.sizes:
-            return None
-        return self.chosen.get(output) or round_blocks(weight, self.sizes[output])
 
 
 def store_blocks(graph: Graph, name: str, blocks: Blocks[Array], shape: Sequence[int]) -> str:

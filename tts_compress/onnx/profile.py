@@ -12,6 +12,9 @@ from tts_compress.folders import temporary_folder
 from tts_compress.onnx.noise import NOISE_PREFIX, feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
 
+_ROUNDS = 3
+"""Profiled runs of which the fastest counts."""
+
 
 def kernel_seconds(
     model: onnx.ModelProto,
@@ -67,3 +70,32 @@ def _by_operator(events: list[dict[str, Any]], calls: int) -> dict[str, float]:
             fastest[run % calls] = min(seconds, fastest.get(run % calls, seconds))
         found[operator] = sum(fastest.values())
     return found
+
+
+def group_ms(
+    model: onnx.ModelProto, calls: Sequence[Feeds], groups: Sequence[str]
+) -> dict[str, float]:
+    """Return milliseconds of kernels on one thread by group, and of others under an empty name.
+
+    Args:
+        model: The graph; its noise is fed.
+        calls: Inputs, with fed noise.
+        groups: Names of groups of modules, as `find_groups` gives them.
+    """
+    spent = dict.fromkeys([*groups, ""], 0.0)
+    for operator, seconds in kernel_seconds(
+        model, calls, "the graph", threads=1, rounds=_ROUNDS
+    ).items():
+        spent[group_of(operator, groups)] += seconds * 1e3
+    return spent
+
+
+def group_of(operator: str, groups: Sequence[str]) -> str:
+    """Return the group that an operator belongs to by its name; empty where there is none.
+
+    Names hold the module, as `/dec/ups.0/ConvTranspose` or `dec.ups.0.weight.dequantized`; the
+    longest group's name in it counts.
+    """
+    dotted = f".{operator.replace('/', '.')}.".replace("..", ".")
+    found = [group for group in groups if f".{group.rstrip('.*')}." in dotted]
+    return max(found, key=len, default="")

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from tts_compress.errors import MissingExtraError, QuantizationError
 from tts_compress.models.distillation import Loss
+from tts_compress.options import option
 from tts_compress.progress import Progress, Silent
 
 _POSITIVE = (
@@ -29,7 +30,9 @@ class TrainingOptions:
         QuantizationError: A number is out of its range.
     """
 
-    steps: int = 1000
+    steps: int = option(
+        1000, "--steps N", "updates of the weights; of a system in torch, for each component"
+    )
     """Updates of the weights."""
 
     loss: Loss | None = None
@@ -37,29 +40,35 @@ class TrainingOptions:
     for scores of tokens `[…, V]`, `waveform` for samples `[…, T]`. Voices and systems have their
     own."""
 
-    batch_size: int = 4
+    batch_size: int = option(4, "--batch-size N", "examples at a time")
     """Examples at a time, in each process. Where they do not fit into memory they are taken in
     smaller parts, which changes no result but for the order of sums."""
 
-    accumulation: int = 1
+    accumulation: int = option(1, "--accumulation N", "batches that make one update")
     """Batches whose gradients make one update."""
 
-    learning_rate: float | None = None
+    learning_rate: float | None = option(
+        None, "--learning-rate N", "peak rate, for one process (one that suits the bits)"
+    )
     """Peak rate of AdamW, for one process; with several it is multiplied by their number. None for
     one that suits the bits of the weights."""
 
-    learned_ranges: bool = True
+    learned_ranges: bool = option(
+        True, "--learned-ranges", "train the ranges of activations, too (yes)"
+    )
     """True to train ranges of activations, too; if not, they stay as observed. They are few, and in
     eight bits they matter more than weights do."""
 
-    range_learning_rate: float = 2e-2
+    range_learning_rate: float = option(
+        2e-2, "--range-learning-rate N", "the same for trained ranges of activations"
+    )
     """Peak rate for trained ranges, whose parameters are logarithms of factors."""
 
     warm_up: int = 20
     """Updates over which the learning rate rises; then it falls, along a cosine, to a hundredth."""
 
     weight_decay: float = 0.0
-    clip: float = 1.0
+    clip: float = option(1.0, "--clip N", "largest norm of the gradients; 0 for any")
     """Largest norm of all gradients together; 0 for any."""
 
     averaging: float = 0.9
@@ -68,14 +77,20 @@ class TrainingOptions:
     observe: int = 64
     """Examples that ranges are observed on before they are frozen, where a task asks for it."""
 
-    mixed_precision: Literal["no", "bf16", "fp16"] = "no"
+    mixed_precision: Literal["no", "bf16", "fp16"] = option(
+        "no", "--mixed-precision", "number format of the student's arithmetic"
+    )
     """Arithmetic the student runs in; losses and weights are FP32."""
 
-    matmul_precision: Literal["highest", "high", "medium"] = "highest"
+    matmul_precision: Literal["highest", "high", "medium"] = option(
+        "highest",
+        "--matmul-precision",
+        "precision of FP32 products on hardware that has less: high is TF32, medium bfloat16",
+    )
     """Precision of FP32 products, as `torch.set_float32_matmul_precision` takes it: `high` allows
     TF32, `medium` bfloat16. Hardware without such units computes in FP32 all the same."""
 
-    seed: int = 0
+    seed: int = option(0, "--seed N", "seed of the noise and the order of examples")
     """Seed of the order of examples."""
 
     held_out_every: int = 50
@@ -84,7 +99,11 @@ class TrainingOptions:
     held_out: int = 16
     """Number of held-out examples that are used, spread evenly."""
 
-    patience: int = 0
+    patience: int = option(
+        0,
+        "--patience N",
+        "evaluations on held-out examples without gain before it ends; 0: never",
+    )
     """Evaluations without anything better after which training ends; 0 for never."""
 
     checkpoint_every: int = 25
@@ -94,10 +113,16 @@ class TrainingOptions:
     """Times that training goes back to its last checkpoint, with half the learning rate, because a
     loss or a gradient was not finite."""
 
-    without_gain: Literal["keep", "fail"] = "keep"
+    without_gain: Literal["keep", "fail"] = option(
+        "keep",
+        "--without-gain",
+        "what to do where training is no better than quantization without it",
+    )
     """Action if training is no better than post-training quantization: keep the latter, or fail."""
 
-    threads: int | None = None
+    threads: int | None = option(
+        None, "--threads N", "threads of torch on the processor (its own choice)"
+    )
     """Threads of torch on the processor; None for its own choice."""
 
     device: Literal["auto", "cpu"] = "auto"

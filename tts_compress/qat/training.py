@@ -9,6 +9,7 @@ from torch import nn
 from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import RecipeError
 from tts_compress.models.distillation import Distillable
+from tts_compress.numerics.four_bits import Blocks
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import ComponentProgress
@@ -55,6 +56,9 @@ def train_graph(
         options, size = run.options, run.options.batch_size
         alone = replace(options, batch_size=1, accumulation=options.accumulation * size)
         run = replace(run, options=alone)
+    # What is trained is rounded to nearest: codes chosen before are not those of what it becomes.
+    blocks = {out: codes for out, codes in conversion.chosen.items() if isinstance(codes, Blocks)}
+    conversion = replace(conversion, chosen=blocks)
     learned = run.options.learned_ranges
     task = graph_task(conversion, recipe, calls, sample_rate=sample_rate, learned_ranges=learned)
     record = train(task, run)

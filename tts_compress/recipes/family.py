@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -64,7 +64,8 @@ class _Scheme(Config):
     table has none of its own."""
 
     format: str | None = None
-    float_residuals: bool | None = None
+    quality: str | None = None
+    float_residuals: bool | Literal["all"] | None = None
     formats: dict[str, str | dict[str, Any]] | None = None
     """Format of each component, by a pattern on its name, the first that matches; `skip` and no
     pattern at all leave its modules to the components below."""

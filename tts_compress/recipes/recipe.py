@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from tts_compress.config import Card, Config, ConfigFile, data_file, read_config
 from tts_compress.recipes.formats import Activations, Algorithm, Observer, Weights
-from tts_compress.recipes.schemes import SCHEMES
+from tts_compress.recipes.schemes import SCHEMES, Quality
 
 Format: TypeAlias = Literal["qdq", "qoperator"]
 """Forms of `static` in an ONNX graph: `qdq` puts quantize-dequantize pairs around standard
@@ -128,10 +128,13 @@ class Recipe(ConfigFile):
     scheme: str
     summary: str
     format: Format = "qdq"
-    float_residuals: bool = False
-    """Add residual streams that leave the integers in FP32, and let convolutions that only such a
-    sum reads output FP32: less noise, a little slower. For `qoperator`; the portable form rounds
-    only around the operators that rules name."""
+    quality: Quality = Quality.FAST
+    """Bound that is kept by choosing among formats while a graph is compressed; `fast` is none."""
+
+    float_residuals: bool | Literal["all"] = False
+    """Add residual streams that leave the integers in FP32, or `all` of them, and let convolutions
+    that only such a sum reads output FP32: less noise, a little slower. For `qoperator`; the
+    portable form rounds only around the operators that rules name."""
 
     calibration: Calibration | None = None
     component: tuple[Rule, ...] = Field(min_length=1)

@@ -6,7 +6,6 @@ The time of each group of layers is of onnxruntime's profiles of whole graphs.
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,28 +13,18 @@ from typing import Any
 import numpy as np
 import onnx
 
+from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import ModelError
 from tts_compress.evaluation.metric import Record
 from tts_compress.folders import temporary_folder
 from tts_compress.onnx.noise import feed_noise
-from tts_compress.onnx.profile import kernel_seconds
+from tts_compress.onnx.profile import group_ms
 from tts_compress.onnx.session import Feeds, open_session, run_session
 from tts_compress.recipes.recipe import Rule
 from tts_compress.search.damage import Listener
-from tts_compress.search.workbench import Workbench
+from tts_compress.search.options import Objective
 
 _ROUNDS = 5
-
-_PROFILES = 3
-"""Profiled runs of which the fastest counts."""
-
-
-class Objective(StrEnum):
-    """A cost that a search makes small."""
-
-    SIZE = "size"
-    LATENCY = "latency"
-    MEMORY = "memory"
 
 
 UNITS = {
@@ -140,27 +129,5 @@ def profile_formats(
     found = {}
     for name, own in rules.items():
         whole = bench.recipe.model_copy(update={"component": tuple(own)})
-        found[name] = _by_group(bench.convert(whole), listener, groups)
-    return Times(reference=_by_group(bench.model.graph(), listener, groups), formats=found)
-
-
-def _by_group(
-    graph: onnx.ModelProto, listener: Listener, groups: Sequence[str]
-) -> dict[str, float]:
-    """Return milliseconds by group, and under an empty name those of all other operators."""
-    spent = dict.fromkeys([*groups, ""], 0.0)
-    found = kernel_seconds(graph, listener.feeds, "the graph", threads=1, rounds=_PROFILES)
-    for operator, seconds in found.items():
-        spent[group_of(operator, groups)] += seconds * 1e3
-    return spent
-
-
-def group_of(operator: str, groups: Sequence[str]) -> str:
-    """Return the group that an operator belongs to by its name; empty where there is none.
-
-    Names hold the module, as `/dec/ups.0/ConvTranspose` or `dec.ups.0.weight.dequantized`; the
-    longest group's name in it counts.
-    """
-    dotted = f".{operator.replace('/', '.')}.".replace("..", ".")
-    found = [group for group in groups if f".{group.rstrip('.*')}." in dotted]
-    return max(found, key=len, default="")
+        found[name] = group_ms(bench.convert(whole), listener.feeds, groups)
+    return Times(reference=group_ms(bench.model.graph(), listener.feeds, groups), formats=found)

@@ -12,10 +12,11 @@ from onnx import TensorProto, helper
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation.metric import Record
-from tts_compress.evaluation.metrics import distortion
+from tts_compress.evaluation.metrics.distortion import summarize
 from tts_compress.evaluation.pairs import OTHER_SEEDS
-from tts_compress.evaluation.spectra import compare_spectra, compare_warped
 from tts_compress.models.base import GraphModel
+from tts_compress.numerics.distortion import Distances, observe, spectrum
+from tts_compress.numerics.spectra import compare_spectra, compare_warped
 from tts_compress.onnx.durations import rounded_durations
 from tts_compress.onnx.graph import Graph, copy_model, with_outputs
 from tts_compress.onnx.noise import feed_noise
@@ -47,7 +48,7 @@ class _Utterance:
     target: npt.NDArray[np.float64]
     """The spectrum of another seed's rendering."""
 
-    distances: distortion.Distances
+    distances: Distances
     held: dict[str, npt.NDArray[np.generic]]
     """Whole durations, by the name of the input that takes them."""
 
@@ -136,8 +137,8 @@ class Listener:
         return _Utterance(
             feeds=feeds,
             reference=reference,
-            target=distortion.spectrum(another),
-            distances=distortion.observe(reference, reference, another),
+            target=spectrum(another),
+            distances=observe(reference, reference, another),
             held={f"{_HELD}{place}": value for place, value in enumerate(mine[1 : 1 + count])},
             durations=mine[1 + count :],
         )
@@ -148,16 +149,15 @@ class Listener:
         for one in self._utterances:
             audio = self._speak(session, one, more)
             near.append(compare_spectra(one.reference, audio).distance_db)
-            spectrum = distortion.spectrum(audio)
-            distance = compare_warped(spectrum, one.target).distance_db
+            distance = compare_warped(spectrum(audio), one.target).distance_db
             far.append(
-                distortion.Distances(
+                Distances(
                     reference=one.distances.reference,
                     candidate=distance,
                     coded=one.distances.coded,
                 )
             )
-        found = distortion.summarize(far, list(range(len(far))))
+        found = summarize(far, list(range(len(far))))
         known = found is not None and isfinite(found.value)
         return float(np.mean(near)), found.value if found is not None and known else None
 

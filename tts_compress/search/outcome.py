@@ -5,8 +5,9 @@ from typing import Any, Literal
 
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Document, Record
-from tts_compress.search.cost import UNITS, Objective
+from tts_compress.search.cost import UNITS
 from tts_compress.search.damage import Damage
+from tts_compress.search.options import Objective
 
 Words = Literal["kept", "not excluded", "broken"]
 """Judgement of a bound on the word error rate: the whole interval is within it, only its middle is,

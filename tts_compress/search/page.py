@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from tts_compress.evaluation import formatting
 from tts_compress.report.pages import render
 from tts_compress.report.plots import COLORS, Plot, draw_svg, new_axes
 from tts_compress.report.summary import flatten
-from tts_compress.search.cost import UNITS, Objective
+from tts_compress.search.cost import UNITS
 from tts_compress.search.damage import Damage
+from tts_compress.search.options import Objective
 from tts_compress.search.outcome import Row, SearchResult, Sensitivity, candidates, show_cost
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -39,7 +41,8 @@ def sensitivity_page(found: Sensitivity) -> str:
         _TEMPLATES / "sensitivity.html.j2",
         flatten=flatten,
         found=found,
-        plots=[_component_plot(found, name) for name in _components(found)],
+        # The component with the most damage first.
+        plots=[_component_plot(found, n) for n in dict.fromkeys(r.component for r in found.rows)],
         prediction=_prediction(found),
     )
 
@@ -49,11 +52,6 @@ def marker_of(names: Sequence[str], name: str) -> dict[str, Any]:
     place = names.index(name)
     color = COLORS[_SHADES[place % len(_SHADES)]]
     return {"marker": _MARKERS[place % len(_MARKERS)], "color": color}
-
-
-def _components(found: Sensitivity) -> list[str]:
-    """Return components, the one with the most damage first."""
-    return list(dict.fromkeys(row.component for row in found.rows))
 
 
 def _prediction(found: Sensitivity) -> str:
@@ -69,18 +67,10 @@ def _component_plot(found: Sensitivity, component: str) -> Plot:
     rows = [row for row in found.rows if row.component == component]
     of_sound = any(row.damage.log_mel_db > 0.0 for row in rows)
     label = f"Damage of each part of {component} by format"
-    value = _log_mel if of_sound else _frames
-    draw = partial(_draw_component, rows, found.formats, value, SOUND if of_sound else DURATIONS)
+    path, axis = ("damage.log_mel_db", SOUND) if of_sound else ("damage.duration_frames", DURATIONS)
+    draw = partial(_draw_component, rows, found.formats, attrgetter(path), axis)
     caption = "Each part alone in each format, all others in FP32; further left is better."
     return Plot(formatting.one_line(component, 40), draw_svg(label, draw), caption)
-
-
-def _log_mel(row: Row) -> float:
-    return row.damage.log_mel_db
-
-
-def _frames(row: Row) -> float:
-    return row.damage.duration_frames
 
 
 def _draw_component(
@@ -139,7 +129,6 @@ def search_page(found: SearchResult) -> str:
         "those that no other is better than; the dashed one is the damage that was admitted."
     )
     label = "Scatter plot of cost and damage with the Pareto front"
-    chosen = next((one for one in found.judged if one.name == found.chosen), None)
     return render(
         _TEMPLATES / "search.html.j2",
         flatten=flatten,
@@ -147,7 +136,7 @@ def search_page(found: SearchResult) -> str:
         plot=Plot("Cost and damage", draw_svg(label, draw), caption),
         candidates=candidates(found),
         show_cost=show_cost,
-        choice=None if chosen is None else chosen.choice,
+        choice=next((one.choice for one in found.judged if one.name == found.chosen), None),
     )
 
 

@@ -2,26 +2,26 @@
 
 import hashlib
 import json
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
 from tts_compress.artifact import write_text_atomically
 from tts_compress.compression import compress
+from tts_compress.compression.workbench import Workbench
 from tts_compress.environment import describe_environment
-from tts_compress.errors import EvaluationError, QuantizationError
+from tts_compress.errors import QuantizationError
 from tts_compress.evaluation import EvaluationOptions, evaluate
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, Model
-from tts_compress.progress import Progress, Silent
 from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.groups import find_groups
 from tts_compress.recipes.recipe import Recipe
-from tts_compress.search.cost import UNITS, Cost, Objective, open_cost
+from tts_compress.search.cost import UNITS, Cost, open_cost
 from tts_compress.search.damage import Damage, Listener
 from tts_compress.search.formats import (
     BASELINE,
@@ -29,11 +29,11 @@ from tts_compress.search.formats import (
     Choice,
     Space,
     find_formats,
-    find_groups,
     format_name,
     recipe_toml,
 )
 from tts_compress.search.greedy import exchanges, greedy_choices, neighbours
+from tts_compress.search.options import Objective, SearchOptions, SensitivityOptions
 from tts_compress.search.outcome import (
     Judged,
     Point,
@@ -44,48 +44,10 @@ from tts_compress.search.outcome import (
     find_statement,
     judge_words,
 )
-from tts_compress.search.sensitivity import SensitivityOptions, decisive_settings, find_sensitivity
+from tts_compress.search.sensitivity import decisive_settings, find_sensitivity, single_graph
 from tts_compress.search.study import POPULATION, StudyOptions, explore, require_optuna
-from tts_compress.search.workbench import Workbench, single_graph
 
 RECIPE_NAME, VOICE = "recipe.toml", "voice"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOptions:
-    """Settings of a search.
-
-    Raises:
-        EvaluationError: A number is out of range.
-    """
-
-    objective: Objective = Objective.SIZE
-    max_wer_rise: float = 0.5
-    """Percentage points of the word error rate; per cent of the reference's where `relative`."""
-
-    relative: bool = False
-    strict: bool = False
-    """Accept only what the upper end of the interval shows to be within the bound."""
-
-    damage: float = 1.0
-    """Damage that the cheap judge admits, in shares of scheme `int8`'s."""
-
-    trials: int = 48
-    judged: int = 3
-    """Candidates that are evaluated at most, until one is within the bound."""
-
-    suite: str = "en-quick"
-    recognizer: str | None = None
-    storage: str | None = None
-    sensitivity: SensitivityOptions = field(default_factory=SensitivityOptions)
-    progress: Progress = field(default_factory=Silent)
-
-    def __post_init__(self) -> None:
-        for name in ("damage", "trials", "judged"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise EvaluationError(f"{name} is {getattr(self, name)}; give a number above 0")
-        if not 0 <= self.max_wer_rise < math.inf:
-            raise EvaluationError(f"max_wer_rise is {self.max_wer_rise}; give 0 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,32 +3,34 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from tts_compress.compression.calibration import read_texts
+from tts_compress.compression.workbench import Workbench
 from tts_compress.environment import describe_environment, installed_version
-from tts_compress.errors import QuantizationError
+from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.evaluation.metric import Record
 from tts_compress.evaluation.store import read_piece, short_hash, write_piece
 from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.models import open_model
-from tts_compress.models.base import Model, TTSModel
+from tts_compress.models.base import GraphChain, GraphModel, Model, TTSModel
 from tts_compress.models.speakers import stated_language
 from tts_compress.onnx.quantize.decisions import Decision
-from tts_compress.progress import Progress, Silent
+from tts_compress.progress import Progress
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Weights
+from tts_compress.recipes.groups import Group, find_groups
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule
 from tts_compress.search.cost import Times, profile_formats
 from tts_compress.search.damage import Damage, Listener
 from tts_compress.search.estimate import Estimator
-from tts_compress.search.formats import FLOAT32, Format, Group, find_formats, find_groups
+from tts_compress.search.formats import FLOAT32, Format, find_formats
+from tts_compress.search.options import SensitivityOptions
 from tts_compress.search.outcome import Prediction, Row, Sensitivity, rank_correlation
-from tts_compress.search.workbench import Workbench, single_graph
 
 _SHORTEST = 16
 """Characters; a word or two hardly show a voice."""
@@ -58,43 +60,6 @@ def short_texts(model: TTSModel, recipe: Recipe, given: str | None, count: int) 
 _NEGLIGIBLE = 1e-3
 """Share of the power of all estimates of a format that the least ones may make together without
 being measured: 3 % of its whole damage."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SensitivityOptions:
-    """Settings of a sensitivity analysis.
-
-    Raises:
-        QuantizationError: There are no texts.
-    """
-
-    formats: tuple[str, ...] = ()
-    """Names of formats; those of the family's recipes by default."""
-
-    groups: tuple[str, ...] = ()
-    """Patterns that make groups; other layers are grouped by their names."""
-
-    each_layer: bool = False
-    """Measure every layer for itself."""
-
-    everything: bool = False
-    """Measure also where the estimate is negligible."""
-
-    recipe: str | Path | None = None
-    """A recipe of `int8` whose form and calibration hold; the family's by default."""
-
-    texts: int = 8
-    """Texts that are spoken, short ones of the calibration set."""
-
-    calibration: str | None = None
-    """A calibration set in the place of the recipe's."""
-
-    seed: int = 0
-    progress: Progress = field(default_factory=Silent)
-
-    def __post_init__(self) -> None:
-        if self.texts < 1:
-            raise QuantizationError(f"texts is {self.texts}; give 1 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +165,26 @@ def find_sensitivity(
         prediction=_prediction(rows),
         rows=tuple(sorted(rows, key=_damage, reverse=True)),
     )
+
+
+def single_graph(model: Model) -> GraphModel:
+    """Return a voice of one ONNX graph as such.
+
+    Raises:
+        ModelError: The model is another one, or is compressed already.
+    """
+    if model.manifest is not None:
+        raise ModelError(
+            f"'{model.spec}' is already compressed ({model.manifest.scheme}); give the original"
+        )
+    chained = isinstance(model, GraphChain) and model.followers()
+    if not isinstance(model, GraphModel) or chained:
+        raise ModelError(
+            f"'{model.spec}' is not a voice of a single ONNX graph (family {model.family!r}); "
+            "only such voices are measured layer by layer: compress it by a scheme, and see "
+            "`evaluate --blame`"
+        )
+    return model
 
 
 def find_trials(bench: Workbench, options: SensitivityOptions) -> Iterator[Trial]:

@@ -144,11 +144,8 @@ def _open_study(folder: Path, options: StudyOptions) -> Any:
 
 def _next_choice(study: Any, space: Space) -> tuple[Any, Choice]:
     trial = study.ask()
-    choice = {
-        group.name: trial.suggest_categorical(group.name, space.names(group.name))
-        for group in space.groups
-    }
-    return trial, choice
+    names = {group.name: space.names(group.name) for group in space.groups}
+    return trial, {name: trial.suggest_categorical(name, of) for name, of in names.items()}
 
 
 def _note(

@@ -3,9 +3,8 @@
 plan       what is to be done, from a TOML file
 units      the units of work: what each needs, and its name by the hash of what decides it
 results    the results of units, on any file system; each is there whole, or not at all
-work       how a unit is done, above the stages of an evaluation
-host       the program that does units, one after the other
+work       the program that does units, one after the other, above the stages of an evaluation
 schedule   which unit is next, whatever does it
-local, on_ray   processes of this machine, or actors of a Ray cluster
+seat, on_ray   processes of this machine, or actors of a Ray cluster
 document, merge   the records of all pairs, made from their reports; `page` draws them
 """

@@ -87,7 +87,7 @@ def _publish(unit: Unit, plan: OpenPlan, results: Results, gates: Sequence[Gates
     with temporary_folder() as folder:
         results.get(unit.key, folder)
         for path in folder.iterdir():
-            results.files.upload(path, f"{place}/{path.name}")
+            results.files.write(f"{place}/{path.name}", path)
     return _entry(unit, report, f"{place}/report.html", gates)
 
 

@@ -6,16 +6,15 @@ another, and after the loss of the head the sweep is started again and goes on.
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tts_compress.errors import EvaluationError, MissingExtraError
 from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.schedule import Outcome, Task
-
-_LONGEST_WAIT_S = 60.0
-"""After this time without an end, nodes that have come or gone are looked for."""
 
 _LONGEST_END_S = 10.0
 """Time that actors have to remove what they kept."""
@@ -29,8 +28,8 @@ class _Actor:
 
     def run(self, task: Task) -> Outcome:
         """Do a unit."""
-        found: Outcome = self._seat.run(*task)
-        return found
+        outcome: Outcome = self._seat.run(*task)
+        return outcome
 
     def close(self) -> None:
         """End the seat's process and remove what it kept."""
@@ -68,7 +67,11 @@ class _Place:
     """The only node it may be on; None for any."""
 
     actor: Any = None
-    runtime_env: dict[str, Any] = field(default_factory=dict)
+    runtime_env: dict[str, Any] | None = None
+    """None where there is no actor, or none that could do a unit."""
+
+    ended: Future[Outcome] = field(default_factory=Future)
+    """The end of the last unit that was begun."""
 
 
 class RayPool:
@@ -80,87 +83,76 @@ class RayPool:
         places: The actors to be.
     """
 
-    def __init__(
-        self, plan: OpenPlan, open_seat: Callable[[], Any], places: list["_Place"]
-    ) -> None:
+    def __init__(self, plan: OpenPlan, open_seat: Callable[[], Any], places: list[_Place]) -> None:
         self._plan = plan
         self._open_seat = open_seat
         self._places = places
-        self._busy: dict[Any, tuple[int, str]] = {}
 
-    def idle(self) -> list[int]:
-        """Return the numbers of the seats that have nothing to do, on nodes that are there."""
-        free = self._free()
-        if any(self._places[number].node for number in free):
-            nodes = _nodes()
-            free = [n for n in free if (node := self._places[n].node) is None or node in nodes]
-        if not (free or self._busy):
+    def seats(self) -> list[int]:
+        """Return the numbers of the seats on nodes that are there."""
+        nodes = _nodes() if any(place.node for place in self._places) else {}
+        there = [
+            seat for seat, place in enumerate(self._places) if not place.node or place.node in nodes
+        ]
+        if not there:
             raise EvaluationError("the Ray cluster has no node left; start it, and sweep again")
-        return free
+        return there
 
-    def start(self, seat: int, task: Task) -> None:
-        """Begin a unit."""
+    def start(self, seat: int, task: Task) -> Future[Outcome]:
+        """Begin a unit on a seat that does none."""
         place = self._places[seat]
         wanted = self._plan.environment_of(task.unit.voice.spec).runtime_env
-        if place.actor is None or place.runtime_env != wanted:
-            self._retire([place])
+        if place.runtime_env != wanted:
+            (_end if place.runtime_env is None else _retire)([place])
             place.actor, place.runtime_env = self._create(place, wanted), wanted
-        self._busy[place.actor.run.remote(task)] = (seat, task.unit.key)
-
-    def wait(self) -> list[tuple[int, Outcome]]:
-        """Wait until units have ended; return them with their seats."""
-        import ray
-
-        ended, rest = ray.wait(list(self._busy), num_returns=1, timeout=_LONGEST_WAIT_S)
-        if ended and rest:  # with thousands of actors many have ended meanwhile
-            more, _ = ray.wait(rest, num_returns=len(rest), timeout=0)
-            ended += more
-        found = []
-        for reference in ended:
-            seat, key = self._busy.pop(reference)
-            try:
-                outcome = ray.get(reference)
-            except ray.exceptions.RayError as error:  # the actor or its node died
-                self._end(self._places[seat])
-                words = " ".join(str(error).split())[:300]
-                outcome = Outcome(key, "crashed", f"the worker was lost: {words}")
-            found.append((seat, outcome))
-        return found
+        place.ended = Future()
+        answer = place.actor.run.remote(task).future()
+        answer.add_done_callback(partial(_settle, place, place.ended, task.unit.key))
+        return place.ended
 
     def close(self) -> None:
         """End all actors; those that do nothing remove what they kept."""
-        self._retire([self._places[number] for number in self._free()])
-        for place in self._places:
-            self._end(place)
-
-    def _retire(self, places: list[_Place]) -> None:
-        """End actors that do nothing."""
-        import ray
-
-        closing = [place.actor.close.remote() for place in places if place.actor is not None]
-        if closing:
-            ray.wait(closing, num_returns=len(closing), timeout=_LONGEST_END_S)
-        for place in places:
-            self._end(place)
-
-    def _free(self) -> list[int]:
-        busy = {seat for seat, _ in self._busy.values()}
-        return [number for number in range(len(self._places)) if number not in busy]
+        _retire([p for p in self._places if p.runtime_env is not None and p.ended.done()])
+        _end(self._places)
 
     def _create(self, place: _Place, runtime_env: dict[str, Any]) -> Any:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        where = {}
-        if place.node is not None:
-            affinity = NodeAffinitySchedulingStrategy(place.node, soft=False)
-            where = {"scheduling_strategy": affinity}
-        options = {"num_cpus": place.cpus, "runtime_env": runtime_env or None, **where}
-        return ray.remote(_Actor).options(**options).remote(self._open_seat)
+        there = place.node and NodeAffinitySchedulingStrategy(place.node, soft=False)
+        options = {"num_cpus": place.cpus, "runtime_env": runtime_env or None}
+        actor = ray.remote(_Actor).options(**options, scheduling_strategy=there)
+        return actor.remote(self._open_seat)
 
-    def _end(self, place: _Place) -> None:
-        import ray
 
+def _settle(place: _Place, ended: Future[Outcome], key: str, answer: Future[Outcome]) -> None:
+    """Pass on the end of a unit; an actor or a node that died is a crash."""
+    from ray.exceptions import RayError
+
+    error = answer.exception()
+    if error is None:
+        ended.set_result(answer.result())
+    elif isinstance(error, RayError):
+        place.runtime_env = None
+        words = " ".join(str(error).split())[:300]
+        ended.set_result(Outcome(key, "crashed", f"the worker was lost: {words}"))
+    else:
+        ended.set_exception(error)
+
+
+def _retire(places: Sequence[_Place]) -> None:
+    """End actors that do nothing; they remove what they kept."""
+    import ray
+
+    closing = [place.actor.close.remote() for place in places]
+    ray.wait(closing, num_returns=len(closing), timeout=_LONGEST_END_S)
+    _end(places)
+
+
+def _end(places: Sequence[_Place]) -> None:
+    import ray
+
+    for place in places:
         if place.actor is not None:
             ray.kill(place.actor)
             place.actor = None

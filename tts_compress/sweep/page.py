@@ -9,7 +9,7 @@ from urllib.parse import quote
 import numpy as np
 from matplotlib.figure import Figure
 
-from tts_compress.evaluation import formatting
+from tts_compress.evaluation.formatting import is_finite
 from tts_compress.report.pages import render
 from tts_compress.report.plots import COLORS, Plot, draw_svg, new_axes
 from tts_compress.sweep.document import Entry, SweepReport
@@ -35,21 +35,9 @@ _WORDS = _Axis("change of WER, points", lambda e: 100 * e.wer_delta)
 _OPINION = _Axis("DNSMOS, overall", lambda e: e.dnsmos_candidate)
 
 _PICTURES = (
-    ("Size and words", "Scatter plot of size and words", _SIZE, _WORDS, "Better is left and low."),
-    (
-        "Speed and words",
-        "Scatter plot of speed and words",
-        _SPEED,
-        _WORDS,
-        "Better is right and low.",
-    ),
-    (
-        "Size and opinion",
-        "Scatter plot of size and opinion score",
-        _SIZE,
-        _OPINION,
-        "Better is left and high.",
-    ),
+    ("Size and words", "size and words", _SIZE, _WORDS, "left and low"),
+    ("Speed and words", "speed and words", _SPEED, _WORDS, "right and low"),
+    ("Size and opinion", "size and opinion score", _SIZE, _OPINION, "left and high"),
 )
 
 
@@ -85,26 +73,23 @@ def _best(found: SweepReport) -> list[tuple[str, Entry]]:
     if not passed:
         return []
     smallest = min(passed, key=lambda entry: 1 / entry.size_ratio)
-    return [("Smallest that passed", smallest), ("Fastest that passed", max(passed, key=_speed))]
-
-
-def _speed(entry: Entry) -> float:
-    return entry.speed
+    fastest = max(passed, key=lambda entry: entry.speed)
+    return [("Smallest that passed", smallest), ("Fastest that passed", fastest)]
 
 
 def _pictures(found: SweepReport) -> list[Plot]:
     plots = []
-    for title, label, across, up, caption in _PICTURES:
-        points = [entry for entry in found.entries if _is_shown(entry, across, up)]
-        if not points and up is _OPINION:
-            continue
-        svg = draw_svg(label, partial(_scatter, points, found.schemes, across, up))
-        plots.append(Plot(title, svg, f"{caption} Each point leads to its report."))
+    for title, label, across, up, better in _PICTURES:
+        points = [
+            entry
+            for entry in found.entries
+            if is_finite(across.value(entry)) and is_finite(up.value(entry))
+        ]
+        if points or up is not _OPINION:
+            draw = partial(_scatter, points, found.schemes, across, up)
+            caption = f"Better is {better}. Each point leads to its report."
+            plots.append(Plot(title, draw_svg(f"Scatter plot of {label}", draw), caption))
     return plots
-
-
-def _is_shown(entry: Entry, across: _Axis, up: _Axis) -> bool:
-    return formatting.is_finite(across.value(entry)) and formatting.is_finite(up.value(entry))
 
 
 def _scatter(

@@ -14,7 +14,7 @@ import shutil
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +24,7 @@ from tts_compress.artifact import atomic_file
 from tts_compress.errors import ArtifactError, MissingExtraError, reason
 from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.folders import temporary_folder
-from tts_compress.reading import (
-    MOST_TEXT_BYTES,
-    check_archive,
-    open_file,
-    parse_json,
-    read_bytes,
-)
+from tts_compress.reading import MOST_TEXT_BYTES, check_archive, open_file, parse_json, read_bytes
 
 _ATOMIC_PUTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "r2"})
 """Object stores: what is put there is visible when all of it has come."""
@@ -57,11 +51,8 @@ class Files(Protocol):
     def read(self, name: str) -> bytes:
         """Return a file's content."""
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file, never seen half-written."""
-
-    def upload(self, source: Path, name: str) -> None:
-        """Write a file from one of this machine, never seen half-written."""
+    def write(self, name: str, content: bytes | Path) -> None:
+        """Write a file, or copy one of this machine; it is never seen half-written."""
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading at any place of it."""
@@ -87,29 +78,22 @@ class LocalFiles:
         """Return a file's content."""
         return read_bytes(self.root / name)
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file, never seen half-written."""
-        with self._partial(name) as partial:
-            partial.write_bytes(content)
-
-    def upload(self, source: Path, name: str) -> None:
-        """Write a file from one of this machine, never seen half-written."""
-        with self._partial(name) as partial:
-            shutil.copyfile(source, partial)
-
-    def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading at any place of it; what is no regular file is refused."""
-        return open_file(self.root / name, _LARGEST)
-
-    @contextmanager
-    def _partial(self, name: str) -> Iterator[Path]:
+    def write(self, name: str, content: bytes | Path) -> None:
+        """Write a file, or copy one of this machine; it is never seen half-written."""
         path = self.root / name
         make_directory(path.parent)
         # Machines that share the folder may have processes of the same number.
         own = path.with_name(f".{path.name}.{platform.node()}")
         with atomic_file(own) as partial:
-            yield partial
+            if isinstance(content, bytes):
+                partial.write_bytes(content)
+            else:
+                shutil.copyfile(content, partial)
         own.replace(path)
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file for reading at any place of it; what is no regular file is refused."""
+        return open_file(self.root / name, _LARGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +122,19 @@ class RemoteFiles:
         content: bytes = self.system.cat_file(f"{self.root}/{name}")
         return content
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file, never seen half-written."""
-        self._put(name, lambda path: self.system.pipe_file(path, content))
-
-    def upload(self, source: Path, name: str) -> None:
-        """Write a file from one of this machine, never seen half-written."""
-        self._put(name, lambda path: self.system.put_file(str(source), path))
+    def write(self, name: str, content: bytes | Path) -> None:
+        """Write a file, or copy one of this machine; it is never seen half-written."""
+        path = partial = f"{self.root}/{name}"
+        if not self.puts_whole:
+            folder, _, last = path.rpartition("/")
+            self.system.makedirs(folder, exist_ok=True)
+            partial = f"{folder}/.{last}.{secrets.token_hex(4)}"
+        if isinstance(content, bytes):
+            self.system.pipe_file(partial, content)
+        else:
+            self.system.put_file(str(content), partial)
+        if partial != path:
+            self.system.mv(partial, path)
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading at any place of it."""
@@ -152,17 +142,6 @@ class RemoteFiles:
             raise ValueError("it is no file")
         file: IO[bytes] = self.system.open(f"{self.root}/{name}", "rb")
         return file
-
-    def _put(self, name: str, put: Callable[[str], object]) -> None:
-        path = f"{self.root}/{name}"
-        if self.puts_whole:
-            put(path)
-            return
-        folder, _, last = path.rpartition("/")
-        self.system.makedirs(folder, exist_ok=True)
-        partial = f"{folder}/.{last}.{secrets.token_hex(4)}"
-        put(partial)
-        self.system.mv(partial, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +169,7 @@ class Results:
                     entry.compress_type = zipfile.ZIP_DEFLATED
                     with file.open("rb") as source, archive.open(entry, "w") as target:
                         shutil.copyfileobj(source, target)
-            self.files.upload(path, _archive(key))
+            self.files.write(_archive(key), path)
 
     def get(self, key: str, folder: Path) -> None:
         """Put the files of a unit's result into a folder.

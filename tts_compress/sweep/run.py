@@ -1,19 +1,22 @@
 """A sweep from its plan to its document."""
 
+import re
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from tts_compress.errors import RecipeError, TTSCompressError, reason
 from tts_compress.progress import Progress
 from tts_compress.sweep.document import SweepReport
-from tts_compress.sweep.identity import name_voices
 from tts_compress.sweep.merge import merge_reports, write_sweep
 from tts_compress.sweep.plan import Environment, OpenPlan, read_plan
 from tts_compress.sweep.results import Results, open_results
 from tts_compress.sweep.schedule import Executor, Task, run_units
 from tts_compress.sweep.seat import Seat
 from tts_compress.sweep.units import Failure, Identity, Opened, share_of, units_of
+
+_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +46,7 @@ def plan_sweep(path: Path, progress: Progress) -> Planned:
     names = name_voices(plan.voices)
     described: dict[str, tuple[Identity, dict[str, str]]] = {}
     progress.advance("open voices", 0, len(plan.voices))
-    with Seat(plan.model_dump_json()) as seat:
+    with closing(Seat(plan.model_dump_json())) as seat:
         for environment, specs in _by_environment(plan):
             found = seat.describe(environment, specs)
             identity = Identity.model_validate(found["identity"])
@@ -125,6 +128,19 @@ def parse_share(text: str) -> tuple[int, int]:
     if separator and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
         return int(number), int(count)
     raise RecipeError(f"--shard {text!r} is no share; give NUMBER/COUNT, such as 3/48 from 1/48 on")
+
+
+def name_voices(specs: tuple[str, ...]) -> dict[str, str]:
+    """Return a short name for each spec: its last part, with a number where several have it."""
+    names: dict[str, str] = {}
+    for spec in specs:
+        short = _PLAIN.sub("-", Path(spec).stem).strip("-.") or "voice"
+        name, number = short, 1
+        while name in names.values():
+            number += 1
+            name = f"{short}-{number}"
+        names[spec] = name
+    return names
 
 
 def _unplanned(voice: str, scheme: str, why: str) -> Failure:

@@ -1,8 +1,9 @@
 """Which unit is next: order, dependencies, failures and second tries, whatever does the work."""
 
-from collections import deque
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import closing
 from typing import Literal, NamedTuple, Protocol
 
 from tts_compress.progress import Progress
@@ -11,6 +12,9 @@ from tts_compress.sweep.units import PHASES, Identity, Unit
 _TRIES = 3
 """Times that a unit is begun whose worker dies under it."""
 
+_LONGEST_WAIT_S = 60.0
+"""After this time without an end, seats that have come or gone are looked for."""
+
 
 class Outcome(NamedTuple):
     """The end of one execution."""
@@ -18,8 +22,6 @@ class Outcome(NamedTuple):
     key: str
     state: Literal["done", "failed", "crashed"]
     reason: str = ""
-    seconds: float | None = None
-    """None for a unit that was done before, by someone else."""
 
 
 class Task(NamedTuple):
@@ -32,14 +34,11 @@ class Task(NamedTuple):
 class Pool(Protocol):
     """Does units, each on one of its seats."""
 
-    def idle(self) -> Iterable[int]:
-        """Return the numbers of the seats that have nothing to do."""
+    def seats(self) -> Sequence[int]:
+        """Return the numbers of the seats that are there, also of those that do a unit."""
 
-    def start(self, seat: int, task: Task) -> None:
-        """Begin a unit."""
-
-    def wait(self) -> Iterable[tuple[int, Outcome]]:
-        """Wait until units have ended; return them with their seats."""
+    def start(self, seat: int, task: Task) -> Future[Outcome]:
+        """Begin a unit on a seat that does none."""
 
     def close(self) -> None:
         """End all processes."""
@@ -52,25 +51,24 @@ class Executor(Protocol):
         """Return a pool; one of whole nodes has a seat for each, which nothing else shares."""
 
 
-@dataclass(slots=True)
 class Agenda:
-    """The units that remain to be done in a phase."""
+    """The units that remain to be done in a phase.
 
-    tasks: Sequence[Task]
-    done: set[str]
-    """Keys of finished units; grows."""
+    Args:
+        tasks: The units.
+        done: Keys of finished units; grows.
+    """
 
-    lost: dict[str, str] = field(default_factory=dict)
-    """Reasons of the units that no worker survives, by key."""
-
-    _ready: dict[tuple[str, str], deque[Task]] = field(default_factory=dict)
-    _waiting: dict[str, list[Task]] = field(default_factory=dict)
-    _running: dict[str, Task] = field(default_factory=dict)
-    _tries: dict[str, int] = field(default_factory=dict)
-    _last: dict[int, tuple[str, str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for task in self.tasks:
+    def __init__(self, tasks: Sequence[Task], done: set[str]) -> None:
+        self.lost: dict[str, str] = {}
+        """Reasons of the units that no worker survives, by key."""
+        self._done = done
+        self._tasks = {task.unit.key: task for task in tasks}
+        self._ready: dict[tuple[str, str], deque[Task]] = {}
+        self._waiting = defaultdict[str, list[Task]](list)
+        self._tries = Counter[str]()
+        self._last: dict[int, tuple[str, str]] = {}
+        for task in tasks:
             self._add(task)
 
     def take(self, seat: int) -> Task | None:
@@ -85,29 +83,21 @@ class Agenda:
         if tasks:
             self._ready[chain] = tasks  # behind the others: the next seat has another model
         self._last[seat] = chain
-        self._running[task.unit.key] = task
         return task
-
-    @property
-    def is_running(self) -> bool:
-        """True while units are being done."""
-        return bool(self._running)
 
     def settle(self, outcome: Outcome) -> bool:
         """Take note of an end; return True if the unit will not be tried again."""
-        task = self._running.pop(outcome.key)
-        unit = task.unit
-        if outcome.state == "done":
-            self.done.add(unit.key)
-            for follower in self._waiting.pop(unit.key, ()):
+        key, state, reason = outcome
+        if state == "done":
+            self._done.add(key)
+            for follower in self._waiting.pop(key, ()):
                 self._add(follower)
-            return True
-        tries = self._tries[unit.key] = self._tries.get(unit.key, 0) + 1
-        if outcome.state == "crashed" and tries < _TRIES:
-            self._add(task)
-            return False
-        if outcome.state == "crashed":
-            self.lost[unit.key] = f"{outcome.reason} ({tries} times)"
+        elif state == "crashed":
+            self._tries[key] += 1
+            if self._tries[key] < _TRIES:
+                self._add(self._tasks[key])
+                return False
+            self.lost[key] = f"{reason} ({_TRIES} times)"
         return True
 
     def _add(self, task: Task) -> None:
@@ -115,11 +105,11 @@ class Agenda:
 
         What it needs may never come: it failed, which is noted, or is another share's.
         """
-        missing = next((key for key in task.unit.needs if key not in self.done), None)
+        missing = next((key for key in task.unit.needs if key not in self._done), None)
         if missing is None:
             self._ready.setdefault(task.unit.chain, deque()).append(task)
         else:
-            self._waiting.setdefault(missing, []).append(task)
+            self._waiting[missing].append(task)
 
 
 def run_units(
@@ -148,26 +138,29 @@ def run_units(
         finished = len(wanted) - len(left)
         progress.advance(stage, finished, len(wanted))
         agenda = Agenda(left, done)
-        pool = executor.open(whole_nodes="time" in kinds)
-        try:
-            for outcome in _run(agenda, pool):
-                finished += outcome
+        with closing(executor.open(whole_nodes="time" in kinds)) as pool:
+            for is_last_try in _run(agenda, pool):
+                finished += is_last_try
                 progress.advance(stage, finished, len(wanted))
-        finally:
-            pool.close()
         lost |= agenda.lost
     return lost
 
 
-def _run(agenda: Agenda, pool: Pool) -> Iterable[bool]:
+def _run(agenda: Agenda, pool: Pool) -> Iterator[bool]:
     """Yield True for each unit that ends for good, False for one that is tried again."""
+    running: dict[Future[Outcome], int] = {}
     while True:
-        for seat in list(pool.idle()):
+        busy = {*running.values()}
+        for seat in pool.seats():
+            if seat in busy:
+                continue
             task = agenda.take(seat)
             if task is None:
                 break
-            pool.start(seat, task)
-        if not agenda.is_running:
+            running[pool.start(seat, task)] = seat
+        if not running:
             return
-        for _, outcome in pool.wait():
-            yield agenda.settle(outcome)
+        wait(running, _LONGEST_WAIT_S, FIRST_COMPLETED)
+        for future in [future for future in running if future.done()]:
+            del running[future]
+            yield agenda.settle(future.result())

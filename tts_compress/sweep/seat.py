@@ -1,11 +1,12 @@
 """Seats, where units are done one at a time: a process per environment, started when needed."""
 
 import sys
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from tts_compress.artifact import write_text_atomically
 from tts_compress.errors import TTSCompressError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
@@ -15,11 +16,11 @@ from tts_compress.sweep.plan import Environment, OpenPlan
 from tts_compress.sweep.schedule import Outcome, Task
 from tts_compress.sweep.units import Identity, Unit
 
-_PROGRAM = ("-P", "-m", "tts_compress.sweep.host")
+_PROGRAM = ("-P", "-m", "tts_compress.sweep.work")
 
 
 class Seat:
-    """Does units in a process that it starts; a context manager.
+    """Does units in a process that it starts.
 
     Args:
         plan: The plan, as JSON.
@@ -30,7 +31,8 @@ class Seat:
         folder = cache_folder() / "sweeps"
         folder.mkdir(parents=True, exist_ok=True)
         self._stack = ExitStack()
-        self._scratch = self._stack.enter_context(temporary_folder(folder))
+        self._file = self._stack.enter_context(temporary_folder(folder)) / "plan.json"
+        write_text_atomically(self._file, plan)
         self._python: str | None = None
         self._host: Worker | None = None
 
@@ -48,18 +50,12 @@ class Seat:
             return Outcome(unit.key, "crashed", str(error))
         if "failed" in answer:
             return Outcome(unit.key, "failed", answer["failed"])
-        return Outcome(unit.key, "done", seconds=answer["seconds"])
+        return Outcome(unit.key, "done")
 
     def close(self) -> None:
         """End the process and remove what it kept."""
         self._end()
         self._stack.close()
-
-    def __enter__(self) -> "Seat":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _open(self, environment: Environment) -> Worker:
         python = environment.python or sys.executable
@@ -68,9 +64,8 @@ class Seat:
             options = EvaluationOptions(
                 timeout_s=self._plan.unit_hours * 3600, worker=(python, *_PROGRAM)
             )
-            self._host, self._python = Worker("sweep", "host", options), python
-            plan = self._plan.model_dump(mode="json")
-            self._host.ask("open", plan=plan, scratch=self._scratch)
+            self._host = Worker("sweep", str(self._file), options, shown="host")
+            self._python = python
         return self._host
 
     def _end(self) -> None:
@@ -105,21 +100,14 @@ class LocalPool:
     def __init__(self, plan: str, seats: int) -> None:
         self._seats = [Seat(plan) for _ in range(seats)]
         self._threads = ThreadPoolExecutor(seats)
-        self._busy: dict[Future[Outcome], int] = {}
 
-    def idle(self) -> list[int]:
-        """Return the numbers of the seats that have nothing to do."""
-        busy = set(self._busy.values())
-        return [number for number in range(len(self._seats)) if number not in busy]
+    def seats(self) -> range:
+        """Return the numbers of the seats."""
+        return range(len(self._seats))
 
-    def start(self, seat: int, task: Task) -> None:
-        """Begin a unit."""
-        self._busy[self._threads.submit(self._seats[seat].run, *task)] = seat
-
-    def wait(self) -> list[tuple[int, Outcome]]:
-        """Wait until units have ended; return them with their seats."""
-        ended, _ = wait(self._busy, return_when=FIRST_COMPLETED)
-        return [(self._busy.pop(future), future.result()) for future in ended]
+    def start(self, seat: int, task: Task) -> Future[Outcome]:
+        """Begin a unit on a seat that does none."""
+        return self._threads.submit(self._seats[seat].run, *task)
 
     def close(self) -> None:
         """End all processes."""

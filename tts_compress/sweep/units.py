@@ -10,6 +10,7 @@ report      (voice, scheme)           the evaluation, from all of these
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from heapq import heapreplace
 from typing import Any, Literal, TypeAlias
 
@@ -124,39 +125,20 @@ def units_of(plan: OpenPlan, voice: Opened, scheme: Scheme, identity: Identity) 
     calibration = texts and read_calibration_set(texts).model_dump(mode="json")
     tools, ears = identity.model_dump(exclude=_EARS), identity.model_dump(include=_EARS)
     decides = {"format": _FORMAT, "tools": tools, "voice": voice.fingerprint}
-    heard = decides | ears
+    unit = partial(Unit, voice=voice, scheme=scheme)
     made = [recipe.model_dump(mode="json"), calibration, scheme.scheme]
-    compress = Unit(
-        kind="compress",
-        voice=voice,
-        scheme=scheme,
-        key=hash_of(["compress", decides, made]),
-    )
-    references = [_speech(plan, "reference", shard, heard, compress) for shard in _shards(plan)]
-    candidates = [_speech(plan, "candidate", shard, heard, compress) for shard in _shards(plan)]
+    compress = unit(kind="compress", key=hash_of(["compress", decides, made]))
+    shards, heard = range(plan.shards), decides | ears
+    references = [_speech(plan, "reference", shard, heard, compress) for shard in shards]
+    candidates = [_speech(plan, "candidate", shard, heard, compress) for shard in shards]
     all_texts = [utterance.text for utterance in plan.suite.utterances]
     timing = [plan.settings.threads, plan.settings.timing_texts, plan.settings.timing_runs]
-    time = Unit(
-        kind="time",
-        voice=voice,
-        scheme=scheme,
-        key=hash_of(["time", decides, compress.key, all_texts, timing, _manner(plan)]),
-        needs=(compress.key,),
-    )
+    key = hash_of(["time", decides, compress.key, all_texts, timing, _manner(plan)])
+    time = unit(kind="time", key=key, needs=(compress.key,))
     needs = tuple(unit.key for unit in (compress, *references, *candidates, time))
     judged = [plan.suite.sha256, plan.suite.name, plan.settings.model_dump()]
-    report = Unit(
-        kind="report",
-        voice=voice,
-        scheme=scheme,
-        key=hash_of(["report", decides, needs, judged, voice.spec, voice.name, scheme.name]),
-        needs=needs,
-    )
-    return [compress, *references, *candidates, time, report]
-
-
-def _shards(plan: OpenPlan) -> range:
-    return range(plan.shards)
+    key = hash_of(["report", decides, needs, judged, voice.spec, voice.name, scheme.name])
+    return [compress, *references, *candidates, time, unit(kind="report", key=key, needs=needs)]
 
 
 def _manner(plan: OpenPlan) -> dict[str, Any]:
@@ -169,31 +151,18 @@ def _manner(plan: OpenPlan) -> dict[str, Any]:
     }
 
 
-def _speech(
-    plan: OpenPlan,
-    role: Literal["reference", "candidate"],
-    shard: int,
-    decides: Mapping[str, Any],
-    compress: Unit,
-) -> Unit:
+def _speech(plan: OpenPlan, kind: Kind, shard: int, decides: object, compress: Unit) -> Unit:
+    scheme, needs = (compress.scheme, (compress.key,)) if kind == "candidate" else (None, ())
     texts = [(index, plan.suite.utterances[index].text) for index in plan.texts_of(shard)]
-    needs = (compress.key,) if role == "candidate" else ()
-    content = [role, decides, needs, texts, plan.suite.seeds, _manner(plan)]
-    return Unit(
-        kind=role,
-        voice=compress.voice,
-        scheme=compress.scheme if role == "candidate" else None,
-        shard=shard,
-        key=hash_of(content),
-        needs=needs,
-    )
+    key = hash_of([kind, decides, needs, texts, plan.suite.seeds, _manner(plan)])
+    return Unit(kind=kind, voice=compress.voice, scheme=scheme, shard=shard, key=key, needs=needs)
 
 
 def share_of(units: Sequence[Unit], number: int, count: int) -> list[Unit]:
     """Return one of `count` shares of the units: whole chains, so that no share needs another's.
 
-    A chain is what hangs together by one compressed model; each shard of a reference is one by
-    itself. The longest chains are dealt first, each to the share with the fewest units so far.
+    A chain is all units that need the same compressed model; each shard of a reference is a chain
+    of its own. The longest chains are dealt first, each to the share with the fewest units so far.
     Reports are in none: they need chains of several shares.
 
     Args:

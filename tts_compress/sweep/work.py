@@ -1,39 +1,53 @@
-"""The work of units: thin above the evaluation's stages, which a unit runs in a store of its own.
+"""The program that does units of a sweep, in a process of its own.
 
-Models and recognizers stay loaded from one unit to the next; the results of units that others need
-are fetched once.
+It is thin above the evaluation's stages, which a unit runs in a store of its own. Models and
+recognizers stay loaded from one unit to the next; the results of units that others need are fetched
+once.
+
+It is started as `python -m tts_compress.sweep.work sweep PLAN.json`, speaks like the evaluation's
+workers, keeps what it needs beside the plan, and ends with the process that started it: whoever
+does a unit again must not do it beside this one.
 """
 
+import hashlib
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from tts_compress.compression import compress
-from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.analysis import Analyzer, find_analyzers
+from tts_compress.config import data_file, data_names
+from tts_compress.environment import code_hash, describe_environment
+from tts_compress.errors import EvaluationError, TTSCompressError, reason
+from tts_compress.evaluation.analysis import Analyzer, find_analyzers, find_recognizer
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import Side, fill_store
 from tts_compress.evaluation.process import KeptWorkers
-from tts_compress.evaluation.run import evaluate
+from tts_compress.evaluation.run import check_language, evaluate
 from tts_compress.evaluation.stages import time_pair
 from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.folders import temporary_folder
-from tts_compress.sweep.identity import identify, open_voice, recognizer_of
+from tts_compress.processes import Answer, serve
+from tts_compress.reading import read_text
 from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.results import open_results
-from tts_compress.sweep.units import Identity, Unit
+from tts_compress.sweep.units import Identity, Unit, hash_of
 
 _MODELS = 2
 """Compressed models that are kept unpacked."""
 
+_WORK = "sweep.work"
+"""This module; a result depends on what it imports."""
+
 
 class Workplace:
-    """Does units, one after the other.
+    """Does units, one after the other, and responds to the requests of a seat.
 
     Args:
         plan: The plan.
@@ -49,52 +63,66 @@ class Workplace:
 
     @cached_property
     def _recognizer(self) -> Analyzer:
-        return recognizer_of(self._plan, self._options())
+        suite = self._plan.suite
+        return find_recognizer(suite.recognizer, suite.language, self._options())
 
-    def identify(self, spec: str) -> Identity:
-        """Return the environment of this process, as the units of a voice have it."""
-        return identify(self._plan, spec, self._recognizer, self._options())
+    def describe(self, specs: list[str]) -> Answer:
+        """Return this environment, and its voices by spec, or why there are none."""
+        voices = {spec: self._describe(spec) for spec in specs}
+        return {"voices": voices, "identity": self._identify(specs[0]).model_dump()}
 
-    def run(self, unit: Unit) -> float | None:
-        """Do a unit and keep its result; return the seconds, or None if it was done before.
+    def run(self, unit: dict[str, Any], identity: dict[str, Any]) -> Answer:
+        """Do a unit and keep its result, unless there is one; if it cannot be done, return why."""
+        parsed = Unit.model_validate(unit, strict=False)
+        try:
+            _check(self._identify(parsed.voice.spec), Identity.model_validate(identity))
+            if not self._results.has(parsed.key):
+                self._do(parsed)
+        except TTSCompressError as error:
+            self._note(parsed, failed=reason(error))
+            return {"failed": reason(error)}
+        return {}
 
-        Raises:
-            TTSCompressError: It cannot be done.
-        """
-        if self._results.has(unit.key):
-            return None
+    def _do(self, unit: Unit) -> None:
         start = perf_counter()
         with temporary_folder(self._scratch) as folder:
             self._KINDS[unit.kind](self, unit, folder)
             self._results.put(unit.key, folder)
-        seconds = perf_counter() - start
-        self._results.note(unit.key, self._record(unit) | {"seconds": seconds})
-        return seconds
+        self._note(unit, seconds=perf_counter() - start)
 
-    def note_failure(self, unit: Unit, why: str) -> None:
-        """Add a failure to the log."""
-        self._results.note(unit.key, self._record(unit) | {"failed": why})
+    def _describe(self, spec: str) -> dict[str, str]:
+        """Return the family and fingerprint of a voice, or the reason why there is none."""
+        try:
+            voice = self._open(spec)
+            return {"family": voice.model.family, "fingerprint": voice.fingerprint}
+        except TTSCompressError as error:
+            return {"reason": reason(error)}
 
-    def close(self) -> None:
-        """End the processes that were kept."""
-        self._kept.close()
+    def _identify(self, spec: str) -> Identity:
+        """Return the environment of this process, as the units of a voice have it."""
+        environment = self._plan.environment_of(spec).runtime_env
+        measures = find_analyzers(self._options())
+        return Identity(
+            code=_code(),
+            packages=describe_environment()["packages"],
+            recognizer=self._recognizer.description,
+            measures={m.name: analyzer.description for m, analyzer in measures.items()},
+            runtime_env=hash_of(environment) if environment else "",
+        )
 
-    def _record(self, unit: Unit) -> dict[str, object]:
-        return {"unit": unit.title, "host": platform.node(), "process": os.getpid()}
+    def _note(self, unit: Unit, **end: object) -> None:
+        """Add an execution to the log."""
+        record = {"unit": unit.title, "host": platform.node(), "process": os.getpid()}
+        self._results.note(unit.key, record | end)
 
     def _options(self, **more: object) -> EvaluationOptions:
         return self._plan.settings.options(self._plan.suite.recognizer, **more)
 
     def _compress(self, unit: Unit, folder: Path) -> None:
         assert unit.scheme is not None, "units that compress have one"
-        reference = self._reference(unit)
-        scheme, settings = unit.scheme, self._plan
-        model = compress(
-            reference.model,
-            scheme.scheme,
-            recipe=scheme.recipe,
-            calibration=settings.calibration,
-        )
+        reference, scheme = self._reference(unit).model, unit.scheme
+        calibration = self._plan.calibration
+        model = compress(reference, scheme.scheme, recipe=scheme.recipe, calibration=calibration)
         model.save(folder / "model")
 
     def _speak(self, unit: Unit, folder: Path) -> None:
@@ -118,20 +146,29 @@ class Workplace:
         with temporary_folder(self._scratch) as work:
             for key in unit.needs[1:]:  # the first is the compressed model
                 self._results.get(key, work)
-            before, after = self._pair(unit)
-            found = evaluate(
-                before.model,
-                after.model,
-                suite=self._plan.suite,
-                options=self._options(kept=self._kept, work=work, timed_before=True),
-            )
+            pair = (subject.model for subject in self._pair(unit))
+            options = self._options(kept=self._kept, work=work, timed_before=True)
+            found = evaluate(*pair, suite=self._plan.suite, options=options)
         # Otherwise the place where this process unpacked it.
         shown = found.candidate.model_copy(update={"spec": "/".join(unit.chain)})
         found.model_copy(update={"candidate": shown}).write(folder)
 
+    def _open(self, spec: str) -> Subject:
+        """Return a voice as the reference of its evaluations.
+
+        Raises:
+            ModelError: It cannot be found or read.
+            EvaluationError: It does not speak the suite's language, or has no such speaker.
+        """
+        suite, settings = self._plan.suite, self._plan.settings
+        voice = open_subject(spec, None, suite.prompt, suite.language)
+        if not settings.any_language:
+            check_language(voice.model, suite)
+        return give_speakers((voice, voice), settings.speaker)[0]
+
     def _reference(self, unit: Unit) -> Subject:
         """Return the voice, which must be here what it was where the units were planned."""
-        found = open_voice(self._plan, unit.voice.spec)
+        found = self._open(unit.voice.spec)
         if found.fingerprint != unit.voice.fingerprint:
             raise EvaluationError(
                 f"'{unit.voice.spec}' is another voice on {platform.node()} than where the sweep "
@@ -163,3 +200,35 @@ class Workplace:
         "time": _time,
         "report": _report,
     }
+
+
+def _check(mine: Identity, planned: Identity) -> None:
+    if mine == planned:
+        return
+    values = zip(mine.model_dump().items(), planned.model_dump().values(), strict=True)
+    differing = "; ".join(
+        f"{name} is {here} and not {there}" for (name, here), there in values if here != there
+    )
+    raise TTSCompressError(
+        f"{platform.node()} has another environment than the one that planned: {differing}; "
+        "install the same everywhere"
+    )
+
+
+@cache
+def _code() -> str:
+    """Return the hash of the code and data that decide results."""
+    digest = hashlib.sha256(code_hash(_WORK).encode())
+    for kind in ("calib/sets", "calib/contracts"):
+        for name in data_names(kind):
+            digest.update(data_file(kind, name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def main(plan: Path) -> None:
+    """Serve requests until standard input ends."""
+    serve(lambda: Workplace(OpenPlan.model_validate_json(read_text(plan)), plan.parent))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[-1]))

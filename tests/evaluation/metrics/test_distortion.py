@@ -14,7 +14,8 @@ import soundfile
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation.metrics import distortion
-from tts_compress.evaluation.metrics.distortion import Distances, Distortion
+from tts_compress.evaluation.metrics.distortion import Distortion
+from tts_compress.numerics.distortion import Distances, mu_law, observe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,7 @@ def _voice(text: int, seed: int) -> Audio:
 
 def _compare(change: Callable[[Audio, int], Audio], texts: int = 4) -> Distortion:
     found = [
-        distortion.observe(_voice(text, 0), change(_voice(text, 0), text), _voice(text, 1000))
+        observe(_voice(text, 0), change(_voice(text, 0), text), _voice(text, 1000))
         for text in range(texts)
     ]
     made = distortion.summarize(found, range(texts))
@@ -71,7 +72,7 @@ def test_the_unit_is_the_codec_of_telephony() -> None:
         return _with(audio, soundfile.read(file)[0])
 
     assert _compare(code).value == pytest.approx(1.0, abs=0.2)
-    assert _compare(lambda audio, _: distortion.mu_law(audio)).value == 1.0
+    assert _compare(lambda audio, _: mu_law(audio)).value == 1.0
 
 
 def test_damage_is_found_and_grows() -> None:
@@ -107,6 +108,21 @@ def test_another_seed_is_not_damage() -> None:
     assert min(one.value for one in values) < 0.0 < max(one.value for one in values)
 
 
+@pytest.mark.parametrize(("decibels", "value"), [(46, 0.25), (40, 0.65), (34, 1.7)])
+def test_a_voice_without_noise_is_compared_with_itself(
+    recordings: list[Audio], decibels: float, value: float
+) -> None:
+    """Nothing is exactly nothing there, and noise grows evenly through the limit of the gates."""
+    found = []
+    for text, voice in enumerate(recordings):
+        same = observe(voice, _with(voice, voice.samples.copy()), voice)
+        assert (same.reference, same.candidate) == (0.0, 0.0)
+        found.append(observe(voice, _noisy(10 ** (-decibels / 20), voice, text), voice))
+    summary = distortion.summarize(found, range(len(found)))
+    assert summary is not None
+    assert summary.value == pytest.approx(value, rel=0.3)
+
+
 def test_seeds_of_a_text_are_resampled_together() -> None:
     """Repeating every utterance as if with another seed adds no evidence."""
     random = np.random.default_rng(0)
@@ -127,9 +143,9 @@ def test_broken_audio_has_a_value_and_silence_none() -> None:
     broken = _with(voice, np.where(np.arange(len(voice.samples)) % 50, voice.samples, np.nan))
     empty = _with(voice, np.zeros(0))
     for candidate in (broken, empty, _with(voice, 0 * voice.samples)):
-        found = distortion.observe(voice, candidate, other)
+        found = observe(voice, candidate, other)
         assert found.candidate > found.reference
-    silent = distortion.observe(empty, empty, empty)
+    silent = observe(empty, empty, empty)
     assert distortion.summarize([silent, silent], [0, 1]) is None
 
 
@@ -155,13 +171,13 @@ def test_the_interval_is_judged_against_the_unit(
 def test_long_audio_is_compared_more_coarsely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory grows with the square of the frames; damage is found all the same."""
     audios = _voice(0, 0), _noisy(0.03, _voice(0, 0), 0), _voice(0, 1)
-    fine = distortion.observe(*audios)
-    monkeypatch.setattr(distortion, "_LONG_S", 0.1)
-    coarse = distortion.observe(*audios)
+    fine = observe(*audios)
+    monkeypatch.setattr("tts_compress.numerics.distortion._LONG_S", 0.1)
+    coarse = observe(*audios)
     assert coarse.candidate > coarse.reference
     assert coarse != fine
 
 
 def test_other_rates_are_refused() -> None:
     with pytest.raises(ValueError, match=r"16000, 22050"):
-        distortion.observe(_voice(0, 0), replace(_voice(0, 0), sample_rate=22_050), _voice(0, 1))
+        observe(_voice(0, 0), replace(_voice(0, 0), sample_rate=22_050), _voice(0, 1))

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from tts_compress.evaluation.metrics.f0 import METRICS, correlation, rmse_cents, voicing_error
-from tts_compress.evaluation.spectra import Comparison
+from tts_compress.numerics.spectra import Comparison
 
 _SEMITONE = 2.0 ** (1.0 / 12.0)
 

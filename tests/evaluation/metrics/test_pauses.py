@@ -8,7 +8,7 @@ import pytest
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation.metric import Audios
-from tts_compress.evaluation.metrics.pauses import METRICS, measure_pauses
+from tts_compress.evaluation.metrics.pauses import METRICS, measure_floors, measure_pauses
 
 _RATE = 16_000
 
@@ -37,11 +37,11 @@ def test_silences_inside_are_counted(
 
 def test_both_models_are_compared() -> None:
     before, after = _speech(0.3), _speech(0.3, 0.5)
-    observe = METRICS[0].observe
+    observe = METRICS[1].observe
     assert observe is not None
     seen = observe(Audios(reference=before, candidate=after, other_seed=before))
     run: Any = SimpleNamespace(observations=lambda _: [seen], blocks=[0])
-    counts, lengths = (metric.compute(run) for metric in METRICS)
+    counts, lengths = (metric.compute(run) for metric in METRICS[1:])
     assert (counts.reference, counts.candidate, counts.delta) == (1.0, 2.0, 1.0)
     assert lengths.delta == pytest.approx(0.5, abs=0.03)
 
@@ -50,3 +50,20 @@ def test_both_models_are_compared() -> None:
 def test_any_audio_is_measured(samples: list[float]) -> None:
     audio = Audio(samples=np.array(samples, np.float32), sample_rate=8_000)
     assert measure_pauses(audio) == (0, 0.0)
+
+
+def test_the_floor_of_pauses_is_compared() -> None:
+    """An utterance with pauses has a rise; one without pauses has none."""
+    before = _speech(0.3)
+    noise = 1e-3 * np.random.default_rng(1).standard_normal(len(before.samples))
+    after = Audio(samples=(before.samples + noise).astype(np.float32), sample_rate=_RATE)
+    steady = Audio(samples=np.sin(np.arange(_RATE)).astype(np.float32), sample_rate=_RATE)
+    pairs = [(before, after), (steady, steady)]
+    seen = [measure_floors(Audios(reference=a, candidate=b, other_seed=a)) for a, b in pairs]
+    run: Any = SimpleNamespace(observations=lambda _: seen, blocks=[0, 1])
+    found = METRICS[0].compute(run)
+    assert 10.0 < found.delta < 25.0
+    assert found.candidate == pytest.approx(found.reference + found.delta)
+    slower = Audio(samples=steady.samples, sample_rate=8_000)
+    other = measure_floors(Audios(reference=before, candidate=slower, other_seed=before))
+    assert np.isnan(other).all()

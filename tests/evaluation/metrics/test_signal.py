@@ -10,7 +10,7 @@ import pytest
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation.metrics import signal
-from tts_compress.evaluation.spectra import log_mel_distance
+from tts_compress.numerics.spectra import log_mel_distance
 
 
 def snr_db(pairs: list[tuple[Audio, Audio]]) -> float | None:

@@ -194,6 +194,33 @@ def test_replacements_cannot_grow_a_text_without_end(stranger: Path) -> None:
         voice.synthesize("abc", seed=0)
 
 
+def test_constants_may_have_a_shape(tmp_path: Path) -> None:
+    """Three whole numbers for each token, as of languages or emotions."""
+    inputs: dict[str, tuple[int, list[Any]]] = {
+        "phones": (TensorProto.INT32, [1, "L"]),
+        "features": (TensorProto.INT64, [1, "L", 3]),
+        "rate": (TensorProto.FLOAT, []),
+    }
+    onnx.save(
+        build_voice(inputs, {"tokens": "phones", "speed": "rate"}, "speech"), tmp_path / "v.onnx"
+    )
+    letters = {letter: 10 + n for n, letter in enumerate("abcdefghijklmnopqrstuvwxyz .")}
+    (tmp_path / "letters.json").write_text(json.dumps(letters), encoding="utf-8")
+    head, rate = _STRANGER[: _STRANGER.index("[input.voice_id]")], '[input.rate]\nrole = "speed"\n'
+    table = '[input.features]\nrole = "constant"\nvalue = [4, 0, 7]\n'
+    for size, message in (("3", None), ("2", "last size must be 3")):
+        text = f'{head}{rate}value = 1\n{table}shape = [1, "tokens", {size}]\n'
+        (tmp_path / "contract.toml").write_text(text, encoding="utf-8")
+        if message is not None:
+            with pytest.raises(RecipeError, match=message):
+                load(f"contract:{tmp_path / 'v.onnx'}")
+            continue
+        voice: Any = load(tmp_path / "v.onnx")
+        [call] = voice.calibration_calls(["abc"], seed=0)
+        assert call["features"].dtype == np.int64
+        assert call["features"].tolist() == [[[4, 0, 7]] * call["phones"].shape[1]]
+
+
 def test_noise_is_bounded_before_it_is_drawn(stranger: Path) -> None:
     for shape in ("[1000000, 1000000]", "[3, -5]"):
         noise = f'[input.rate]\nrole = "noise"\nshape = {shape}\n'

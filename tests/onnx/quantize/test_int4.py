@@ -10,8 +10,6 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.errors import QuantizationError
-from tts_compress.numerics.four_bits import round_blocks
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import (
@@ -115,7 +113,8 @@ def _as_real(conversion: Conversion) -> onnx.ModelProto:
     for decision in (d for d in conversion.decisions if d.weights == "int4"):
         for tensor in decision.tensors:
             rows = np.moveaxis(graph.value(tensor), decision.axis, 0)
-            blocks = conversion.chosen.get(decision.output) or round_blocks(rows, 16)
+            blocks = conversion.codes.blocks(decision.output, rows)
+            assert blocks is not None
             real = (blocks.wide() * blocks.scales[:, None]).reshape(rows.shape)
             back = np.ascontiguousarray(np.moveaxis(real, 0, decision.axis))
             graph.initializers[tensor].CopyFrom(numpy_helper.from_array(back, tensor))
@@ -196,7 +195,35 @@ def test_what_blocks_do_not_divide_is_left_to_the_next_rule(chain: onnx.ModelPro
     assert (found["a"], found["c"], found["d"], found["f"]) == ("int8", "int4", "int8", "int8")
 
 
-def test_gptq_is_for_four_bits_in_a_graph(chain: onnx.ModelProto) -> None:
-    recipe = _recipe({"weights": "int8", "algorithm": "gptq"})
-    with pytest.raises(QuantizationError, match="it chooses codes of int4 weights only"):
-        decide(prepare(copy_model(chain)), recipe)
+def test_blocks_divide_the_phases_of_upsampling(calls: Calls) -> None:
+    """In integers it is a convolution of fewer inputs: 24 where the weight has 96."""
+    generator, make = np.random.default_rng(0), helper.make_node
+    shapes = {"table": (256, 16), "first": (12, 16, 3), "up": (12, 20, 8), "last": (16, 20, 3)}
+    tensors = {name: generator.normal(0, 0.2, shape) for name, shape in shapes.items()}
+    nodes = [
+        make("Gather", ["table", "ids"], ["rows"], "/net/table/Gather"),
+        make("Transpose", ["rows"], ["x"], "/net/Transpose", perm=[0, 2, 1]),
+        make("Conv", ["x", "first"], ["a"], "/net/first/Conv", pads=[1, 1]),
+        make("ConvTranspose", ["a", "up"], ["b"], "/net/up/CT", strides=[4], pads=[2, 2]),
+        make("Conv", ["b", "last"], ["y"], "/net/last/Conv", pads=[1, 1]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "upsampling",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, [1, "t"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16, "t2"])],
+        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in tensors.items()],
+    )
+    opsets = [helper.make_opsetid("", 15)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    rules = [{"weights": bits, "activations": "static"} for bits in ("int4", "int8")]
+    conversion = prepare_conversion(
+        lambda: model,
+        _recipe(*rules, form="qoperator"),
+        calls,
+        batch_one=True,
+        progress=Silent(),
+    )
+    found = {d.output: str(d.weights) for d in conversion.decisions}
+    assert found["b"] == "int8"
+    assert count_operators(convert(conversion)) == count_decisions(conversion.decisions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from tts_compress.errors import QuantizationError  # noqa: E402
 from tts_compress.onnx.quantize.collect import record_tensors  # noqa: E402
 from tts_compress.onnx.quantize.convert import (  # noqa: E402
     Conversion,
+    choose_eight_bits,
     convert,
     prepare_conversion,
 )
 from tts_compress.progress import Silent  # noqa: E402
+from tts_compress.qat import training  # noqa: E402
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize  # noqa: E402
 from tts_compress.qat.graph.student import (  # noqa: E402
     build_student,
@@ -131,6 +134,26 @@ def test_operators_and_shapes_are_those_of_post_training_quantization(
     _change(student)
     finished = convert(learned_conversion(conversion, student))
     assert _operators(finished) == _operators(convert(conversion))
+
+
+def test_training_begins_from_rounding_to_nearest(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codes of eight bits that were chosen before are not those of what weights become."""
+    recipe, calls, conversion = prepared
+    chosen = choose_eight_bits(conversion, calls, Silent())
+    assert chosen.chosen.keys() > conversion.chosen.keys()
+    given: list[Conversion] = []
+
+    def stop(conversion: Conversion, *_: Any, **__: Any) -> None:
+        given.append(conversion)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "graph_task", stop)
+    run: Any = SimpleNamespace(options=SimpleNamespace(learned_ranges=True))
+    with pytest.raises(KeyboardInterrupt):
+        training.train_graph(chosen, recipe, calls, sample_rate=22_050, run=run)
+    assert given[0].chosen.keys() == conversion.chosen.keys()
 
 
 def test_prepared_graph_is_not_changed(prepared: Prepared, student: GraphNetwork) -> None:

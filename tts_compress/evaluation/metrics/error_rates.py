@@ -18,7 +18,7 @@ from tts_compress.evaluation.bootstrap import FEWEST_TEXTS, text_interval
 from tts_compress.evaluation.metric import Figure, Headline, Metric, Pair, Record, Row, Trend, trend
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.pairs import Run
-from tts_compress.evaluation.spectra import compare_spectra
+from tts_compress.numerics.spectra import compare_spectra
 
 Unit: TypeAlias = Literal["word", "character"]
 

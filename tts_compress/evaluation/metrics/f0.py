@@ -14,7 +14,7 @@ from tts_compress.audio import Audio
 from tts_compress.evaluation.metric import Audios, Metric
 from tts_compress.evaluation.paired import Paired, Show, compare_pairs
 from tts_compress.evaluation.pairs import Run
-from tts_compress.evaluation.spectra import count_frames, window_length
+from tts_compress.numerics.spectra import count_frames, window_length
 
 _LOWEST_HZ, _HIGHEST_HZ = 60.0, 500.0
 _CANDIDATES = 5

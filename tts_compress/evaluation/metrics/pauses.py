@@ -1,12 +1,15 @@
-"""Pauses inside the speech: how many, and how long. `damage` counts those the reference lacks."""
+"""Pauses: how many, how long, how quiet. `damage` counts what the reference lacks."""
 
 import numpy as np
 
 from tts_compress.audio import Audio
-from tts_compress.evaluation.metric import Audios, Metric
+from tts_compress.evaluation import formatting
+from tts_compress.evaluation.metric import Audios, Figure, Metric
 from tts_compress.evaluation.metrics.damage import find_pauses
 from tts_compress.evaluation.paired import Paired, Show, compare_pairs
 from tts_compress.evaluation.pairs import Run
+from tts_compress.numerics.pauses import compare_floors
+from tts_compress.numerics.spectra import same_timing
 
 _SHORTEST_S = 0.15
 """A silence that is shorter may be the closure of a consonant."""
@@ -31,7 +34,39 @@ def _compute(place: int, run: Run) -> Paired | None:
     return compare_pairs(run, [one[place] for one in before], [one[place] for one in after])
 
 
+def measure_floors(audios: Audios) -> tuple[float, float]:
+    """Return the floors of pauses relative to the speech, dB, of the octave that rises most.
+
+    Not a number where the reference does not pause, or the rates differ.
+    """
+    before, after = audios.reference, audios.candidate
+    if before.sample_rate != after.sample_rate:
+        return np.nan, np.nan
+    aligned = same_timing(before, after)
+    floors = compare_floors(before.samples, after.samples, before.sample_rate, aligned=aligned)
+    return (np.nan, np.nan) if floors is None else (floors.reference_db, floors.candidate_db)
+
+
+def _compute_floors(run: Run) -> Paired | None:
+    return compare_pairs(run, *zip(*run.observations("pause_floor"), strict=True))
+
+
 METRICS = (
+    Metric(
+        name="pause_floor",
+        group="sound",
+        result=Paired,
+        observe=measure_floors,
+        compute=_compute_floors,
+        optional=True,
+        rows=Show("Floor of pauses", "dB", digits=1, better="lower").rows,
+        figures={"delta": Figure("rise of the floor of pauses", formatting.decibels)},
+        terms={
+            "Floor of pauses": "noise where the voice is quiet, relative to the speech, in the "
+            "octave above 500 Hz in which the candidate's rises most; levels below -64 dB, which "
+            "nobody hears, count as that.",
+        },
+    ),
     Metric(
         name="pause_count",
         group="timing",

@@ -11,7 +11,7 @@ from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Figure, Headline, Metric, Record, Row, Trend
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import Evaluation
-from tts_compress.evaluation.spectra import Comparison, compare_spectra, same_timing
+from tts_compress.numerics.spectra import Comparison, compare_spectra, same_timing
 
 
 class Distances(Record):

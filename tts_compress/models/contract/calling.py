@@ -115,7 +115,12 @@ class Caller:
         """Return what an input is given by a text, with the axes that its role has."""
         if isinstance(role, ValueInput):
             quiet = call.seed is None and role.quiet is not None
-            return role.quiet if quiet else role.value
+            value = role.quiet if quiet else role.value
+            return (
+                np.broadcast_to(np.asarray(value), self._shape(role, call, made))
+                if role.shape
+                else value
+            )
         if isinstance(role, SpeakerInput):
             return role.value if call.speaker is None else self.speakers[call.speaker]
         symbols = call.symbols
@@ -131,10 +136,10 @@ class Caller:
         size = self._size(role.size, call, made)
         return size if role.role == "lengths" else [1] * size
 
-    def _shape(self, role: NoiseInput, call: Call, made: Made) -> tuple[int, ...]:
+    def _shape(self, role: NoiseInput | ValueInput, call: Call, made: Made) -> tuple[int, ...]:
         sizes = role.shape
         shape = tuple(s if isinstance(s, int) else self._size(s, call, made) for s in sizes)
-        with model_errors("noise of the contract cannot be drawn"):
+        with model_errors(f"{role.role} of the contract cannot be made"):
             bounded_bytes(shape, 4, MOST_ARRAY_BYTES)
         return shape
 

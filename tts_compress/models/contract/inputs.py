@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tts_compress.config import Config
 
@@ -91,6 +91,17 @@ class ValueInput(BaseInput):
     value: _Values
     quiet: _Values | None = None
     """The numbers that turn noise off; by default the same."""
+
+    shape: tuple[int | str, ...] = ()
+    """Sizes of its axes, as those of noise; several numbers are those along the last. By default as
+    many axes as the graph wants."""
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> "ValueInput":
+        for numbers in (self.value, self.quiet):
+            if self.shape and isinstance(numbers, tuple) and self.shape[-1] != len(numbers):
+                raise ValueError(f"shape: its last size must be {len(numbers)}, of as many numbers")
+        return self
 
 
 class NoiseInput(BaseInput):

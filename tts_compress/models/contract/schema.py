@@ -15,6 +15,7 @@ from tts_compress.models.contract.inputs import (
     NoiseInput,
     StyleInput,
     TokensInput,
+    ValueInput,
 )
 
 MOST_ID = 10**9 - 1
@@ -205,7 +206,7 @@ class Contract(ConfigFile):
 
 def _sizes(table: Input) -> Iterator[str]:
     """Yield the names of the sizes that an input needs."""
-    if isinstance(table, NoiseInput):
+    if isinstance(table, NoiseInput | ValueInput):
         yield from (size for size in table.shape if isinstance(size, str))
     elif isinstance(table, TokensInput):
         yield table.size

@@ -5,23 +5,23 @@ from collections.abc import Mapping
 import onnx
 
 from tts_compress.numerics.affine import LEVELS, Affine
-from tts_compress.onnx.four_bits import FourBits
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.integer import elementwise
 from tts_compress.onnx.integer.convolutions import convolve
-from tts_compress.onnx.integer.emitter import CONTRIB, Emitter
+from tts_compress.onnx.integer.emitter import CONTRIB, Emitter, channel_factors
 from tts_compress.onnx.integer.projection import project
 from tts_compress.onnx.integer.region import (
     Region,
-    channel_factors,
     find_region,
+    is_normalized,
     make_residuals_float,
     observed_tensors,
     positive_factor,
 )
 from tts_compress.onnx.rewrite.channels_last import cancel_transposes
+from tts_compress.onnx.weight_codes import WeightCodes
 
-__all__ = ["emit_integer", "make_residuals_float", "observed_tensors"]
+__all__ = ["emit_integer", "make_residuals_float", "observed_tensors", "on_codes"]
 
 _ELEMENTWISE = {
     "LeakyRelu": elementwise.leaky_relu,
@@ -38,7 +38,7 @@ def emit_integer(
     graph: Graph,
     convolutions: frozenset[str],
     ranges: Mapping[str, tuple[float, float]],
-    four_bits: FourBits = FourBits(),  # noqa: B008  it is frozen
+    weights: WeightCodes = WeightCodes(),  # noqa: B008  it is frozen
 ) -> None:
     """Put convolutions, and all that stands between them, on codes, and finish the graph.
 
@@ -46,10 +46,10 @@ def emit_integer(
         graph: In FP32.
         convolutions: Outputs of those that become integer.
         ranges: Lowest and highest value of every tensor that `observed_tensors` names.
-        four_bits: The convolutions whose weights get four bits in the file.
+        weights: How the weights of convolutions are rounded.
     """
     region = find_region(graph, convolutions)
-    emitter = Emitter(graph, ranges, four_bits)
+    emitter = Emitter(graph, ranges, weights)
     graph.require_opset(CONTRIB, 1)
     for node in region.nodes:
         if node.op_type == "Concat":
@@ -67,11 +67,19 @@ def emit_integer(
     graph.finish()
 
 
+def on_codes(graph: Graph, convolutions: frozenset[str]) -> frozenset[str]:
+    """Return the first outputs of the nodes that will compute on codes."""
+    return frozenset(node.output[0] for node in find_region(graph, convolutions).nodes)
+
+
 def _take_factors(graph: Graph, tensor: str) -> Array | None:
     """Take out the product with a factor per channel that alone reads a tensor; return them."""
     node = graph.only_reader(tensor)
     factors = None if node is None else channel_factors(graph, node)
     if node is None or factors is None or node.output[0] in graph.outputs:
+        return None
+    # Elsewhere the runtime turns channels last, and scales by channel take ten times as long there.
+    if not is_normalized(graph, tensor):
         return None
     graph.remove(node)
     graph.redirect(node.output[0], tensor)

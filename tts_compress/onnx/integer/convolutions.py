@@ -6,8 +6,7 @@ import numpy as np
 import onnx
 
 from tts_compress.numerics.affine import Affine
-from tts_compress.numerics.four_bits import Blocks
-from tts_compress.numerics.weights import round_bias, round_weight
+from tts_compress.numerics.weights import round_bias
 from tts_compress.onnx.four_bits import store_blocks
 from tts_compress.onnx.graph import Array, Graph, attribute
 from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
@@ -30,6 +29,13 @@ class IntegerForm:
 
     skip: int = 0
     """Samples to drop at the beginning of the result, of which s·T are kept."""
+
+
+def whole_kernel(weight: Array, phases: int) -> Array:
+    """Return the weight (C_out, C_in, K) of a transposed convolution whose phases are given."""
+    size = weight.shape[2]
+    frames = weight.reshape(phases, -1, weight.shape[1], size).transpose(1, 2, 3, 0)[:, :, ::-1]
+    return frames.reshape(-1, weight.shape[1], size * phases)
 
 
 def integer_form(graph: Graph, node: onnx.NodeProto) -> IntegerForm | None:
@@ -73,8 +79,7 @@ def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
     spare = spare_channels(channels)
     source = emitter.codes(node.input[0])
     name = stem if node.op_type == "Conv" else f"{stem}.phases"
-    blocks = emitter.four_bits.blocks(stem, plain.weight)
-    kernel = _kernel(emitter, name, form, blocks, (spare, source.spare))
+    kernel = _kernel(emitter, stem, name, form, (spare, source.spare))
     plain = replace(plain, bias=np.tile(np.pad(plain.bias, (0, spare)), form.phases))
     if node.op_type == "Conv":
         made = _emit(emitter, name, source, (plain, kernel), out)
@@ -95,11 +100,7 @@ def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
 
 
 def _kernel(
-    emitter: Emitter,
-    name: str,
-    form: IntegerForm,
-    blocks: Blocks[Array] | None,
-    spare: tuple[int, int],
+    emitter: Emitter, stem: str, name: str, form: IntegerForm, spare: tuple[int, int]
 ) -> tuple[str, Array]:
     """Store a weight, or what it is in four bits, with spare outputs in each phase, and inputs.
 
@@ -110,12 +111,16 @@ def _kernel(
     shape = (form.phases, len(form.convolution.bias), *weight.shape[1:])
     pads = ((0, 0), (0, spare[0]), (0, spare[1]), (0, 0))
     wide = (form.phases * (shape[1] + spare[0]), weight.shape[1] + spare[1], weight.shape[2])
+    blocks = emitter.weights.blocks(stem, weight)
     if blocks is None:
-        codes, scales = round_weight(
-            np.pad(weight.reshape(shape), pads).reshape(wide), 0, multiplied=True
-        )
-        return graph.add_constant(name, codes), scales
-    scales = np.pad(blocks.scales.reshape(form.phases, -1), pads[:2], constant_values=1).reshape(-1)
+        columns = spare_columns(weight, spare[1])
+        codes, narrow_scales = emitter.weights.rounded(stem, columns, multiplied=True)
+    else:
+        narrow_scales = blocks.scales
+    scales = np.pad(narrow_scales.reshape(form.phases, -1), pads[:2], constant_values=1).reshape(-1)
+    if blocks is None:
+        codes = np.pad(codes.reshape(*shape[:2], *wide[1:]), (*pads[:2], (0, 0), (0, 0)))
+        return graph.add_constant(name, codes.reshape(wide)), scales
     if not any(spare):
         return store_blocks(graph, name, blocks, wide), scales
     narrow = store_blocks(graph, name, blocks, shape)

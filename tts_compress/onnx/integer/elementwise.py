@@ -65,7 +65,8 @@ def combine(emitter: Emitter, node: onnx.NodeProto) -> None:
 
 def scale(emitter: Emitter, node: onnx.NodeProto, factor: float) -> None:
     """Multiply by a constant: the bytes stay, only their meaning changes."""
-    source = emitter.codes(node.input[0])
+    tensor = next(name for name in node.input if emitter.graph.constant(name) is None)
+    source = emitter.codes(tensor)
     emitter.define(node.output[0], Coded(source.tensor, source.code.times(factor), source.spare))
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 
 from tts_compress.numerics.four_bits import Blocks
-from tts_compress.numerics.weights import round_weight
 from tts_compress.onnx.four_bits import store_blocks
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.integer.convolutions import spare_columns
@@ -63,10 +62,10 @@ def project(emitter: Emitter, node: onnx.NodeProto, together: int) -> None:
     source = emitter.codes(node.input[0])
     if together == _GROUP:  # bytes that are not there need not be copied
         source = emitter.narrow(source)
-    blocks = emitter.four_bits.blocks(stem, found.weight)
+    blocks = emitter.weights.blocks(stem, found.weight)
     if blocks is None:
         columns = spare_columns(found.weight, source.spare)
-        codes, scales = round_weight(columns, 0, multiplied=True)
+        codes, scales = emitter.weights.rounded(stem, columns, multiplied=True)
         kernel = _Filter(replace(found, weight=codes), scales)
     else:
         kernel = _Filter(found, blocks.scales, _expanded(emitter, stem, source, found, blocks))

@@ -2,18 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx
 from onnx import TensorProto
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.four_bits import Blocks
 from tts_compress.numerics.histogram import Range, choose_range
 from tts_compress.onnx import integer
-from tts_compress.onnx.four_bits import FourBits
-from tts_compress.onnx.graph import Array, Graph, copy_model
+from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.modules import INTEGER_LAYERS, LAYERS, OPERATORS, WeightFinder
 from tts_compress.onnx.quantize import static
 from tts_compress.onnx.quantize.collect import Calls, collect
@@ -33,6 +31,7 @@ from tts_compress.onnx.quantize.weight_only import store_weights
 from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.rewrite.gemms import split_gemms
 from tts_compress.onnx.session import Feeds
+from tts_compress.onnx.weight_codes import Chosen, WeightCodes, shift_biases
 from tts_compress.progress import Progress, report_status
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Format, Recipe
@@ -71,14 +70,14 @@ class Conversion:
     lengths: frozenset[str] = frozenset()
     """Outputs of the graph that decide durations."""
 
-    chosen: Mapping[str, Blocks[Array]] = field(default_factory=dict)
-    """Four-bit weights that an algorithm chose, by the operator's output; others are rounded."""
+    chosen: Mapping[str, Chosen] = field(default_factory=dict)
+    """Weights whose codes an algorithm chose, by the operator's output; others are rounded."""
 
     @property
-    def four_bits(self) -> FourBits:
-        """The operators whose weights get four bits."""
+    def codes(self) -> WeightCodes:
+        """How weights are rounded."""
         sizes = {d.output: d.group_size for d in self.decisions if d.weights == Weights.INT4}
-        return FourBits(sizes=sizes, chosen=self.chosen)
+        return WeightCodes(sizes=sizes, chosen=self.chosen)
 
     @property
     def static(self) -> frozenset[str]:
@@ -125,21 +124,19 @@ def prepare_conversion(
     _refuse_codes(model)
     decisions = decide(model, recipe, lengths)
     ranges: dict[str, Range] = {}
-    chosen: dict[str, Blocks[Array]] = {}
+    chosen: dict[str, Chosen] = {}
     if recipe.calibration is not None:
         assert calls is not None
-        if recipe.float_residuals and recipe.format == "qoperator":
-            integer.make_residuals_float(graph, static_outputs(decisions))
-        observed = observed_tensors(model, decisions, recipe.format)
+        make_residuals_float(graph, decisions, recipe)
         if recipe.calibration.equalize:
             report_status(progress, STAGE, "equalize channels")
-            equalize_channels(graph, observed, calls.feeds())
-            decisions = follow_weights(graph, decisions)
+            decisions = equalize_decided(graph, decisions, recipe, calls)
+        observed = observed_tensors(model, decisions, recipe.format)
         report_status(progress, STAGE, "calibrate")
         seen = collect(model, observed, _reported(calls, progress))
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
         report_status(progress, STAGE, "choose codes")
-        chosen = choose_codes(graph, decisions, calls.feeds())
+        chosen = _chosen(graph, decisions, calls, Weights.INT4)
     report_status(progress, STAGE, "convert and compare")
     return Conversion(
         graph=model,
@@ -149,6 +146,47 @@ def prepare_conversion(
         lengths=lengths,
         chosen=chosen,
     )
+
+
+def make_residuals_float(graph: Graph, decisions: Sequence[Decision], recipe: Recipe) -> None:
+    """Take the sums off the codes that a recipe wants in real numbers."""
+    if recipe.float_residuals and recipe.format == "qoperator":
+        everywhere = recipe.float_residuals == "all"
+        integer.make_residuals_float(graph, static_outputs(decisions), everywhere=everywhere)
+
+
+def equalize_decided(
+    graph: Graph, decisions: Sequence[Decision], recipe: Recipe, calls: Calls
+) -> list[Decision]:
+    """Equalize the channels of what decisions put on codes; return them for the graph as it is."""
+    if coded := observed_tensors(graph.model, decisions, recipe.format):
+        nodes = integer.on_codes(graph, static_outputs(decisions))
+        everywhere = recipe.float_residuals == "all"
+        equalize_channels(graph, coded, calls.feeds(), nodes, with_products=everywhere)
+    return follow_weights(graph, decisions)
+
+
+def choose_eight_bits(conversion: Conversion, calls: Calls, progress: Progress) -> Conversion:
+    """Return a conversion whose codes of eight bits keep what operators return in calls.
+
+    Where weights will be trained they are rounded to nearest instead.
+
+    Raises:
+        QuantizationError: A tensor had values that are not finite, or there were no calls.
+    """
+    report_status(progress, STAGE, "choose codes")
+    graph = Graph(conversion.graph)
+    found = _chosen(graph, conversion.decisions, calls, Weights.INT8)
+    report_status(progress, STAGE, "convert and compare")
+    return replace(conversion, chosen={**conversion.chosen, **found})
+
+
+def _chosen(
+    graph: Graph, decisions: Sequence[Decision], calls: Calls, weights: Weights
+) -> dict[str, Chosen]:
+    asked = [decision for decision in decisions if decision.weights == weights]
+    pairs = zip(asked, choose_codes(graph, asked, calls.feeds()), strict=True)
+    return {decision.output: found for decision, found in pairs if found is not None}
 
 
 def observed_tensors(
@@ -188,13 +226,14 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
         QuantizationError: The finished graph does not hold what was decided.
     """
     graph, decisions = Graph(copy_model(conversion.graph)), conversion.decisions
+    shift_biases(graph, conversion.chosen)
     if conversion.form == "qoperator":
-        integer.emit_integer(graph, conversion.static, conversion.ranges, conversion.four_bits)
+        integer.emit_integer(graph, conversion.static, conversion.ranges, conversion.codes)
     else:
-        static.quantize_statically(graph, decisions, conversion.ranges, conversion.four_bits)
-    quantize_dynamically(graph, decisions, conversion.four_bits)
+        static.quantize_statically(graph, decisions, conversion.ranges, conversion.codes)
+    quantize_dynamically(graph, decisions, conversion.codes)
     halve(graph, decisions, conversion.lengths)
-    store_weights(graph, decisions, conversion.four_bits)
+    store_weights(graph, decisions, conversion.codes)
     finished = graph.finish()
     promised, held = count_decisions(decisions), count_operators(finished)
     if promised != held:

@@ -91,7 +91,8 @@ class Decision:
     """Weights that share a factor, where they have four bits."""
 
     algorithm: Algorithm = Algorithm.RTN
-    """Algorithm that chooses the codes of four bits."""
+    """Algorithm that chooses the codes of four bits; those of eight are chosen by GPTQ wherever the
+    recipe calibrates."""
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -314,6 +315,8 @@ def _has_blocks(
         outputs = shape[_channel_axis(node, len(shape))]
         if rule.activations == Activations.STATIC and outputs <= _GROUPED:
             return False
+        if node.op_type == "ConvTranspose" and rule.activations == Activations.STATIC:
+            outputs *= attribute(node, "strides", (1,))[0]  # as the convolution into phases
         if not has_even_blocks(math.prod(shape), outputs, rule.group_size):
             return False
     return True
@@ -367,11 +370,6 @@ def _check_rule(rule: Rule, form: Format) -> None:
         raise QuantizationError(
             f"rule '{rule.match}' has {' and '.join(torch_only)}, which is for models that run in "
             "torch; an ONNX graph takes float16, bfloat16, int8 and int4 weights, by rtn or gptq"
-        )
-    if rule.algorithm == Algorithm.GPTQ and rule.weights != Weights.INT4:
-        raise QuantizationError(
-            f"rule '{rule.match}' has algorithm 'gptq' with weights {rule.weights!r}; in an ONNX "
-            "graph it chooses codes of int4 weights only"
         )
     possible = _possible_operators(rule, form)
     if rule.activations == Activations.STATIC and form == "qdq":

@@ -7,15 +7,16 @@ import onnx
 from onnx import TensorProto
 
 from tts_compress.numerics.weights import round_weight
-from tts_compress.onnx.four_bits import FourBits, store_blocks
+from tts_compress.onnx.four_bits import store_blocks
 from tts_compress.onnx.graph import Array, Graph, copy_attributes
 from tts_compress.onnx.integer.emitter import CONTRIB
 from tts_compress.onnx.modules import INTEGER_LSTM
 from tts_compress.onnx.quantize.decisions import Decision
+from tts_compress.onnx.weight_codes import WeightCodes
 from tts_compress.recipes.formats import Activations
 
 
-def quantize_dynamically(graph: Graph, decisions: Iterable[Decision], four_bits: FourBits) -> None:
+def quantize_dynamically(graph: Graph, decisions: Iterable[Decision], codes: WeightCodes) -> None:
     """Replace operators by their integer forms.
 
     onnxruntime's kernels want opposite weight types: `ConvInteger` is four times faster with
@@ -26,14 +27,14 @@ def quantize_dynamically(graph: Graph, decisions: Iterable[Decision], four_bits:
     for node in [node for node in graph.nodes if node.output and node.output[0] in chosen]:
         decision = chosen[node.output[0]]
         graph.remove(node)
-        _FORMS[decision.operator](graph, node, decision, four_bits)
+        _FORMS[decision.operator](graph, node, decision, codes)
 
 
 def _convolution(
-    graph: Graph, node: onnx.NodeProto, decision: Decision, four_bits: FourBits
+    graph: Graph, node: onnx.NodeProto, decision: Decision, codes: WeightCodes
 ) -> None:
     weight, output = graph.value(decision.tensor), node.output[0]
-    stored, scales = _unsigned_weight(graph, decision, four_bits)
+    stored, scales = _unsigned_weight(graph, decision, codes)
     middle = graph.share_constant("tts_compress.uint8_middle", np.array(128, np.uint8))
     activation, scale, zero = _rounded_input(graph, node.input[0])
     accumulated = graph.insert(
@@ -51,13 +52,13 @@ def _convolution(
     _scaled(graph, accumulated, [scale, weight_scale], bias, output)
 
 
-def _unsigned_weight(graph: Graph, decision: Decision, four_bits: FourBits) -> tuple[str, Array]:
+def _unsigned_weight(graph: Graph, decision: Decision, codes: WeightCodes) -> tuple[str, Array]:
     """Store a convolution's weight, unsigned with a zero point of 128 for the faster kernel."""
     weight, name = graph.value(decision.tensor), f"{decision.tensor}.uint8"
-    blocks = four_bits.blocks(decision.output, weight)
+    blocks = codes.blocks(decision.output, weight)
     if blocks is None:
-        codes, scales = round_weight(weight, decision.axis, multiplied=False)
-        unsigned = (codes.astype(np.int16) + 128).astype(np.uint8)
+        rounded, scales = codes.rounded(decision.output, weight, multiplied=False)
+        unsigned = (rounded.astype(np.int16) + 128).astype(np.uint8)
         return graph.share_constant(name, unsigned), scales
     if graph.producer(name) is None:
         signed = store_blocks(graph, decision.tensor, blocks, weight.shape)
@@ -68,12 +69,12 @@ def _unsigned_weight(graph: Graph, decision: Decision, four_bits: FourBits) -> t
     return name, blocks.scales
 
 
-def _product(graph: Graph, node: onnx.NodeProto, decision: Decision, four_bits: FourBits) -> None:
+def _product(graph: Graph, node: onnx.NodeProto, decision: Decision, codes: WeightCodes) -> None:
     weight, name = graph.value(decision.tensor), f"{decision.tensor}.int8"
-    blocks = four_bits.blocks(decision.output, weight.T)
+    blocks = codes.blocks(decision.output, weight.T)
     if blocks is None:
-        codes, scales = round_weight(weight, decision.axis, multiplied=True)
-        stored = graph.share_constant(name, codes)
+        rounded, scales = codes.rounded(decision.output, weight.T, multiplied=True)
+        stored = graph.share_constant(name, np.ascontiguousarray(rounded.T))
     else:
         stored, scales = name, blocks.scales
         if graph.producer(name) is None:
@@ -86,7 +87,7 @@ def _product(graph: Graph, node: onnx.NodeProto, decision: Decision, four_bits: 
     _scaled(graph, accumulated, [scale, weight_scale], None, output)
 
 
-def _recurrence(graph: Graph, node: onnx.NodeProto, decision: Decision, _: FourBits) -> None:
+def _recurrence(graph: Graph, node: onnx.NodeProto, decision: Decision, _: WeightCodes) -> None:
     """Write an LSTM whose products are integer; states and gates stay real.
 
     The operator takes weights (directions, inputs, 4 · units), as its kernel multiplies them, and a

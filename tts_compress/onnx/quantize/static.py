@@ -12,10 +12,10 @@ import onnx
 from tts_compress.numerics.affine import Affine
 from tts_compress.numerics.histogram import Range
 from tts_compress.numerics.weights import round_bias
-from tts_compress.onnx.four_bits import FourBits
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.quantize.weight_only import dequantized_weight, expanded_weight
+from tts_compress.onnx.weight_codes import WeightCodes
 from tts_compress.recipes.formats import Activations, Weights
 
 ROUNDED = ".rounded"
@@ -39,7 +39,7 @@ def quantize_statically(
     graph: Graph,
     decisions: Sequence[Decision],
     ranges: Mapping[str, Range],
-    four_bits: FourBits,
+    codes: WeightCodes,
 ) -> None:
     """Put quantize-dequantize pairs around the operators that static decisions name."""
     chosen = _static(decisions)
@@ -53,7 +53,7 @@ def quantize_statically(
                     _add_pair(graph, name, _code(ranges, name))
                 graph.replace_input(node, position, f"{name}{ROUNDED}")
         if decision.weight is not None:
-            _convert_weight(graph, node, decision, source, four_bits)
+            _convert_weight(graph, node, decision, source, codes)
     for node in nodes:
         output = node.output[0]
         if output not in graph.outputs:  # the caller gets FP32
@@ -75,24 +75,24 @@ def _convert_weight(
     node: onnx.NodeProto,
     decision: Decision,
     source: Affine | None,
-    four_bits: FourBits,
+    codes: WeightCodes,
 ) -> None:
     """Store weight and bias as integers; the bias in the scale of the accumulated products."""
     tensor = decision.tensor
     if decision.weights == Weights.INT4:
-        wide, weight_scales = expanded_weight(graph, tensor, decision, four_bits)
+        wide, weight_scales = expanded_weight(graph, tensor, decision, codes)
     else:
-        wide, weight_scales = dequantized_weight(graph, tensor, decision.axis, multiplied=True)
+        wide, weight_scales = dequantized_weight(graph, tensor, decision, codes, multiplied=True)
     graph.replace_input(node, 1, wide)
     if source is None or not node.input[2]:
         return
     scales = np.float32(source.scale) * weight_scales
-    codes = round_bias(graph.value(node.input[2]), scales.astype(np.float64))
+    bias = round_bias(graph.value(node.input[2]), scales.astype(np.float64))
     name = f"{node.output[0]}.rounded_bias"
     stored = [
-        graph.share_constant(f"{name}.int32", codes),
+        graph.share_constant(f"{name}.int32", bias),
         graph.share_constant(f"{name}.scale", scales),
-        graph.share_constant(f"{name}.zero", np.zeros(len(codes), np.int32)),
+        graph.share_constant(f"{name}.zero", np.zeros(len(bias), np.int32)),
     ]
     graph.replace_input(node, 2, graph.insert("DequantizeLinear", stored, name, axis=0))
 

@@ -5,17 +5,17 @@ from collections.abc import Iterable
 import numpy as np
 from onnx import TensorProto, helper
 
-from tts_compress.numerics.weights import round_weight
-from tts_compress.onnx.four_bits import FourBits, store_blocks
+from tts_compress.onnx.four_bits import store_blocks
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.quantize.float16 import check_half
+from tts_compress.onnx.weight_codes import WeightCodes
 from tts_compress.recipes.formats import Activations, Weights
 
 _STORED = {Weights.FLOAT16: TensorProto.FLOAT16, Weights.BFLOAT16: TensorProto.BFLOAT16}
 
 
-def store_weights(graph: Graph, decisions: Iterable[Decision], four_bits: FourBits) -> None:
+def store_weights(graph: Graph, decisions: Iterable[Decision], codes: WeightCodes) -> None:
     """Store weights of operators whose activations stay FP32 in the types of their decisions."""
     for decision in decisions:
         if decision.activations != Activations.NONE or decision.weights == Weights.FLOAT32:
@@ -24,33 +24,35 @@ def store_weights(graph: Graph, decisions: Iterable[Decision], four_bits: FourBi
         assert node is not None
         for tensor in decision.tensors:
             if decision.weights == Weights.INT4:
-                wide, _ = expanded_weight(graph, tensor, decision, four_bits)
+                wide, _ = expanded_weight(graph, tensor, decision, codes)
             elif decision.weights == Weights.INT8:
-                wide, _ = dequantized_weight(graph, tensor, decision.axis, multiplied=False)
+                wide, _ = dequantized_weight(graph, tensor, decision, codes, multiplied=False)
             else:
                 wide = _widened_weight(graph, tensor, decision.weights)
             graph.replace_input(node, list(node.input).index(tensor), wide)
 
 
 def dequantized_weight(
-    graph: Graph, weight: str, axis: int, *, multiplied: bool
+    graph: Graph, weight: str, decision: Decision, codes: WeightCodes, *, multiplied: bool
 ) -> tuple[str, Array]:
     """Store a weight as INT8, once for all operators that share it.
 
     Args:
         graph: The graph.
         weight: Its name.
-        axis: Axis of its output channels.
+        decision: For the operator.
+        codes: How weights are rounded.
         multiplied: True if integer kernels multiply its codes; see `round_weight`.
 
     Returns:
         The tensor that holds it as FP32 at run time, and its scales.
     """
-    wide = f"{weight}.dequantized"
-    codes, scales = round_weight(graph.value(weight), axis, multiplied=multiplied)
+    wide, axis = f"{weight}.dequantized", decision.axis
+    rows = np.moveaxis(graph.value(weight), axis, 0)
+    rounded, scales = codes.rounded(decision.output, rows, multiplied=multiplied)
     if graph.producer(wide) is None:
         stored = [
-            graph.share_constant(f"{weight}.int8", codes),
+            graph.share_constant(f"{weight}.int8", _turned_back(rounded, axis)),
             graph.share_constant(f"{weight}.scale", scales),
             graph.share_constant(f"{weight}.zero", np.zeros(len(scales), np.int8)),
         ]
@@ -59,7 +61,7 @@ def dequantized_weight(
 
 
 def expanded_weight(
-    graph: Graph, weight: str, decision: Decision, four_bits: FourBits
+    graph: Graph, weight: str, decision: Decision, codes: WeightCodes
 ) -> tuple[str, Array]:
     """Store a weight in four bits, once for all operators that share it.
 
@@ -68,21 +70,25 @@ def expanded_weight(
     """
     wide, axis = f"{weight}.from_int4", decision.axis
     rows = np.moveaxis(graph.value(weight), axis, 0)
-    blocks = four_bits.blocks(decision.output, rows)
+    blocks = codes.blocks(decision.output, rows)
     assert blocks is not None
     if graph.producer(wide) is None:
-        codes = store_blocks(graph, weight, blocks, rows.shape)
+        wide_codes = store_blocks(graph, weight, blocks, rows.shape)
         if axis:
             order = [*range(1, axis + 1), 0, *range(axis + 1, rows.ndim)]
-            codes = graph.insert("Transpose", [codes], f"{weight}.turned", perm=order)
+            wide_codes = graph.insert("Transpose", [wide_codes], f"{weight}.turned", perm=order)
         zeros = np.zeros(len(rows), np.int8)
         stored = [
-            codes,
+            wide_codes,
             graph.share_constant(f"{weight}.scale", blocks.scales),
             graph.share_constant(f"{weight}.zero", zeros),
         ]
         graph.insert("DequantizeLinear", stored, wide, axis=axis)
     return wide, blocks.scales
+
+
+def _turned_back(rows: Array, axis: int) -> Array:
+    return np.ascontiguousarray(np.moveaxis(rows, 0, axis))
 
 
 def _widened_weight(graph: Graph, weight: str, kind: Weights) -> str:

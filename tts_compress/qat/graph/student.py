@@ -240,7 +240,7 @@ def _blocks(
     """Return what post-training quantization makes of a weight."""
     stored = (t for t in conversion.graph.graph.initializer if t.name == decision.weight)
     rows = quantizer.channels(torch.tensor(numpy_helper.to_array(next(stored))))
-    found = conversion.four_bits.blocks(decision.output, rows.numpy())
+    found = conversion.codes.blocks(decision.output, rows.numpy())
     assert found is not None
     return Blocks(*map(torch.from_numpy, (found.codes, found.factors, found.scales)))
 

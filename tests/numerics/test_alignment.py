@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tts_compress.evaluation.spectra import align, compare_warped
+from tts_compress.numerics.spectra import align, compare_warped
 
 _COSTS = st.tuples(st.integers(1, 7), st.integers(1, 7)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=st.integers(0, 20).map(float))

@@ -1,0 +1,386 @@
+"""Command line: `python -m benchmarks.front`: every way to INT8 on voices that nobody here made."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections import deque
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.contestants import Contestant, make_contestant
+from benchmarks.front.report import FASTEST, Row, VoiceFigures, write_report
+from benchmarks.qat.clips import ASSETS
+from benchmarks.qat.spectra import SAMPLE_RATE
+from benchmarks.sentences import Sentence, run_request, speak_request
+from benchmarks.timing import Plan, time_in_turns
+from benchmarks.vocoder.clips import Clip, read_clips, split
+from benchmarks.voices.piper_sentences import make_sentences
+from tests.processors import player
+from tests.processors.emulation import NATIVE, Processor, open_processor
+from tests.processors.packages import NotAvailableError
+from tts_compress.artifact import atomic_directory, sha256_of, write_text_atomically
+from tts_compress.audio import Audio
+from tts_compress.environment import describe_environment
+from tts_compress.errors import EvaluationError, TTSCompressError
+from tts_compress.evaluation.analysis import analyze, find_recognizer
+from tts_compress.evaluation.gates import Gates, gate, read_gates
+from tts_compress.evaluation.metric import Audios, find_metrics
+from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.pairs import PairedSpeech, Run, UtterancePair
+from tts_compress.evaluation.store import Store
+from tts_compress.evaluation.subject import give_speakers, open_subject
+from tts_compress.evaluation.suite import Suite, read_suite
+from tts_compress.models import load, open_model
+from tts_compress.models.base import GraphChain, GraphModel
+from tts_compress.onnx.noise import noise_inputs
+from tts_compress.terminal import progress_bars, show
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tts_compress.onnx.session import Feeds
+    from tts_compress.progress import Progress
+
+_STOCK = ("dynamic-quint8", "dynamic-default", "static", "static-conv")
+_OURS = (FASTEST, "int8@good", "int8@high", "int8-weight-only")
+_VOCODER = "hifigan-v2"
+_GIVEN = {
+    "hfc": "trained-voices/hfc/hfc.onnx",
+    "kristin": "trained-voices/kristin/kristin.onnx",
+    _VOCODER: "hifigan-v2-ljspeech/generator_v2.fp32.onnx",
+}
+"""Voices of others, in the folder of assets."""
+
+_SECONDS = 5.0
+"""Length of the sentence that Piper voices are timed on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How candidates are compared."""
+
+    suite: Suite
+    gates: Gates
+    words: bool
+    plan: Plan | None
+    """None where nothing is timed."""
+
+    processor: Processor
+    work: Path
+    progress: Progress
+
+    @property
+    def options(self) -> EvaluationOptions:
+        """Options of the processes that speak."""
+        program = ("-P", "-m", "tts_compress.evaluation.worker")
+        worker = (*self.processor.command, *program)
+        return EvaluationOptions(worker=worker, timeout_s=3600, progress=self.progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voice:
+    """A voice, or a bare vocoder with the clips that it is calibrated on and those it plays."""
+
+    name: str
+    files: tuple[Path, ...]
+    sample_rate: int
+    sentence: Sentence
+    """Is timed."""
+
+    calibration: Path | None = None
+    clips: Sequence[Clip] = ()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it and return 0; 1 if one of our candidates could not be made, 2 for bad input."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _run(options)
+    except (TTSCompressError, NotAvailableError) as error:
+        print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    figures = options.output / options.processor
+    figures.mkdir(parents=True, exist_ok=True)
+    suite = read_suite(options.suite)
+    timed = not options.quality_only and options.processor == NATIVE.name
+    chosen = _choose(options)
+    for name, place in chosen.items():
+        with progress_bars() as progress:
+            settings = Settings(
+                suite=suite.model_copy(
+                    update={"utterances": suite.utterances[: options.texts], "seeds": (0,)}
+                ),
+                gates=read_gates("default"),
+                words=options.words,
+                plan=Plan(threads=(1,), rounds=options.rounds, warm_ups=3) if timed else None,
+                processor=open_processor(options.processor),
+                work=options.output / "work" / name,
+                progress=progress,
+            )
+            voice = _open(name, place, settings, options.assets)
+            found = measure(voice, _contestants(voice, settings, options), settings)
+        write_text_atomically(figures / f"{name}.json", json.dumps(asdict(found), indent=1) + "\n")
+    # Voices of earlier runs stay in the report: each may have a run of its own.
+    paths = sorted(figures.glob("*.json"), key=lambda path: _order(path.stem))
+    voices = [VoiceFigures.from_json(path.read_text(encoding="utf-8")) for path in paths]
+    suffix = "" if options.processor == NATIVE.name else f"-{options.processor}"
+    stem = options.report.with_name(options.report.name + suffix)
+    show(*(f"written: {path}" for path in write_report(voices, stem)))
+    ours = [row for voice in voices for row in voice.rows if row.kind == "scheme"]
+    return 1 if any(row.error for row in ours) else 0
+
+
+def _order(name: str) -> tuple[int, str]:
+    known = ["demo", *_GIVEN]
+    return (known.index(name) if name in known else len(known)), name
+
+
+def _choose(options: argparse.Namespace) -> dict[str, str]:
+    """Return the specs of the voices that are there and chosen, by name."""
+    specs = {"demo": "demo"}
+    for name, path in _GIVEN.items():
+        if (options.assets / path).is_file():
+            specs[name] = str(options.assets / path)
+        elif not options.only or name in options.only:
+            show(f"skipped: '{options.assets}' holds no {path}; name its folder by --assets")
+    specs |= {re.sub(r"[^\w.-]+", "-", Path(spec).stem): spec for spec in options.voices}
+    return {name: spec for name, spec in specs.items() if not options.only or name in options.only}
+
+
+def _open(name: str, spec: str, settings: Settings, assets: Path) -> Voice:
+    if name == _VOCODER:
+        return _open_vocoder(Path(spec), settings, assets)
+    model = load(spec)
+    if not isinstance(model, GraphModel):
+        raise EvaluationError(f"'{spec}' is no voice in ONNX; give the path of one")
+    return Voice(
+        name=name,
+        files=model.files().weights,
+        sample_rate=model.sample_rate,
+        sentence=_timed_sentence(model, settings.suite),
+    )
+
+
+def _timed_sentence(model: GraphModel, suite: Suite) -> Sentence:
+    """Return a sentence that is as long in every run."""
+    if model.family == "piper":
+        return make_sentences(model, [_SECONDS])[0]
+    texts = sorted((utterance.text for utterance in suite.utterances), key=len)
+    text = texts[len(texts) // 2]
+    [call] = model.calibration_calls([text], seed=0)
+    noise = set(noise_inputs(list(call)))
+    feeds = {name: value for name, value in call.items() if name not in noise}
+    chained = isinstance(model, GraphChain) and model.followers()
+    request = speak_request(text) if chained else run_request(feeds)
+    return Sentence(name=text, tokens=len(text), feeds=feeds, request=request)
+
+
+def _open_vocoder(graph: Path, settings: Settings, assets: Path) -> Voice:
+    """Return the vocoder, which is judged on the clips that it is not calibrated on."""
+    fold, _ = split(read_clips(assets, 32))
+    settings.work.mkdir(parents=True, exist_ok=True)
+    calibration = settings.work / "feeds.npz"
+    np.savez(calibration, **{f"{call}/mel": c.mel for call, c in enumerate(fold.calibration)})
+    clips = fold.judged[: len(settings.suite.utterances)]
+    timed = sorted(clips, key=lambda clip: clip.mel.shape[-1])[len(clips) // 2]
+    feeds: Feeds = {"mel": timed.mel}
+    return Voice(
+        name=_VOCODER,
+        files=(graph,),
+        sample_rate=SAMPLE_RATE,
+        sentence=Sentence(name=timed.name, tokens=0, feeds=feeds, request=run_request(feeds)),
+        calibration=calibration,
+        clips=clips,
+    )
+
+
+def _contestants(voice: Voice, settings: Settings, options: argparse.Namespace) -> list[Contestant]:
+    """Return FP32 and all candidates; those that were made before are in the folder of work."""
+    names = tuple(file.name for file in voice.files)
+    found = [Contestant(kind="reference", name="fp32", path=voice.files[0], graphs=names)]
+    for name in options.candidates:
+        kind: Any = "peer" if name in _STOCK else "scheme"
+        rest = (voice.files, settings.work, settings.progress, voice.calibration)
+        found.append(make_contestant(kind, name, *rest))
+    for given in options.trained:
+        of, _, folder = given.partition("=")
+        if of == voice.name:
+            model = open_model(folder)
+            files = model.files().weights
+            scheme = model.manifest.scheme if model.manifest else "given"
+            graphs = tuple(file.name for file in files)
+            found.append(Contestant(kind="scheme", name=scheme, path=files[0], graphs=graphs))
+    return found
+
+
+def measure(voice: Voice, contestants: Sequence[Contestant], settings: Settings) -> VoiceFigures:
+    """Return everything about a voice and its candidates, of which the first is FP32."""
+    reference, *others = contestants
+    rows = [_judge(voice, reference, candidate, settings) for candidate in others]
+    sound = [place for place, row in enumerate(rows) if row.error is None]
+    if settings.plan is not None:
+        running = [reference, *(others[place] for place in sound)]
+        rest = ([voice.sentence], voice.sample_rate, settings.plan, settings.progress)
+        _, *timings = time_in_turns(running, *rest)
+        for place, [timing] in zip(sound, timings, strict=True):
+            rows[place] = replace(rows[place], timing=asdict(timing))
+    spoken = [utterance.text for utterance in settings.suite.utterances]
+    return VoiceFigures(
+        name=voice.name,
+        processor=settings.processor.name,
+        size_bytes=reference.size_bytes(),
+        suite="LJSpeech" if voice.clips else settings.suite.name,
+        words=settings.words and not voice.clips,
+        texts=[clip.name for clip in voice.clips] or spoken,
+        environment=describe_environment(),
+        rows=rows,
+    )
+
+
+def _judge(voice: Voice, reference: Contestant, candidate: Contestant, settings: Settings) -> Row:
+    """Return the row of a candidate without its speed."""
+    seconds = candidate.cost.seconds if candidate.cost else None
+    row = Row(kind=candidate.kind, name=candidate.name, seconds=seconds, error=candidate.error)
+    if candidate.error is not None:
+        return row
+    try:
+        run = _compare(voice, reference.path, candidate.path, settings)
+    except (TTSCompressError, RuntimeError) as error:
+        return replace(row, error=str(error).strip().splitlines()[-1])
+    gates = _gates(settings.gates, words=bool(run.hypotheses))
+    wanted = {"pause_floor", "signal", *(g.metric.partition(".")[0] for g in gates.gate)}
+    values = {m.name: m.compute(run) for m in find_metrics() if m.name in wanted}
+    metrics = {name: v.model_dump(mode="json") for name, v in values.items() if v is not None}
+    failed = [one.gate.metric for one in gate(metrics, gates).rows if not one.passed]
+    rises = [after - before for before, after in run.observations("pause_floor")]
+    return replace(
+        row,
+        size_bytes=candidate.size_bytes(),
+        size_ratio=reference.size_bytes() / candidate.size_bytes(),
+        metrics=metrics,
+        rises_db=[rise if math.isfinite(rise) else None for rise in rises],
+        moved=[not one.same_timing for one in run.observations("signal")],
+        failed=list(dict.fromkeys(failed)),
+    )
+
+
+def _gates(gates: Gates, *, words: bool) -> Gates:
+    """Return gates without those on words where nothing was recognized."""
+    kept = tuple(one for one in gates.gate if words or "words" not in one.groups)
+    return gates.model_copy(update={"gate": kept})
+
+
+def _compare(voice: Voice, reference: Path, candidate: Path, settings: Settings) -> Run:
+    """Return pairs of audio, with everything that is observed of them."""
+    nothing: Any = None  # of words and times, for which nobody asks
+    store = Store(settings.work / settings.processor.name)
+    heard: Mapping[str, Any] = {}
+    if voice.clips:
+        played = [_play(graph, voice.clips, store, settings) for graph in (reference, candidate)]
+        pairs = [
+            _pair(place, *of) for place, of in enumerate(zip(voice.clips, *played, strict=True))
+        ]
+    else:
+        models = give_speakers((open_subject(reference, None), open_subject(candidate, None)), None)
+        speech = PairedSpeech(models, settings.suite, store, settings.options, None)
+        with closing(speech.speak()) as audios:
+            if settings.words:
+                native = replace(settings.options, worker=EvaluationOptions().worker)
+                suite = settings.suite
+                recognizer = find_recognizer(suite.recognizer, suite.language, native)
+                heard = analyze(store, recognizer, audios, native, total=speech.total)
+            else:
+                deque(audios, maxlen=0)
+        pairs = speech.pairs
+    return Run(
+        suite=settings.suite,
+        models=nothing,
+        store=store,
+        options=settings.options,
+        pairs=pairs,
+        hypotheses={key: settings.suite.normalize(text) for key, text in heard.items()},
+        measured={},
+    )
+
+
+def _play(graph: Path, clips: Sequence[Clip], store: Store, settings: Settings) -> list[Audio]:
+    """Return what a vocoder makes of clips, in a process on the chosen processor."""
+    folder = store.root / f"{sha256_of(graph)[:16]}-{len(clips)}"
+    if not folder.is_dir():
+        with atomic_directory(folder, marker="") as partial:
+            jobs: list[str | Path] = []
+            for clip in clips:
+                feeds = partial / f"{clip.name}.feeds.npz"
+                np.savez(feeds, mel=clip.mel)
+                jobs += [graph, feeds, partial / f"{clip.name}.npz"]
+            settings.processor.run([player.__file__, *jobs])
+    audios = []
+    for clip in clips:
+        with np.load(folder / f"{clip.name}.npz") as values:
+            samples = values[values.files[0]].reshape(-1)
+        audios.append(Audio(samples=samples, sample_rate=SAMPLE_RATE))
+    return audios
+
+
+def _pair(index: int, clip: Clip, before: Audio, after: Audio) -> UtterancePair:
+    """Return a clip played by both; without noise the reference is its own other rendering."""
+    audios = Audios(reference=before, candidate=after, other_seed=before)
+    return UtterancePair(
+        index=index,
+        seed=0,
+        text=clip.name,
+        speaker=None,
+        transcript=clip.transcript,
+        audio={},
+        seconds={"reference": before.duration_s, "candidate": after.duration_s},
+        kept={},
+        observed={m.name: m.observe(audios) for m in find_metrics() if m.observe},
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="benchmarks.front", description=__doc__)
+    add = parser.add_argument
+    add("voices", nargs="*", metavar="VOICE", help="a further one: a path or spec")
+    add("--only", nargs="+", metavar="NAME", help=f"of demo, {', '.join(_GIVEN)}, a further one's")
+    known = (*_STOCK, *_OURS)
+    add(
+        "--candidates",
+        nargs="+",
+        choices=known,
+        default=known,
+        metavar="NAME",
+        help=", ".join(known),
+    )
+    add("--trained", nargs="*", default=[], metavar="NAME=DIR", help="artifacts of int8-qat")
+    add("--quality-only", action="store_true", help="time nothing")
+    add("--processor", choices=(NATIVE.name, "haswell"), default=NATIVE.name, help="that plays")
+    add("--words", action="store_true", help="gate word errors, too, which takes long to recognize")
+    add("--suite", default="en-quick", help="(%(default)s)")
+    add("--texts", type=int, default=24, help="or clips, at most (%(default)s)")
+    add("--rounds", type=int, default=30, help="timed runs of each (%(default)s)")
+    add("--assets", type=Path, default=ASSETS, metavar="DIR", help="of the voices of others")
+    add("--output", type=Path, default=Path("out/bench-voices"), metavar="DIR", help="of all files")
+    add(
+        "--report",
+        type=Path,
+        default=Path("eval/reports/voices"),
+        metavar="STEM",
+        help="of .json, .md and .svg (%(default)s)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

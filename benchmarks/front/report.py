@@ -1,0 +1,275 @@
+"""The results as JSON, as tables and as a picture."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.plot import COLORS, open_pyplot
+from tts_compress.artifact import write_text_atomically
+from tts_compress.evaluation.formatting import signed
+from tts_compress.recipes.schemes import Quality
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+FASTEST = "int8@fast"
+"""Seconds of making are compared with its."""
+
+_MISSING = "–"
+_MARKERS = "osv^DPX*dh"
+_BOUNDS = {quality.value: quality.bound for quality in Quality if quality.bound is not None}
+_HEAD = (
+    "",
+    "smaller",
+    "faster, median (95 %)",
+    "by minima",
+    "distortion (95 %)",
+    "pauses, dB: median, worst",
+    "texts whose timing moved",
+    "gates `default`",
+    "made in",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One candidate on one voice."""
+
+    kind: str
+    name: str
+    error: str | None = None
+    size_bytes: int = 0
+    size_ratio: float = 0.0
+    seconds: float | None = None
+    """Time that making it took; None of a file that was given."""
+
+    metrics: dict[str, Any] | None = None
+    """Values of metrics by name, as a report of an evaluation has them."""
+
+    rises_db: Sequence[float | None] = ()
+    """Rise of the floor of pauses by text; None where the text has no pause."""
+
+    moved: Sequence[bool] = ()
+    """True of each text whose timing is another one."""
+
+    failed: Sequence[str] = ()
+    """Metrics of the gates that failed."""
+
+    timing: dict[str, Any] | None = None
+    """A `benchmarks.results.Timing`; None where nothing was timed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoiceFigures:
+    """All candidates on one voice."""
+
+    name: str
+    processor: str
+    """The one that played: `native`, or the name of an emulated one."""
+
+    size_bytes: int
+    """Of the voice in FP32."""
+
+    suite: str
+    words: bool
+    """Word errors are among what is gated."""
+
+    texts: Sequence[str]
+    environment: dict[str, Any]
+    rows: Sequence[Row]
+
+    @staticmethod
+    def from_json(text: str) -> VoiceFigures:
+        """Return what `asdict` was written of."""
+        document = json.loads(text)
+        rows = tuple(Row(**row) for row in document.pop("rows"))
+        return VoiceFigures(**document, rows=rows)
+
+
+def write_report(voices: Sequence[VoiceFigures], stem: Path) -> list[Path]:
+    """Write `<stem>.json`, `<stem>.md` and, of voices that were timed, `<stem>.svg`.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_suffix(suffix) for suffix in (".json", ".md")]
+    document = {"voices": [asdict(voice) for voice in voices]}
+    write_text_atomically(paths[0], json.dumps(document, indent=2) + "\n")
+    write_text_atomically(paths[1], _markdown(voices))
+    timed = [voice for voice in voices if any(row.timing for row in voice.rows)]
+    if timed:
+        paths.append(stem.with_suffix(".svg"))
+        _draw(timed, paths[-1])
+    return paths
+
+
+def _markdown(voices: Sequence[VoiceFigures]) -> str:
+    bounds = ", ".join(f"`{name}` promises {bound}" for name, bound in _BOUNDS.items())
+    lines = [
+        "# INT8 on trained voices",
+        "",
+        "Speed is over FP32 in onnxruntime, one thread, each in its own process and in turns. "
+        f"Distortion of 1 is what telephone coding adds; {bounds}. Pauses: by how much their "
+        "floor rises in the worst octave above 500 Hz, median over texts and the worst text. The "
+        "timing of a text moved where its length or that of any of its symbols did. "
+        f"The time of making is also in multiples of `{_label(FASTEST)}`.",
+    ]
+    for voice in voices:
+        words = "with word errors" if voice.words else "without word errors"
+        lines += [
+            "",
+            f"## {voice.name}, {voice.size_bytes / 1e6:.2f} MB in FP32",
+            "",
+            f"{len(voice.texts)} texts of `{voice.suite}`, one seed; gates {words}. Played by "
+            f"{_processor(voice)}.",
+            "",
+            _line(_HEAD),
+            f"| :-- |{' --: |' * (len(_HEAD) - 1)}",
+            *(_line(_cells(row, voice)) for row in voice.rows),
+        ]
+    return "\n".join([*lines, "", "Made by `make bench-voices`.", ""])
+
+
+def _processor(voice: VoiceFigures) -> str:
+    environment = voice.environment
+    processor, packages = environment["processor"], environment["packages"]
+    versions = f"onnxruntime {packages['onnxruntime']}"
+    if voice.processor != "native":
+        return f"an emulated `{voice.processor}`, made on an {processor['model']}; {versions}"
+    return f"{processor['model']}, {processor['integer_kernels']}; {versions}"
+
+
+def _cells(row: Row, voice: VoiceFigures) -> list[str]:
+    if row.error is not None or row.metrics is None:
+        return [
+            _label(row.name),
+            f"failed: {str(row.error).replace('|', ' ')}",
+            *[""] * (len(_HEAD) - 2),
+        ]
+    return [
+        _label(row.name),
+        f"{row.size_ratio:.2f}×",
+        *_speed(row.timing),
+        _distortion(row.metrics),
+        _pauses(row, voice),
+        str(sum(row.moved)),
+        f"fails: {', '.join(map(_gate, row.failed))}" if row.failed else "passes",
+        _seconds(row, voice),
+    ]
+
+
+def _gate(metric: str) -> str:
+    return metric.removesuffix(".utterances").partition(".interval")[0]
+
+
+def _speed(timing: dict[str, Any] | None) -> tuple[str, str]:
+    if timing is None:
+        return _MISSING, _MISSING
+    median = f"{timing['ratio_median']:.2f}×{_interval(timing['interval'])}"
+    return median, f"{timing['ratio_min']:.2f}×"
+
+
+def _distortion(metrics: dict[str, Any]) -> str:
+    found = metrics.get("distortion")
+    return f"{found['value']:.2f}{_interval(found['interval'])}" if found else _MISSING
+
+
+def _interval(ends: Sequence[float] | None) -> str:
+    # Zero is added because a number that rounds to zero would keep its sign.
+    return "" if ends is None else f" ({round(ends[0], 2) + 0:.2f} … {round(ends[1], 2) + 0:.2f})"
+
+
+def _pauses(row: Row, voice: VoiceFigures) -> str:
+    rises = [(rise, place) for place, rise in enumerate(row.rises_db) if rise is not None]
+    if not rises:
+        return _MISSING
+    worst, place = max(rises)
+    text = shorten(voice.texts[place].replace("|", " "), 32, placeholder=" …")
+    return f"{signed(float(np.median([r for r, _ in rises])), 1)}, {signed(worst, 1)} ({text})"
+
+
+def _seconds(row: Row, voice: VoiceFigures) -> str:
+    if row.seconds is None:
+        return _MISSING
+    fast = next((other.seconds for other in voice.rows if other.name == FASTEST), None)
+    times = "" if fast is None else f" ({row.seconds / fast:.1f}×)"
+    return f"{row.seconds:.0f} s{times}"
+
+
+def _label(name: str) -> str:
+    scheme, _, quality = name.partition("@")
+    return f"{scheme} --quality {quality}" if quality else name
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _draw(voices: Sequence[VoiceFigures], path: Path) -> None:
+    """Draw speed against distortion, a panel for each voice, with the front of what is best."""
+    pyplot = open_pyplot()
+    figure, panels = pyplot.subplots(
+        1, len(voices), figsize=(4.4 * len(voices) + 1.6, 4.4), squeeze=False, layout="constrained"
+    )
+    names = list(dict.fromkeys(row.name for voice in voices for row in voice.rows))
+    markers = {name: _MARKERS[place % len(_MARKERS)] for place, name in enumerate(names)}
+    shown: dict[str, Any] = {}
+    for voice, panel in zip(voices, panels[0], strict=True):
+        points = [(1.0, 0.0)]
+        panel.plot(*points[0], "s", color=COLORS["reference"], label="FP32")
+        for row in voice.rows:
+            found = (row.metrics or {}).get("distortion")
+            if row.timing is None or found is None:
+                continue
+            x, y = point = (row.timing["ratio_median"], found["value"])
+            points.append(point)
+            panel.errorbar(
+                *point,
+                xerr=_arms(x, row.timing["interval"]),
+                yerr=_arms(y, found["interval"]),
+                fmt=markers[row.name],
+                color=COLORS[row.kind],
+                linewidth=0.8,
+                label=("onnxruntime " if row.kind == "peer" else "") + _label(row.name),
+            )
+        panel.step(*zip(*front(points), strict=True), where="pre", color="#bbbbbb", zorder=0)
+        for name, bound in _BOUNDS.items():
+            panel.axhline(bound, color="#cc6655", linewidth=0.8, linestyle="--", zorder=0)
+            panel.annotate(name, (1.0, bound), xycoords=("axes fraction", "data"), fontsize=8)
+        panel.set_yscale("symlog", linthresh=0.5)
+        ticks = [0, 0.25, 0.5, 1, 2, 4, 8, 16]
+        panel.set_yticks(ticks, [str(tick) for tick in ticks])
+        panel.set_ylim(-0.1, max(2.0, 1.3 * max(y for _, y in points)))
+        panel.set_xlim(left=0)
+        panel.set_xlabel("times faster than FP32")
+        panel.set_title(voice.name, fontsize=10)
+        panel.spines[["top", "right"]].set_visible(False)
+        handles, labels = panel.get_legend_handles_labels()
+        shown = dict(zip(labels, handles, strict=True)) | shown
+    panels[0][0].set_ylabel("distortion (1: telephone coding)")
+    figure.legend(shown.values(), shown, loc="outside right upper", frameon=False, fontsize=8)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def _arms(value: float, interval: Sequence[float] | None) -> list[list[float]] | None:
+    """Return the lengths of an error bar below and above a value."""
+    if interval is None:
+        return None
+    return [[max(0.0, value - interval[0])], [max(0.0, interval[1] - value)]]
+
+
+def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points than which none is both faster and less distorted, slowest first."""
+    kept: list[tuple[float, float]] = []
+    for point in sorted(points, key=lambda point: (-point[0], point[1])):
+        if not kept or point[1] < kept[-1][1]:
+            kept.append(point)
+    return kept[::-1]

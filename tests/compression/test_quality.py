@@ -1,0 +1,130 @@
+"""`int8` to a stated quality: what is chosen, and that it keeps the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tts_compress.compression import compress
+from tts_compress.compression.manifest import Job
+from tts_compress.compression.quality import (
+    Heard,
+    Listener,
+    Option,
+    Share,
+    choose,
+    select,
+    speech,
+)
+from tts_compress.compression.workbench import Workbench
+from tts_compress.errors import SchemeError
+from tts_compress.models.base import GraphModel
+from tts_compress.onnx.durations import length_outputs
+from tts_compress.onnx.quantize.convert import Conversion
+from tts_compress.progress import Silent
+from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.recipes.recipe import Recipe
+
+_JOB = Job(seed=0, progress=Silent())
+
+
+@pytest.fixture(scope="module")
+def bench(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Workbench:
+    return Workbench(tiny, find_recipe("piper", "int8", quick_recipe("int8")))
+
+
+@pytest.fixture(scope="module")
+def listener(bench: Workbench) -> Listener:
+    speak = speech(bench, Share(bench.model, 0.5), None, _JOB)
+    assert speak is not None
+    return Listener(speak, 0)
+
+
+def _choose(bench: Workbench, bound: float) -> tuple[Conversion, Recipe]:
+    chosen = choose(bench, Share(bench.model, bound), None, _JOB)
+    assert chosen is not None
+    return chosen
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_selection_is_near_the_best_of_all(seed: int) -> None:
+    """Every combination of six groups is tried; the price loses little of the best saving."""
+    draw = np.random.default_rng(seed)
+    options = {
+        f"{group}": [
+            Option((), float(draw.exponential(0.3)), float(draw.uniform(0.1, 1.0))),
+            Option((), float(draw.exponential(0.05)), float(draw.uniform(0.0, 0.3))),
+            Option((), 0.0, 0.0),
+        ]
+        for group in range(6)
+    }
+    chosen = select(options, 0.5)
+    assert sum(option.energy for option in chosen.values()) <= 0.5
+    best = max(
+        sum(option.saved for option in combination)
+        for combination in product(*options.values())
+        if sum(option.energy for option in combination) <= 0.5
+    )
+    assert sum(option.saved for option in chosen.values()) >= 0.85 * best
+
+
+def test_what_moves_lengths_is_never_selected() -> None:
+    options = {"a": [Option((), np.inf, 1.0), Option((), 0.0, 0.1)]}
+    assert select(options, 100.0)["a"].saved == 0.1
+    assert select(options, 0.0)["a"].saved == 0.1
+
+
+def test_the_reference_itself_is_undamaged(bench: Workbench, listener: Listener) -> None:
+    conversion = bench.conversion(bench.recipe)
+    speak = speech(bench, Share(bench.model, 0.5), None, _JOB)
+    assert speak is not None
+    same = listener.judge(speak(None, 0, 6))
+    assert (same.distortion, same.floor_db, same.moved) == (0.0, 0.0, 0)
+    assert listener.hear(conversion).distortion > 0.0
+
+
+def test_a_moved_length_uses_any_bound_up() -> None:
+    assert Heard(distortion=0.1, floor_db=0.0, moved=1).share(0.5) == np.inf
+    assert Heard(distortion=0.1, floor_db=0.0, moved=0).share(0.5) == pytest.approx(0.2)
+    assert Heard(distortion=0.0, floor_db=6.0, moved=0).share(0.5) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("bound", [0.02, 0.1])
+def test_a_choice_keeps_its_bound(bench: Workbench, listener: Listener, bound: float) -> None:
+    """The recipe breaks both; heard by a listener of its own, the choice keeps each."""
+    assert listener.hear(bench.conversion(bench.recipe)).share(bound) > 1.0
+    conversion, recipe = _choose(bench, bound)
+    heard = listener.hear(conversion)
+    assert heard.share(bound) <= 1.0
+    assert not heard.moved
+    assert f"of {bound}" in recipe.summary
+
+
+def test_what_decides_lengths_computes_in_fp32(bench: Workbench) -> None:
+    conversion, _ = _choose(bench, 100.0)
+    deciding = length_outputs(bench.base("qoperator"), bench.model.lengths)
+    shared = [d for d in conversion.decisions if d.output in deciding and d.weight is not None]
+    assert any(not d.decides_durations for d in shared)  # the encoder, which is heard as well
+    for decision in shared:
+        assert decision.activations == Activations.NONE
+        assert decision.weights in {Weights.FLOAT16, Weights.FLOAT32}
+    assert any(d.activations == Activations.STATIC for d in conversion.decisions)
+
+
+def test_fast_is_the_recipe(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> None:
+    recipe = quick_recipe("int8")
+    fast, plain = compress(tiny, recipe=recipe, quality="fast"), compress(tiny, recipe=recipe)
+    assert isinstance(fast, GraphModel)
+    assert isinstance(plain, GraphModel)
+    assert fast.graph() == plain.graph()
+
+
+@pytest.mark.parametrize(("scheme", "quality"), [("fp16", "good"), ("int8", "best")])
+def test_other_uses_are_refused(tiny: GraphModel, scheme: str, quality: str) -> None:
+    with pytest.raises(SchemeError, match="quality"):
+        compress(tiny, scheme, quality=quality)

@@ -1,0 +1,197 @@
+"""Codes of eight bits that GPTQ chooses, against the same graph rounded to nearest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums, round_weight
+from tts_compress.onnx.graph import Graph, copy_model, with_outputs
+from tts_compress.onnx.integer.convolutions import integer_form, whole_kernel
+from tts_compress.onnx.quantize.collect import Calls
+from tts_compress.onnx.quantize.convert import (
+    Conversion,
+    choose_eight_bits,
+    convert,
+    count_operators,
+    prepare_conversion,
+)
+from tts_compress.onnx.quantize.decisions import count_decisions
+from tts_compress.onnx.session import open_session
+from tts_compress.onnx.weight_codes import EightBits
+from tts_compress.progress import Silent
+from tts_compress.recipes.recipe import Calibration, Recipe, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tts_compress.onnx.session import Feeds
+
+_WEIGHTS = {"first": (24, 17, 3), "second": (32, 24, 4), "up": (32, 20, 8), "matrix": (20, 24)}
+_CASES: dict[str, tuple[str, str, set[str]]] = {
+    "weight-only": ("none", "qdq", {"a", "c", "d", "y"}),
+    "dynamic": ("dynamic", "qdq", {"a", "c", "y"}),
+    "portable": ("static", "qdq", {"a", "c"}),
+    "integers": ("static", "qoperator", {"a", "c", "d"}),
+}
+"""Activations, form, and the operators whose weights are rounded."""
+
+
+@pytest.fixture
+def network() -> onnx.ModelProto:
+    """Two convolutions, upsampling and a product, `[1, 17, T]` in."""
+    generator = np.random.default_rng(0)
+    tensors = {name: generator.normal(0, 0.2, shape) for name, shape in _WEIGHTS.items()}
+    tensors |= {f"{name}.bias": generator.normal(0, 0.2, 24) for name in ("first", "up")}
+    tensors["up.bias"] = tensors["up.bias"][:20]
+    make = helper.make_node
+    nodes = [
+        make("Conv", ["x", "first", "first.bias"], ["a"], "/net/first/Conv", pads=[1, 1]),
+        make("LeakyRelu", ["a"], ["b"], "/net/LeakyRelu", alpha=0.1),
+        make("Conv", ["b", "second"], ["c"], "/net/second/Conv", pads=[3, 3], dilations=[2]),
+        make(
+            "ConvTranspose", ["c", "up", "up.bias"], ["d"], "/net/up/CT", strides=[4], pads=[2, 2]
+        ),
+        make("Transpose", ["d"], ["e"], "/net/Transpose", perm=[0, 2, 1]),
+        make("MatMul", ["e", "matrix"], ["y"], "/net/matrix/MatMul"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 17, "t"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "t2", 24])],
+        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in tensors.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+
+
+def _signal(seed: int) -> Any:
+    """Return channels that vary together, slowly, around values that are not zero."""
+    generator, mixing = np.random.default_rng(seed), np.random.default_rng(99)
+    slow = np.cumsum(generator.normal(size=(4, 200)), axis=1) / 8
+    mixed = mixing.normal(size=(17, 4)) @ (slow - slow.mean(1, keepdims=True))
+    noise = 0.1 * generator.normal(size=(17, 200))
+    return (mixed + noise + mixing.normal(size=(17, 1)))[None].astype(np.float32)
+
+
+def _calls() -> Calls:
+    def feeds() -> Iterator[Feeds]:
+        for seed in range(8):
+            yield {"x": _signal(seed)}
+
+    return Calls(feeds=feeds, total=8)
+
+
+def _conversion(network: onnx.ModelProto, case: str) -> Conversion:
+    activations, form, _ = _CASES[case]
+    algorithm = "rtn" if activations == "static" else "gptq"  # which only needs calibration then
+    rule: Any = {"match": "*", "weights": "int8", "activations": activations}
+    rule["algorithm"] = algorithm
+    if activations == "dynamic":
+        rule["operators"] = ("Conv", "MatMul")
+    elif activations == "static":
+        rule["operators"] = ("Conv", "ConvTranspose") if form == "qoperator" else ("Conv",)
+    recipe = Recipe(
+        version=1,
+        family="onnx",
+        scheme="int8",
+        summary="a test",
+        format=form,  # type: ignore[arg-type]
+        calibration=Calibration(),
+        component=(Rule(**rule),),
+    )
+    conversion = prepare_conversion(
+        lambda: copy_model(network), recipe, _calls(), batch_one=True, progress=Silent()
+    )
+    assert not conversion.chosen
+    return choose_eight_bits(conversion, _calls(), Silent())
+
+
+def _run(model: onnx.ModelProto, *outputs: str) -> list[Any]:
+    # From the next level on, onnxruntime 1.31 multiplies products in its own 8-bit blocks.
+    level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    made = with_outputs(model, outputs) if outputs else model
+    session = open_session(made, "test", graph_optimization_level=level)
+    return [session.run(list(outputs) or None, {"x": _signal(seed)}) for seed in (50, 51)]
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_codes_are_chosen_for_the_output(
+    network: onnx.ModelProto, snr_db: Callable[[Any, Any], float], case: str
+) -> None:
+    conversion = _conversion(network, case)
+    assert conversion.chosen.keys() == _CASES[case][2]
+    made = convert(conversion)
+    onnx.checker.check_model(made) if case != "integers" else None
+    assert count_operators(made) == count_decisions(conversion.decisions)
+    nearest = convert(replace(conversion, chosen={}))
+    assert len(made.SerializeToString()) < 1.02 * len(nearest.SerializeToString()) + 500
+    wanted = np.stack([y for (y,) in _run(network)])
+    found = [snr_db(wanted, np.stack([y for (y,) in _run(m)])) for m in (nearest, made)]
+    # Where activations are rounded, too, theirs is most of the error.
+    assert found[1] > found[0] + (3 if case == "weight-only" else 0)
+    assert convert(conversion).SerializeToString() == made.SerializeToString()
+
+
+def test_the_same_calibration_chooses_the_same_codes(network: onnx.ModelProto) -> None:
+    made = [convert(_conversion(network, "integers")).SerializeToString() for _ in range(2)]
+    assert made[0] == made[1]
+
+
+def test_neighbours_stay_within_16_bits(network: onnx.ModelProto) -> None:
+    """The first convolution has 17 inputs: each two that follow count, across taps, too."""
+    generator = np.random.default_rng(5)
+    graph = Graph(network)
+    heavy = np.abs(generator.normal(0, 0.2, _WEIGHTS["first"])).astype(np.float32)
+    graph.initializers["first"].CopyFrom(numpy_helper.from_array(heavy, "first"))
+    for case, multiplied in (("integers", True), ("portable", True), ("weight-only", False)):
+        found = _conversion(network, case).chosen["a"]
+        assert isinstance(found, EightBits)
+        sums = np.abs(neighbour_sums(found.codes.astype(int))).max()
+        assert bool(sums <= PAIR_LIMIT) is multiplied
+        scales = round_weight(heavy, 0, multiplied=multiplied)[1]
+        np.testing.assert_array_equal(found.scales, scales)
+
+
+def test_biases_keep_the_means_of_convolutions(network: onnx.ModelProto) -> None:
+    conversion = _conversion(network, "weight-only")
+    unshifted = {
+        output: replace(codes, shift=None)
+        for output, codes in conversion.chosen.items()
+        if isinstance(codes, EightBits)
+    }
+    names = ("a", "d")
+    wanted, plain, shifted = (
+        [np.stack(values).mean(axis=(0, 1, 3)) for values in zip(*_run(model, *names), strict=True)]
+        for model in (
+            network,
+            convert(replace(conversion, chosen=unshifted)),
+            convert(conversion),
+        )
+    )
+    for want, before, after in zip(wanted, plain, shifted, strict=True):
+        assert np.abs(after - want).mean() < 0.5 * np.abs(before - want).mean()
+
+
+def test_a_kernel_is_put_together_from_its_phases(network: onnx.ModelProto) -> None:
+    graph = Graph(network)
+    node = graph.producer("d")
+    assert node is not None
+    form = integer_form(graph, node)
+    assert form is not None
+    whole = whole_kernel(form.convolution.weight, form.phases)
+    np.testing.assert_array_equal(whole, graph.value("up").swapaxes(0, 1))
+
+
+def test_shared_weights_are_rounded_to_nearest(network: onnx.ModelProto) -> None:
+    """Layers that share a weight read different inputs."""
+    again = helper.make_node("MatMul", ["e", "matrix"], ["z"], "/net/again/MatMul")
+    network.graph.node.append(again)
+    network.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    assert _conversion(network, "weight-only").chosen.keys() == {"a", "c", "d"}

@@ -1,0 +1,188 @@
+"""Commands of the program: their options and help, results and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from enum import EnumType
+from pathlib import Path
+from textwrap import dedent, indent
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, get_args, get_origin
+
+from tts_compress.errors import nearest
+from tts_compress.options import USAGE
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from rich.console import RenderableType
+
+    OptionsT = TypeVar("OptionsT", bound=DataclassInstance)
+
+GOOD = 0
+GATE_FAILED = 1
+BAD_USE = 2
+INTERNAL_ERROR = 70
+INTERRUPTED = 130
+UNREAD = 141
+TERMINATED = 143
+
+_LONGER = 24
+
+
+class Output(NamedTuple):
+    """Printed result of a command."""
+
+    document: Mapping[str, Any]
+    """For machines, with `--json`."""
+
+    parts: Iterable[RenderableType]
+    """For people, without it."""
+
+    code: int = GOOD
+    """Exit code of the program."""
+
+
+class Parser(ArgumentParser):
+    """Parser that names the nearest command, choice or option where one is misspelled."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += nearest(str(value), action.choices or ())
+            raise
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and refuse what is left over while the command's own options are known."""
+        options, rest = super().parse_known_args(args, namespace)
+        if rest:
+            known = self._option_string_actions
+            self.error(f"unrecognized arguments: {' '.join(rest)}{nearest(rest[0], known)}")
+        return options, rest
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Formatter for which the parentheses at the end of an option's help state its default."""
+
+    def _expand_help(self, action: argparse.Action) -> str:
+        return re.sub(r"\(([^()]*)\)$", r"(default: \1)", super()._expand_help(action))
+
+
+def path(text: str) -> Path:
+    """Return a path, or refuse one that no file system takes before hours of work are spent."""
+    try:
+        # Work is done beside an output, under a longer name.
+        os.lstat(f"{text.rstrip(os.sep)}{'-' * _LONGER}")
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or str(error)
+        raise ArgumentTypeError(f"{text[:60]!r} is no path: {problem}") from error
+    return Path(text)
+
+
+class Option:
+    """An option or argument of a command, as `ArgumentParser.add_argument` takes it.
+
+    Args:
+        form: Its flag and the name of its value, such as `--output DIR`, or an argument's name;
+            a flag alone is a switch.
+        meaning: Its help. Parentheses at the end state the default; one that is a value is added.
+        settings: More of `add_argument`.
+    """
+
+    def __init__(self, form: str, meaning: str, **settings: Any) -> None:
+        self.flag, _, value = form.partition(" ")
+        default = settings.get("default")
+        shown = "" if default is None or isinstance(default, bool) else " (%(default)s)"
+        self.settings = {"help": f"{meaning}{shown}", **settings}
+        if value:
+            self.settings["metavar"] = value
+        elif self.flag.startswith("-") and not settings.keys() & {"action", "choices"}:
+            self.settings["action"] = "store_true"
+
+    @classmethod
+    def each_of(cls, kind: type[DataclassInstance], *without: str) -> Iterator[Self]:
+        """Yield the options that a dataclass declares, except for those of some fields."""
+        for field in fields(kind):
+            if USAGE in field.metadata and field.name not in without:
+                settings = _settings(field.type, field.default)
+                yield cls(*field.metadata[USAGE], dest=field.name, **settings)
+
+
+def _settings(kind: Any, default: Any) -> dict[str, Any]:
+    """Return the arguments of `add_argument` for the type and the default of a field."""
+    if isinstance(kind, UnionType):  # with None
+        kind = get_args(kind)[0]
+    if get_origin(kind) is tuple:
+        return {"nargs": "+", "type": get_args(kind)[0]}
+    if kind is bool:
+        return {"action": BooleanOptionalAction} if default else {}
+    if get_origin(kind) is Literal or isinstance(kind, EnumType):
+        return {"choices": get_args(kind) or tuple(map(str, kind)), "default": default}
+    return {"type": path if kind is Path else kind, "default": default}
+
+
+def options_from(arguments: Namespace, kind: type[OptionsT], **more: Any) -> OptionsT:
+    """Return a dataclass of the arguments that are named as its fields and were given.
+
+    Args:
+        arguments: The command line's.
+        kind: The dataclass; its other fields keep their defaults.
+        more: Fields that no argument holds.
+    """
+    values = {field.name: getattr(arguments, field.name, None) for field in fields(kind)}
+    given = {name: value for name, value in values.items() if value is not None}
+    lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+    return kind(**given | lists | more)
+
+
+class Command:
+    """Help and options of a command.
+
+    Args:
+        text: Docstring of its module: a line for the list of commands, more lines about it,
+            examples without the program's name, and lines for the end of the help. Without
+            docstrings (`python -OO`) the help has options only.
+        options: Options and arguments; at most one of a tuple can be given.
+        failed: Meaning of exit code 1, for a command that has it.
+        resumes: True if the same command goes on where it was interrupted, by what is in its
+            output.
+        usage: First line of the help, in place of argparse's.
+    """
+
+    def __init__(
+        self,
+        text: str | None,
+        *options: Option | tuple[Option, ...],
+        failed: str = "",
+        resumes: bool = False,
+        usage: str | None = None,
+    ) -> None:
+        self.options, self.failed, self.resumes, self.usage = options, failed, resumes, usage
+        self.description, _, end = (text or "").strip().partition("\n\nExamples:\n")
+        self.examples, _, self.appendix = end.partition("\n\n")
+        line = self.description.partition("\n")[0].rstrip(".")
+        self.summary = f"{line[:1].lower()}{line[1:]}"
+
+    def add_to(self, parser: ArgumentParser) -> None:
+        """Give a parser the options and the help."""
+        for option in self.options:
+            if isinstance(option, Option):
+                parser.add_argument(option.flag, **option.settings)
+                continue
+            group = parser.add_mutually_exclusive_group()
+            for single in option:
+                group.add_argument(single.flag, **single.settings)
+        codes = {GOOD: "good", GATE_FAILED: self.failed, BAD_USE: "usage or bad input"}
+        codes |= {INTERNAL_ERROR: "an error of tts-compress itself", INTERRUPTED: "interrupted"}
+        shown = ", ".join(f"{code} {meaning}" for code, meaning in codes.items() if meaning)
+        examples = indent(dedent(self.examples), "  tts-compress ")
+        parser.epilog = f"examples:\n{examples}\n\nexit codes: {shown}\n\n{self.appendix}".rstrip()
+        parser.usage, parser.description = self.usage, self.description
+        parser.formatter_class = _Formatter

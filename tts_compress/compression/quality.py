@@ -1,0 +1,428 @@
+"""INT8 to a stated quality: the fastest formats of a model's layers that keep it, by listening.
+
+A recipe says what can be integers; the model at hand says what should. It speaks calibration texts
+in FP32, and again with one group of layers at a time in its compressed form. Errors of groups are
+independent, so their energies add up (`search/estimate.py` has the same model); of all choices
+whose sum is within the bound the most time and bytes are saved by the one that a price for energy
+separates best (Everett, "Generalized Lagrange Multiplier Method", 1963). The choice is made whole,
+heard again, and made smaller or larger until it fits.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import inf, sqrt
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from tts_compress.audio import Audio
+from tts_compress.compression.calibration import read_texts
+from tts_compress.compression.manifest import Job, describe
+from tts_compress.compression.workbench import Workbench
+from tts_compress.errors import QuantizationError
+from tts_compress.models.base import GraphChain, GraphModel, OnnxGraph
+from tts_compress.models.speakers import stated_language
+from tts_compress.numerics.distortion import mu_law, spectrum
+from tts_compress.numerics.pauses import floor_noise, floor_rise
+from tts_compress.numerics.spectra import compare_warped, frame_distances, same_timing
+from tts_compress.onnx.durations import length_outputs
+from tts_compress.onnx.graph import Array, Graph
+from tts_compress.onnx.noise import feed_noise
+from tts_compress.onnx.profile import group_ms
+from tts_compress.onnx.quantize.convert import Conversion, convert
+from tts_compress.onnx.quantize.decisions import Decision
+from tts_compress.onnx.session import open_session, run_session
+from tts_compress.progress import Progress
+from tts_compress.recipes.formats import Weights
+from tts_compress.recipes.groups import Group, exact_pattern, find_groups
+from tts_compress.recipes.recipe import Recipe, Rule
+
+_Tried: TypeAlias = tuple[Conversion, Recipe, "Heard"]
+
+Speak: TypeAlias = Callable[[Conversion | None, int, int], list[Audio]]
+"""Returns what a converted graph, or the FP32 one, says with a seed's noise of so many texts."""
+
+_TEXTS = 6
+"""Texts that are spoken: the interval over other texts is about a tenth of the value."""
+
+_FEW_TEXTS = 3
+"""Texts that candidates of one group speak."""
+
+_SHORTEST = 40
+"""Characters; shorter texts hardly hold a pause."""
+
+_OTHER_SEED = 1000
+"""Distance of the seeds of two renderings of the reference."""
+
+_RATE = 22_050
+"""Samples per second that a bare graph's output is taken for, Hz."""
+
+_COARSE = 4
+"""Windows over each sample where candidates of one group are compared, fewer than the metric's."""
+
+_AIM = 0.85
+"""Share of a bound that a choice aims at, so that other texts keep it, too."""
+
+_TRIES = 6
+"""Choices that are made whole and heard."""
+
+_FLOOR_DB = 3.0
+"""Rise of the floor of pauses in any octave above 500 Hz that is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """Damage of a candidate over all texts."""
+
+    distortion: float
+    """Distance from another rendering that the candidate adds, 1 is as much as mu-law adds."""
+
+    floor_db: float
+    """Rise of the floor of pauses, worst octave, decibels."""
+
+    moved: int
+    """Texts whose timing is another one."""
+
+    def share(self, bound: float) -> float:
+        """Return the largest share of a bound that is used; infinite where a length moved."""
+        return inf if self.moved else max(self.distortion / bound, self.floor_db / _FLOOR_DB, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A form of one group of layers."""
+
+    rules: tuple[Rule, ...]
+    """Rules that come before the recipe's; none leave the group to the recipe."""
+
+    energy: float
+    """Damage in squares of the bound."""
+
+    saved: float
+    """Share of the model's time and bytes that it takes less of than in FP32."""
+
+
+class Listener:
+    """Compares what converted graphs say with what the FP32 one says.
+
+    Args:
+        speak: Speaks the texts.
+        seed: Seed of the noise.
+    """
+
+    def __init__(self, speak: Speak, seed: int) -> None:
+        self._speak, self._seed = speak, seed
+        self._reference = speak(None, seed, _TEXTS)
+        self.texts = len(self._reference)
+        others = speak(None, seed + _OTHER_SEED, _TEXTS)
+        self._targets = [spectrum(audio) for audio in others]
+        self._near = [spectrum(audio, _COARSE) for audio in self._reference]
+        coded = [mu_law(audio) for audio in self._reference]
+        self._own = self._distance(self._reference)
+        self._unit = self._distance(coded) - self._own
+        self._near_unit = self._near_distance(coded[:_FEW_TEXTS])
+
+    def hear(self, candidate: Conversion) -> Heard:
+        """Return the damage of a converted graph."""
+        return self.judge(self._speak(candidate, self._seed, _TEXTS))
+
+    def judge(self, audios: Sequence[Audio]) -> Heard:
+        """Return the damage of what a candidate said of the texts."""
+        pairs = list(zip(self._reference, audios, strict=True))
+        return Heard(
+            distortion=_ratio(self._distance(audios) - self._own, self._unit),
+            floor_db=self._floor(audios),
+            moved=sum(not same_timing(*pair) for pair in pairs),
+        )
+
+    def compare(self, candidate: Conversion, bound: float) -> float:
+        """Return the energy of a group's damage alone, in squares of a bound.
+
+        The distance is that from the reference's own rendering: it is finer than distortion, which
+        hardly knows small damage from chance where two renderings differ.
+        """
+        audios = self._speak(candidate, self._seed, _FEW_TEXTS)
+        pairs = list(zip(self._reference, audios, strict=False))
+        if not all(same_timing(*pair) for pair in pairs):
+            return inf
+        near = _ratio(self._near_distance(audios), self._near_unit) / bound
+        noise = [floor_noise(a.samples, b.samples, a.sample_rate) for a, b in pairs]
+        return max(near**2, *(share for share in noise if share is not None))
+
+    def _distance(self, audios: Sequence[Audio]) -> float:
+        pairs = zip(audios, self._targets, strict=True)
+        return float(sum(compare_warped(spectrum(a), target).distance_db for a, target in pairs))
+
+    def _near_distance(self, audios: Sequence[Audio]) -> float:
+        total = 0.0
+        for audio, target in zip(audios, self._near, strict=False):
+            mine = spectrum(audio, _COARSE)
+            if len(mine) == len(target):
+                total += float(np.mean(frame_distances(mine, target)))
+            else:
+                total += compare_warped(mine, target).distance_db
+        return total
+
+    def _floor(self, audios: Sequence[Audio]) -> float:
+        rises = [
+            floor_rise(before.samples, after.samples, before.sample_rate)
+            for before, after in zip(self._reference, audios, strict=True)
+            if same_timing(before, after)
+        ]
+        return max((rise for rise in rises if rise is not None), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The place of a graph in a voice, and its part of the bound."""
+
+    voice: OnnxGraph
+    """The whole; a bare graph is one itself."""
+
+    bound: float
+    """Largest distortion by this graph."""
+
+    follower: str | None = None
+    """Name of the graph, if it is not the first one."""
+
+    def joined(self, graph: OnnxGraph) -> OnnxGraph:
+        """Return the voice with another graph in this place."""
+        if self.follower is None:
+            return graph
+        assert isinstance(self.voice, GraphChain), "followers are of a chain"
+        return self.voice.with_followers({**self.voice.followers(), self.follower: graph})
+
+
+def choose(
+    bench: Workbench, share: Share, given: str | Path | None, job: Job
+) -> tuple[Conversion, Recipe] | None:
+    """Return the fastest conversion of a graph within a bound, and its recipe.
+
+    Args:
+        bench: Converts the graph; its recipe says what may be integers.
+        share: The graph's place in the voice, and its bound.
+        given: The calibration that the user gave in the place of the recipe's.
+        job: Has the seed of the noise; its progress is advanced with every group that is heard.
+
+    Returns:
+        None where the graph makes no sound that could be judged.
+
+    Raises:
+        QuantizationError: The recipe does not fit the graph.
+    """
+    bound = share.bound
+    # Small products would keep every core waiting for the next one.
+    with threadpool_limits(1):
+        speak = speech(bench, share, given, job)
+        if speak is None:
+            return None
+        listener = Listener(speak, job.seed)
+        lengths = _length_rules(bench)
+        whole = _with_rules(bench.recipe, lengths)
+        best = _heard(bench, listener, whole)
+        if best[2].share(bound) > _AIM and bench.recipe.format == "qoperator":
+            real = bench.with_real_sums()
+            best = _heard(real, listener, _with_rules(real.recipe, lengths))
+        if best[2].share(bound) > _AIM:
+            best = _fit(bench, listener, whole, bound, job.progress)
+    conversion, recipe, heard = best
+    summary = (
+        f"{recipe.summary}; formats chosen on {listener.texts} texts: distortion "
+        f"{heard.distortion:.2f} of {bound:.2g}, pauses {heard.floor_db:+.1f} dB"
+    )
+    return conversion, recipe.model_copy(update={"summary": summary})
+
+
+def _fit(
+    bench: Workbench, listener: Listener, whole: Recipe, bound: float, progress: Progress
+) -> _Tried:
+    """Return the choice of formats that uses a bound best."""
+    options = _options(bench, listener, whole, bound, progress)
+    best = _heard(bench, listener, _with_rules(whole, _rules(o[-1] for o in options.values())))
+    budget, kept, broken = 1.0, 0.0, inf
+    for _ in range(_TRIES):
+        chosen = select(options, budget)
+        tried = _heard(bench, listener, _with_rules(whole, _rules(chosen.values())))
+        share = tried[2].share(bound)
+        if best[2].share(bound) <= share <= 1.0:
+            best = tried
+        if 0.9 * _AIM <= share <= 1.05 * _AIM:
+            break
+        kept, broken = (max(kept, budget), broken) if share < _AIM else (kept, min(broken, budget))
+        step = min(16.0, max(1 / 16, (_AIM / max(share, 1e-3)) ** 2))
+        # Within what is known to keep and to break the bound, half-way in decibels.
+        budget = sqrt(kept * broken) if kept and broken < inf else budget * step
+    return best
+
+
+def speech(bench: Workbench, share: Share, given: str | Path | None, job: Job) -> Speak | None:
+    """Return what lets a graph speak: a voice a few calibration texts, a bare graph its feeds.
+
+    None for a bare graph that does not return one channel of samples.
+    """
+    model, settings = bench.model, bench.recipe.calibration
+    assert settings is not None, "integers are calibrated"
+
+    def converted(conversion: Conversion | None) -> OnnxGraph:
+        if conversion is None:
+            return share.voice
+        manifest = describe(
+            model, bench.recipe, conversion, calibration=None, training=None, seed=job.seed
+        )
+        return share.joined(model.with_graph(convert(conversion), manifest))
+
+    if isinstance(share.voice, GraphModel):
+        texts, _ = read_texts(settings, given, job.seed, stated_language(share.voice))
+        ordered = sorted(texts, key=lambda text: (len(text), text))
+        short = [text for text in ordered if len(text) >= _SHORTEST][:_TEXTS] or ordered[-_TEXTS:]
+
+        def speak(conversion: Conversion | None, seed: int, count: int) -> list[Audio]:
+            voice = converted(conversion)
+            assert isinstance(voice, GraphModel), "a voice stays one"
+            return [voice.synthesize(text, seed=seed) for text in short[:count]]
+
+        return speak
+    feeds = list(islice(bench.calls().feeds(), _TEXTS))
+
+    def outputs(conversion: Conversion | None, count: int) -> list[Array]:
+        session = open_session(feed_noise(converted(conversion).graph()), model.spec)
+        return [run_session(session, call, model.spec)[0] for call in feeds[:count]]
+
+    def run(conversion: Conversion | None, _: int, count: int) -> list[Audio]:
+        waves = (output.ravel() for output in outputs(conversion, count))
+        return [Audio(samples=wave.astype(np.float32), sample_rate=_RATE) for wave in waves]
+
+    (first,) = outputs(None, 1)
+    is_sound = first.dtype.kind == "f" and first.size == max(first.shape, default=0) >= _RATE // 10
+    return run if is_sound else None
+
+
+def select(options: Mapping[str, Sequence[Option]], budget: float) -> dict[str, Option]:
+    """Return an option for each group: the most saved within a sum of energies.
+
+    Args:
+        options: Of each group, by its name.
+        budget: The sum of energies that is admitted.
+    """
+    low, high = 0.0, 1e12
+    for _ in range(100):
+        price = (low * high) ** 0.5 if low else high / 1e3
+        if _energy(_at_price(options, price)) <= budget:
+            high = price
+        else:
+            low = price
+        if (low and high / low < 1.001) or high < 1e-12:
+            break
+    chosen = _at_price(options, high)
+    # What a common price leaves of the budget goes to the best that still fits.
+    left = budget - _energy(chosen)
+    while better := [
+        (option.saved - chosen[name].saved, name, option)
+        for name, several in options.items()
+        for option in several
+        if option.saved > chosen[name].saved and option.energy - chosen[name].energy <= left
+    ]:
+        _, name, option = max(better, key=lambda one: one[0])
+        left -= option.energy - chosen[name].energy
+        chosen[name] = option
+    return chosen
+
+
+def _at_price(options: Mapping[str, Sequence[Option]], price: float) -> dict[str, Option]:
+    return {
+        name: max(several, key=lambda o: o.saved - (price * o.energy if o.energy else 0.0))
+        for name, several in options.items()
+    }
+
+
+def _energy(chosen: Mapping[str, Option]) -> float:
+    return sum(option.energy for option in chosen.values())
+
+
+def _options(
+    bench: Workbench, listener: Listener, whole: Recipe, bound: float, progress: Progress
+) -> dict[str, list[Option]]:
+    """Return what each group can be, with its damage alone and what it saves."""
+    decisions = [d for d in bench.decisions(whole) if d.weight is not None]
+    fixed = {rule.match for rule in _length_rules(bench)}
+    layers = [d for d in decisions if exact_pattern(d.module) not in fixed]
+    groups = find_groups(d.module for d in layers)
+    names = [group.name for group in groups]
+    stored = [rule for group in groups for rule in _rule(group, Weights.INT8)]
+    bench.observe([whole, _with_rules(whole, stored)])  # in one pass
+    calls = [next(bench.calls().feeds())]
+    before = group_ms(bench.model.graph(), calls, names)
+    after = group_ms(bench.convert(whole), calls, names)
+    total_ms, weights = sum(before.values()), sum(d.parameters for d in decisions)
+    others = {g.name: [r for o in groups if o is not g for r in _rule(o)] for g in groups}
+    options: dict[str, list[Option]] = {}
+    for place, group in enumerate(groups):
+        progress.advance("listen", place, len(groups))
+        share = sum(d.parameters for d in layers if d.module in group.modules) / weights
+        time = max(0.0, before[group.name] - after[group.name]) / total_ms
+        forms = {
+            (): time + 0.75 * share,
+            _rule(group, Weights.INT8): 0.75 * share,
+        }
+        options[group.name] = []
+        known: dict[tuple[Decision, ...], float] = {}
+        for rules, saved in forms.items():
+            alone = _with_rules(whole, [*rules, *others[group.name]])
+            try:
+                conversion = bench.conversion(alone)
+            except QuantizationError:
+                continue  # nothing of the group has such a form
+            if conversion.decisions not in known:
+                known[conversion.decisions] = listener.compare(conversion, bound)
+            options[group.name].append(Option(rules, known[conversion.decisions], saved))
+        kept = _kept(bench, group.modules)
+        saved = 0.5 * share if kept == Weights.FLOAT16 else 0.0
+        options[group.name].append(Option(_rule(group, kept), 0.0, saved))
+    progress.advance("listen", len(groups), len(groups))
+    return options
+
+
+def _ratio(added: float, unit: float) -> float:
+    """Return a distance in units; of audio that has none to compare with, any is too much."""
+    return added / unit if unit > 0 else (inf if added > 0 else 0.0)
+
+
+def _heard(bench: Workbench, listener: Listener, recipe: Recipe) -> _Tried:
+    conversion = bench.conversion(recipe)
+    return conversion, recipe, listener.hear(conversion)
+
+
+def _rules(options: Iterable[Option]) -> list[Rule]:
+    return [rule for option in options for rule in option.rules]
+
+
+def _rule(group: Group, weights: Weights = Weights.FLOAT32) -> tuple[Rule, ...]:
+    return tuple(Rule(match=pattern, weights=weights) for pattern in group.patterns)
+
+
+def _length_rules(bench: Workbench) -> list[Rule]:
+    """Return rules by which everything that durations depend on computes in FP32."""
+    deciding = length_outputs(bench.base(bench.recipe.format), bench.model.lengths)
+    decisions = bench.decisions(bench.recipe)
+    modules = dict.fromkeys(d.module for d in decisions if d.output in deciding and d.weight)
+    return [Rule(match=exact_pattern(name), weights=_kept(bench, [name])) for name in modules]
+
+
+def _kept(bench: Workbench, modules: Collection[str]) -> Weights:
+    """Return the smallest type of weights that changes next to nothing: half, if it holds them."""
+    graph = Graph(bench.base(bench.recipe.format))
+    tensors = {
+        tensor
+        for d in bench.decisions(bench.recipe)
+        if d.module in modules and d.weight is not None
+        for tensor in d.tensors
+    }
+    largest = max((float(np.abs(graph.value(tensor)).max()) for tensor in tensors), default=0.0)
+    return Weights.FLOAT16 if largest <= np.finfo(np.float16).max else Weights.FLOAT32
+
+
+def _with_rules(recipe: Recipe, rules: Sequence[Rule]) -> Recipe:
+    return recipe.model_copy(update={"component": (*rules, *recipe.component)})
