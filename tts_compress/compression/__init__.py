@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tts_compress.compression.calibration import is_feeds, open_calibration, trial_feeds
 from tts_compress.compression.manifest import Job, describe
-from tts_compress.compression.quality import Share, choose
+from tts_compress.compression.quality import TEXTS, Share, choose
 from tts_compress.compression.verification import check_converted, run_original, verify
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import QuantizationError, SchemeError
@@ -263,7 +263,7 @@ def _compress_graph(
     share: Share | None,
 ) -> OnnxGraph:
     calls, record, chosen = None, None, None
-    bench = Workbench(model, recipe, calibration=calibration, seed=job.seed)
+    bench = Workbench(model, recipe, calibration=calibration, seed=job.seed, held_out=TEXTS)
     if share is not None and recipe.calibration is not None:
         chosen = choose(bench, share, calibration, job)
     quality = job.quality if chosen else Quality.FAST

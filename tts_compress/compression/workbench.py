@@ -10,12 +10,14 @@ import onnx
 from tts_compress.artifact import CalibrationRecord
 from tts_compress.compression.calibration import open_calibration
 from tts_compress.models.base import OnnxGraph, TTSModel
+from tts_compress.numerics.affine import ChannelCodes
 from tts_compress.numerics.histogram import Range, choose_range
 from tts_compress.onnx import integer
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.quantize.collect import Calls, collect
 from tts_compress.onnx.quantize.convert import (
     Conversion,
+    codes_by_channel,
     convert,
     convertible_graph,
     equalize_decided,
@@ -24,14 +26,15 @@ from tts_compress.onnx.quantize.convert import (
 )
 from tts_compress.onnx.quantize.decisions import (
     Decision,
+    channel_outputs,
     decide,
     follow_weights,
     static_outputs,
 )
-from tts_compress.onnx.quantize.equalize import fold_factors
 from tts_compress.onnx.quantize.gptq import choose_codes, is_asked
+from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.weight_codes import Chosen
-from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.recipes.formats import BY_CHANNEL, Activations, Weights
 from tts_compress.recipes.recipe import Format as Form
 from tts_compress.recipes.recipe import Recipe, Rule
 
@@ -47,6 +50,7 @@ class _Base:
 
     model: onnx.ModelProto
     ranges: dict[str, Range] = field(default_factory=dict)
+    channels: dict[str, ChannelCodes] = field(default_factory=dict)
     codes: dict[_CodeKey, Chosen | None] = field(default_factory=dict)
     """Weights whose codes GPTQ chose, by operator, bits, block and arithmetic."""
 
@@ -62,6 +66,7 @@ class Workbench:
         recipe: Its form, and how it calibrates, hold for everything that is converted.
         calibration: A calibration set in the place of the recipe's.
         seed: Seed of the calibration's noise.
+        held_out: Calls that nothing is observed on, at most a quarter.
     """
 
     def __init__(
@@ -71,19 +76,16 @@ class Workbench:
         *,
         calibration: str | Path | None = None,
         seed: int = 0,
+        held_out: int = 0,
     ) -> None:
         self.model, self.recipe = model, recipe
-        self._given, self._seed = calibration, seed
+        self._given, self._seed, self._held_out = calibration, seed, held_out
         self._bases: dict[Form, _Base] = {}
         self._calls: Calls | None = None
-        self.record: CalibrationRecord | None = None
+        self.held_out: list[Feeds] = []
+        """Calls that nothing is observed on, so that what they say can be judged."""
 
-    def with_real_sums(self) -> "Workbench":
-        """Return a workbench for the same graph and inputs whose sums are all in real numbers."""
-        recipe = self.recipe.model_copy(update={"float_residuals": "all"})
-        other = Workbench(self.model, recipe, calibration=self._given, seed=self._seed)
-        other._calls, other.record = self._calls, self.record
-        return other
+        self.record: CalibrationRecord | None = None
 
     def base(self, form: Form) -> onnx.ModelProto:
         """Return the FP32 graph that is converted; not to be changed."""
@@ -110,14 +112,19 @@ class Workbench:
         return decide(self.base(recipe.format), recipe, self.model.lengths)
 
     def observe(self, recipes: Sequence[Recipe]) -> None:
-        """Find the ranges that recipes need in one pass over the calibration set."""
+        """Find what recipes need, each kind of it in one pass over the calibration set."""
         for form in dict.fromkeys(recipe.format for recipe in recipes):
             wanted: dict[str, None] = {}
+            several: list[Decision] = []
             for recipe in recipes:
                 if recipe.format == form:
                     graph, decisions = self._convertible(recipe)
                     wanted |= dict.fromkeys(observed_tensors(graph, decisions, form))
-            self._find_ranges(self._bases[form], list(wanted))
+                    several += self.decisions(recipe)
+            base = self._bases[form]
+            self._find_ranges(base, list(wanted))
+            self._find_channels(base, several)
+            self._find_codes(base, several)
 
     def convert(self, recipe: Recipe) -> onnx.ModelProto:
         """Return the graph that a recipe makes of the model.
@@ -137,23 +144,26 @@ class Workbench:
         base = self._bases[recipe.format]
         tensors = observed_tensors(graph, decisions, recipe.format)
         self._find_ranges(base, tensors)
+        self._find_channels(base, decisions)
+        self._find_codes(base, self.decisions(recipe))
+        chosen = {d.output: base.codes.get(_code_key(d)) for d in decisions if is_asked(d)}
         return Conversion(
             graph=graph,
             decisions=tuple(decisions),
             ranges={name: base.ranges[name] for name in tensors},
             form=recipe.format,
             lengths=self.model.lengths,
-            chosen=self._find_codes(base, graph, decisions),
+            by_channel=base.channels,
+            chosen={output: codes for output, codes in chosen.items() if codes is not None},
         )
 
     def _convertible(self, recipe: Recipe) -> tuple[onnx.ModelProto, list[Decision]]:
         """Return the FP32 graph that a recipe converts, and what it does with each operator."""
         decisions = self.decisions(recipe)
-        if recipe.format != "qoperator":
+        if recipe.format != "qoperator" or not static_outputs(decisions):
             return self.base(recipe.format), decisions
-        graph, static = Graph(copy_model(self.base(recipe.format))), static_outputs(decisions)
+        graph = Graph(copy_model(self.base(recipe.format)))
         make_residuals_float(graph, decisions, recipe)
-        fold_factors(graph, integer.on_codes(graph, static))
         return graph.model, follow_weights(graph, decisions)
 
     def _find_ranges(self, base: _Base, tensors: Sequence[str]) -> None:
@@ -164,17 +174,21 @@ class Workbench:
             seen = collect(base.model, missing, self.calls().feeds())
             base.ranges |= {name: choose_range(seen[name], settings) for name in missing}
 
-    def _find_codes(
-        self, base: _Base, model: onnx.ModelProto, decisions: Sequence[Decision]
-    ) -> dict[str, Chosen]:
-        """Return the weights whose codes GPTQ chooses, each chosen once."""
+    def _find_channels(self, base: _Base, decisions: Sequence[Decision]) -> None:
+        """Find the codes of tensors that are rounded by channel."""
+        graph = Graph(base.model)
+        tensors = integer.tensors_by_channel(graph, channel_outputs(decisions))
+        if missing := [name for name in tensors if name not in base.channels]:
+            base.channels |= codes_by_channel(base.model, missing, self.calls().feeds())
+
+    def _find_codes(self, base: _Base, decisions: Sequence[Decision]) -> None:
+        """Find the weights whose codes GPTQ chooses, each once."""
         asked = {_code_key(d): d for d in decisions if is_asked(d)}
         missing = {key: d for key, d in asked.items() if key not in base.codes}
         if missing and self.recipe.calibration is not None:
-            found = choose_codes(Graph(model), list(missing.values()), self.calls().feeds())
+            calls, several = self.calls().feeds(), list(missing.values())
+            found = choose_codes(Graph(base.model), several, calls, base.channels)
             base.codes |= dict(zip(missing, found, strict=True))
-        chosen = {d.output: base.codes.get(key) for key, d in asked.items()}
-        return {output: codes for output, codes in chosen.items() if codes is not None}
 
     def calls(self) -> Calls:
         """Return the inputs that the graph is observed on; they are drawn once."""
@@ -184,9 +198,13 @@ class Workbench:
                 self.model, self.recipe.calibration, self._given, seed=self._seed
             )
             feeds = list(calls.feeds())  # phonemes and noise take as long as running them
-            self._calls = Calls(lambda: iter(feeds), len(feeds))
+            kept = max(1, len(feeds) - min(self._held_out, len(feeds) // 4))
+            self._calls = Calls(lambda: iter(feeds[:kept]), kept)
+            self.held_out = feeds[kept:] or feeds
         return self._calls
 
 
 def _code_key(decision: Decision) -> _CodeKey:
-    return decision.output, decision.weights, decision.group_size, decision.activations
+    # Whatever becomes of the result.
+    arithmetic = "channels" if decision.activations in BY_CHANNEL else decision.activations
+    return decision.output, decision.weights, decision.group_size, arithmetic

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -19,6 +19,7 @@ from tts_compress.config import (
     read_table,
 )
 from tts_compress.errors import RecipeError, SchemeError
+from tts_compress.recipes.formats import CALIBRATED
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.recipes.schemes import find_scheme
 
@@ -65,7 +66,7 @@ class _Scheme(Config):
 
     format: str | None = None
     quality: str | None = None
-    float_residuals: bool | Literal["all"] | None = None
+    float_residuals: bool | None = None
     formats: dict[str, str | dict[str, Any]] | None = None
     """Format of each component, by a pattern on its name, the first that matches; `skip` and no
     pattern at all leave its modules to the components below."""
@@ -104,7 +105,7 @@ class _FamilyFile(ConfigFile):
             fitting = (form for pattern, form in formats.items() if fnmatchcase(key, pattern))
             rules += part.rules(next(fitting, "skip"))
         if find_scheme(name).trained or any(
-            rule["activations"] == "static" or str(rule.get("algorithm")).endswith("gptq")
+            rule["activations"] in CALIBRATED or str(rule.get("algorithm")).endswith("gptq")
             for rule in rules
         ):
             table["calibration"] = self.calibration | calibration

@@ -44,6 +44,18 @@ class Activations(_Word):
     STATIC = "static"
     """8-bit integers with ranges from calibration."""
 
+    CHANNELS = "channels"
+    """The same with a range for each channel, for convolutions of an ONNX graph that each stand
+    alone: real numbers come in and go out, rounded on either side."""
+
+    INPUTS = "inputs"
+    """As `channels`, but what comes out is not rounded: finer, slower where channels are few."""
+
+
+BY_CHANNEL = frozenset({Activations.CHANNELS, Activations.INPUTS})
+CALIBRATED = (Activations.STATIC, *sorted(BY_CHANNEL))
+"""Types of arithmetic whose ranges are calibrated."""
+
 
 class Algorithm(_Word):
     """Algorithms that choose the codes of a weight."""

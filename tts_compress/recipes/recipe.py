@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from tts_compress.config import Card, Config, ConfigFile, data_file, read_config
-from tts_compress.recipes.formats import Activations, Algorithm, Observer, Weights
+from tts_compress.recipes.formats import CALIBRATED, Activations, Algorithm, Observer, Weights
 from tts_compress.recipes.schemes import SCHEMES, Quality
 
 Format: TypeAlias = Literal["qdq", "qoperator"]
@@ -20,7 +20,7 @@ _ARITHMETIC = {
     Weights.BFLOAT16: (Activations.NONE, Activations.BFLOAT16),
     Weights.FLOAT8: (Activations.FLOAT8,),
     Weights.INT4: (Activations.NONE, Activations.DYNAMIC, Activations.STATIC),
-    Weights.INT8: (Activations.NONE, Activations.DYNAMIC, Activations.STATIC),
+    Weights.INT8: (Activations.NONE, Activations.DYNAMIC, *CALIBRATED),
 }
 
 _WEIGHTS_OF: dict[Algorithm, tuple[Weights, ...]] = {
@@ -131,10 +131,10 @@ class Recipe(ConfigFile):
     quality: Quality = Quality.FAST
     """Bound that is kept by choosing among formats while a graph is compressed; `fast` is none."""
 
-    float_residuals: bool | Literal["all"] = False
-    """Add residual streams that leave the integers in FP32, or `all` of them, and let convolutions
-    that only such a sum reads output FP32: less noise, a little slower. For `qoperator`; the
-    portable form rounds only around the operators that rules name."""
+    float_residuals: bool = False
+    """Add residual streams that leave the integers in FP32, and let convolutions that only such a
+    sum reads output FP32: less noise, a little slower. For `qoperator`; the portable form rounds
+    only around the operators that rules name."""
 
     calibration: Calibration | None = None
     component: tuple[Rule, ...] = Field(min_length=1)
@@ -148,13 +148,13 @@ class Recipe(ConfigFile):
     @property
     def _observes(self) -> bool:
         return any(
-            rule.activations == Activations.STATIC or rule.algorithm.endswith("gptq")
+            rule.activations in CALIBRATED or rule.algorithm.endswith("gptq")
             for rule in self.component
         )
 
     @model_validator(mode="after")
     def _calibrated_when_needed(self) -> "Recipe":
-        static = any(rule.activations == Activations.STATIC for rule in self.component)
+        static = any(rule.activations in CALIBRATED for rule in self.component)
         if self._observes and self.calibration is None:
             raise ValueError(
                 "a rule with static activations, or an algorithm that observes ('gptq', "

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.onnx.graph import Graph, copy_model
-from tts_compress.onnx.integer import emit_integer, observed_tensors, on_codes
+from tts_compress.onnx.integer import emit_integer, observed_tensors
 from tts_compress.onnx.quantize.equalize import equalize_channels
 
 _CHANNELS = 16
@@ -70,8 +70,7 @@ def _run(model: onnx.ModelProto, wanted: tuple[str, ...]) -> list[Any]:
 def _prepared(model: onnx.ModelProto, *, equalized: bool) -> onnx.ModelProto:
     graph = Graph(copy_model(model))
     if equalized:
-        coded = observed_tensors(graph.model, _PLAN)
-        equalize_channels(graph, coded, iter([_x()]), on_codes(graph, _PLAN))
+        equalize_channels(graph, observed_tensors(graph.model, _PLAN), iter([_x()]))
     return graph.finish()
 
 
@@ -96,7 +95,7 @@ def _snr(expected: Any, found: Any) -> float:
 def test_factors_leave_the_graph_equal() -> None:
     model = _model()
     expected, found = (_run(m, ("y",))[0] for m in (model, _prepared(model, equalized=True)))
-    assert np.abs(expected - found).max() <= 2e-5
+    assert np.abs(expected - found).max() <= 1e-5
 
 
 def test_normalized_results_are_codes_and_all_others_are_real() -> None:

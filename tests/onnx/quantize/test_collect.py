@@ -22,7 +22,7 @@ from tts_compress.onnx.quantize.collect import (
     _sample_values,
     _watched,
     collect,
-    collect_peaks,
+    collect_extremes,
 )
 from tts_compress.recipes.recipe import Calibration
 
@@ -143,33 +143,26 @@ def test_activations_that_are_not_finite_are_refused_by_name(
 
 
 @pytest.mark.parametrize("version", [15, 18])
-def test_peaks_are_per_channel_and_averaged_over_calls(
-    graph: onnx.ModelProto, version: int
-) -> None:
+def test_extremes_are_those_of_each_channel_and_call(graph: onnx.ModelProto, version: int) -> None:
     graph.opset_import[0].version = version
     calls: list[dict[str, Any]] = [
         {"x": np.array([[[1, 4, 9], [0, 0, 0]], [[1, 1, 25], [4, 0, 0]]], np.float32)},
         {"x": np.array([[[1], [16]]], np.float32)},
     ]
-    peaks = collect_peaks(graph, ["middle", "x"], calls)
-    assert peaks["middle"].tolist() == [(5 + 1) / 2, (2 + 4) / 2]
-    assert peaks["x"].tolist() == [(25 + 1) / 2, (4 + 16) / 2]
+    extremes = collect_extremes(graph, ["middle", "x"], calls)
+    assert extremes["middle"].tolist() == [[[1, 0], [5, 2]], [[1, 4], [1, 4]]]
+    assert extremes["x"].tolist() == [[[1, 0], [25, 4]], [[1, 16], [1, 16]]]
 
 
-def test_peaks_are_magnitudes(graph: onnx.ModelProto) -> None:
-    peaks = collect_peaks(graph, ["x"], [{"x": np.array([[[1, -3], [2, -1]]], np.float32)}])
-    assert peaks["x"].tolist() == [3, 2]
-
-
-def test_peaks_that_are_not_finite_are_refused(graph: onnx.ModelProto) -> None:
+def test_extremes_that_are_not_finite_are_refused(graph: onnx.ModelProto) -> None:
     infinite = np.full((1, 2, 3), np.inf, np.float32)
     with pytest.raises(QuantizationError, match=r"tensor 'middle'.*not finite"):
-        collect_peaks(graph, ["middle"], [{"x": infinite}])
+        collect_extremes(graph, ["middle"], [{"x": infinite}])
 
 
-def test_peaks_want_calls(graph: onnx.ModelProto) -> None:
+def test_extremes_want_calls(graph: onnx.ModelProto) -> None:
     with pytest.raises(QuantizationError, match="is the calibration set empty"):
-        collect_peaks(graph, ["x"], [])
+        collect_extremes(graph, ["x"], [])
 
 
 def test_no_calls_are_an_error(graph: onnx.ModelProto) -> None:

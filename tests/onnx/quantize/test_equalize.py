@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.onnx.graph import Graph, copy_model
-from tts_compress.onnx.quantize.equalize import equalize, find_groups, fold_factors
+from tts_compress.onnx.quantize.equalize import equalize, find_groups
 
 _FLOAT = TensorProto.FLOAT
 
@@ -118,57 +118,6 @@ def _equalize(model: onnx.ModelProto, peaks: dict[str, Any]) -> tuple[onnx.Model
 
 def _weights(model: onnx.ModelProto) -> list[bytes]:
     return [tensor.raw_data for tensor in model.graph.initializer]
-
-
-def _bordered() -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """Return the vocoder, and as it is where its convolutions alone compute on codes."""
-    model = _vocoder()
-    graph = Graph(copy_model(model))
-    coded = [n.output[0] for n in graph.nodes if n.op_type in {"Conv", "ConvTranspose"}]
-    equalize(graph, find_groups(graph, coded), _peaks(model) | _peaks_of_inputs(model))
-    return model, graph.finish()
-
-
-def _peaks_of_inputs(model: onnx.ModelProto) -> dict[str, Any]:
-    (x,) = _run(model, 33, ["x"])
-    return {"x": np.abs(x).max(axis=(0, 2))}
-
-
-@pytest.mark.parametrize("length", [1, 13, 64])
-def test_products_where_codes_begin_and_end_change_nothing(length: int) -> None:
-    model, after = _bordered()
-    (expected,), (result,) = _run(model, length, ["post"]), _run(after, length, ["post"])
-    assert np.abs(expected - result).max() <= 1e-5 * np.abs(expected).max()
-
-
-def test_every_input_and_result_of_a_convolution_is_even_by_itself() -> None:
-    """No stream has to share its factors: each of them is read through products."""
-    model, after = _bordered()
-    peaks, after_peaks = _peaks(model) | _peaks_of_inputs(model), _peaks(after)
-    layers = [node for node in after.graph.node if node.op_type in {"Conv", "ConvTranspose"}]
-    for tensor in {t for node in layers for t in (node.input[0], node.output[0])} - {"post"}:
-        before = peaks[tensor.removesuffix(".multiplied")]
-        # A channel that is quieter than a 64th of the loudest keeps the rest of the difference.
-        rest = max(1.0, before.max() / before.min() / 64)
-        assert after_peaks[tensor].max() <= 1.001 * rest * after_peaks[tensor].min(), tensor
-
-
-def test_folded_products_leave_the_graph_that_was() -> None:
-    model, after = _bordered()
-    graph = Graph(copy_model(after))
-    fold_factors(graph, frozenset())
-    operators = [node.op_type for node in graph.model.graph.node]
-    assert sorted(operators) == sorted(node.op_type for node in model.graph.node)
-    (expected,), (result,) = _run(model, 21, ["post"]), _run(graph.model, 21, ["post"])
-    assert np.abs(expected - result).max() <= 1e-5 * np.abs(expected).max()
-
-
-def test_products_stay_at_convolutions_on_codes() -> None:
-    _, after = _bordered()
-    graph = Graph(copy_model(after))
-    fold_factors(graph, {"a.in"})
-    products = [n for n in graph.model.graph.node if any(".factors" in t for t in n.input)]
-    assert {node.output[0] for node in products} == {"a.act.multiplied", "a.in.multiplied"}
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 13, 64])

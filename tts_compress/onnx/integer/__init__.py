@@ -7,13 +7,14 @@ import onnx
 from tts_compress.numerics.affine import LEVELS, Affine
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.integer import elementwise
+from tts_compress.onnx.integer.by_channel import emit_by_channel, tensors_by_channel
 from tts_compress.onnx.integer.convolutions import convolve
-from tts_compress.onnx.integer.emitter import CONTRIB, Emitter, channel_factors
+from tts_compress.onnx.integer.emitter import CONTRIB, Emitter
 from tts_compress.onnx.integer.projection import project
 from tts_compress.onnx.integer.region import (
     Region,
+    channel_factors,
     find_region,
-    is_normalized,
     make_residuals_float,
     observed_tensors,
     positive_factor,
@@ -21,7 +22,13 @@ from tts_compress.onnx.integer.region import (
 from tts_compress.onnx.rewrite.channels_last import cancel_transposes
 from tts_compress.onnx.weight_codes import WeightCodes
 
-__all__ = ["emit_integer", "make_residuals_float", "observed_tensors", "on_codes"]
+__all__ = [
+    "emit_by_channel",
+    "emit_integer",
+    "make_residuals_float",
+    "observed_tensors",
+    "tensors_by_channel",
+]
 
 _ELEMENTWISE = {
     "LeakyRelu": elementwise.leaky_relu,
@@ -67,19 +74,11 @@ def emit_integer(
     graph.finish()
 
 
-def on_codes(graph: Graph, convolutions: frozenset[str]) -> frozenset[str]:
-    """Return the first outputs of the nodes that will compute on codes."""
-    return frozenset(node.output[0] for node in find_region(graph, convolutions).nodes)
-
-
 def _take_factors(graph: Graph, tensor: str) -> Array | None:
     """Take out the product with a factor per channel that alone reads a tensor; return them."""
     node = graph.only_reader(tensor)
     factors = None if node is None else channel_factors(graph, node)
     if node is None or factors is None or node.output[0] in graph.outputs:
-        return None
-    # Elsewhere the runtime turns channels last, and scales by channel take ten times as long there.
-    if not is_normalized(graph, tensor):
         return None
     graph.remove(node)
     graph.redirect(node.output[0], tensor)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
 
 from tts_compress.numerics.affine import Affine
 from tts_compress.onnx.graph import Array, Graph
@@ -75,24 +74,17 @@ class Emitter:
         coded = self.narrow(self._coded[tensor])
         # (B, T, C) -> (B, C, T)
         turned = self.graph.make("Transpose", [coded.tensor], f"{tensor}.first", perm=[0, 2, 1])
-        names = self._names_by_channel(tensor, coded.code, factors)
-        self.graph.add("DequantizeLinear", [turned, *names], [tensor])
-
-    def _names_by_channel(
-        self, tensor: str, code: Affine, factors: Array | None
-    ) -> tuple[str, str]:
-        """Return initializers of a scale and a zero point, each (C,) where channels differ.
-
-        Scales of several channels are those of the second axis, unless it says otherwise.
-        """
         if factors is None:
-            return self.names(code)
-        scales = (code.scale * factors.astype(np.float64)).astype(np.float32)
-        zeros = np.full(len(scales), code.zero, np.uint8)
-        return (
-            self.graph.add_constant(f"{tensor}.scales", scales),
-            self.graph.add_constant(f"{tensor}.zeros", zeros),
-        )
+            names = self.names(coded.code)
+        else:
+            scales = (coded.code.scale * factors.astype(np.float64)).astype(np.float32)
+            zeros = np.full(len(scales), coded.code.zero, np.uint8)
+            names = (
+                self.graph.add_constant(f"{tensor}.scales", scales),
+                self.graph.add_constant(f"{tensor}.zeros", zeros),
+            )
+        # Scales of several channels are those of the second axis, unless it says otherwise.
+        self.graph.add("DequantizeLinear", [turned, *names], [tensor])
 
     def narrow(self, coded: Coded) -> Coded:
         """Return codes without spare channels."""
@@ -127,12 +119,3 @@ class Emitter:
     def zero(self, value: int) -> str:
         """Return an initializer that holds a code."""
         return self.graph.share_constant(f"zero_{value}", np.array(value, np.uint8))
-
-
-def channel_factors(graph: Graph, node: onnx.NodeProto) -> Array | None:
-    """Return the constant (C,) of which a Mul multiplies a tensor (B, C, T) by each channel's."""
-    values = [graph.constant(tensor) for tensor in node.input] if node.op_type == "Mul" else []
-    value = next((value for value in values if value is not None), None)
-    if value is None or value.ndim not in {2, 3} or value.size != value.shape[-2]:
-        return None
-    return value.reshape(-1) if value.dtype == np.float32 and (value > 0).all() else None

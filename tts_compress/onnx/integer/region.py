@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 
+import numpy as np
 import onnx
 
-from tts_compress.onnx.graph import Graph, attribute
+from tts_compress.onnx.graph import Array, Graph, attribute
 from tts_compress.onnx.integer.convolutions import integer_form
-from tts_compress.onnx.integer.emitter import channel_factors
 from tts_compress.onnx.integer.projection import samples_at_once
 from tts_compress.onnx.modules import read_convolution
 
@@ -67,8 +67,6 @@ def find_region(graph: Graph, convolutions: frozenset[str]) -> Region:
     divisors = length_divisors(graph)
     for node in (node for node in nodes if node.op_type == "Conv"):
         made, only = node.output[0], graph.only_reader(node.output[0])
-        if only is not None and channel_factors(graph, only) is not None:
-            only = graph.only_reader(only.output[0])
         if not any(id(reader) in inside for reader in graph.readers(made)):
             is_term = only is not None and only.op_type == "Sum"
             if is_normalized(graph, made) or (is_term and not _is_narrow(graph, node)):
@@ -104,10 +102,8 @@ def observed_tensors(model: onnx.ModelProto, convolutions: frozenset[str]) -> li
     return list(wanted)
 
 
-def make_residuals_float(
-    graph: Graph, convolutions: frozenset[str], *, everywhere: bool = False
-) -> int:
-    """Take sums off the codes where that costs little, or everywhere; return how many.
+def make_residuals_float(graph: Graph, convolutions: frozenset[str]) -> int:
+    """Take sums off the codes where that costs little; return how many.
 
     A residual network adds to streams that are loud where the voice is, and hardly a few steps
     high where it pauses: three roundings, of a convolution's result, of its sum with the stream
@@ -118,14 +114,9 @@ def make_residuals_float(
     Args:
         graph: In FP32; finished and typed again afterwards.
         convolutions: Outputs of those that compute on codes.
-        everywhere: True for sums inside of wide streams, too.
     """
     sums = [n for n in _grow(graph, convolutions) if n.op_type == "Add"]
-    ends = {
-        node.output[0]
-        for node in sums
-        if everywhere or _joins_narrow(graph, node) or not _goes_on(graph, node)
-    }
+    ends = {n.output[0] for n in sums if _joins_narrow(graph, n) or not _goes_on(graph, n)}
     made = 0
     for node in (node for node in sums if node.output[0] in ends):
         reader = graph.only_reader(node.output[0])
@@ -170,6 +161,15 @@ def is_normalized(graph: Graph, tensor: str) -> bool:
             pending += [name for name in near if name not in seen]
             seen.update(near)
     return False
+
+
+def channel_factors(graph: Graph, node: onnx.NodeProto) -> Array | None:
+    """Return the constant (C,) of which a Mul multiplies a tensor (B, C, T) by each channel's."""
+    values = [graph.constant(tensor) for tensor in node.input] if node.op_type == "Mul" else []
+    value = next((value for value in values if value is not None), None)
+    if value is None or value.ndim not in {2, 3} or value.size != value.shape[-2]:
+        return None
+    return value.reshape(-1) if value.dtype == np.float32 and (value > 0).all() else None
 
 
 def positive_factor(graph: Graph, node: onnx.NodeProto) -> float | None:

@@ -56,25 +56,25 @@ def collect(
     return histograms
 
 
-def collect_peaks(
+def collect_extremes(
     model: onnx.ModelProto, tensors: Sequence[str], calls: Iterable[Feeds]
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Run a graph, with fed noise, on real inputs and return how large each channel gets.
+    """Run a graph, with fed noise, on real inputs and return the extremes of each channel.
 
     Returns:
-        For each named tensor (B, C, T) the largest magnitude in each channel, (C,), averaged over
-        the calls: a peak of one call hardly counts.
+        For each named tensor (B, C, T) the smallest and largest value of each channel in each call,
+        shape (calls, 2, C).
 
     Raises:
         QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
-    peaks: dict[str, list[npt.NDArray[np.float64]]] = {name: [] for name in tensors}
+    extremes: dict[str, list[npt.NDArray[np.float64]]] = {name: [] for name in tensors}
     for values in _observe(model, tensors, _channel_extremes, calls):
-        for name, (low, high) in values.items():
-            peaks[name].append(np.maximum(np.abs(low), np.abs(high)).astype(np.float64))
-            if not np.isfinite(peaks[name][-1]).all():
+        for name, pair in values.items():
+            extremes[name].append(np.array(pair, np.float64))
+            if not np.isfinite(extremes[name][-1]).all():
                 raise QuantizationError(f"tensor '{name}': calibration met values not finite")
-    return {name: sum(found[1:], found[0]) / len(found) for name, found in peaks.items()}
+    return {name: np.array(pairs) for name, pairs in extremes.items()}
 
 
 def collect_windows(

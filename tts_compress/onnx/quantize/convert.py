@@ -4,19 +4,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
+from tts_compress.numerics.affine import ChannelCodes
 from tts_compress.numerics.histogram import Range, choose_range
 from tts_compress.onnx import integer
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.modules import INTEGER_LAYERS, LAYERS, OPERATORS, WeightFinder
 from tts_compress.onnx.quantize import static
-from tts_compress.onnx.quantize.collect import Calls, collect
+from tts_compress.onnx.quantize.collect import Calls, collect, collect_extremes
 from tts_compress.onnx.quantize.decisions import (
     Decision,
+    channel_outputs,
     count_decisions,
     decide,
     follow_weights,
@@ -69,6 +72,9 @@ class Conversion:
 
     lengths: frozenset[str] = frozenset()
     """Outputs of the graph that decide durations."""
+
+    by_channel: Mapping[str, ChannelCodes] = field(default_factory=dict)
+    """Codes of the tensors that are rounded by channel."""
 
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
     """Weights whose codes an algorithm chose, by the operator's output; others are rounded."""
@@ -124,6 +130,7 @@ def prepare_conversion(
     _refuse_codes(model)
     decisions = decide(model, recipe, lengths)
     ranges: dict[str, Range] = {}
+    channels: dict[str, ChannelCodes] = {}
     chosen: dict[str, Chosen] = {}
     if recipe.calibration is not None:
         assert calls is not None
@@ -135,8 +142,10 @@ def prepare_conversion(
         report_status(progress, STAGE, "calibrate")
         seen = collect(model, observed, _reported(calls, progress))
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
+        apart = integer.tensors_by_channel(graph, channel_outputs(decisions))
+        channels = codes_by_channel(model, apart, calls.feeds())
         report_status(progress, STAGE, "choose codes")
-        chosen = _chosen(graph, decisions, calls, Weights.INT4)
+        chosen = _chosen(graph, decisions, calls, Weights.INT4, channels)
     report_status(progress, STAGE, "convert and compare")
     return Conversion(
         graph=model,
@@ -144,6 +153,7 @@ def prepare_conversion(
         ranges=ranges,
         form=recipe.format,
         lengths=lengths,
+        by_channel=channels,
         chosen=chosen,
     )
 
@@ -151,8 +161,7 @@ def prepare_conversion(
 def make_residuals_float(graph: Graph, decisions: Sequence[Decision], recipe: Recipe) -> None:
     """Take the sums off the codes that a recipe wants in real numbers."""
     if recipe.float_residuals and recipe.format == "qoperator":
-        everywhere = recipe.float_residuals == "all"
-        integer.make_residuals_float(graph, static_outputs(decisions), everywhere=everywhere)
+        integer.make_residuals_float(graph, static_outputs(decisions))
 
 
 def equalize_decided(
@@ -160,10 +169,26 @@ def equalize_decided(
 ) -> list[Decision]:
     """Equalize the channels of what decisions put on codes; return them for the graph as it is."""
     if coded := observed_tensors(graph.model, decisions, recipe.format):
-        nodes = integer.on_codes(graph, static_outputs(decisions))
-        everywhere = recipe.float_residuals == "all"
-        equalize_channels(graph, coded, calls.feeds(), nodes, with_products=everywhere)
+        equalize_channels(graph, coded, calls.feeds())
     return follow_weights(graph, decisions)
+
+
+def codes_by_channel(
+    model: onnx.ModelProto, tensors: Sequence[str], calls: Iterator[Feeds]
+) -> dict[str, ChannelCodes]:
+    """Return codes of tensors (B, C, T) with a range for each channel.
+
+    They cover the extremes of all calls but those of one: a peak of one call hardly counts.
+
+    Raises:
+        QuantizationError: A tensor had values that are not finite, or there were no calls.
+    """
+    extremes = collect_extremes(model, tensors, calls)
+    codes = {}
+    for name, pairs in extremes.items():
+        ordered, second = np.sort(pairs, axis=0), min(1, len(pairs) - 1)
+        codes[name] = ChannelCodes.spanning(ordered[second, 0], ordered[-1 - second, 1])
+    return codes
 
 
 def choose_eight_bits(conversion: Conversion, calls: Calls, progress: Progress) -> Conversion:
@@ -176,16 +201,20 @@ def choose_eight_bits(conversion: Conversion, calls: Calls, progress: Progress) 
     """
     report_status(progress, STAGE, "choose codes")
     graph = Graph(conversion.graph)
-    found = _chosen(graph, conversion.decisions, calls, Weights.INT8)
+    found = _chosen(graph, conversion.decisions, calls, Weights.INT8, conversion.by_channel)
     report_status(progress, STAGE, "convert and compare")
     return replace(conversion, chosen={**conversion.chosen, **found})
 
 
 def _chosen(
-    graph: Graph, decisions: Sequence[Decision], calls: Calls, weights: Weights
+    graph: Graph,
+    decisions: Sequence[Decision],
+    calls: Calls,
+    weights: Weights,
+    channels: Mapping[str, ChannelCodes],
 ) -> dict[str, Chosen]:
     asked = [decision for decision in decisions if decision.weights == weights]
-    pairs = zip(asked, choose_codes(graph, asked, calls.feeds()), strict=True)
+    pairs = zip(asked, choose_codes(graph, asked, calls.feeds(), channels), strict=True)
     return {decision.output: found for decision, found in pairs if found is not None}
 
 
@@ -229,6 +258,8 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     shift_biases(graph, conversion.chosen)
     if conversion.form == "qoperator":
         integer.emit_integer(graph, conversion.static, conversion.ranges, conversion.codes)
+        rounded = channel_outputs(decisions)
+        integer.emit_by_channel(graph, rounded, conversion.by_channel, conversion.codes)
     else:
         static.quantize_statically(graph, decisions, conversion.ranges, conversion.codes)
     quantize_dynamically(graph, decisions, conversion.codes)

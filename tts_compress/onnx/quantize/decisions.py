@@ -25,7 +25,7 @@ from tts_compress.onnx.modules import (
     module_of,
 )
 from tts_compress.onnx.phases import phase_outputs
-from tts_compress.recipes.formats import Activations, Algorithm, Weights
+from tts_compress.recipes.formats import BY_CHANNEL, CALIBRATED, Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Format, Recipe, Rule
 
 _SUPPORTED: dict[Activations, tuple[str, ...]] = {
@@ -33,6 +33,7 @@ _SUPPORTED: dict[Activations, tuple[str, ...]] = {
     Activations.FLOAT16: ("Conv", "ConvTranspose", "MatMul"),
     Activations.DYNAMIC: ("Conv", "MatMul", "LSTM"),
     Activations.STATIC: ("Conv", "MatMul"),
+    **dict.fromkeys(BY_CHANNEL, ("Conv", "ConvTranspose")),
 }
 """Operators each kind of arithmetic has kernels for."""
 
@@ -188,9 +189,22 @@ def static_outputs(decisions: Iterable[Decision]) -> frozenset[str]:
     return frozenset(d.output for d in decisions if d.activations == Activations.STATIC)
 
 
+def channel_outputs(decisions: Iterable[Decision]) -> dict[str, bool]:
+    """Return the outputs of the operators whose ranges are by channel; True if they are rounded."""
+    return {
+        d.output: d.activations == Activations.CHANNELS
+        for d in decisions
+        if d.activations in BY_CHANNEL
+    }
+
+
 def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
     """Return the number of operators with weights by label, as counted in a finished graph."""
-    labels = (decision.label for decision in decisions if decision.weight is not None)
+    labels = (
+        re.sub(f"/({'|'.join(BY_CHANNEL)})$", "/static", decision.label)
+        for decision in decisions
+        if decision.weight is not None
+    )
     # Upsampling is computed in integers as a convolution that makes all phases at once.
     return Counter(re.sub(r"^ConvTranspose (.*/static)$", r"Conv \1", label) for label in labels)
 
@@ -295,10 +309,13 @@ def _applies(
     weights = (weight, _second_weight(graph, node))
     if is_small or not (_has_kernel(rule, form, node, shape) and _has_blocks(rule, node, weights)):
         return False
-    if rule.activations != Activations.STATIC:
+    if rule.activations not in CALIBRATED:
         return True
     if form == "qoperator":
-        return integer_form(graph, node) is not None and _pays(node, shape)
+        plain = integer_form(graph, node)
+        # Neighbourhoods that are laid side by side follow each other sample by sample.
+        slides = rule.activations == Activations.INPUTS
+        return bool(plain and _pays(node, shape) and (not slides or plain.convolution.stride == 1))
     # The caller gets FP32, and what is not rounded behind does not run in integers.
     return node.output[0] not in graph.outputs
 
@@ -370,6 +387,11 @@ def _check_rule(rule: Rule, form: Format) -> None:
         raise QuantizationError(
             f"rule '{rule.match}' has {' and '.join(torch_only)}, which is for models that run in "
             "torch; an ONNX graph takes float16, bfloat16, int8 and int4 weights, by rtn or gptq"
+        )
+    if rule.activations in BY_CHANNEL and form != "qoperator":
+        raise QuantizationError(
+            f"rule '{rule.match}' has activations {rule.activations!r}, and format {form!r} has no "
+            "operators for them; make the recipe's format 'qoperator'"
         )
     possible = _possible_operators(rule, form)
     if rule.activations == Activations.STATIC and form == "qdq":

@@ -2,10 +2,8 @@
 
 A tensor of codes has one scale for all its channels, so a quiet channel beside a loud one keeps few
 of its 256 levels. Convolutions can take over a factor per channel, 1/s in the rows of those that
-make a tensor and s in the columns of those that read it, and operators between them do not notice
-where they are positively homogeneous: f(s·x) = s·f(x) for s > 0. Where codes are made of real
-numbers, or are turned into some, a product can take over the factor: one more pass over the tensor,
-which what is normalized by channel has for free, because its codes may have a scale for each.
+make a tensor and s in the columns of those that read it, and what stands between them does not
+notice where it is positively homogeneous: f(s·x) = s·f(x) for s > 0.
 
 After Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (2019);
 the factors come from observed activations, as in Xiao et al., "SmoothQuant" (2022), because weights
@@ -20,10 +18,9 @@ import numpy as np
 import onnx
 
 from tts_compress.onnx.graph import Array, Graph, tensors_read
-from tts_compress.onnx.integer.emitter import channel_factors
 from tts_compress.onnx.integer.region import is_normalized
 from tts_compress.onnx.modules import read_convolution
-from tts_compress.onnx.quantize.collect import collect_peaks
+from tts_compress.onnx.quantize.collect import collect_extremes
 from tts_compress.onnx.session import Feeds
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
@@ -43,53 +40,63 @@ class Group:
     tensors: tuple[str, ...]
     """Each once."""
 
-    channels: int
     producers: tuple[onnx.NodeProto, ...]
-    """Convolutions that make one of them."""
+    """Convolutions that make one of them; nothing else does but operators between them."""
 
     consumers: tuple[onnx.NodeProto, ...]
-    """Convolutions that read one of them."""
-
-    entries: Mapping[str, tuple[onnx.NodeProto, ...]]
-    """Those of them that operators on real numbers make, with the readers on codes."""
-
-    exits: Mapping[str, tuple[onnx.NodeProto, ...]]
-    """Those of them that are made on codes and read as real numbers, with these readers."""
+    """Convolutions that read one of them; nothing else does but operators between them."""
 
 
-def equalize_channels(
-    graph: Graph,
-    coded: Sequence[str],
-    calls: Iterator[Feeds],
-    on_codes: Collection[str] = (),
-    *,
-    with_products: bool = False,
-) -> None:
+def equalize_channels(graph: Graph, coded: Sequence[str], calls: Iterator[Feeds]) -> None:
     """Bring the channels of a graph's tensors to about the same range; the graph stays equal.
 
     Args:
         graph: A prepared graph in FP32.
         coded: Tensors that will be rounded to codes with one scale each.
         calls: Inputs of the graph with fed noise, of which the first few are used.
-        on_codes: First outputs of the nodes that will compute on codes.
-        with_products: True to put products wherever codes begin and end.
 
     Raises:
         QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
-    groups = find_groups(graph, on_codes if with_products else None)
-    if not with_products:
-        groups += [group for group in find_groups(graph, on_codes) if _is_end(graph, group)]
-    grouped = {tensor for group in groups for tensor in group.tensors}
-    tensors = [tensor for tensor in coded if tensor in grouped]
-    equalize(graph, groups, collect_peaks(graph.model, tensors, islice(calls, _CALLS)))
+    groups = find_groups(graph)
+    found = {tensor for group in groups for tensor in group.tensors}
+    ends = find_ends(graph, coded)
+    tensors = [tensor for tensor in coded if tensor in found or tensor in ends]
+    extremes = collect_extremes(graph.model, tensors, islice(calls, _CALLS))
+    # A peak of one call hardly counts.
+    peaks = {tensor: np.abs(pairs).max(1).mean(0) for tensor, pairs in extremes.items()}
+    equalize(graph, groups, peaks)
+    for tensor in ends:
+        _scale_end(graph, tensor, _factors([peaks[tensor]]))
     graph.infer_types()
 
 
-def _is_end(graph: Graph, group: Group) -> bool:
-    """Return True if a group is the result of a convolution that is normalized by channel."""
-    is_made = not group.consumers and not group.entries
-    return is_made and all(is_normalized(graph, tensor) for tensor in group.exits)
+def find_ends(graph: Graph, coded: Collection[str]) -> list[str]:
+    """Return results of convolutions, among tensors of codes, that are normalized by channel.
+
+    Each is made for readers of real numbers, which a product can give back what it was.
+    """
+    known = set(coded).difference(graph.outputs)
+    ends = []
+    for node in graph.nodes:
+        found = read_convolution(graph, node) if node.op_type == "Conv" else None
+        own = all(_is_own(graph, tensor) for tensor in node.input[1:3])
+        made = node.output[0]
+        if found is not None and own and made in known and is_normalized(graph, made):
+            ends.append(made)
+    return ends
+
+
+def _scale_end(graph: Graph, tensor: str, factors: Array) -> None:
+    """Divide the channels of what a convolution returns by factors, and multiply them again."""
+    node, readers = graph.producer(tensor), graph.readers(tensor)
+    assert node is not None
+    for position in range(1, len(node.input)):
+        if node.input[position]:
+            _scale(graph, node, position, 1 / factors, 0)
+    column = factors.astype(np.float32)[:, None]
+    inputs = [tensor, graph.add_constant(f"{tensor}.factors", column)]
+    graph.redirect(tensor, graph.make("Mul", inputs, f"{tensor}.multiplied"), readers)
 
 
 def equalize(graph: Graph, groups: Iterable[Group], peaks: Mapping[str, Array]) -> int:
@@ -105,9 +112,9 @@ def equalize(graph: Graph, groups: Iterable[Group], peaks: Mapping[str, Array]) 
     """
     changed = 0
     for group in groups:
-        shown = [peaks[tensor] for tensor in group.tensors if tensor in peaks]
-        if shown and all(len(peak) == group.channels for peak in shown):
-            _fold(graph, group, _factors(shown))
+        known = [peaks[tensor] for tensor in group.tensors if tensor in peaks]
+        if known:
+            _fold(graph, group, _factors(known))
             changed += 1
     return changed
 
@@ -126,31 +133,11 @@ def _factors(peaks: list[Array]) -> Array:
 
 def _fold(graph: Graph, group: Group, factors: Array) -> None:
     for node in group.producers:
-        _scale_rows(graph, node, 1 / factors)
+        _scale(graph, node, 1, 1 / factors, 0 if node.op_type == "Conv" else 1)
+        if len(node.input) > 2 and node.input[2]:
+            _scale(graph, node, 2, 1 / factors, 0)
     for node in group.consumers:
-        _scale_columns(graph, node, factors)
-    for tensor, readers in group.entries.items():
-        _multiply(graph, tensor, 1 / factors, readers)
-    for tensor, readers in group.exits.items():
-        _multiply(graph, tensor, factors, readers)
-
-
-def _scale_rows(graph: Graph, node: onnx.NodeProto, factors: Array) -> None:
-    """Let a convolution return its channels multiplied by factors, (C_out,)."""
-    _scale(graph, node, 1, factors, 0 if node.op_type == "Conv" else 1)
-    if len(node.input) > 2 and node.input[2]:
-        _scale(graph, node, 2, factors, 0)
-
-
-def _scale_columns(graph: Graph, node: onnx.NodeProto, factors: Array) -> None:
-    """Let a convolution multiply the channels that it reads by factors, (C_in,)."""
-    _scale(graph, node, 1, factors, 1 if node.op_type == "Conv" else 0)
-
-
-def _multiply(graph: Graph, tensor: str, factors: Array, readers: Sequence[onnx.NodeProto]) -> None:
-    """Let some readers of a tensor (B, C, T) read it with its channels multiplied, (C,)."""
-    column = graph.add_constant(f"{tensor}.factors", factors.astype(np.float32)[:, None])
-    graph.redirect(tensor, graph.make("Mul", [tensor, column], f"{tensor}.multiplied"), readers)
+        _scale(graph, node, 1, factors, 1 if node.op_type == "Conv" else 0)
 
 
 def _scale(graph: Graph, node: onnx.NodeProto, position: int, factors: Array, axis: int) -> None:
@@ -163,36 +150,28 @@ def _scale(graph: Graph, node: onnx.NodeProto, position: int, factors: Array, ax
     graph.replace_input(node, position, graph.add_constant(f"{name}.equalized", scaled))
 
 
-def find_groups(graph: Graph, on_codes: Collection[str] | None = None) -> list[Group]:
+def find_groups(graph: Graph) -> list[Group]:
     """Return the groups to whose channels factors can be given without changing the graph.
 
     LeakyRelu, Relu, sums, and products with one number join what they read and what they make. A
-    group is left out if a tensor of it comes from, or goes to, any other operator on codes but
-    convolutions along time with one group and constant weights that nobody shares; if it is an
-    output of the graph or read inside a branch or loop; or if its tensors differ in channels, so
-    that a sum broadcasts.
-
-    Args:
-        graph: In FP32.
-        on_codes: First outputs of the nodes that will compute on codes; None for all of them.
+    group is left out if a tensor of it comes from, or goes to, anything but those and convolutions
+    along time with one group and constant weights that nobody shares; if it is an input or output
+    of the graph or read inside a branch or loop; or if its tensors differ in channels, so that a
+    sum broadcasts.
     """
     # Tensors that are joined share one dictionary of all of them.
     joined: dict[str, dict[str, None]] = {}
-    coded = {id(n) for n in graph.nodes if on_codes is None or n.output[0] in on_codes}
-    for node in (node for node in graph.nodes if id(node) in coded):
+    for node in graph.nodes:
         merged: dict[str, None] = {}
         for tensor in _ends(graph, node):
             merged |= joined.get(tensor, {tensor: None})
         joined.update(dict.fromkeys(merged, merged))
-    layers = [n for n in graph.nodes if id(n) in coded and n.op_type in _CONVOLUTIONS]
-    beside = dict.fromkeys(t for node in layers for t in (node.input[0], node.output[0]))
-    sets = {id(s): s for t in beside for s in [joined.setdefault(t, {t: None})]}
+    made = [node.output[0] for node in graph.nodes if node.op_type in _CONVOLUTIONS]
+    sets = {id(tensors): tensors for t in made for tensors in [joined.setdefault(t, {t: None})]}
     hidden = {name for node in graph.nodes for name in tensors_read(node) - set(node.input)}
-    barred = hidden | set(graph.outputs)
-    if on_codes is None:
-        barred |= set(graph.inputs)
-    groups = [_group(graph, tuple(s), coded) for s in sets.values() if barred.isdisjoint(s)]
-    return [group for group in groups if group is not None]
+    barred = hidden | set(graph.outputs) | set(graph.inputs)
+    found = [_group(graph, tuple(s)) for s in sets.values() if barred.isdisjoint(s)]
+    return [group for group in found if group is not None]
 
 
 def _ends(graph: Graph, node: onnx.NodeProto) -> list[str]:
@@ -211,81 +190,28 @@ def _ends(graph: Graph, node: onnx.NodeProto) -> list[str]:
     return []
 
 
-def _group(graph: Graph, tensors: tuple[str, ...], coded: Collection[int]) -> Group | None:
+def _group(graph: Graph, tensors: tuple[str, ...]) -> Group | None:
     """Return a set of joined tensors as a group, or None if it cannot be one."""
     producers: list[onnx.NodeProto] = []
     consumers: list[onnx.NodeProto] = []
-    entries: dict[str, tuple[onnx.NodeProto, ...]] = {}
-    exits: dict[str, tuple[onnx.NodeProto, ...]] = {}
     channels: set[int] = set()
     for tensor in tensors:
-        maker, readers = graph.producer(tensor), graph.readers(tensor)
-        inside = tuple(node for node in readers if id(node) in coded)
-        if maker is None or id(maker) not in coded:
-            entries[tensor], beside = inside, [*inside]
-        else:
-            beside = [maker, *inside]
-            if len(inside) < len(readers):
-                exits[tensor] = tuple(node for node in readers if id(node) not in coded)
-        for node in beside:
-            if node.op_type not in _CONVOLUTIONS:
-                if tensor not in _ends(graph, node):
+        maker = graph.producer(tensor)
+        for node in (maker, *graph.readers(tensor)):
+            if node is None or node.op_type not in _CONVOLUTIONS:
+                if node is None or tensor not in _ends(graph, node):
                     return None
                 continue
-            width = _width(graph, node, makes=node is maker)
-            if width is None:
+            found = read_convolution(graph, node)
+            changed = node.input[1:3] if node is maker else node.input[1:2]
+            if found is None or found.groups != 1 or not all(_is_own(graph, t) for t in changed):
                 return None
             (producers if node is maker else consumers).append(node)
-            channels.add(width)
-    if len(channels) != 1 or not (consumers or exits):
+            rows = (node is maker) == (node.op_type == "Conv")
+            channels.add(found.weight.shape[0 if rows else 1])
+    if len(channels) != 1 or not consumers:
         return None
-    return Group(
-        tensors=tensors,
-        channels=channels.pop(),
-        producers=tuple(producers),
-        consumers=tuple(consumers),
-        entries=entries,
-        exits=exits,
-    )
-
-
-def _width(graph: Graph, node: onnx.NodeProto, *, makes: bool) -> int | None:
-    """Return the channels that a convolution makes, or reads; None if they take no factors."""
-    convolution = read_convolution(graph, node)
-    changed = node.input[1:3] if makes else node.input[1:2]
-    if convolution is None or convolution.groups != 1:
-        return None
-    if not all(_is_own(graph, tensor) for tensor in changed):
-        return None
-    width: int = convolution.weight.shape[0 if makes == (node.op_type == "Conv") else 1]
-    return width
-
-
-def fold_factors(graph: Graph, on_codes: Collection[str]) -> None:
-    """Give products by channel back to the convolutions beside them that compute in real numbers.
-
-    Args:
-        graph: In FP32; finished afterwards.
-        on_codes: First outputs of the nodes that will compute on codes.
-    """
-    for node in [n for n in graph.nodes if n.op_type == "Mul"]:
-        factors = channel_factors(graph, node)
-        if factors is None:
-            continue
-        source = next(t for t in node.input if graph.constant(t) is None)
-        for reader in graph.readers(node.output[0]):
-            is_real = reader.op_type in _CONVOLUTIONS and reader.output[0] not in on_codes
-            if is_real and _width(graph, reader, makes=False) == len(factors):
-                _scale_columns(graph, reader, factors)
-                graph.redirect(node.output[0], source, [reader])
-        maker = graph.producer(source)
-        if maker is None or maker.op_type not in _CONVOLUTIONS or maker.output[0] in on_codes:
-            continue
-        alone = graph.only_reader(source) is not None and source not in graph.outputs
-        if alone and _width(graph, maker, makes=True) == len(factors):
-            _scale_rows(graph, maker, factors)
-            graph.redirect(node.output[0], source)
-    graph.finish()
+    return Group(tensors=tensors, producers=tuple(producers), consumers=tuple(consumers))
 
 
 def _is_own(graph: Graph, tensor: str) -> bool:

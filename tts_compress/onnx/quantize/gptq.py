@@ -1,7 +1,7 @@
 """Weights of a graph chosen by GPTQ on what its operators read in calibration."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy.typing as npt
 import onnx
 
 from tts_compress.errors import QuantizationError
+from tts_compress.numerics.affine import ChannelCodes
 from tts_compress.numerics.four_bits import HIGHEST, LOWEST, Blocks, round_blocks
 from tts_compress.numerics.gptq import gptq
 from tts_compress.numerics.weights import CODE_LIMIT, PAIR_LIMIT, round_weight
@@ -19,7 +20,13 @@ from tts_compress.onnx.quantize.collect import collect_windows
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.weight_codes import Chosen, EightBits
-from tts_compress.recipes.formats import Activations, Algorithm, Weights
+from tts_compress.recipes.formats import (
+    BY_CHANNEL,
+    CALIBRATED,
+    Activations,
+    Algorithm,
+    Weights,
+)
 
 _CALLS, _FRAMES = 16, 4_096
 """Calls that moments are taken of, and frames of each. Where a frame is a sample, 384 of them are
@@ -51,6 +58,9 @@ class _Layer:
     has_bias: bool = False
     """True if it has a bias, which then keeps the mean of its output."""
 
+    steps: Array | None = None
+    """What the channels it reads are divided by, and its weight multiplied, (C_in,); None for 1."""
+
     @property
     def lags(self) -> tuple[int, ...]:
         """Frames between the first and each of the taps."""
@@ -79,14 +89,15 @@ class _Moments:
         """Return the mean of the channels that a layer reads, (C,)."""
         first = self.lags[layer.source, 0]
         means: npt.NDArray[np.float64] = first[-1, :-1] / first[-1, -1]
-        return means
+        return means if layer.steps is None else means / layer.steps
 
     def of(self, layer: _Layer, *, centred: bool) -> npt.NDArray[np.float64]:
         """Return Σ x xᵀ of the neighbourhoods x that a layer multiplies, (K, C, K, C)."""
         taps, channels = len(layer.lags), layer.weight.shape[1]
         moments = np.empty((taps, channels, taps, channels))
         mean = self.mean(layer) if centred else np.zeros(channels)
-        less = np.vstack([np.eye(channels), -mean])  # x - mean of [x, 1]
+        steps = np.ones(channels) if layer.steps is None else layer.steps
+        less = np.vstack([np.diag(1 / steps), -mean])  # x / steps - mean of [x, 1]
         for later in range(taps):
             block = less.T @ self.lags[layer.source, layer.lags[later]] @ less
             for tap in range(taps - later):
@@ -96,7 +107,10 @@ class _Moments:
 
 
 def choose_codes(
-    graph: Graph, decisions: Sequence[Decision], calls: Iterator[Feeds]
+    graph: Graph,
+    decisions: Sequence[Decision],
+    calls: Iterator[Feeds],
+    by_channel: Mapping[str, ChannelCodes],
 ) -> list[Chosen | None]:
     """Return the codes that GPTQ chooses for each decision; None where it chooses none.
 
@@ -109,11 +123,12 @@ def choose_codes(
         graph: In FP32, as it will be converted.
         decisions: For its operators, of which there may be several for one.
         calls: Inputs of the graph with fed noise, of which the first few are used.
+        by_channel: Codes of what operators with ranges by channel read.
 
     Raises:
         QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
-    layers = [_layer(graph, decision) for decision in decisions]
+    layers = [_layer(graph, decision, by_channel) for decision in decisions]
     moments = _collect(graph.model, [layer for layer in layers if layer is not None], calls)
     return [None if layer is None else _chosen(layer, moments) for layer in layers]
 
@@ -124,7 +139,9 @@ def is_asked(decision: Decision) -> bool:
     return decision.weight is not None and (in_four or decision.weights == Weights.INT8)
 
 
-def _layer(graph: Graph, decision: Decision) -> _Layer | None:
+def _layer(
+    graph: Graph, decision: Decision, by_channel: Mapping[str, ChannelCodes]
+) -> _Layer | None:
     if not is_asked(decision):
         return None
     node = graph.producer(decision.output)
@@ -142,6 +159,9 @@ def _layer(graph: Graph, decision: Decision) -> _Layer | None:
         plain = form.convolution
         has_bias = len(node.input) > 2 and bool(node.input[2])
         layer = _Layer(decision, node.input[0], plain.weight, plain, form.phases, has_bias)
+        if decision.activations in BY_CHANNEL:
+            steps = by_channel[node.input[0]].scales
+            layer = replace(layer, weight=plain.weight * steps[:, None], steps=steps)
     is_long = layer.weight[0].size > _MOST_INPUTS and decision.weights == Weights.INT8
     return None if is_long else layer
 
@@ -219,7 +239,7 @@ def _is_multiplied(decision: Decision) -> bool:
     """Return True if integer kernels multiply the codes with activations as signed bytes."""
     if decision.activations == Activations.DYNAMIC:
         return decision.operator == "MatMul"
-    return decision.activations == Activations.STATIC
+    return decision.activations in CALIBRATED
 
 
 def _scales(layer: _Layer, multiplied: bool) -> Array:
