@@ -63,6 +63,9 @@ _AIM, _MOST = 0.8, 0.85
 """Share of a bound that a choice aims at, and the largest that is taken, so that other texts keep
 the bound, too: the interval of their mean is about a tenth of it."""
 
+_NEGLIGIBLE = 0.004
+"""Share of the time below which it is not asked what integers of a group would damage."""
+
 _TRIES = 6
 """Choices that are made whole and heard."""
 
@@ -357,6 +360,8 @@ def _options(
         share = sum(d.parameters for d in layers if d.module in group.modules) / weights
         several: dict[tuple[Decision, ...], Option] = {}
         for arithmetic in forms:
+            if arithmetic != Activations.NONE and saved_ms[arithmetic][group.name] < _NEGLIGIBLE:
+                continue
             rules = () if arithmetic is None else _rules_of(group, Weights.INT8, arithmetic)
             try:
                 conversion = bench.conversion(_with_rules(whole, [*rules, *others[group.name]]))
