@@ -42,6 +42,8 @@ from tts_compress.recipes.recipe import Format, Recipe
 _FUSED = {"QLinearConv", "QLinearMatMul"}
 _REAL = {"Conv", "FusedConv", "MatMul", "FusedMatMul"}
 
+_CALLS_OF_ONE_OUTLIER = 40
+
 STAGE = "compress"
 """All of the work on a graph, in which calibration is the only part that can be counted."""
 
@@ -178,7 +180,8 @@ def codes_by_channel(
 ) -> dict[str, ChannelCodes]:
     """Return codes of tensors (B, C, T) with a range for each channel.
 
-    They cover the extremes of all calls but those of one: a peak of one call hardly counts.
+    They cover the extremes of all calls but, where there are many, those of one or few: a peak that
+    one call has hardly counts.
 
     Raises:
         QuantizationError: A tensor had values that are not finite, or there were no calls.
@@ -186,8 +189,8 @@ def codes_by_channel(
     extremes = collect_extremes(model, tensors, calls)
     codes = {}
     for name, pairs in extremes.items():
-        ordered, second = np.sort(pairs, axis=0), min(1, len(pairs) - 1)
-        codes[name] = ChannelCodes.spanning(ordered[second, 0], ordered[-1 - second, 1])
+        ordered, beyond = np.sort(pairs, axis=0), len(pairs) // _CALLS_OF_ONE_OUTLIER
+        codes[name] = ChannelCodes.spanning(ordered[beyond, 0], ordered[-1 - beyond, 1])
     return codes
 
 

@@ -1,0 +1,250 @@
+"""Convolutions in integers whose ranges are by channel, against arithmetic in float64."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.errors import QuantizationError
+from tts_compress.numerics.affine import ChannelCodes
+from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
+from tts_compress.onnx.graph import copy_model
+from tts_compress.onnx.quantize.collect import Calls
+from tts_compress.onnx.quantize.convert import (
+    Conversion,
+    choose_eight_bits,
+    convert,
+    count_operators,
+    prepare_conversion,
+)
+from tts_compress.onnx.quantize.prepare import open_optimized
+from tts_compress.onnx.session import open_session
+from tts_compress.progress import Silent
+from tts_compress.recipes.recipe import Calibration, Recipe, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tts_compress.onnx.session import Feeds
+
+_LOUDNESS = np.logspace(-2, 0, 18).astype(np.float32)
+"""Of the channels of the input."""
+
+_ATTRIBUTES: dict[str, dict[str, Any]] = {
+    "Conv": {"pads": [6, 2], "dilations": [2]},
+    "ConvTranspose": {"pads": [2, 2], "strides": [4]},
+}
+
+
+def _network(operator: str) -> onnx.ModelProto:
+    """Return two convolutions with a LeakyRelu between; the first is named `net.layer`."""
+    generator = np.random.default_rng(1)
+    shape = (24, 18, 5) if operator == "Conv" else (18, 24, 8)
+    tensors = {
+        "w": generator.normal(0, 0.2, shape)
+        / _LOUDNESS.reshape((1, -1, 1) if operator == "Conv" else (-1, 1, 1)),
+        "b": generator.normal(0, 0.5, 24),
+        "v": generator.normal(0, 0.2, (20, 24, 3)),
+    }
+    nodes = [
+        helper.make_node(
+            operator, ["x", "w", "b"], ["c"], f"/net/layer/{operator}", **_ATTRIBUTES[operator]
+        ),
+        helper.make_node("LeakyRelu", ["c"], ["d"], "/net/LeakyRelu", alpha=0.1),
+        helper.make_node("Conv", ["d", "v"], ["e"], "/net/next/Conv", pads=[1, 1]),
+        helper.make_node("Mul", ["e", "e"], ["y"], "/net/Mul"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "by channel",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 18, "t"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in tensors.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+
+
+def _signal(seed: int, batch: int = 1) -> Any:
+    draw = np.random.default_rng(seed)
+    noise = draw.normal(0.3, 0.5, (batch, 18, 600)) + draw.normal(0.0, 1.0, (batch, 1, 600))
+    return (noise * _LOUDNESS[:, None]).astype(np.float32)
+
+
+def _calls() -> Calls:
+    def feeds() -> Iterator[Feeds]:
+        for seed in range(8):
+            yield {"x": _signal(seed)}
+
+    return Calls(feeds=feeds, total=8)
+
+
+def _recipe(activations: str, form: str = "qoperator", match: str = "*") -> Recipe:
+    rule = {"match": match, "weights": "int8", "activations": activations}
+    return Recipe(
+        version=1,
+        family="onnx",
+        scheme="int8",
+        summary="a test",
+        format=form,
+        calibration=Calibration(),
+        component=(Rule.model_validate(rule),),
+    )
+
+
+def _conversion(operator: str, activations: str, match: str = "*") -> Conversion:
+    network = _network(operator)
+    return prepare_conversion(
+        lambda: copy_model(network),
+        _recipe(activations, match=match),
+        _calls(),
+        batch_one=False,
+        progress=Silent(),
+    )
+
+
+def _run(model: onnx.ModelProto, x: Any, output: str | None = None) -> Any:
+    model = copy_model(model)
+    if output:
+        model.graph.output.append(helper.make_empty_tensor_value_info(output))
+    return open_session(model, "a test").run([output or "y"], {"x": x})[0]
+
+
+def _rounded(values: Any, codes: ChannelCodes) -> Any:
+    scales, zeros = (v.astype(np.float64)[:, None] for v in (codes.scales, codes.zeros))
+    return (np.clip(np.rint(values / scales) + zeros, 0, 255) - zeros) * scales
+
+
+def _expected(operator: str, conversion: Conversion, x: Any, *, result: bool) -> Any:
+    """Return what the first convolution makes, in float64 and by torch's convolution."""
+    weight, bias = (
+        numpy_helper.to_array(t).astype(np.float64)
+        for t in conversion.graph.graph.initializer
+        if t.name in {"w", "b"}
+    )
+    read = conversion.by_channel["x"]
+    axis = (1, -1, 1) if operator == "Conv" else (-1, 1, 1)
+    steps = read.scales.astype(np.float64).reshape(axis)
+    # Every output has a scale; of an upsampling convolution each phase of it has one.
+    rows = weight * steps
+    if operator == "Conv":
+        scales = _scales(rows)[:, None, None]
+    else:
+        phases = rows.reshape(18, 24, 2, 4).transpose(3, 1, 0, 2)[:, :, :, ::-1].reshape(96, 18, 2)
+        scales = np.tile(_scales(phases).reshape(4, 24).T, (1, 2))[None]
+    wide = np.rint(rows / scales) * scales / steps
+    tensors = [torch.from_numpy(v) for v in (_rounded(x.astype(np.float64), read), wide, bias)]
+    if operator == "Conv":
+        padded = torch.nn.functional.pad(tensors[0], (6, 2))
+        made = torch.nn.functional.conv1d(padded, *tensors[1:], dilation=2)
+    else:
+        made = torch.nn.functional.conv_transpose1d(*tensors, stride=4, padding=2)
+    return _rounded(made.numpy(), conversion.by_channel["c"]) if result else made.numpy()
+
+
+def _scales(rows: Any) -> Any:
+    """Return the scales of outputs, such that no two neighbours overflow 16 bits."""
+    flat = rows.swapaxes(1, 2).reshape(len(rows), -1)
+    sums = np.abs(flat[:, ::2] + flat[:, 1::2]).max(1)
+    return np.maximum(np.abs(flat).max(1) / 127, sums / 127.999)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("activations", ["channels", "inputs"])
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_arithmetic_is_that_of_the_rounded_numbers(
+    operator: str, activations: str, batch: int, snr_db: Callable[[Any, Any], float]
+) -> None:
+    """Also at the edges, where a channel's own code stands for zero."""
+    conversion = _conversion(operator, activations, "net.layer")
+    x = _signal(3, batch)
+    made = _run(convert(conversion), x, "c")
+    rounds = activations == "channels"
+    expected = _expected(operator, conversion, x, result=rounds)
+    assert made.shape == expected.shape
+    # A result on the border of two codes may fall to either side.
+    assert snr_db(expected, made) > (45 if rounds else 90)
+    assert snr_db(expected[..., :6], made[..., :6]) > (45 if rounds else 90)
+
+
+def test_channels_of_any_loudness_are_kept(snr_db: Callable[[Any, Any], float]) -> None:
+    x, outputs = _signal(9), {}
+    exact = _run(_network("Conv"), x)
+    for activations in ("static", "channels", "inputs"):
+        conversion = choose_eight_bits(_conversion("Conv", activations), _calls(), Silent())
+        outputs[activations] = snr_db(exact, _run(convert(conversion), x))
+    assert outputs["channels"] > outputs["static"] + 10
+    assert outputs["inputs"] > outputs["channels"] + 1
+    assert outputs["inputs"] > 29
+
+
+def test_gptq_minds_the_ranges_of_channels(snr_db: Callable[[Any, Any], float]) -> None:
+    nearest = _conversion("Conv", "inputs")
+    chosen = choose_eight_bits(nearest, _calls(), Silent())
+    x = _signal(9)
+    exact = _run(_network("Conv"), x)
+    found = [snr_db(exact, _run(convert(conversion), x)) for conversion in (nearest, chosen)]
+    assert found[1] > found[0] + 0.5
+
+
+@pytest.mark.parametrize("activations", ["channels", "inputs"])
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_the_runtime_keeps_scales_by_channel_on_the_second_axis(
+    operator: str, activations: str
+) -> None:
+    """It would move transpositions until they are on the last one, and take ten times as long."""
+    _, optimized = open_optimized(convert(_conversion(operator, activations)), "a test")
+    axes = [
+        helper.get_attribute_value(attribute)
+        for node in optimized.graph.node
+        if node.op_type in {"QuantizeLinear", "DequantizeLinear"}
+        for attribute in node.attribute
+        if attribute.name == "axis"
+    ]
+    assert axes == [1] * len(axes)
+    assert len(axes) >= (4 if activations == "channels" else 2)
+    operators = {node.op_type for node in optimized.graph.node}
+    assert "LeakyRelu" in operators  # not on codes, whose channels it would take for one range
+    assert operators.isdisjoint({"Conv", "ConvTranspose", "FusedConv"})
+
+
+@pytest.mark.parametrize("activations", ["channels", "inputs"])
+def test_layers_are_counted_and_no_neighbours_overflow(activations: str) -> None:
+    model = convert(_conversion("Conv", activations))
+    assert dict(count_operators(model)) == {"Conv int8/static": 2}
+    weights = [
+        numpy_helper.to_array(t) for t in model.graph.initializer if t.data_type == TensorProto.INT8
+    ]
+    layers = [w for w in weights if w.ndim > 1]
+    assert len(layers) == 2
+    for codes in layers:
+        sums = neighbour_sums(
+            codes.astype(np.int32) if codes.ndim == 3 else codes.T.astype(np.int32)
+        )
+        assert np.abs(sums).max() <= PAIR_LIMIT
+
+
+@pytest.mark.parametrize("activations", ["channels", "inputs"])
+def test_the_portable_form_has_no_such_operators(activations: str) -> None:
+    network = _network("Conv")
+    with pytest.raises(QuantizationError, match="make the recipe's format 'qoperator'"):
+        prepare_conversion(
+            lambda: copy_model(network),
+            _recipe(activations, form="qdq"),
+            _calls(),
+            batch_one=True,
+            progress=Silent(),
+        )
+
+
+def test_codes_of_channels_hold_zero_and_a_share_of_the_widest() -> None:
+    codes = ChannelCodes.spanning([-1.0, 0.5, 0.0, -2.0], [3.0, 2.0, 1e-6, -1.0])
+    assert codes.zeros.tolist() == [64, 0, 0, 255]
+    assert codes.scales.tolist() == pytest.approx([4 / 255, 2 / 255, 4 / 64 / 255, 2 / 255])
+    silent = ChannelCodes.spanning([0.0, 0.0], [0.0, 0.0])
+    assert (silent.scales > 0).all()
+    assert not silent.zeros.any()
