@@ -8,7 +8,7 @@ separates best (Everett, "Generalized Lagrange Multiplier Method", 1963). The ch
 heard again, and made smaller or larger until it fits.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
 from pathlib import Path
@@ -47,7 +47,7 @@ Speak: TypeAlias = Callable[[Conversion | None, int, int], list[Audio]]
 TEXTS = 6
 """Texts that are heard."""
 
-_FEW_TEXTS = 3
+_FEW_TEXTS = 2
 """Texts that candidates of one group speak."""
 
 _OTHER_SEED = 1000
@@ -346,8 +346,8 @@ def _options(
 ) -> dict[str, list[Option]]:
     """Return what each group can be, with its damage alone and what it saves."""
     decisions = [d for d in bench.decisions(whole) if d.weight is not None]
-    fixed = {rule.match for rule in _length_rules(bench)}
-    layers = [d for d in decisions if exact_pattern(d.module) not in fixed]
+    deciding = _deciding(bench)
+    layers = [d for d in decisions if d.module not in deciding]
     groups = find_groups(d.module for d in layers)
     forms = _forms(bench, whole, groups)
     bench.observe([_with_rules(whole, rules) for rules in forms.values()])
@@ -357,7 +357,8 @@ def _options(
     options: dict[str, list[Option]] = {}
     for place, group in enumerate(groups):
         progress.advance("listen", place, len(groups))
-        share = sum(d.parameters for d in layers if d.module in group.modules) / weights
+        members = [d for d in layers if d.module in group.modules]
+        share = sum(d.parameters for d in members) / weights
         several: dict[tuple[Decision, ...], Option] = {}
         for arithmetic in forms:
             if arithmetic != Activations.NONE and saved_ms[arithmetic][group.name] < _NEGLIGIBLE:
@@ -371,7 +372,7 @@ def _options(
                 energy = listener.compare(conversion, bound)
                 saved = saved_ms[arithmetic][group.name] + 0.75 * share
                 several[conversion.decisions] = Option(rules, energy, saved)
-        kept = _kept(bench, group.modules)
+        kept = _kept(bench, members)
         saved = 0.5 * share if kept == Weights.FLOAT16 else 0.0
         options[group.name] = [*several.values(), Option(_rules_of(group, kept), 0.0, saved)]
     progress.advance("listen", len(groups), len(groups))
@@ -446,21 +447,26 @@ def _rules_of(
 
 def _length_rules(bench: Workbench) -> list[Rule]:
     """Return rules by which everything that durations depend on computes in FP32."""
+    return [
+        Rule(match=exact_pattern(module), weights=_kept(bench, decisions))
+        for module, decisions in _deciding(bench).items()
+    ]
+
+
+def _deciding(bench: Workbench) -> dict[str, list[Decision]]:
+    """Return the layers that durations depend on, by module."""
     deciding = length_outputs(bench.base(bench.recipe.format), bench.model.lengths)
-    decisions = bench.decisions(bench.recipe)
-    modules = dict.fromkeys(d.module for d in decisions if d.output in deciding and d.weight)
-    return [Rule(match=exact_pattern(name), weights=_kept(bench, [name])) for name in modules]
+    modules: dict[str, list[Decision]] = {}
+    for decision in bench.decisions(bench.recipe):
+        if decision.output in deciding and decision.weight is not None:
+            modules.setdefault(decision.module, []).append(decision)
+    return modules
 
 
-def _kept(bench: Workbench, modules: Collection[str]) -> Weights:
+def _kept(bench: Workbench, decisions: Iterable[Decision]) -> Weights:
     """Return the smallest type of weights that changes next to nothing: half, if it holds them."""
     graph = Graph(bench.base(bench.recipe.format))
-    tensors = {
-        tensor
-        for d in bench.decisions(bench.recipe)
-        if d.module in modules and d.weight is not None
-        for tensor in d.tensors
-    }
+    tensors = {tensor for decision in decisions for tensor in decision.tensors}
     largest = max((float(np.abs(graph.value(tensor)).max()) for tensor in tensors), default=0.0)
     return Weights.FLOAT16 if largest <= np.finfo(np.float16).max else Weights.FLOAT32
 

@@ -69,7 +69,7 @@ def emit_by_channel(
     graph.require_opset(CONTRIB, 1)
     for node in [node for node in graph.nodes if node.output[0] in rounds_result]:
         layer = _layer(graph, node, codes[node.input[0]], weights)
-        read = _neighbourhood(graph, layer, codes[node.input[0]])
+        read = _rounded(graph, layer, codes[node.input[0]])
         graph.remove(node)
         if rounds_result[layer.name]:
             _convolve(graph, layer, read, codes[layer.name])
@@ -100,8 +100,8 @@ def _layer(graph: Graph, node: onnx.NodeProto, read: ChannelCodes, weights: Weig
     return _Layer(node, form, codes, wide, bias)
 
 
-def _neighbourhood(graph: Graph, layer: _Layer, read: ChannelCodes) -> str:
-    """Return the codes of what a convolution reads, (B, T + pads, C)."""
+def _rounded(graph: Graph, layer: _Layer, read: ChannelCodes) -> str:
+    """Return the codes of what a convolution reads, (B, C, T + pads)."""
     source, pads = layer.node.input[0], layer.form.convolution.pads
     first = f"{source}.by_channel"
     if graph.producer(first) is None:
@@ -110,14 +110,23 @@ def _neighbourhood(graph: Graph, layer: _Layer, read: ChannelCodes) -> str:
         # Nor does it take what stands between codes and codes for an operator on codes, past one.
         real = _stop(graph, source, f"{first}.real", (0, len(read.zeros), -1))
         graph.insert("QuantizeLinear", [real, scales, zeros], first, axis=1)
-    padded = f"{first}.{pads[0]}.{pads[1]}.last"
+    if not any(pads):
+        return first
+    padded = f"{first}.{pads[0]}.{pads[1]}"
     if graph.producer(padded) is None:
         sides = [_edge(graph, first, read, pad) for pad in pads]
         parts = [part for part in (sides[0], first, sides[1]) if part]
-        whole = first if len(parts) == 1 else graph.make("Concat", parts, f"{padded}.both", axis=2)
-        turned = graph.make("Transpose", [whole], f"{padded}.turned", perm=[0, 2, 1])
-        _stop(graph, turned, padded, (0, -1, len(read.zeros)))
+        graph.insert("Concat", parts, padded, axis=2)
     return padded
+
+
+def _last(graph: Graph, codes: str, channels: int) -> str:
+    """Return codes (B, C, T) with their channels last."""
+    last = f"{codes}.last"
+    if graph.producer(last) is None:
+        turned = graph.make("Transpose", [codes], f"{codes}.turned", perm=[0, 2, 1])
+        _stop(graph, turned, last, (0, -1, channels))
+    return last
 
 
 def _edge(graph: Graph, codes: str, read: ChannelCodes, frames: int) -> str | None:
@@ -147,7 +156,7 @@ def _convolve(graph: Graph, layer: _Layer, read: str, made: ChannelCodes) -> Non
     bias = round_bias(layer.bias / steps + offsets, scales.astype(np.float64))
     one, middle = _plain_codes(graph)
     inputs = [
-        *(read, one, middle),
+        *(_last(graph, read, layer.codes.shape[1]), one, middle),
         graph.add_constant(f"{stem}.weight", layer.codes),
         graph.add_constant(f"{stem}.weight_scale", scales),
         graph.add_constant(f"{stem}.weight_zero", np.zeros(len(scales), np.int8)),
@@ -178,13 +187,15 @@ def _multiply(graph: Graph, layer: _Layer, read: str) -> None:
     plain, stem = layer.form.convolution, layer.name
     outputs, _, kernel_size = layer.codes.shape
     if kernel_size > 1:
+        # Whole channels are copied, and turned at once: pieces of a frame would take twice as long.
         last = plain.dilation * (kernel_size - 1)
         taps = [
             graph.make("Slice", [read, *graph.add_bounds(f"{stem}.bound", *ends)], f"{stem}.tap")
             for begin in range(0, last + 1, plain.dilation)
-            for ends in [(begin, begin - last or np.iinfo(np.int64).max, 1)]
+            for ends in [(begin, begin - last or np.iinfo(np.int64).max, 2)]
         ]
-        read = graph.make("Concat", taps, f"{stem}.taps", axis=2)
+        read = graph.make("Concat", taps, f"{stem}.taps", axis=1)
+    read = _last(graph, read, layer.codes[0].size)
     one, middle = _plain_codes(graph)
     inputs = [
         read,

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 import onnx
@@ -42,7 +43,8 @@ from tts_compress.recipes.recipe import Format, Recipe
 _FUSED = {"QLinearConv", "QLinearMatMul"}
 _REAL = {"Conv", "FusedConv", "MatMul", "FusedMatMul"}
 
-_CALLS_OF_ONE_OUTLIER = 40
+_CALLS = 32
+"""Calls on which the ranges of channels are observed."""
 
 STAGE = "compress"
 """All of the work on a graph, in which calibration is the only part that can be counted."""
@@ -180,16 +182,15 @@ def codes_by_channel(
 ) -> dict[str, ChannelCodes]:
     """Return codes of tensors (B, C, T) with a range for each channel.
 
-    They cover the extremes of all calls but, where there are many, those of one or few: a peak that
-    one call has hardly counts.
+    They cover the extremes of the first calls but, of as many as are looked at, those of one.
 
     Raises:
         QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
-    extremes = collect_extremes(model, tensors, calls)
+    extremes = collect_extremes(model, tensors, islice(calls, _CALLS))
     codes = {}
     for name, pairs in extremes.items():
-        ordered, beyond = np.sort(pairs, axis=0), len(pairs) // _CALLS_OF_ONE_OUTLIER
+        ordered, beyond = np.sort(pairs, axis=0), len(pairs) // _CALLS
         codes[name] = ChannelCodes.spanning(ordered[beyond, 0], ordered[-1 - beyond, 1])
     return codes
 

@@ -190,12 +190,14 @@ def static_outputs(decisions: Iterable[Decision]) -> frozenset[str]:
 
 
 def channel_outputs(decisions: Iterable[Decision]) -> dict[str, bool]:
-    """Return the outputs of the operators whose ranges are by channel; True if they are rounded."""
-    return {
-        d.output: d.activations == Activations.CHANNELS
-        for d in decisions
-        if d.activations in BY_CHANNEL
-    }
+    """Return the outputs of the operators whose ranges are by channel; True if one is rounded.
+
+    Args:
+        decisions: Of which there may be several for an operator.
+    """
+    chosen = [d for d in decisions if d.activations in BY_CHANNEL]
+    rounded = {d.output for d in chosen if d.activations == Activations.CHANNELS}
+    return {d.output: d.output in rounded for d in chosen}
 
 
 def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
