@@ -31,10 +31,10 @@ from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.profile import group_ms
-from tts_compress.onnx.quantize.convert import Conversion, convert
+from tts_compress.onnx.quantize.convert import STAGE, Conversion, convert
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.session import open_session, run_session
-from tts_compress.progress import Progress
+from tts_compress.progress import Progress, report_status
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.groups import Group, exact_pattern, find_groups
 from tts_compress.recipes.recipe import Recipe, Rule
@@ -150,7 +150,7 @@ class Listener:
             return inf
         near = _ratio(self._near_distance(audios), self._near_unit) / bound
         noise = [floor_noise(a.samples, b.samples, a.sample_rate) for a, b in pairs]
-        return max(near**2, *(share for share in noise if share is not None))
+        return max([near**2, *(share for share in noise if share is not None)])
 
     def _distance(self, audios: Sequence[Audio]) -> float:
         pairs = zip(audios, self._targets, strict=True)
@@ -219,6 +219,8 @@ def choose(
         speak = speech(bench, share, given, job)
         if speak is None:
             return None
+        job.progress.advance(STAGE, 0, 1)
+        report_status(job.progress, STAGE, "listen to the original")
         listener = Listener(speak, job.seed)
         lengths = _length_rules(bench)
         whole = _with_rules(bench.recipe, lengths)
@@ -272,9 +274,9 @@ def speech(bench: Workbench, share: Share, given: str | Path | None, job: Job) -
         return share.joined(model.with_graph(convert(conversion), manifest))
 
     if isinstance(share.voice, GraphModel):
+        bench.calls()
         texts, _ = read_texts(settings, given, job.seed, stated_language(share.voice))
         # Those that nothing is observed on, the longest last: short ones hardly hold a pause.
-        bench.calls()
         heard = sorted(texts[-len(bench.held_out) :], key=len)[-TEXTS:]
 
         def speak(conversion: Conversion | None, seed: int, count: int) -> list[Audio]:

@@ -16,6 +16,7 @@ from tts_compress.onnx import integer
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.quantize.collect import Calls, collect
 from tts_compress.onnx.quantize.convert import (
+    STAGE,
     Conversion,
     codes_by_channel,
     convert,
@@ -23,6 +24,7 @@ from tts_compress.onnx.quantize.convert import (
     equalize_decided,
     make_residuals_float,
     observed_tensors,
+    reported,
 )
 from tts_compress.onnx.quantize.decisions import (
     Decision,
@@ -34,6 +36,7 @@ from tts_compress.onnx.quantize.decisions import (
 from tts_compress.onnx.quantize.gptq import choose_codes, is_asked
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.weight_codes import Chosen
+from tts_compress.progress import Progress, Silent, report_status
 from tts_compress.recipes.formats import BY_CHANNEL, Activations, Weights
 from tts_compress.recipes.recipe import Format as Form
 from tts_compress.recipes.recipe import Recipe, Rule
@@ -67,6 +70,7 @@ class Workbench:
         calibration: A calibration set in the place of the recipe's.
         seed: Seed of the calibration's noise.
         held_out: Calls that nothing is observed on, at most a quarter.
+        progress: Is advanced with each call that ranges are observed on.
     """
 
     def __init__(
@@ -77,8 +81,10 @@ class Workbench:
         calibration: str | Path | None = None,
         seed: int = 0,
         held_out: int = 0,
+        progress: Progress | None = None,
     ) -> None:
         self.model, self.recipe = model, recipe
+        self._progress = progress or Silent()
         self._given, self._seed, self._held_out = calibration, seed, held_out
         self._bases: dict[Form, _Base] = {}
         self._calls: Calls | None = None
@@ -171,7 +177,7 @@ class Workbench:
         if missing:
             settings = self.recipe.calibration
             assert settings is not None, "only calibrated integers need ranges"
-            seen = collect(base.model, missing, self.calls().feeds())
+            seen = collect(base.model, missing, reported(self.calls(), self._progress))
             base.ranges |= {name: choose_range(seen[name], settings) for name in missing}
 
     def _find_channels(self, base: _Base, decisions: Sequence[Decision]) -> None:
@@ -179,6 +185,7 @@ class Workbench:
         graph = Graph(base.model)
         tensors = integer.tensors_by_channel(graph, channel_outputs(decisions))
         if missing := [name for name in tensors if name not in base.channels]:
+            report_status(self._progress, STAGE, "ranges of channels")
             base.channels |= codes_by_channel(base.model, missing, self.calls().feeds())
 
     def _find_codes(self, base: _Base, decisions: Sequence[Decision]) -> None:
@@ -186,6 +193,7 @@ class Workbench:
         asked = {_code_key(d): d for d in decisions if is_asked(d)}
         missing = {key: d for key, d in asked.items() if key not in base.codes}
         if missing and self.recipe.calibration is not None:
+            report_status(self._progress, STAGE, "choose codes")
             calls, several = self.calls().feeds(), list(missing.values())
             found = choose_codes(Graph(base.model), several, calls, base.channels)
             base.codes |= dict(zip(missing, found, strict=True))

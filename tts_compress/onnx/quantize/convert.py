@@ -144,7 +144,7 @@ def prepare_conversion(
             decisions = equalize_decided(graph, decisions, recipe, calls)
         observed = observed_tensors(model, decisions, recipe.format)
         report_status(progress, STAGE, "calibrate")
-        seen = collect(model, observed, _reported(calls, progress))
+        seen = collect(model, observed, reported(calls, progress))
         ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
         apart = integer.tensors_by_channel(graph, channel_outputs(decisions))
         channels = codes_by_channel(model, apart, calls.feeds())
@@ -281,7 +281,8 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     return finished
 
 
-def _reported(calls: Calls, progress: Progress) -> Iterator[Feeds]:
+def reported(calls: Calls, progress: Progress) -> Iterator[Feeds]:
+    """Yield the inputs of calls; progress is advanced with each."""
     for done, feeds in enumerate(calls.feeds(), start=1):
         yield feeds
         progress.advance("calibrate", min(done, calls.total), calls.total)
