@@ -314,6 +314,28 @@ def test_it_is_evaluated_by_ids(
     assert all(row.log_mel_distance_db > 0 for row in found.utterances)
 
 
+def test_ids_are_evaluated_and_calibrated_on_without_words(
+    make_vits: Callable[..., Path], tmp_path: Path
+) -> None:
+    """No recognizer, no transcripts, no origin of texts."""
+    ids = [f"ids: 5 9 {n} 7 8" for n in (3, 4, 6)]
+    head = f'version = 1\nname = "ids"\nlanguage = "en-us"\ntexts = {json.dumps(ids)}\n'
+    (tmp_path / "set.toml").write_text(head, encoding="utf-8")
+    suite = {"version": 1, "name": "ids", "language": "en-us", "recognizer": "none"}
+    suite |= {"normalizer": "en-v1", "seeds": [0], "utterances": [{"text": one} for one in ids]}
+    path = make_vits()
+    small = compress(load(path), "int8-static", calibration=tmp_path / "set.toml")
+    found = evaluate(
+        path,
+        small,
+        suite=Suite.model_validate_json(json.dumps(suite)),
+        options=EvaluationOptions(work=tmp_path / "work", timing_texts=1, timing_runs=1),
+    )
+    assert found.suite.recognizer == "none"
+    assert any("words: nothing was judged" in warning for warning in found.warnings)
+    assert all(row.log_mel_distance_db > 0 for row in found.utterances)
+
+
 def test_melo_has_tones_and_blanks_between_its_symbols(make_melo: Callable[..., Path]) -> None:
     voice: Any = load(make_melo())
     [call] = voice.calibration_calls(["World, unknown"], seed=0)
