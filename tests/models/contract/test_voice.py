@@ -128,6 +128,17 @@ def test_every_scheme_compresses_and_the_artifact_speaks(
     )
 
 
+def test_lengths_that_a_contract_takes_from_an_output_are_followed(
+    make_supertonic: Callable[..., Path],
+) -> None:
+    """The first graph returns seconds; the three behind it decide no length."""
+    parts = inspect_model(load(make_supertonic()))["components"]
+    deciding = [part["role"] for part in parts if part["length_layers"]]
+    assert deciding
+    assert set(deciding) == {""}
+    assert [part["role"] for part in parts].count("follows") == 3
+
+
 def test_training_takes_one_text_at_a_time(make_kokoro: Callable[..., Path], ids_set: Path) -> None:
     """Such graphs have batches of one, and inputs without an axis for them."""
     pytest.importorskip("accelerate")
