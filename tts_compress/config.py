@@ -4,6 +4,7 @@ In TOML files every key is known, every value has the right type, and every file
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -37,7 +38,23 @@ class Card(Config):
     composition: str
 
 
+IDS = "ids:"
+"""Beginning of a text that consists of ids of tokens."""
+
 _File = TypeVar("_File", bound=ConfigFile)
+
+
+def is_ids(text: str) -> bool:
+    """Return True for a text of ids, which a voice of the source `ids` takes as numbers alone."""
+    return not text.removeprefix(IDS).strip("0123456789/ ")
+
+
+def card_problems(card: Card | None, texts: Iterable[str]) -> list[str]:
+    """Return what is wrong with texts of no stated origin; nothing where all are ids."""
+    if card is not None or all(map(is_ids, texts)):
+        return []
+    fields = ", ".join(Card.model_fields)
+    return [f"no table [card]; add one with {fields}, texts on their origin"]
 
 
 def read_config(path: Path, kind: type[_File]) -> _File:

@@ -80,6 +80,23 @@ def test_a_model_that_is_not_timed_has_no_shares(tiny_path: Path) -> None:
     assert all("time_share" not in part for part in found["components"])
 
 
+def test_layers_that_decide_lengths_are_shown(
+    tiny_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The encoder decides them too; its projection for the flow, which follows, does not."""
+    found, _ = _inspect(capsys, str(tiny_path), "--no-time")
+    deciding = {part["name"]: part["length_layers"] for part in found["components"]}
+    assert "enc_p.encoder.ffn_layers.0.conv_1" in deciding["enc_p"]
+    assert "enc_p.proj" not in deciding["enc_p"]
+    assert {"dp.pre", "dp.proj"} < set(deciding["dp"])
+    assert deciding["flow"] == deciding["dec"] == []
+    assert main(["inspect", str(tiny_path), "--no-time"]) == 0
+    shown = capsys.readouterr().out
+    count = len(deciding["dp"])
+    assert "lengths" in shown
+    assert f"{count} of {count}" in shown
+
+
 def _inspect(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[dict[str, Any], str]:
     assert main(["inspect", "--json", *options]) == 0
     printed = capsys.readouterr()

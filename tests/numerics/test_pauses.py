@@ -102,6 +102,35 @@ def test_zeros_between_sentences_hide_nothing() -> None:
     assert (floor_rise(np.concatenate((wave, gap)), filled, _RATE) or 0.0) > 9.0
 
 
+@pytest.mark.parametrize("band", [*_BANDS, (2990, 3010)])
+def test_brief_hiss_in_one_pause_of_many_is_found(band: tuple[int, int]) -> None:
+    for seed in range(5):
+        wave, pauses = _speech(seed)
+        begin = int(np.flatnonzero(pauses)[0])
+        hissing = wave.copy()
+        hissing[begin : begin + _RATE // 20] += _hiss(_RATE // 20, band, -60, seed)
+        floors = [
+            compare_floors(wave, hissing, _RATE, aligned=True, brief=brief)
+            for brief in (True, False)
+        ]
+        assert floors[0] is not None
+        assert floors[1] is not None
+        assert floors[0].rise_db > 9.0 > floors[1].rise_db
+        assert begin / _RATE - 0.02 <= floors[0].at_s <= begin / _RATE + 0.05
+
+
+def test_brief_hiss_is_no_chance() -> None:
+    """Neither a delay of a few samples nor other noise of the same level is hiss."""
+    for seed in range(10):
+        wave, _ = _speech(seed, floor_db=-60.0)
+        clean, _ = _speech(seed, floor_db=-200.0)
+        noise = np.random.default_rng(100 + seed).standard_normal(len(wave))
+        for other in (wave, 0.89 * wave, np.roll(wave, 5), clean + 1e-3 * noise):
+            floors = compare_floors(wave, other, _RATE, aligned=True, silent_db=-58.0, brief=True)
+            assert floors is not None
+            assert floors.rise_db < 5.0
+
+
 def test_without_pauses_there_is_no_floor() -> None:
     steady = np.sin(np.arange(_RATE) / 3.0)
     wave, _ = _speech(0)

@@ -13,7 +13,17 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from tts_compress.artifact import sha256_of
-from tts_compress.config import Card, Config, ConfigFile, data_file, parse_config, read_config
+from tts_compress.config import (
+    IDS,
+    Card,
+    Config,
+    ConfigFile,
+    card_problems,
+    data_file,
+    is_ids,
+    parse_config,
+    read_config,
+)
 from tts_compress.errors import RecipeError, reason
 from tts_compress.evaluation.normalizers import NORMALIZERS
 from tts_compress.evaluation.recognizers import check_recognizer, recognizer_names
@@ -50,7 +60,7 @@ class Suite(ConfigFile):
 
     utterances: tuple[SuiteText, ...] = Field(min_length=1)
     card: Card | None = None
-    """Where the texts come from; needed."""
+    """Where the texts come from; needed unless all are ids."""
 
     prompt: Prompt | None = None
     """The prompt of both models, if they speak by a prompt; others ignore it. In a file its
@@ -73,9 +83,7 @@ class Suite(ConfigFile):
             problems += [p for u in self.utterances for p in self._problems_of(u)]
         texts = [utterance.text for utterance in self.utterances]
         problems += [f"{text!r} occurs twice" for text in sorted({*texts}) if texts.count(text) > 1]
-        if self.card is None:
-            fields = ", ".join(Card.model_fields)
-            problems.append(f"no table [card]; add one with {fields}, texts on their origin")
+        problems += card_problems(self.card, texts)
         if self.prompt is not None:
             problems += _problems_of_prompt(self.prompt)
         if problems:
@@ -85,12 +93,15 @@ class Suite(ConfigFile):
     def _problems_of(self, utterance: SuiteText) -> list[str]:
         if not self.transcript(utterance):
             return [f"{utterance.text!r} has no words after normalisation"]
-        if utterance.spoken is None and _DIGIT.search(utterance.text):
+        unheard = self.recognizer == "none" and is_ids(utterance.text)
+        if utterance.spoken is None and not unheard and _DIGIT.search(utterance.text):
             return [f"{utterance.text!r} has digits and needs `spoken`"]
         return []
 
     def transcript(self, utterance: SuiteText) -> str:
-        """Return the words to be understood, normalised."""
+        """Return the words to be understood, normalised; ids are words as they are."""
+        if utterance.spoken is None and is_ids(utterance.text):
+            return " ".join(utterance.text.removeprefix(IDS).split())
         return self.normalize(utterance.spoken or utterance.text)
 
     def normalize(self, text: str) -> str:

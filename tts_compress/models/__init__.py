@@ -142,4 +142,8 @@ def _is_model_of(family: Family, path: Path) -> bool:
     """Return True if a file with an ending of a family is one of its models."""
     if family.recognizer:
         return bool(resolve_name(family.recognizer)(path))
-    return path.with_name(f"{path.name}{family.beside}").exists()
+    if not path.with_name(f"{path.name}{family.beside}").exists():
+        return False
+    from tts_compress.models.contract.reading import is_stated
+
+    return path.suffix != ".onnx" or not is_stated(path)  # a contract of the user's goes first

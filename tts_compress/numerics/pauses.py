@@ -37,6 +37,9 @@ _LOW = 0.15
 _FEWEST = 5
 """Frames; of fewer a floor would be chance."""
 
+_BRIEF, _LOWER = 4, 1
+"""Frames of the shortest noise that counts, 50 ms, and how many of them may rise less."""
+
 
 @dataclass(frozen=True, slots=True)
 class FloorPair:
@@ -134,6 +137,7 @@ def compare_floors(
     *,
     aligned: bool,
     silent_db: float = SILENT_DB,
+    brief: bool = False,
 ) -> FloorPair | None:
     """Return the floors of pauses, in the octave above 500 Hz that rises most.
 
@@ -150,6 +154,8 @@ def compare_floors(
         sample_rate: That of both, Hz.
         aligned: True for the same timing.
         silent_db: Level of an octave relative to speech to which lower ones are raised.
+        brief: True if noise of 50 ms counts as much as that in a quarter of the quiet frames does,
+            where `aligned`: three of its four frames rise as much or more.
 
     Returns:
         The floors; None where the reference does not pause, or either is silent.
@@ -172,14 +178,32 @@ def compare_floors(
         return FloorPair(silent_db, silent_db, float(quiet[0]) * _HOP_S)
     rises = pairs[1] - pairs[0]
     rank = int((_HIGH if aligned else _LOW) * (len(places) - 1))
-    order = np.argsort(rises, axis=0, kind="stable")[rank]
-    octave = int(np.argmax(np.take_along_axis(rises, order[None], axis=0)))
-    worst = order[octave]
+    ranked = np.argsort(rises, axis=0, kind="stable")[rank : rank + 1]
+    if aligned and brief:
+        ranked = np.concatenate((ranked, _brief_rises(rises, places)))
+    heights = np.take_along_axis(rises, ranked, axis=0)
+    where, octave = np.unravel_index(np.argmax(heights), heights.shape)
+    worst = ranked[where, octave]
     return FloorPair(
         reference_db=float(pairs[0][worst, octave]),
         candidate_db=float(pairs[1][worst, octave]),
         at_s=float(places[worst]) * _HOP_S,
     )
+
+
+def _brief_rises(rises: _Array, places: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Return of each 50 ms the frame that rises least but one, in each octave.
+
+    Args:
+        rises: Shape `[frames, octaves]`.
+        places: Numbers of the frames, shape `[frames]`.
+
+    Returns:
+        Rows of `rises`, shape `[times, octaves]`.
+    """
+    begins = np.flatnonzero(places[_BRIEF - 1 :] - places[: 1 - _BRIEF] == _BRIEF - 1)
+    near = rises[begins[:, None] + np.arange(_BRIEF)]
+    return begins[:, None] + np.argsort(near, axis=1, kind="stable")[:, _LOWER]
 
 
 def _levels(wave: npt.ArrayLike, sample_rate: int, silent_db: float) -> _Levels | None:

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from tts_compress.config import Card, Config, ConfigFile, data_file, read_config
+from tts_compress.config import Card, Config, ConfigFile, card_problems, data_file, read_config
 from tts_compress.recipes.formats import CALIBRATED, Activations, Algorithm, Observer, Weights
 from tts_compress.recipes.schemes import SCHEMES, Quality
 
@@ -183,7 +183,14 @@ class CalibrationSet(ConfigFile):
     """An espeak-ng voice name, such as `en-us`."""
 
     texts: tuple[str, ...] = Field(min_length=1)
-    card: Card
+    card: Card | None = None
+    """Where the texts come from; needed unless all are ids."""
+
+    @model_validator(mode="after")
+    def _has_origin(self) -> "CalibrationSet":
+        if problems := card_problems(self.card, self.texts):
+            raise ValueError(problems[0])
+        return self
 
 
 def read_calibration_set(name: str) -> CalibrationSet:

@@ -10,7 +10,9 @@ import pytest
 
 from tts_compress.audio import Audio, read_wav
 from tts_compress.evaluation.metrics.damage import MARGINS, Damage, compare
+from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
+from tts_compress.models.base import GraphModel
 
 Plant: TypeAlias = Callable[[Audio], Audio]
 
@@ -195,6 +197,44 @@ def test_no_recording_is_damaged(clips: list[Audio]) -> None:
 @pytest.mark.parametrize(("kind", "plant"), PLANTED, ids=_IDS)
 def test_planted_damage_is_found_in_recordings(clips: list[Audio], kind: str, plant: Plant) -> None:
     assert all(kind in _found(clip, plant(clip)) for clip in clips[::8])
+
+
+def _hissing(audio: Audio, level_db: float, seed: int) -> Audio:
+    """Add noise in an octave or in all to the longest stretch 40 dB below the loud parts."""
+    samples, step = audio.samples.astype(np.float64), audio.sample_rate // 100
+    energy = np.square(samples[: len(samples) // step * step]).reshape(-1, step).mean(axis=1)
+    silent = energy < 1e-4 * energy[energy > 0.1 * energy.mean()].mean()
+    edges = step * np.flatnonzero(np.diff(silent, prepend=False, append=False))
+    begin, end = max(edges.reshape(-1, 2), key=np.ptp)
+    spectrum = np.fft.rfft(np.random.default_rng(seed).standard_normal(len(samples)))
+    frequencies = np.fft.rfftfreq(len(samples), 1 / audio.sample_rate)
+    lowest = (500, 1000, 2000, 4000, 500)[seed % 5]
+    highest = audio.sample_rate if seed % 5 == 4 else 2 * lowest
+    spectrum[(frequencies < lowest) | (frequencies >= highest)] = 0.0
+    noise = np.fft.irfft(spectrum, len(samples))
+    samples[begin:end] += 10 ** (level_db / 20) * (noise / noise.std())[begin:end]
+    return _changed(audio, samples)
+
+
+def _spoken(assets: Path, voice: str) -> list[Audio]:
+    if voice == "recordings":
+        paths = sorted((assets / "speech-ljspeech32" / "wavs").iterdir())
+        return [read_wav(path) for path in paths if path.stem != "LJ001-0013"]  # never silent
+    spec = "demo" if voice == "demo" else str(assets / "trained-voices" / voice / f"{voice}.onnx")
+    model = load(spec)
+    assert isinstance(model, GraphModel)
+    return [model.synthesize(entry.text, seed=0) for entry in read_suite("en-quick").utterances]
+
+
+@pytest.mark.parametrize("voice", ["recordings", "demo", "hfc", "kristin"])
+def test_hiss_in_a_single_silence_is_found(assets: Path, voice: str) -> None:
+    if voice in {"hfc", "kristin"} and not (assets / "trained-voices").is_dir():
+        pytest.skip("no trained voices among the assets")
+    for place, audio in enumerate(_spoken(assets, voice)):
+        level_db = (-50, -55, -60)[place % 3]
+        assert "hiss" in _found(audio, _hissing(audio, level_db, place)), (place, level_db)
+        other = (0.89 * audio.samples, np.roll(audio.samples, 5))[place % 2]
+        assert not _found(audio, _changed(audio, other)), place
 
 
 def test_the_demo_voice_is_not_damaged(demo: Path) -> None:

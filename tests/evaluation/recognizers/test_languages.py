@@ -99,8 +99,8 @@ def test_german_is_evaluated_by_a_recognizer_of_german(
     [
         (
             "ears",
-            "no recognizer named 'ears'; known: moonshine, onnx-asr, pocketsphinx, transformers, "
-            "whisper",
+            "no recognizer named 'ears'; known: moonshine, none, onnx-asr, pocketsphinx, "
+            "transformers, whisper",
         ),
         ("pocketsphinx", "'pocketsphinx' knows English, and the suite is in 'de'"),
         ("whisper:/no/such", "no folder '/no/such' with a model; give one that has a config.json"),

@@ -159,6 +159,14 @@ def test_a_piper_voice_beside_a_contract_stays_one(tiny_path: Path, tmp_path: Pa
     assert open_model(tmp_path / tiny_path.name).family == "piper"
 
 
+def test_a_contract_goes_before_a_file_that_piper_has(stranger: Path) -> None:
+    """The configuration of another system is named like Piper's."""
+    config = stranger.with_name(f"{stranger.name}.json")
+    for content in ("{}", '{"audio": {"sample_rate": 16000}, "phoneme_type": "espeak"}'):
+        config.write_text(content, encoding="utf-8")
+        assert open_model(stranger).family == "contract"
+
+
 @pytest.mark.parametrize(
     ("shape", "message"),
     [

@@ -128,6 +128,17 @@ def test_every_scheme_compresses_and_the_artifact_speaks(
     )
 
 
+def test_lengths_that_a_contract_takes_from_an_output_are_followed(
+    make_supertonic: Callable[..., Path],
+) -> None:
+    """The first graph returns seconds; the three behind it decide no length."""
+    parts = inspect_model(load(make_supertonic()))["components"]
+    deciding = [part["role"] for part in parts if part["length_layers"]]
+    assert deciding
+    assert set(deciding) == {""}
+    assert [part["role"] for part in parts].count("follows") == 3
+
+
 def test_training_takes_one_text_at_a_time(make_kokoro: Callable[..., Path], ids_set: Path) -> None:
     """Such graphs have batches of one, and inputs without an axis for them."""
     pytest.importorskip("accelerate")
@@ -311,6 +322,28 @@ def test_it_is_evaluated_by_ids(
     assert [row.speaker for row in found.utterances[::2]] == [*turns, turns[0]]
     assert (found.reference.family, found.candidate.scheme) == ("contract", "int8-dynamic")
     assert found.size.ratio > 1.5
+    assert all(row.log_mel_distance_db > 0 for row in found.utterances)
+
+
+def test_ids_are_evaluated_and_calibrated_on_without_words(
+    make_vits: Callable[..., Path], tmp_path: Path
+) -> None:
+    """No recognizer, no transcripts, no origin of texts."""
+    ids = [f"ids: 5 9 {n} 7 8" for n in (3, 4, 6)]
+    head = f'version = 1\nname = "ids"\nlanguage = "en-us"\ntexts = {json.dumps(ids)}\n'
+    (tmp_path / "set.toml").write_text(head, encoding="utf-8")
+    suite = {"version": 1, "name": "ids", "language": "en-us", "recognizer": "none"}
+    suite |= {"normalizer": "en-v1", "seeds": [0], "utterances": [{"text": one} for one in ids]}
+    path = make_vits()
+    small = compress(load(path), "int8-static", calibration=tmp_path / "set.toml")
+    found = evaluate(
+        path,
+        small,
+        suite=Suite.model_validate_json(json.dumps(suite)),
+        options=EvaluationOptions(work=tmp_path / "work", timing_texts=1, timing_runs=1),
+    )
+    assert found.suite.recognizer == "none"
+    assert any("words: nothing was judged" in warning for warning in found.warnings)
     assert all(row.log_mel_distance_db > 0 for row in found.utterances)
 
 

@@ -58,6 +58,15 @@ def is_explained(path: Path) -> bool:
         return False
 
 
+def is_stated(path: Path) -> bool:
+    """Return True if the contract beside a graph explains its inputs."""
+    try:
+        own = _own_contract(path)
+        return own is not None and bool(explain(own, path, read_signature(path)))
+    except (TTSCompressError, OSError):
+        return False
+
+
 def find_contract(path: Path) -> Explained:
     """Return the contract of a graph: the file beside it, else the shipped one that fits.
 

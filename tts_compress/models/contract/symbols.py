@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from tts_compress.config import IDS
 from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.models.base import check_encodable, check_text
 from tts_compress.models.contract.schema import MOST_ID, Tokens
@@ -44,9 +45,6 @@ def normalize(text: str, tokens: Tokens) -> str:
         text += tokens.endings[0]
     return text.lower() if tokens.lowercase else text
 
-
-IDS = "ids:"
-"""Beginning of a text that consists of ids."""
 
 _MOST_BYTES = 1 << 27
 _WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[^\w\s]")
