@@ -29,6 +29,7 @@ from tts_compress.progress import Silent
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Recipe
+from tts_compress.recipes.schemes import Quality
 
 _JOB = Job(seed=0, progress=Silent())
 
@@ -117,11 +118,16 @@ def test_what_decides_lengths_computes_in_fp32(bench: Workbench) -> None:
 
 
 def test_fast_is_the_recipe(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> None:
-    recipe = quick_recipe("int8")
-    fast, plain = compress(tiny, recipe=recipe, quality="fast"), compress(tiny, recipe=recipe)
-    assert isinstance(fast, GraphModel)
-    assert isinstance(plain, GraphModel)
-    assert fast.graph() == plain.graph()
+    recipe = find_recipe("piper", "int8", quick_recipe("int8"))
+    plain = recipe.model_copy(update={"quality": Quality.FAST})
+    made = [compress(tiny, recipe=plain), compress(tiny, recipe=recipe, quality="fast")]
+    graphs = [model.graph() for model in made if isinstance(model, GraphModel)]
+    assert graphs[0] == graphs[1]
+
+
+@pytest.mark.parametrize("family", ["piper", "contract", "onnx"])
+def test_int8_keeps_quality_good_where_nobody_says_otherwise(family: str) -> None:
+    assert find_recipe(family, "int8").quality == Quality.GOOD
 
 
 @pytest.mark.parametrize(("scheme", "quality"), [("fp16", "good"), ("int8", "best")])

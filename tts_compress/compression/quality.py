@@ -8,7 +8,9 @@ separates best (Everett, "Generalized Lagrange Multiplier Method", 1963). The ch
 heard again, and made smaller or larger until it fits.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import inf, sqrt
 from pathlib import Path
@@ -62,6 +64,9 @@ _COARSE = 4
 _AIM, _MOST = 0.8, 0.85
 """Share of a bound that a choice aims at, and the largest that is taken, so that other texts keep
 the bound, too: the interval of their mean is about a tenth of it."""
+
+_FEWEST_CALLS = 12
+"""Calls that the ranges of channels are found on; after fewer, new texts would exceed them."""
 
 _NEGLIGIBLE = 0.004
 """Share of the time below which it is not asked what integers of a group would damage."""
@@ -356,27 +361,35 @@ def _options(
     saved_ms = _saved_ms(bench, whole, groups, forms)
     weights = sum(d.parameters for d in decisions)
     others = {g.name: [r for o in groups if o is not g for r in _rules_of(o)] for g in groups}
+    tried: dict[str, dict[tuple[Decision, ...], tuple[tuple[Rule, ...], float, Future[float]]]] = {}
     options: dict[str, list[Option]] = {}
-    for place, group in enumerate(groups):
-        progress.advance("listen", place, len(groups))
-        members = [d for d in layers if d.module in group.modules]
-        share = sum(d.parameters for d in members) / weights
-        several: dict[tuple[Decision, ...], Option] = {}
-        for arithmetic in forms:
-            if arithmetic != Activations.NONE and saved_ms[arithmetic][group.name] < _NEGLIGIBLE:
-                continue
-            rules = () if arithmetic is None else _rules_of(group, Weights.INT8, arithmetic)
-            try:
-                conversion = bench.conversion(_with_rules(whole, [*rules, *others[group.name]]))
-            except QuantizationError:
-                continue  # nothing of the group has such a form
-            if conversion.decisions not in several:
-                energy = listener.compare(conversion, bound)
-                saved = saved_ms[arithmetic][group.name] + 0.75 * share
-                several[conversion.decisions] = Option(rules, energy, saved)
-        kept = _kept(bench, members)
-        saved = 0.5 * share if kept == Weights.FLOAT16 else 0.0
-        options[group.name] = [*several.values(), Option(_rules_of(group, kept), 0.0, saved)]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for group in groups:
+            tried[group.name] = {}
+            for arithmetic in forms:
+                ms = saved_ms[arithmetic][group.name]
+                if arithmetic != Activations.NONE and ms < _NEGLIGIBLE:
+                    continue
+                rules = () if arithmetic is None else _rules_of(group, Weights.INT8, arithmetic)
+                try:
+                    one = bench.conversion(_with_rules(whole, [*rules, *others[group.name]]))
+                except QuantizationError:
+                    continue  # nothing of the group has such a form
+                if one.decisions not in tried[group.name]:
+                    damage = pool.submit(listener.compare, one, bound)
+                    tried[group.name][one.decisions] = rules, ms, damage
+        for place, group in enumerate(groups):
+            progress.advance("listen", place, len(groups))
+            members = [d for d in layers if d.module in group.modules]
+            share = sum(d.parameters for d in members) / weights
+            kept = _kept(bench, members)
+            options[group.name] = [
+                *(
+                    Option(rules, damage.result(), ms + 0.75 * share)
+                    for rules, ms, damage in tried[group.name].values()
+                ),
+                Option(_rules_of(group, kept), 0.0, 0.5 * share * (kept == Weights.FLOAT16)),
+            ]
     progress.advance("listen", len(groups), len(groups))
     return options
 
@@ -390,7 +403,7 @@ def _forms(
     alone little is left of what they save, and more of what they damage.
     """
     tried = [Activations.NONE]
-    if whole.format == "qoperator":
+    if whole.format == "qoperator" and bench.calls().total >= _FEWEST_CALLS:
         tried += [Activations.CHANNELS, Activations.INPUTS]
     forms: dict[Activations | None, list[Rule]] = {
         arithmetic: [r for group in groups for r in _rules_of(group, Weights.INT8, arithmetic)]
@@ -449,10 +462,7 @@ def _rules_of(
 
 def _length_rules(bench: Workbench) -> list[Rule]:
     """Return rules by which everything that durations depend on computes in FP32."""
-    return [
-        Rule(match=exact_pattern(module), weights=_kept(bench, decisions))
-        for module, decisions in _deciding(bench).items()
-    ]
+    return [Rule(match=exact_pattern(module), weights=Weights.INT16) for module in _deciding(bench)]
 
 
 def _deciding(bench: Workbench) -> dict[str, list[Decision]]:

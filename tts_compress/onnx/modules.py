@@ -177,6 +177,8 @@ class WeightFinder:
 
     def _stored(self, name: str) -> onnx.TensorProto | None:
         source = self._producers.get(name)
+        if source is not None and source.op_type == "Add":  # of two parts of a weight
+            source = self._producers.get(source.input[0])
         if source is not None and source.op_type in _WIDENING:
             name = source.input[0]
         tensor = self._tensors.get(name) or self._packed(name)

@@ -25,7 +25,7 @@ from tts_compress.onnx.quantize.convert import (
 from tts_compress.onnx.quantize.prepare import open_optimized
 from tts_compress.onnx.session import open_session
 from tts_compress.progress import Silent
-from tts_compress.recipes.recipe import Calibration, Recipe, Rule
+from tts_compress.recipes.recipe import Calibration, Format, Recipe, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,7 +83,7 @@ def _calls() -> Calls:
     return Calls(feeds=feeds, total=8)
 
 
-def _recipe(activations: str, form: str = "qoperator", match: str = "*") -> Recipe:
+def _recipe(activations: str, form: Format = "qoperator", match: str = "*") -> Recipe:
     rule = {"match": match, "weights": "int8", "activations": activations}
     return Recipe(
         version=1,
@@ -137,12 +137,13 @@ def _expected(operator: str, conversion: Conversion, x: Any, *, result: bool) ->
         phases = rows.reshape(18, 24, 2, 4).transpose(3, 1, 0, 2)[:, :, :, ::-1].reshape(96, 18, 2)
         scales = np.tile(_scales(phases).reshape(4, 24).T, (1, 2))[None]
     wide = np.rint(rows / scales) * scales / steps
-    tensors = [torch.from_numpy(v) for v in (_rounded(x.astype(np.float64), read), wide, bias)]
+    values = _rounded(x.astype(np.float64), read)
+    signal, kernel, offset = (torch.from_numpy(v) for v in (values, wide, bias))
     if operator == "Conv":
-        padded = torch.nn.functional.pad(tensors[0], (6, 2))
-        made = torch.nn.functional.conv1d(padded, *tensors[1:], dilation=2)
+        padded = torch.nn.functional.pad(signal, (6, 2))
+        made = torch.nn.functional.conv1d(padded, kernel, offset, dilation=2)
     else:
-        made = torch.nn.functional.conv_transpose1d(*tensors, stride=4, padding=2)
+        made = torch.nn.functional.conv_transpose1d(signal, kernel, offset, stride=4, padding=2)
     return _rounded(made.numpy(), conversion.by_channel["c"]) if result else made.numpy()
 
 

@@ -134,11 +134,21 @@ def _edge(graph: Graph, codes: str, read: ChannelCodes, frames: int) -> str | No
     if not frames:
         return None
     column = graph.add_constant(f"{codes}.edge", np.repeat(read.zeros[None, :, None], frames, 2))
-    size = graph.make("Shape", [codes], f"{codes}.shape")
-    batch = graph.make("Slice", [size, *graph.add_bounds("batch", 0, 1, 0)], f"{codes}.batch")
-    ones = graph.share_constant("tts_compress.ones", np.ones(2, np.int64))
-    shape = graph.make("Concat", [batch, ones], f"{codes}.edge_shape", axis=0)
+    shape = f"{codes}.edge_shape"
+    if graph.producer(shape) is None:
+        size = graph.make("Shape", [codes], f"{codes}.shape")
+        batch = graph.make("Slice", [size, *_bounds(graph, 0, 1, 0)], f"{codes}.batch")
+        ones = graph.share_constant("tts_compress.ones", np.ones(2, np.int64))
+        graph.insert("Concat", [batch, ones], shape, axis=0)
     return graph.make("Expand", [column, shape], f"{codes}.side")
+
+
+def _bounds(graph: Graph, *values: int) -> list[str]:
+    """Return begin, end and axis of a `Slice`."""
+    return [
+        graph.share_constant(f"tts_compress.bound.{value}", np.array([value], np.int64))
+        for value in values
+    ]
 
 
 def _stop(graph: Graph, tensor: str, output: str, shape: tuple[int, ...]) -> str:
@@ -190,7 +200,7 @@ def _multiply(graph: Graph, layer: _Layer, read: str) -> None:
         # Whole channels are copied, and turned at once: pieces of a frame would take twice as long.
         last = plain.dilation * (kernel_size - 1)
         taps = [
-            graph.make("Slice", [read, *graph.add_bounds(f"{stem}.bound", *ends)], f"{stem}.tap")
+            graph.make("Slice", [read, *_bounds(graph, *ends)], f"{stem}.tap")
             for begin in range(0, last + 1, plain.dilation)
             for ends in [(begin, begin - last or np.iinfo(np.int64).max, 2)]
         ]
@@ -229,7 +239,6 @@ def _first(graph: Graph, layer: _Layer, result: str, output: str) -> str:
         samples = graph.make("Reshape", [result, shape], f"{stem}.phases")
         tail = form.convolution.pads[0] * form.phases - form.skip
         ends = (form.skip, -tail if tail else np.iinfo(np.int64).max, 1)
-        cut = [samples, *graph.add_bounds(f"{stem}.cut", *ends)]
-        result = graph.make("Slice", cut, f"{stem}.kept")
+        result = graph.make("Slice", [samples, *_bounds(graph, *ends)], f"{stem}.kept")
     turned = graph.make("Transpose", [result], f"{stem}.turned", perm=[0, 2, 1])
     return _stop(graph, turned, output, (0, channels, -1))

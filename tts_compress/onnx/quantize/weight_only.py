@@ -5,12 +5,16 @@ from collections.abc import Iterable
 import numpy as np
 from onnx import TensorProto, helper
 
+from tts_compress.numerics.weights import usable_scales
 from tts_compress.onnx.four_bits import store_blocks
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.quantize.float16 import check_half
 from tts_compress.onnx.weight_codes import WeightCodes
 from tts_compress.recipes.formats import Activations, Weights
+
+_LARGEST = 127 * 256 + 127
+"""Codes of two parts of 8 bits, neither of them -128."""
 
 _STORED = {Weights.FLOAT16: TensorProto.FLOAT16, Weights.BFLOAT16: TensorProto.BFLOAT16}
 
@@ -27,6 +31,8 @@ def store_weights(graph: Graph, decisions: Iterable[Decision], codes: WeightCode
                 wide, _ = expanded_weight(graph, tensor, decision, codes)
             elif decision.weights == Weights.INT8:
                 wide, _ = dequantized_weight(graph, tensor, decision, codes, multiplied=False)
+            elif decision.weights == Weights.INT16:
+                wide = _added_weight(graph, tensor, decision.axis)
             else:
                 wide = _widened_weight(graph, tensor, decision.weights)
             graph.replace_input(node, list(node.input).index(tensor), wide)
@@ -85,6 +91,27 @@ def expanded_weight(
         ]
         graph.insert("DequantizeLinear", stored, wide, axis=axis)
     return wide, blocks.scales
+
+
+def _added_weight(graph: Graph, weight: str, axis: int) -> str:
+    """Store a weight in 16 bits, as two of 8 whose real numbers are added at run time."""
+    wide = f"{weight}.added"
+    if graph.producer(wide) is not None:
+        return wide
+    values = graph.value(weight).astype(np.float64)
+    rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+    scales = usable_scales(np.abs(rows).max(1) / _LARGEST)
+    shape = [-1 if dimension == axis else 1 for dimension in range(values.ndim)]
+    codes = np.rint(values / scales.reshape(shape)).clip(-_LARGEST, _LARGEST)
+    high = np.floor(codes / 256 + 0.5)
+    zeros = graph.share_constant(f"{weight}.zero", np.zeros(len(scales), np.int8))
+    parts = []
+    for name, part, factor in (("high", high, 256), ("low", codes - 256 * high, 1)):
+        stored = graph.share_constant(f"{weight}.{name}", part.astype(np.int8))
+        scale = graph.share_constant(f"{weight}.{name}_scale", (factor * scales).astype(np.float32))
+        inputs = [stored, scale, zeros]
+        parts.append(graph.insert("DequantizeLinear", inputs, f"{weight}.{name}.wide", axis=axis))
+    return graph.insert("Add", parts, wide)
 
 
 def _turned_back(rows: Array, axis: int) -> Array:
