@@ -18,6 +18,7 @@ from benchmarks.voices import VOICES, usual_voices
 from tts_compress.artifact import write_text_atomically
 from tts_compress.errors import TTSCompressError
 from tts_compress.recipes.family import schemes_of
+from tts_compress.recipes.schemes import Quality
 from tts_compress.terminal import progress_bars, show, show_json
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--quick", action="store_true", help="one voice and length, 1 thread, 5 rounds")
     add("--voices", nargs="+", choices=VOICES, help="(medium demo)")
-    schemes = sorted({*schemes_of("piper"), *schemes_of("contract")})
+    qualities = {f"int8@{quality}" for quality in Quality}
+    schemes = sorted({*schemes_of("piper"), *schemes_of("contract"), *qualities})
     add("--schemes", nargs="*", choices=schemes, metavar="SCHEME", help=_any(schemes))
     add("--train", action="store_true", help="also time schemes that train, for many minutes each")
     add("--peers", nargs="*", choices=PEERS, metavar="PEER", help=_any(PEERS))

@@ -114,7 +114,7 @@ def find_schemes(family: str, choice: Choice) -> list[str]:
     """Return the chosen schemes that a family has, in their order."""
     names = schemes_of(family)
     if choice.schemes is not None:
-        return [name for name in choice.schemes if name in names]
+        return [name for name in choice.schemes if name.partition("@")[0] in names]
     return [name for name in names if choice.train or not find_scheme(name).trained]
 
 

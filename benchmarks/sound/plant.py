@@ -117,7 +117,7 @@ def plant(name: str) -> TTSModel:
     """Return the demo voice as a candidate of `NAMES`."""
     voice = load("demo")
     if name in _SCHEMES:
-        return compress(voice, name)
+        return compress(voice, name, quality="fast" if name == "int8" else None)
     assert isinstance(voice, PiperModel), "the demo is a Piper voice"
     graph = voice.graph()
     _EDITS[name](graph)

@@ -46,7 +46,8 @@ class Contestant:
 def _int8(given: Given, fold: Fold) -> Vocoder:
     feeds = given.folder / "feeds.npz"
     np.savez(feeds, **{f"{call}/mel": clip.mel for call, clip in enumerate(fold.calibration)})
-    small = compress(open_model(f"onnx:{given.graph}"), "int8", calibration=feeds)
+    graph = open_model(f"onnx:{given.graph}")
+    small = compress(graph, "int8", calibration=feeds, quality="fast")
     assert isinstance(small, OnnxGraph)
     return runs(small.graph())
 
@@ -87,7 +88,7 @@ CONTESTANTS = (
     Contestant(
         name="int8",
         kind="ours",
-        how='`compress("vocoder.onnx", "int8", calibration=...)`',
+        how='`compress("vocoder.onnx", "int8", calibration=..., quality="fast")`',
         make=_int8,
     ),
     Contestant(

@@ -108,7 +108,7 @@ def _compressed(voice: GraphModel, form: str, utterances: int | None) -> GraphMo
     if utterances is not None and calibration is not None:
         calibration = calibration.model_copy(update={"utterances": utterances})
     changes = {"format": form, "calibration": calibration}
-    small = compress(voice, "int8", recipe=recipe.model_copy(update=changes))
+    small = compress(voice, "int8", recipe=recipe.model_copy(update=changes), quality="fast")
     assert isinstance(small, GraphModel)
     return small
 

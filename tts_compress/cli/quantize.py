@@ -3,7 +3,7 @@
 Examples:
     quantize demo --output out/demo-int8
     quantize voice.onnx --scheme int4-int8 --output out/voice-int4
-    quantize voice.onnx --quality good --output out/voice-good
+    quantize voice.onnx --quality fast --output out/voice-fast
     quantize voice.onnx --format qdq --output out/portable
     quantize kokoro.onnx --output out/kokoro-int8
     quantize onnx:vocoder.onnx --calibration feeds.npz --output out/vocoder-int8
@@ -45,7 +45,7 @@ COMMAND = Command(
         "--quality",
         "with scheme int8 of an ONNX graph: keep distortion below 0.5 (good) or 0.25 (high), the "
         "floor of pauses within 3 dB and every length, by the fastest formats that do; fast is the "
-        "recipe as it is (what the recipe states, else fast)",
+        "recipe as it is (the recipe's; of the shipped ones good)",
         choices=("good", "high", "fast"),
     ),
     Option(
