@@ -68,3 +68,10 @@ def test_learning_rate_rises_and_falls() -> None:
     assert shares[10] == 1
     assert shares[10:] == sorted(shares[10:], reverse=True)
     assert shares[100] == pytest.approx(0.01)
+
+
+def test_learning_rate_falls_with_time_where_that_is_used_up_sooner() -> None:
+    options = TrainingOptions(steps=100, warm_up=10, minutes=2.0)
+    assert rate_share(options, 10, 60.0) == pytest.approx(rate_share(options, 55))
+    assert rate_share(options, 55, 6.0) == rate_share(options, 55)
+    assert rate_share(options, 55, 600.0) == pytest.approx(0.01)

@@ -361,3 +361,15 @@ def test_training_leaves_torch_as_it_was(toy: Any, options: Callable[..., Traini
     toy.train(task, TrainingRun(options=options(steps=6, matmul_precision="medium")))
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_time_ends_a_training_with_an_evaluation(
+    toy: Any, options: Callable[..., TrainingOptions], tmp_path: Path
+) -> None:
+    """It goes on where it was killed with what time it had left: none."""
+    run = TrainingRun(options=options(minutes=1e-6), folder=tmp_path)
+    for _ in range(2):
+        toy.train(toy.make_task(), run)
+        steps = [event["step"] for event in read_log(tmp_path) if event["event"] == "update"]
+        judged = [event["step"] for event in read_log(tmp_path) if event["event"] == "held-out"]
+        assert (steps, judged) == ([1], [0, 1])

@@ -36,16 +36,30 @@ class NotFiniteError(Exception):
     """A loss or a gradient is not finite; the message lists them."""
 
 
-def rate_share(options: TrainingOptions, step: int) -> float:
+def share_done(options: TrainingOptions, step: int, seconds: float = 0.0) -> float:
+    """Return the share of a training that is done: of its updates, or of its time if that is more.
+
+    Args:
+        options: Options of the training.
+        step: Updates so far.
+        seconds: Time they took.
+    """
+    timed = 0.0 if options.minutes is None else seconds / (60.0 * options.minutes)
+    return max(step / options.steps, timed)
+
+
+def rate_share(options: TrainingOptions, step: int, seconds: float = 0.0) -> float:
     """Return an update's share of the highest learning rate.
 
     Args:
         options: Options of the training.
         step: Number of the update, from 0.
+        seconds: Time that the updates before it took.
     """
     if step < options.warm_up:
         return (step + 1) / (options.warm_up + 1)
     done = (step - options.warm_up) / max(options.steps - options.warm_up, 1)
+    done = min(1.0, max(done, share_done(options, 0, seconds)))
     return _LAST_SHARE + (1 - _LAST_SHARE) * (1 + cos(pi * done)) / 2
 
 
@@ -172,7 +186,7 @@ class Optimization:
         terms = self._gradients(self._next(state.step))
         trained = [p for p in self.student.parameters() if p.requires_grad]
         norm = float(self.accelerator.clip_grad_norm_(trained, self.options.clip or inf))
-        share = rate_share(self.options, state.step) * state.rate_factor
+        share = rate_share(self.options, state.step, state.seconds) * state.rate_factor
         share *= self.accelerator.num_processes
         for group in self._optimizer.param_groups:
             group["lr"] = group["highest"] * share
@@ -214,6 +228,11 @@ class Optimization:
                 for name in loss(examples[:1], 1):
                     totals.setdefault(name, torch.zeros((), device=self.accelerator.device))
         return self._reduced(totals, "sum")
+
+    def agreed(self, value: float) -> float:
+        """Return the mean of a number over all processes, which do the same by it."""
+        tensor = torch.tensor(value, dtype=torch.float64, device=self.accelerator.device)
+        return self._reduced({"mean": tensor}, "mean")["mean"]
 
     def adopt_average(self) -> None:
         """Take the moving average for the best weights so far."""

@@ -35,6 +35,12 @@ class TrainingOptions:
     )
     """Updates of the weights."""
 
+    minutes: float | None = option(
+        None, "--minutes N", "end after so many, with the best there is by then (25 with --quality)"
+    )
+    """Minutes of each training at most; None for any number. The learning rate falls with whichever
+    is used up sooner, so a result depends on the machine's speed where time is."""
+
     loss: Loss | None = None
     """Loss that compares a torch module's outputs with its original's: `mse` (also for None), `kl`
     for scores of tokens `[…, V]`, `waveform` for samples `[…, T]`. Voices and systems have their
@@ -129,10 +135,11 @@ class TrainingOptions:
     """`auto` takes a GPU where there is one."""
 
     def __post_init__(self) -> None:
-        rate, threads = self.learning_rate, self.threads
+        rate, threads, minutes = self.learning_rate, self.threads, self.minutes
         checks = [
             *((name, 1 <= getattr(self, name) <= _MOST, "1 or more") for name in _POSITIVE),
             *((name, getattr(self, name) >= 0, "0 or more") for name in _NOT_NEGATIVE),
+            ("minutes", minutes is None or 0 < minutes < inf, "a number above 0"),
             ("learning_rate", rate is None or 0 < rate < inf, "a number above 0"),
             ("range_learning_rate", 0 < self.range_learning_rate < inf, "a number above 0"),
             ("seed", 0 <= self.seed <= _MOST, "0 or more"),

@@ -34,6 +34,9 @@ class TrainingState:
     step: int = 0
     """Updates so far."""
 
+    seconds: float = 0.0
+    """Time that these took, with evaluations."""
+
     rate_factor: float = 1.0
     """Halved by each recovery."""
 

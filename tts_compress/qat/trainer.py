@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Any, Literal
 
 import torch
@@ -17,7 +18,14 @@ from tts_compress.errors import ArtifactError, QuantizationError
 from tts_compress.folders import exclusive_folder
 from tts_compress.progress import Progress, report_message, report_status
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, FakeQuantize, observing
-from tts_compress.qat.optimization import NotFiniteError, Optimization, is_finite, listed, spread
+from tts_compress.qat.optimization import (
+    NotFiniteError,
+    Optimization,
+    is_finite,
+    listed,
+    share_done,
+    spread,
+)
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.state import Checkpoints, TrainingState, identity_of
 from tts_compress.qat.task import Task
@@ -242,6 +250,7 @@ class _Trainer:
         self._checkpoints = checkpoints
         self._progress = progress
         self._log = RunLog(None)
+        self._clock = monotonic()
 
     def run(self, folder: Path | None, effect: str) -> TrainingRecord:
         snapshot = self._checkpoints.load()
@@ -256,9 +265,10 @@ class _Trainer:
             self._log = RunLog(folder, state.step)
             self._log.add("resume", step=state.step, **self._circumstances(effect))
             report_message(self._progress, f"resuming after {state.step} updates")
+        self._clock = monotonic()
         try:
             patience = self._options.patience or inf
-            while state.step < self._options.steps and state.stale < patience:
+            while not self._is_over(state) and state.stale < patience:
                 try:
                     state = self._advance(state)
                 except NotFiniteError as problem:
@@ -299,13 +309,15 @@ class _Trainer:
                 self._progress,
                 f"out of memory: continuing with {optimization.batch_part} examples at a time",
             )
-        state = replace(state, step=state.step + 1)
+        begun, self._clock = self._clock, monotonic()
+        seconds = state.seconds + optimization.agreed(self._clock - begun)
+        state = replace(state, step=state.step + 1, seconds=seconds)
         load = device_load(optimization.accelerator.device)
         self._log.add("update", step=state.step, **figures, **load)
         self._progress.advance(_STAGE, state.step, self._options.steps)
         best = sum(state.best.values())
         report_status(self._progress, _STAGE, f"loss {figures['loss']:.4g}, best {best:.4g}")
-        is_last = state.step == self._options.steps
+        is_last = self._is_over(state)
         if is_last or state.step % self._options.held_out_every == 0:
             terms = _with_sum(optimization.judge(self._held_out, averaged=True))
             self._log.add("held-out", step=state.step, **terms)
@@ -326,6 +338,9 @@ class _Trainer:
             self._keep(state)
         return state
 
+    def _is_over(self, state: TrainingState) -> bool:
+        return share_done(self._options, state.step, state.seconds) >= 1.0
+
     def _recover(self, state: TrainingState, problem: str) -> TrainingState:
         """Go back to the last checkpoint with half the learning rate."""
         snapshot = self._checkpoints.load()
@@ -338,7 +353,12 @@ class _Trainer:
                 f"{self._optimization.learning_rate:g}, or smaller gradients by --clip"
             )
         self._optimization.restore(*snapshot)
-        changed = replace(kept, recoveries=kept.recoveries + 1, rate_factor=kept.rate_factor / 2)
+        changed = replace(
+            kept,
+            recoveries=kept.recoveries + 1,
+            rate_factor=kept.rate_factor / 2,
+            seconds=state.seconds,
+        )
         self._log.add("recovery", at=state.step + 1, back_to=changed.step, problem=problem)
         report_message(
             self._progress, f"{problem}: back to update {changed.step} with half the learning rate"

@@ -10,6 +10,7 @@ from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import RecipeError
 from tts_compress.models.distillation import Distillable
 from tts_compress.numerics.four_bits import Blocks
+from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import ComponentProgress
@@ -52,7 +53,9 @@ def train_graph(
             f"recipe '{recipe.family}-{recipe.scheme}' has no [calibration] table; training "
             "starts from calibrated ranges"
         )
-    if recipe.family == "contract":  # one text at a time is all that such graphs promise to take
+    # One text at a time is all that such graphs promise to take.
+    decides = recipe.family != "piper" and length_outputs(conversion.graph, conversion.lengths)
+    if recipe.family == "contract" or decides:
         options, size = run.options, run.options.batch_size
         alone = replace(options, batch_size=1, accumulation=options.accumulation * size)
         run = replace(run, options=alone)

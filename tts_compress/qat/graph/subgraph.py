@@ -106,6 +106,26 @@ def last_part(
     return extract_subgraph(model, inputs, outputs)
 
 
+def find_passage(part: Subgraph) -> str | None:
+    """Return the first tensor that the whole way from a part's inputs to its first output passes.
+
+    None where there is none but these.
+    """
+    nodes, output = sort_nodes(list(part.model.graph.node)), part.outputs[0]
+    varying = set(part.inputs)
+    for node in nodes:
+        if not varying.isdisjoint(tensors_read(node)):
+            varying.update(node.output)
+    found, crossed = output, {output}
+    for node in reversed(nodes):
+        if crossed.isdisjoint(node.output):
+            continue
+        crossed = crossed.difference(node.output) | (tensors_read(node) & varying)
+        if len(crossed) == 1 and crossed.isdisjoint(part.inputs):
+            (found,) = crossed
+    return None if found == output else found
+
+
 def voice_subgraph(model: onnx.ModelProto) -> tuple[Subgraph, str]:
     """Return flow and decoder of a Piper voice, and the deviation of the prior that they start at.
 

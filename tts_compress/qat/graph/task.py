@@ -1,8 +1,9 @@
 """Training a part of an ONNX graph to compute what it did before it was rounded."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import onnx
 import torch
@@ -10,13 +11,21 @@ from onnx import TensorProto, helper
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
+from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.noise import feed_noise, noise_inputs
 from tts_compress.onnx.quantize.collect import Calls, record_tensors
 from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import open_session, run_session
 from tts_compress.qat.graph.network import GraphNetwork, is_trainable
 from tts_compress.qat.graph.student import build_student, learned_conversion
-from tts_compress.qat.graph.subgraph import SPEAKER, extract_subgraph, last_part, voice_subgraph
+from tts_compress.qat.graph.subgraph import (
+    SPEAKER,
+    Subgraph,
+    extract_subgraph,
+    find_passage,
+    last_part,
+    voice_subgraph,
+)
 from tts_compress.qat.losses import log_mel_loss, mse, waveform_loss
 from tts_compress.qat.task import Example, Outputs, Task, held_out_places
 from tts_compress.recipes.recipe import Recipe
@@ -32,6 +41,10 @@ _LEAST_DEVIATION = 1e-3
 
 _NOTICEABLE = 1e-5
 """A change of an output by less than this share of its peak does not count."""
+
+
+def _length(values: Tensor) -> int:
+    return values.shape[-1] if values.dim() else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +67,7 @@ class Cut:
 
         For a segment that is without both ends; a whole call is complete.
         """
-        frames = example.inputs[0].shape[-1]
+        frames = _length(example.inputs[0])
         if not self.context or frames != self.window:
             return values
         per_frame = values.shape[-1] // frames
@@ -66,7 +79,7 @@ class Cut:
         Tensors whose last axis is a multiple of the first input's are cut, the others stay whole,
         and so does a call that is no longer than a window.
         """
-        frames = call.inputs[0].shape[-1]
+        frames = _length(call.inputs[0])
         last = frames - self.window
         if last <= 0:
             yield call
@@ -99,7 +112,9 @@ def graph_task(
 
     In a Piper voice, flow and decoder are trained; everything else is compressed as without
     training, because what it decides, durations above all, is hardly rounded. Of other graphs all
-    is trained that lies behind the last operators which torch cannot compute here.
+    is trained that lies behind the last operators which torch cannot compute here, or that lengths
+    depend on. Where such a voice has its sound made frame by frame behind one tensor, what is
+    before that is not trained, so that segments are enough.
 
     Args:
         conversion: The teacher, prepared; not modified.
@@ -116,32 +131,34 @@ def graph_task(
     assert recipe.calibration is not None, "the conversion was calibrated by it"
     given = {value.name for value in conversion.graph.graph.input}
     besides: list[str] = []
+    behind: Subgraph | None = None
     if recipe.family == "piper":
         part, *besides = voice_subgraph(conversion.graph)
     else:
-        teacher = feed_noise(conversion.graph)
-        part = last_part(teacher, is_trainable, _real_outputs(teacher))
-    targets = (*part.outputs, *besides)
-    recorded = tuple(dict.fromkeys((*part.inputs, *targets)))
+        part, behind = _sound_part(feed_noise(conversion.graph), conversion.lengths)
+    targets = [*part.outputs, *besides]
+    names = [*part.inputs, *targets, *(behind.inputs if behind else ())]
+    recorded = record_tensors(conversion.graph, list(dict.fromkeys(names)), calls.feeds())
+    if len(recorded) < 2:
+        raise QuantizationError(
+            f"{len(recorded)} calls to train on; give 2 or more: one is held out"
+        )
+    cut: Cut | None = None
+    if behind is not None:
+        cut = _find_cut(behind, recorded, frames)
+        part = part if cut is None else behind
+    # Noise drawn for a whole call does not belong to a segment of it, and tensors inside the graph
+    # have their time on any axis.
+    elif not noise_inputs(part.inputs) and (besides or given.issuperset(part.inputs)):
+        cut = _find_cut(part, recorded, frames)
     examples = [
         Example(
             inputs=tuple(torch.tensor(values[name]) for name in part.inputs),
             targets=tuple(torch.tensor(values[name]) for name in targets),
         )
-        for values in record_tensors(conversion.graph, recorded, calls.feeds())
+        for values in recorded
     ]
-    if len(examples) < 2:
-        raise QuantizationError(
-            f"{len(examples)} calls to train on; give 2 or more: one is held out"
-        )
-    longest = max((example.inputs for example in examples), key=lambda given: given[0].shape[-1])
-    cut = Cut(frames=longest[0].shape[-1], context=0)
-    # Noise drawn for a whole call does not belong to a segment of it, and tensors inside the graph
-    # have their time on any axis.
-    whole = noise_inputs(part.inputs) or (not besides and not given.issuperset(part.inputs))
-    if not whole and longest[0].is_floating_point():
-        context = _receptive_field(GraphNetwork(part), longest)
-        cut = cut if context is None else Cut(frames=frames, context=context)
+    cut = cut or Cut(frames=max(_length(e.inputs[0]) for e in examples), context=0)
     places = held_out_places(len(examples))
     if SPEAKER in part.inputs:
         # Texts go round the speakers: every eighth may always be the same one's, the last are not.
@@ -157,6 +174,36 @@ def graph_task(
         loss=partial(_terms, names, cut, sample_rate or _SAMPLE_RATE),
         converted=partial(_converted, conversion, judged[0].inputs),
     )
+
+
+def _sound_part(model: onnx.ModelProto, ends: frozenset[str]) -> tuple[Subgraph, Subgraph | None]:
+    """Return what can be trained of a graph, and what of it is behind a tensor that all passes.
+
+    Nothing that lengths depend on is in it: a student of other lengths could not be compared. The
+    second part is None where the graph decides no lengths, or there is no such tensor.
+    """
+    deciding, outputs = length_outputs(model, ends), _real_outputs(model)
+    if deciding.issuperset(outputs):  # a predictor of nothing else
+        deciding = frozenset()
+    outputs = [name for name in outputs if name not in deciding]
+
+    def fits(node: onnx.NodeProto) -> bool:
+        free = node.op_type == "Constant" or deciding.isdisjoint(node.output)
+        return free and is_trainable(node)
+
+    part = last_part(model, fits, outputs)
+    passage = find_passage(part) if deciding and len(outputs) == 1 else None
+    return part, None if passage is None else extract_subgraph(model, [passage], outputs)
+
+
+def _find_cut(part: Subgraph, recorded: Sequence[Mapping[str, Any]], frames: int) -> Cut | None:
+    """Return segments for a part of a graph; None where it needs whole calls."""
+    longest = max(recorded, key=lambda values: values[part.inputs[0]].shape[-1:])
+    inputs = tuple(torch.tensor(longest[name]) for name in part.inputs)
+    if not inputs[0].is_floating_point() or inputs[0].dim() < 2:
+        return None
+    context = _receptive_field(GraphNetwork(part), inputs)
+    return None if context is None else Cut(frames=frames, context=context)
 
 
 def _real_outputs(model: onnx.ModelProto) -> list[str]:
@@ -177,7 +224,7 @@ def _terms(
     targets = [cut.core(target, example) for target in example.targets]
     for name, output, teacher in zip(names, outputs, targets, strict=False):
         student = cut.core(output, example)
-        channels, frames = output.shape[1:-1].numel(), example.inputs[0].shape[-1]
+        channels, frames = output.shape[1:-1].numel(), _length(example.inputs[0])
         if channels == 1 and output.shape[-1] >= _SAMPLES_PER_FRAME * frames:
             found[name] = waveform_loss(student, teacher)
             mel = log_mel_loss(student, teacher, sample_rate=sample_rate)
