@@ -161,7 +161,7 @@ def test_inspect_shows_components_and_what_was_done(
         sum(part["operators"].values()) for part in found["components"]
     )
     assert main(["inspect", str(compressed("int8"))]) == 0
-    assert "duration predictor" in capsys.readouterr().out
+    assert "predictor" in capsys.readouterr().out
 
 
 def test_schemes_lists_every_scheme_with_its_families(

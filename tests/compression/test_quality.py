@@ -10,16 +10,9 @@ import numpy as np
 import pytest
 
 from tts_compress.compression import compress
+from tts_compress.compression.listening import Heard, Listener, Share, speech
 from tts_compress.compression.manifest import Job
-from tts_compress.compression.quality import (
-    Heard,
-    Listener,
-    Option,
-    Share,
-    choose,
-    select,
-    speech,
-)
+from tts_compress.compression.quality import Option, choose, select
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import SchemeError
 from tts_compress.models.base import GraphModel
@@ -113,7 +106,8 @@ def test_what_decides_lengths_computes_in_fp32(bench: Workbench) -> None:
     assert any(not d.decides_durations for d in shared)  # the encoder, which is heard as well
     for decision in shared:
         assert decision.activations == Activations.NONE
-        assert decision.weights in {Weights.FLOAT16, Weights.FLOAT32}
+        assert decision.weights in {Weights.INT16, Weights.FLOAT32}  # what cannot be converted
+    assert any(d.weights == Weights.INT16 for d in shared)
     assert any(d.activations == Activations.STATIC for d in conversion.decisions)
 
 

@@ -12,8 +12,9 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tts_compress.compression.calibration import is_feeds, open_calibration, trial_feeds
+from tts_compress.compression.listening import TEXTS, Share
 from tts_compress.compression.manifest import Job, describe
-from tts_compress.compression.quality import TEXTS, Share, choose
+from tts_compress.compression.quality import choose
 from tts_compress.compression.verification import check_converted, run_original, verify
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import QuantizationError, SchemeError

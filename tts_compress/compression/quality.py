@@ -9,7 +9,7 @@ heard again, and made smaller or larger until it fits.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import inf, sqrt
@@ -17,53 +17,31 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+import onnx
 from threadpoolctl import threadpool_limits
 
-from tts_compress.audio import Audio
-from tts_compress.compression.calibration import read_texts
-from tts_compress.compression.manifest import Job, describe
+from tts_compress.compression.listening import Heard, Listener, Share, speech
+from tts_compress.compression.manifest import Job
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import QuantizationError
-from tts_compress.models.base import GraphChain, GraphModel, OnnxGraph
-from tts_compress.models.speakers import stated_language
-from tts_compress.numerics.distortion import mu_law, spectrum
-from tts_compress.numerics.pauses import floor_noise, floor_rise
-from tts_compress.numerics.spectra import compare_warped, frame_distances, same_timing
 from tts_compress.onnx.durations import length_outputs
-from tts_compress.onnx.graph import Array, Graph
-from tts_compress.onnx.noise import feed_noise
+from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.profile import group_ms
-from tts_compress.onnx.quantize.convert import STAGE, Conversion, convert
+from tts_compress.onnx.quantize.convert import STAGE, Conversion
 from tts_compress.onnx.quantize.decisions import Decision
-from tts_compress.onnx.session import open_session, run_session
 from tts_compress.progress import Progress, report_status
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.groups import Group, exact_pattern, find_groups
 from tts_compress.recipes.recipe import Recipe, Rule
 
-_Tried: TypeAlias = tuple[Conversion, Recipe, "Heard"]
-
-Speak: TypeAlias = Callable[[Conversion | None, int, int], list[Audio]]
-"""Returns what a converted graph, or the FP32 one, says with a seed's noise of so many texts."""
-
-TEXTS = 6
-"""Texts that are heard."""
-
-_FEW_TEXTS = 2
-"""Texts that candidates of one group speak."""
-
-_OTHER_SEED = 1000
-"""Distance of the seeds of two renderings of the reference."""
-
-_RATE = 22_050
-"""Samples per second that a bare graph's output is taken for, Hz."""
-
-_COARSE = 4
-"""Windows over each sample where candidates of one group are compared, fewer than the metric's."""
+_Tried: TypeAlias = tuple[Conversion, Recipe, Heard]
 
 _AIM, _MOST = 0.8, 0.85
 """Share of a bound that a choice aims at, and the largest that is taken, so that other texts keep
 the bound, too: the interval of their mean is about a tenth of it."""
+
+_HEARD_WEIGHTS = 400_000_000
+"""Weights over all candidates of one arithmetic: 25 groups of a voice of 16 million are heard."""
 
 _FEWEST_CALLS = 12
 """Calls that the ranges of channels are found on; after fewer, new texts would exceed them."""
@@ -73,27 +51,6 @@ _NEGLIGIBLE = 0.004
 
 _TRIES = 6
 """Choices that are made whole and heard."""
-
-_FLOOR_DB = 3.0
-"""Rise of the floor of pauses in any octave above 500 Hz that is kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """Damage of a candidate over all texts."""
-
-    distortion: float
-    """Distance from another rendering that the candidate adds, 1 is as much as mu-law adds."""
-
-    floor_db: float
-    """Rise of the floor of pauses, worst octave, decibels."""
-
-    moved: int
-    """Texts whose timing is another one."""
-
-    def share(self, bound: float) -> float:
-        """Return the largest share of a bound that is used; infinite where a length moved."""
-        return inf if self.moved else max(self.distortion / bound, self.floor_db / _FLOOR_DB, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,97 +65,6 @@ class Option:
 
     saved: float
     """Share of the model's time and bytes that it takes less of than in FP32."""
-
-
-class Listener:
-    """Compares what converted graphs say with what the FP32 one says.
-
-    Args:
-        speak: Speaks the texts.
-        seed: Seed of the noise.
-    """
-
-    def __init__(self, speak: Speak, seed: int) -> None:
-        self._speak, self._seed = speak, seed
-        self._reference = speak(None, seed, TEXTS)
-        self.texts = len(self._reference)
-        others = speak(None, seed + _OTHER_SEED, TEXTS)
-        self._targets = [spectrum(audio) for audio in others]
-        self._near = [spectrum(audio, _COARSE) for audio in self._reference]
-        coded = [mu_law(audio) for audio in self._reference]
-        self._own = self._distance(self._reference)
-        self._unit = self._distance(coded) - self._own
-        self._near_unit = self._near_distance(coded[:_FEW_TEXTS])
-
-    def hear(self, candidate: Conversion) -> Heard:
-        """Return the damage of a converted graph."""
-        return self.judge(self._speak(candidate, self._seed, TEXTS))
-
-    def judge(self, audios: Sequence[Audio]) -> Heard:
-        """Return the damage of what a candidate said of the texts."""
-        pairs = list(zip(self._reference, audios, strict=True))
-        return Heard(
-            distortion=_ratio(self._distance(audios) - self._own, self._unit),
-            floor_db=self._floor(audios),
-            moved=sum(not same_timing(*pair) for pair in pairs),
-        )
-
-    def compare(self, candidate: Conversion, bound: float) -> float:
-        """Return the energy of a group's damage alone, in squares of a bound.
-
-        The distance is that from the reference's own rendering: it is finer than distortion, which
-        hardly knows small damage from chance where two renderings differ.
-        """
-        audios = self._speak(candidate, self._seed, _FEW_TEXTS)
-        pairs = list(zip(self._reference, audios, strict=False))
-        if not all(same_timing(*pair) for pair in pairs):
-            return inf
-        near = _ratio(self._near_distance(audios), self._near_unit) / bound
-        noise = [floor_noise(a.samples, b.samples, a.sample_rate) for a, b in pairs]
-        return max([near**2, *(share for share in noise if share is not None)])
-
-    def _distance(self, audios: Sequence[Audio]) -> float:
-        pairs = zip(audios, self._targets, strict=True)
-        return float(sum(compare_warped(spectrum(a), target).distance_db for a, target in pairs))
-
-    def _near_distance(self, audios: Sequence[Audio]) -> float:
-        total = 0.0
-        for audio, target in zip(audios, self._near, strict=False):
-            mine = spectrum(audio, _COARSE)
-            if len(mine) == len(target):
-                total += float(np.mean(frame_distances(mine, target)))
-            else:
-                total += compare_warped(mine, target).distance_db
-        return total
-
-    def _floor(self, audios: Sequence[Audio]) -> float:
-        rises = [
-            floor_rise(before.samples, after.samples, before.sample_rate)
-            for before, after in zip(self._reference, audios, strict=True)
-            if same_timing(before, after)
-        ]
-        return max((rise for rise in rises if rise is not None), default=0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The place of a graph in a voice, and its part of the bound."""
-
-    voice: OnnxGraph
-    """The whole; a bare graph is one itself."""
-
-    bound: float
-    """Largest distortion by this graph."""
-
-    follower: str | None = None
-    """Name of the graph, if it is not the first one."""
-
-    def joined(self, graph: OnnxGraph) -> OnnxGraph:
-        """Return the voice with another graph in this place."""
-        if self.follower is None:
-            return graph
-        assert isinstance(self.voice, GraphChain), "followers are of a chain"
-        return self.voice.with_followers({**self.voice.followers(), self.follower: graph})
 
 
 def choose(
@@ -262,50 +128,6 @@ def _fit(
     return best
 
 
-def speech(bench: Workbench, share: Share, given: str | Path | None, job: Job) -> Speak | None:
-    """Return what lets a graph speak: a voice a few calibration texts, a bare graph its feeds.
-
-    None for a bare graph that does not return one channel of samples.
-    """
-    model, settings = bench.model, bench.recipe.calibration
-    assert settings is not None, "integers are calibrated"
-
-    def converted(conversion: Conversion | None) -> OnnxGraph:
-        if conversion is None:
-            return share.voice
-        manifest = describe(
-            model, bench.recipe, conversion, calibration=None, training=None, seed=job.seed
-        )
-        return share.joined(model.with_graph(convert(conversion), manifest))
-
-    if isinstance(share.voice, GraphModel):
-        bench.calls()
-        texts, _ = read_texts(settings, given, job.seed, stated_language(share.voice))
-        # Those that nothing is observed on, the longest last: short ones hardly hold a pause.
-        heard = sorted(texts[-len(bench.held_out) :], key=len)[-TEXTS:]
-
-        def speak(conversion: Conversion | None, seed: int, count: int) -> list[Audio]:
-            voice = converted(conversion)
-            assert isinstance(voice, GraphModel), "a voice stays one"
-            return [voice.synthesize(text, seed=seed) for text in heard[:count]]
-
-        return speak
-    bench.calls()
-    feeds = bench.held_out[:TEXTS]
-
-    def outputs(conversion: Conversion | None, count: int) -> list[Array]:
-        session = open_session(feed_noise(converted(conversion).graph()), model.spec)
-        return [run_session(session, call, model.spec)[0] for call in feeds[:count]]
-
-    def run(conversion: Conversion | None, _: int, count: int) -> list[Audio]:
-        waves = (output.ravel() for output in outputs(conversion, count))
-        return [Audio(samples=wave.astype(np.float32), sample_rate=_RATE) for wave in waves]
-
-    (first,) = outputs(None, 1)
-    is_sound = first.dtype.kind == "f" and first.size == max(first.shape, default=0) >= _RATE // 10
-    return run if is_sound else None
-
-
 def select(options: Mapping[str, Sequence[Option]], budget: float) -> dict[str, Option]:
     """Return an option for each group: the most saved within a sum of energies.
 
@@ -355,11 +177,11 @@ def _options(
     decisions = [d for d in bench.decisions(whole) if d.weight is not None]
     deciding = _deciding(bench)
     layers = [d for d in decisions if d.module not in deciding]
-    groups = find_groups(d.module for d in layers)
+    weights = sum(d.parameters for d in decisions)
+    groups = _merged(find_groups(d.module for d in layers), most=max(4, _HEARD_WEIGHTS // weights))
     forms = _forms(bench, whole, groups)
     bench.observe([_with_rules(whole, rules) for rules in forms.values()])
     saved_ms = _saved_ms(bench, whole, groups, forms)
-    weights = sum(d.parameters for d in decisions)
     others = {g.name: [r for o in groups if o is not g for r in _rules_of(o)] for g in groups}
     tried: dict[str, dict[tuple[Decision, ...], tuple[tuple[Rule, ...], float, Future[float]]]] = {}
     options: dict[str, list[Option]] = {}
@@ -394,6 +216,18 @@ def _options(
     return options
 
 
+def _merged(groups: Sequence[Group], most: int) -> list[Group]:
+    """Return at most so many groups, neighbours joined."""
+    size = -(-len(groups) // most)
+    joined = []
+    for begin in range(0, len(groups), size):
+        several = groups[begin : begin + size]
+        patterns = tuple(pattern for group in several for pattern in group.patterns)
+        modules = tuple(module for group in several for module in group.modules)
+        joined.append(Group(name=several[0].name, patterns=patterns, modules=modules))
+    return joined
+
+
 def _forms(
     bench: Workbench, whole: Recipe, groups: Sequence[Group]
 ) -> dict[Activations | None, list[Rule]]:
@@ -421,21 +255,24 @@ def _saved_ms(
     forms: Mapping[Activations | None, Sequence[Rule]],
 ) -> dict[Activations | None, dict[str, float]]:
     """Return the share of FP32's time that each group takes less of in each arithmetic."""
-    calls, names = [next(bench.calls().feeds())], [group.name for group in groups]
-    before = group_ms(bench.model.graph(), calls, names)
+    calls = [next(bench.calls().feeds())]
+    blocks = {block.name: group.name for group in groups for block in find_groups(group.modules)}
+
+    def group_times(graph: onnx.ModelProto) -> dict[str, float]:
+        times = {"": 0.0} | {group.name: 0.0 for group in groups}
+        for block, ms in group_ms(graph, calls, list(blocks)).items():
+            times[blocks.get(block, "")] += ms
+        return times
+
+    before, names = group_times(bench.model.graph()), [group.name for group in groups]
     total = sum(before.values())
     saved: dict[Activations | None, dict[str, float]] = {}
     for arithmetic, rules in forms.items():
         after = before
         if arithmetic != Activations.NONE:
-            after = group_ms(bench.convert(_with_rules(whole, rules)), calls, names)
+            after = group_times(bench.convert(_with_rules(whole, rules)))
         saved[arithmetic] = {g: max(0.0, before[g] - after[g]) / total for g in names}
     return saved
-
-
-def _ratio(added: float, unit: float) -> float:
-    """Return a distance in units; of audio that has none to compare with, any is too much."""
-    return added / unit if unit > 0 else (inf if added > 0 else 0.0)
 
 
 def _heard(bench: Workbench, listener: Listener, recipe: Recipe) -> _Tried:

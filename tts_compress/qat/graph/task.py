@@ -137,8 +137,8 @@ def graph_task(
     else:
         part, behind = _sound_part(feed_noise(conversion.graph), conversion.lengths)
     targets = [*part.outputs, *besides]
-    names = [*part.inputs, *targets, *(behind.inputs if behind else ())]
-    recorded = record_tensors(conversion.graph, list(dict.fromkeys(names)), calls.feeds())
+    seen = [*part.inputs, *targets, *(behind.inputs if behind else ())]
+    recorded = record_tensors(conversion.graph, list(dict.fromkeys(seen)), calls.feeds())
     if len(recorded) < 2:
         raise QuantizationError(
             f"{len(recorded)} calls to train on; give 2 or more: one is held out"
