@@ -105,8 +105,9 @@ def compress(  # noqa: PLR0913  the settings of one compression
             a torch module an iterable of batches: tensors, tuples of arguments or dictionaries.
         quality: A bound on the sound of `int8` of an ONNX graph, `good` or `high`: the fastest
             formats of its layers are chosen that keep it. `fast` is the recipe as it is. None is
-            what the recipe states, `fast` where it states nothing.
-        seed: Seed of the noise used while calibrating; the same seed gives the same bytes.
+            what the recipe states: `good` in the shipped ones, else `fast`.
+        seed: Seed of the noise used while calibrating; the same seed gives the same bytes, but where
+            formats are chosen by the time that they save on this machine (`quality`).
         progress: Is advanced with each calibration text or call, and for graphs as a whole.
 
     Raises:
