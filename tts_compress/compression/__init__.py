@@ -106,7 +106,7 @@ def compress(  # noqa: PLR0913  the settings of one compression
         quality: A bound on the sound of `int8` of an ONNX graph, `good` or `high`: the fastest
             formats of its layers are chosen that keep it. `fast` is the recipe as it is. None is
             what the recipe states: `good` in the shipped ones, else `fast`.
-        seed: Seed of the noise used while calibrating; the same seed gives the same bytes, but where
+        seed: Seed of the noise used while calibrating; the same seed gives the same bytes, unless
             formats are chosen by the time that they save on this machine (`quality`).
         progress: Is advanced with each calibration text or call, and for graphs as a whole.
 
