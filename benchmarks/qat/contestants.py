@@ -104,7 +104,7 @@ def make(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
     assert isinstance(model, OnnxGraph)
     if contestant.untrained is None:
         recipe = _plain("int8") if contestant.name == "min-max" else find_recipe("onnx", "int8")
-        small = compress(model, "int8", recipe=recipe, calibration=work.feeds)
+        small = compress(model, "int8", recipe=recipe, calibration=work.feeds, quality="fast")
         assert isinstance(small, OnnxGraph)
         return runs(small.graph())
     trained = compress_trained(

@@ -59,7 +59,7 @@ def small(
     quick_recipe: Callable[[str], Path],
 ) -> Path:
     """Return the `.onnx` of the same voice in `int8`."""
-    voice = compress(medium, "int8", recipe=quick_recipe("int8"))
+    voice = compress(medium, "int8", recipe=quick_recipe("int8"), quality="fast")
     return voice.save(tmp_path_factory.mktemp("small") / "voice") / "medium.onnx"
 
 

@@ -43,7 +43,7 @@ def portable(demo: Path, quick_recipe: Callable[[str], Path]) -> GraphModel:
     assert demo.is_file()
     recipe = find_recipe("piper", "int8", quick_recipe("int8"))
     changes = {"format": "qdq"}
-    small = compress(load("demo"), "int8", recipe=recipe.model_copy(update=changes))
+    small = compress(load("demo"), "int8", recipe=recipe.model_copy(update=changes), quality="fast")
     assert isinstance(small, GraphModel)
     return small
 

@@ -101,6 +101,7 @@ def candidate(
     feeds = {f"{call}/mel": mel for call, (_, mel) in enumerate(clips[::2])}
     np.savez(folder / "feeds.npz", **feeds)
     arguments = ["quantize", str(reference), "--calibration", str(folder / "feeds.npz")]
+    arguments += ["--quality", "fast"]
     assert main([*arguments, "--output", str(folder / "small")]) == 0
     return folder / "small" / reference.name
 

@@ -62,7 +62,7 @@ def test_what_is_converted_again_and_again_is_what_compress_makes(
     made = count_operators(bench.convert(bench.recipe))
     again = count_operators(bench.convert(bench.recipe))
     assert made == again
-    small = compress(tiny, recipe=bench.recipe)
+    small = compress(tiny, recipe=bench.recipe, quality="fast")
     assert isinstance(small, GraphModel)
     assert made == count_operators(small.graph())
 
@@ -74,7 +74,7 @@ def test_four_bits_are_those_that_compress_chooses(bench: Workbench, tiny: Graph
     )
     static = bench.recipe.component
     recipe = bench.recipe.model_copy(update={"component": (rule, *static)})
-    small = compress(tiny, recipe=recipe)
+    small = compress(tiny, recipe=recipe, quality="fast")
     assert isinstance(small, GraphModel)
     made = bench.convert(recipe)
     assert any(".int4" in tensor.name for tensor in made.graph.initializer)
