@@ -57,7 +57,7 @@ def test_a_card_with_figures(
         "Word error rate by pocketsphinx",
     )
     for words in (
-        "3.7× smaller and",
+        "2.9× smaller and",
         "python -m piper --model voice.onnx",
         f"| Word error rate | {100 * wer.reference:.1f} % | {100 * wer.candidate:.1f} % |",
         "Suite `en-full` (200 texts, 1 seed); recognizer: PocketSphinx",
