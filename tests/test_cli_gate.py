@@ -129,14 +129,14 @@ def test_against_an_earlier_report(
     path = report()
     document = json.loads(Path(path).read_text(encoding="utf-8"))
     value = document["distortion"]["value"]
-    document["distortion"] |= {"value": 0.05, "interval": [0.04, 0.06]}
+    document["distortion"] |= {"value": 0.01, "interval": [0.009, 0.011]}
     earlier = tmp_path / "earlier.json"
     earlier.write_text(json.dumps(document), encoding="utf-8")
     assert main(["gate", path, "--against", path]) == 0
     assert main(["gate", path, "--against", str(earlier)]) == 1
     assert (
         "FAIL  distortion, of what telephone coding adds (distortion.value): "
-        f"{100 * value:.1f} %, before 5.0 %; interval of the change begins at"
+        f"{100 * value:.1f} %, before 1.0 %; interval of the change begins at"
     ) in capsys.readouterr().out
     assert main(["gate", path, "--against", str(earlier), "--gates", "regression"]) == 1
     assert "default" not in capsys.readouterr().out
