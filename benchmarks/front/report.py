@@ -74,7 +74,7 @@ class VoiceFigures:
     """The one that played: `native`, or the name of an emulated one."""
 
     size_bytes: int
-    """Of the voice in FP32."""
+    """Size of the voice in FP32."""
 
     suite: str
     words: bool

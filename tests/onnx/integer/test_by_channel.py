@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tts_compress.onnx.session import Feeds
 
 _LOUDNESS = np.logspace(-2, 0, 18).astype(np.float32)
-"""Of the channels of the input."""
+"""Loudness of each channel of the input."""
 
 _ATTRIBUTES: dict[str, dict[str, Any]] = {
     "Conv": {"pads": [6, 2], "dilations": [2]},

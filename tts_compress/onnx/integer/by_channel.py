@@ -38,7 +38,7 @@ class _Layer:
     """int8, (s·C_out, C_in, K)."""
 
     scales: Array
-    """Of the results, (s·C_out,) in float64."""
+    """Scales of the results, (s·C_out,) in float64."""
 
     bias: Array
     """In real numbers, with what zero points of the channels add, (s·C_out,) in float64."""

@@ -59,7 +59,7 @@ class _Layer:
     """True if it has a bias, which then keeps the mean of its output."""
 
     steps: Array | None = None
-    """What the channels it reads are divided by, and its weight multiplied, (C_in,); None for 1."""
+    """Divisors of the channels it reads and factors of its weight, (C_in,); None for 1."""
 
     @property
     def lags(self) -> tuple[int, ...]:
