@@ -36,7 +36,7 @@ class TrainingOptions:
     """Updates of the weights."""
 
     minutes: float | None = option(
-        None, "--minutes N", "end after so many, with the best there is by then (25 with --quality)"
+        None, "--minutes N", "end after so many, with the best there is by then"
     )
     """Minutes of each training at most; None for any number. The learning rate falls with whichever
     is used up sooner, so a result depends on the machine's speed where time is."""
