@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tts_compress.artifact import CalibrationRecord, sha256_of
@@ -51,7 +52,12 @@ def read_texts(
 
 
 def open_calibration(
-    model: OnnxGraph, settings: Calibration, given: str | Path | None, *, seed: int
+    model: OnnxGraph,
+    settings: Calibration,
+    given: str | Path | None,
+    *,
+    seed: int,
+    part: str = "",
 ) -> tuple[Calls, CalibrationRecord]:
     """Return the inputs that a graph is observed on, and the record of them.
 
@@ -61,6 +67,7 @@ def open_calibration(
         given: The user's choice in place of the recipe's: a calibration set for a voice, an
             `.npz` for a bare graph, which has no other.
         seed: Seed of the noise that the graph draws.
+        part: Name of the graph in the model.
 
     Raises:
         RecipeError: There is no such set or file, it is malformed, or of the wrong kind.
@@ -73,7 +80,8 @@ def open_calibration(
             )
         texts, record = read_texts(settings, given, seed, stated_language(model))
         record = replace(record, speakers=speakers_in_turn(model)[: len(texts)])
-        return Calls(lambda: model.calibration_calls(texts, seed=seed), len(texts)), record
+        calls = partial(model.calibration_calls, texts, seed=seed, part=part)
+        return Calls(calls, len(texts)), record
     if given is None or not is_feeds(given):
         what = "nothing was" if given is None else f"'{given}' was"
         raise RecipeError(
@@ -93,13 +101,16 @@ def open_calibration(
     return Calls(read, count), _record(settings, path.name, sha256_of(path), count, seed)
 
 
-def trial_feeds(model: OnnxGraph, calls: Calls | None, *, seed: int) -> Feeds | None:
+def trial_feeds(
+    model: OnnxGraph, calls: Calls | None, *, seed: int, part: str = ""
+) -> Feeds | None:
     """Return real inputs of a graph for one run; None where there are none.
 
     Args:
         model: A voice, which speaks a text of its language, else an English one; or a bare graph.
         calls: What it is calibrated on, if it is.
         seed: Seed of the noise that the graph draws.
+        part: Name of the graph in the model.
 
     Raises:
         ModelError: The model cannot be called with what it is calibrated on.
@@ -110,7 +121,7 @@ def trial_feeds(model: OnnxGraph, calls: Calls | None, *, seed: int) -> Feeds | 
         texts = read_calibration_set(name if name in known else "en").texts[:1]
         # It may have no tokens of the text; and what phonemizes is needed for calibration only.
         with suppress(TextError, MissingExtraError):
-            return next(model.calibration_calls(texts, seed=seed), None)
+            return next(model.calibration_calls(texts, seed=seed, part=part), None)
     return None if calls is None else next(calls.feeds(), None)
 
 

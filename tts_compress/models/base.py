@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path  # pydantic reads the types of a `Prompt`
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from tts_compress.errors import TextError
 
@@ -261,51 +261,57 @@ class LanguageModel(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphPart:
+    """One graph of a model, in its file or in memory."""
+
+    path: Path
+    """The `.onnx` file; of a graph in memory only the name it will have."""
+
+    spec: str
+    """Its name in errors."""
+
+    lengths: frozenset[str] = frozenset()
+    """Outputs that decide how long something is that is made of what the graph returns."""
+
+    held: onnx.ModelProto | None = None
+    """The graph, where it is in memory only."""
+
+
 @runtime_checkable
 class OnnxGraph(Model, Protocol):
-    """A model that is an ONNX graph, whether it speaks texts or is a part that does not."""
+    """A model of one ONNX graph, or of several that run on what those before return."""
 
     @property
-    def lengths(self) -> frozenset[str]:
-        """Outputs that decide how long something is that is made of what the graph returns."""
+    def parts(self) -> Mapping[str, GraphPart]:
+        """The graphs by their names as components, in their order.
 
-    def graph(self) -> onnx.ModelProto:
-        """Return a copy of the graph that the caller may change."""
+        The first one has an empty name: its components are those of its modules' names.
+        """
 
-    def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> OnnxGraph:
-        """Return this model with another graph; nothing is written."""
+    def graph(self, part: str = "") -> onnx.ModelProto:
+        """Return a copy of a graph that the caller may change."""
+
+    def with_graphs(self, graphs: Mapping[str, onnx.ModelProto], manifest: Manifest | None) -> Self:
+        """Return this model with other graphs in the place of some; nothing is written.
+
+        Args:
+            graphs: The other graphs, by the names of parts.
+            manifest: Record of their compression; None for graphs that are tried.
+        """
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""
 
 
 @runtime_checkable
-class GraphChain(OnnxGraph, Protocol):
-    """A graph that may be followed by others, which run on what the one before returns."""
-
-    def followers(self) -> Mapping[str, OnnxGraph]:
-        """Return the other graphs by their names as components, in their order."""
-
-    def with_followers(self, followers: Mapping[str, OnnxGraph]) -> GraphChain:
-        """Return this model with other graphs of the same kind behind its own.
-
-        Args:
-            followers: Those that `followers` returns, or what became of them. The layers and
-                counts of their manifests come behind this model's own.
-        """
-
-
-@runtime_checkable
 class GraphModel(OnnxGraph, TTSModel, Protocol):
-    """A text-to-speech model that is one ONNX graph."""
+    """A text-to-speech model in ONNX."""
 
-    def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
-        """Yield the inputs of the graph with fed noise for each text."""
-
-
-def graphs_of(model: OnnxGraph) -> list[OnnxGraph]:
-    """Return a graph and those that follow it."""
-    return [model, *(model.followers().values() if isinstance(model, GraphChain) else ())]
+    def calibration_calls(
+        self, texts: Iterable[str], *, seed: int, part: str = ""
+    ) -> Iterator[Feeds]:
+        """Yield the inputs of a graph with fed noise while the model speaks texts."""
 
 
 def check_encodable(text: str) -> None:

@@ -17,7 +17,7 @@ from tts_compress.evaluation.metric import Record
 from tts_compress.evaluation.store import read_piece, short_hash, write_piece
 from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.models import open_model
-from tts_compress.models.base import GraphChain, GraphModel, Model, TTSModel
+from tts_compress.models.base import GraphModel, Model, TTSModel
 from tts_compress.models.speakers import stated_language
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.progress import Progress
@@ -177,8 +177,7 @@ def single_graph(model: Model) -> GraphModel:
         raise ModelError(
             f"'{model.spec}' is already compressed ({model.manifest.scheme}); give the original"
         )
-    chained = isinstance(model, GraphChain) and model.followers()
-    if not isinstance(model, GraphModel) or chained:
+    if not isinstance(model, GraphModel) or len(model.parts) > 1:
         raise ModelError(
             f"'{model.spec}' is not a voice of a single ONNX graph (family {model.family!r}); "
             "only such voices are measured layer by layer: compress it by a scheme, and see "

@@ -74,8 +74,7 @@ def test_a_loop_feeds_back_what_its_graph_returns(make_supertonic: Callable[...,
     """Against a loop written here, of noise drawn for the frames that follow from the seconds."""
     path = make_supertonic()
     voice: Any = load(path)
-    estimator = voice.followers()["vector_estimator"]
-    calls = [*estimator.calibration_calls(["Go on."], seed=4)]
+    calls = [*voice.calibration_calls(["Go on."], seed=4, part="vector_estimator")]
     assert [call["current_step"].tolist() for call in calls] == [[float(n)] for n in range(8)]
     assert {call["total_step"].item() for call in calls} == {8.0}
     session = onnxruntime.InferenceSession(
@@ -104,7 +103,7 @@ def test_noise_is_equal_for_both_and_at_equal_times(make_supertonic: Callable[..
     small: Any = compress(voice, "int8-dynamic")
 
     def noise(model: Any, text: str, seed: int) -> Any:
-        [call, *_] = model.followers()["vector_estimator"].calibration_calls([text], seed=seed)
+        [call, *_] = model.calibration_calls([text], seed=seed, part="vector_estimator")
         return call["noisy_latent"]
 
     drawn = noise(voice, "Go on.", 1)
@@ -230,7 +229,7 @@ def test_convnext_blocks_compute_in_integers_but_for_what_is_quicker_in_floats(
         pointwise = {a for name, a in blocks.items() if "pwconv" in name}
         depthwise = {a for name, a in blocks.items() if "dwconv" in name}
         assert (pointwise, depthwise) == ({"static"}, {"none"})
-        optimized = optimize(small.followers()[graph].graph(), fuse=True).graph
+        optimized = optimize(small.graph(graph), fuse=True).graph
         operators = {node.op_type for node in optimized.node}
         assert "Gelu" in operators
         assert "Erf" not in operators
