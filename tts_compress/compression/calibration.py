@@ -13,7 +13,7 @@ from tts_compress.config import data_names
 from tts_compress.errors import MissingExtraError, RecipeError, TextError, TTSCompressWarning
 from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.models.feeds import FEEDS_SUFFIX, graph_inputs, open_feeds
-from tts_compress.models.speakers import primary_language, speakers_in_turn, stated_language
+from tts_compress.models.speakers import primary_language, speakers_in_turn
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.session import Feeds
@@ -78,7 +78,7 @@ def open_calibration(
                 f"'{given}' holds arrays, but '{model.spec}' is a voice, which is calibrated on "
                 "texts; give a calibration set's name or TOML file"
             )
-        texts, record = read_texts(settings, given, seed, stated_language(model))
+        texts, record = read_texts(settings, given, seed, model.speaking.language)
         record = replace(record, speakers=speakers_in_turn(model)[: len(texts)])
         calls = partial(model.calibration_calls, texts, seed=seed, part=part)
         return Calls(calls, len(texts)), record
@@ -116,7 +116,7 @@ def trial_feeds(
         ModelError: The model cannot be called with what it is calibrated on.
     """
     if calls is None and isinstance(model, GraphModel):
-        language, known = stated_language(model), data_names("calib/sets")
+        language, known = model.speaking.language, data_names("calib/sets")
         name = primary_language(language or "en")
         texts = read_calibration_set(name if name in known else "en").texts[:1]
         # It may have no tokens of the text; and what phonemizes is needed for calibration only.

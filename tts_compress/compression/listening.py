@@ -13,7 +13,6 @@ from tts_compress.compression.calibration import read_texts
 from tts_compress.compression.manifest import Job
 from tts_compress.compression.workbench import Workbench
 from tts_compress.models.base import GraphModel
-from tts_compress.models.speakers import stated_language
 from tts_compress.numerics.distortion import mu_law, spectrum
 from tts_compress.numerics.pauses import floor_noise, floor_rise
 from tts_compress.numerics.spectra import compare_warped, frame_distances, same_timing
@@ -142,7 +141,7 @@ def speech(bench: Workbench, given: str | Path | None, job: Job) -> Speak | None
 
     if isinstance(model, GraphModel):
         bench.calls()
-        texts, _ = read_texts(settings, given, job.seed, stated_language(model))
+        texts, _ = read_texts(settings, given, job.seed, model.speaking.language)
         # Those that nothing is observed on, the longest last: short ones hardly hold a pause.
         heard = sorted(texts[-len(bench.held_out) :], key=len)[-TEXTS:]
 

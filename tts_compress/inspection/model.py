@@ -9,7 +9,7 @@ from rich.table import Table
 
 from tts_compress.environment import describe_processor
 from tts_compress.inspection.times import OTHER
-from tts_compress.models.base import Model, OnnxGraph, TorchModel
+from tts_compress.models.base import Model, OnnxGraph
 from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
@@ -29,7 +29,7 @@ def inspect_model(model: Model, shares: Mapping[str, float] | None = None) -> di
         "spec": model.spec,
         "family": model.family,
         "scheme": manifest.scheme if manifest else "fp32",
-        "properties": dict(model.describe()) if isinstance(model, OnnxGraph | TorchModel) else {},
+        "properties": dict(model.describe()),
         "components": [
             asdict(part)
             | {"operators": dict(part.operators), "length_layers": deciding.get(part.name, [])}

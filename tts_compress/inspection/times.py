@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import GraphModel, Model, TorchModel
-from tts_compress.models.interception import NamedCalls, intercepted
+from tts_compress.models.interception import intercepted
 from tts_compress.onnx.profile import kernel_seconds
 
 if TYPE_CHECKING:
@@ -114,11 +114,10 @@ def _timed_calls(model: TorchModel, root: "nn.Module") -> Iterator[tuple[str, "n
         owners |= dict.fromkeys(_timed_modules(root.get_submodule(name), _LEVELS), name)
     for module, name in owners.items():
         yield name, module, "forward"
-    if isinstance(model, NamedCalls):
-        for name, methods in model.named_calls().items():
-            for method in methods:
-                place, _, own = method.rpartition(".")
-                yield name, root.get_submodule(place), own
+    for name, methods in model.named_calls().items():
+        for method in methods:
+            place, _, own = method.rpartition(".")
+            yield name, root.get_submodule(place), own
 
 
 def _timed_modules(module: "nn.Module", levels: int) -> Iterator["nn.Module"]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tts_compress.artifact import Manifest
     from tts_compress.audio import Audio
+    from tts_compress.models.distillation import Objective
     from tts_compress.onnx.session import Feeds
 
 UNLIKE_UPSTREAM = "unlike upstream's own script"
@@ -69,6 +70,25 @@ class Prompt:
     """Description of the speech in words, for systems that take one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speaking:
+    """The conditions of speech besides the text, of which every model has some."""
+
+    speaker: str | int | None = None
+    """Name or id of the speaker that was chosen; None for the model's own default."""
+
+    languages: tuple[str, ...] = ()
+    """Codes of the languages that texts may be in, such as `zh`; empty where none is stated."""
+
+    prompt: Prompt | None = None
+    """None for a model that speaks by no prompt."""
+
+    @property
+    def language(self) -> str | None:
+        """The only language that texts may be in; None for one of several, and for none stated."""
+        return self.languages[0] if len(self.languages) == 1 else None
+
+
 class Runtime(Protocol):
     """The system's own, unmodified inference code around a model's files; as users run it."""
 
@@ -94,6 +114,9 @@ class Model(Protocol):
 
     def components(self) -> Mapping[str, Component]:
         """Return the separately quantizable parts, by name, in the order data flows."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return properties that `inspect` shows beside the components."""
 
     def files(self) -> ModelFiles:
         """Return the files that the model consists of.
@@ -125,6 +148,25 @@ class TTSModel(Model, Protocol):
         A system that speaks by a prompt has none: the prompt chooses the voice.
         """
 
+    @property
+    def speaking(self) -> Speaking:
+        """The speaker, language and prompt that were chosen, or are the model's own."""
+
+    def speaking_as(self, speaking: Speaking) -> Self:
+        """Return this model speaking otherwise; what is None or empty stays as it is.
+
+        Args:
+            speaking: A speaker by a name in `speakers`, or by an id as a number or in digits (a
+                name that is a number stands for the speaker of that name); one of the model's
+                languages, of which all texts are taken to be; and a prompt, of which the parts
+                that are given replace the model's. A model ignores what it has no use for, but
+                for a speaker.
+
+        Raises:
+            ModelError: There is no such speaker, or only one; the language is none of the model's;
+                or the recording cannot be read.
+        """
+
     def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Speak a text reproducibly.
 
@@ -146,54 +188,6 @@ class TTSModel(Model, Protocol):
 
 
 @runtime_checkable
-class Prompted(TTSModel, Protocol):
-    """A model that speaks by a prompt."""
-
-    def with_prompt(self, prompt: Prompt) -> Prompted:
-        """Return this model with the given parts of the prompt replaced.
-
-        Raises:
-            ModelError: The recording cannot be read.
-        """
-
-
-@runtime_checkable
-class MultiSpeaker(TTSModel, Protocol):
-    """A model that may have several speakers."""
-
-    @property
-    def speaker(self) -> str | None:
-        """Name of the speaker that was chosen; None for the model's own default."""
-
-    def with_speaker(self, speaker: str | int) -> MultiSpeaker:
-        """Return this model speaking as one of its speakers.
-
-        Args:
-            speaker: A name in `speakers`, or an id as a number or in digits. A name that is a
-                number stands for the speaker of that name.
-
-        Raises:
-            ModelError: There is no such speaker, or only one.
-        """
-
-
-@runtime_checkable
-class Multilingual(TTSModel, Protocol):
-    """A model that speaks several languages, one of which may be chosen for its texts."""
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """Codes of the languages to choose from, such as `zh`."""
-
-    def with_language(self, language: str) -> Multilingual:
-        """Return this model taking all texts for ones of this language.
-
-        Raises:
-            ModelError: It is none of `languages`.
-        """
-
-
-@runtime_checkable
 class TorchModel(TTSModel, Protocol):
     """A text-to-speech model that the system's own code runs in torch."""
 
@@ -211,8 +205,18 @@ class TorchModel(TTSModel, Protocol):
             manifest: Record of their compression; None while calibrating.
         """
 
-    def describe(self) -> Mapping[str, Any]:
-        """Return properties that `inspect` shows beside the components."""
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return the objectives of training compressed components, in the order data flows.
+
+        Empty for a system whose components cannot be trained.
+        """
+
+    def named_calls(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the methods other than `forward` by which the system calls components.
+
+        By component: dotted names below `root()`, such as `t2s.infer`. Each is looked up on its
+        module whenever the model speaks.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -299,9 +303,6 @@ class OnnxGraph(Model, Protocol):
             graphs: The other graphs, by the names of parts.
             manifest: Record of their compression; None for graphs that are tried.
         """
-
-    def describe(self) -> Mapping[str, Any]:
-        """Return properties that `inspect` shows beside the components."""
 
 
 @runtime_checkable

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
 
 import numpy as np
 import onnx
@@ -16,7 +16,7 @@ from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
 from tts_compress.config import demo_voice, describe_problems
 from tts_compress.errors import MissingExtraError, ModelError, TextError, reason
-from tts_compress.models.base import Component, check_encodable
+from tts_compress.models.base import Component, Speaking, check_encodable
 from tts_compress.models.espeak import espeak
 from tts_compress.models.files import read_json
 from tts_compress.models.onnx_model import OnnxModel, artifact_graph
@@ -145,17 +145,20 @@ class PiperModel(OnnxModel):
             _check_voice(self.parts[part].path, model, len(self.speakers))
         return model
 
-    def with_speaker(self, speaker: str | int) -> "PiperModel":
-        """Return this voice speaking as one of its speakers.
+    @property
+    def speaking(self) -> Speaking:
+        """The speaker that was chosen, and the language."""
+        return Speaking(speaker=self.speaker, languages=(self.language,))
 
-        Args:
-            speaker: A name in `speakers`, or an id as a number or in digits. A name that is a
-                number stands for the speaker of that name.
+    def speaking_as(self, speaking: Speaking) -> Self:
+        """Return this voice speaking as one of its speakers.
 
         Raises:
             ModelError: There is no such speaker, or only one.
         """
-        return self._with(speaker=find_speaker(self.speakers, speaker, self.spec))
+        if speaking.speaker is None:
+            return self
+        return self._with(speaker=find_speaker(self.speakers, speaking.speaker, self.spec))
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, in the order data flows."""

@@ -14,6 +14,7 @@ from tts_compress.compression import compress
 from tts_compress.config import data_file
 from tts_compress.errors import ArtifactError, ModelError, RecipeError
 from tts_compress.models import load
+from tts_compress.models.base import Speaking
 from tts_compress.models.integers import count_integer_layers
 from tts_compress.onnx.quantize.prepare import optimize
 
@@ -65,7 +66,7 @@ def test_its_own_package_speaks_an_artifact_as_we_do(
     monkeypatch.setattr(np.random, "randn", lambda *shape: np.zeros(shape))
     for name in ("F1", "M1"):
         [samples], _ = tts.synthesize(_TEXT, voice_style=tts.get_voice_style(name), lang="en")
-        spoken = voice.with_speaker(name).synthesize(_TEXT, seed=None).samples
+        spoken = voice.speaking_as(Speaking(speaker=name)).synthesize(_TEXT, seed=None).samples
         assert spoken.shape == samples.shape
         assert np.abs(spoken - samples).max() < 1e-3 * np.abs(samples).max()
 
@@ -272,7 +273,7 @@ def test_sherpa_onnx_speaks_an_artifact_as_long(
     model = client.OfflineTtsModelConfig(supertonic=supertonic, num_threads=1)
     speech = client.OfflineTts(client.OfflineTtsConfig(model=model))
     made = speech.generate("Go on as before.", sid=1, speed=1.05)
-    spoken = voice.with_speaker("M1").synthesize("Go on as before.", seed=0)
+    spoken = voice.speaking_as(Speaking(speaker="M1")).synthesize("Go on as before.", seed=0)
     assert made.sample_rate == spoken.sample_rate
     assert abs(len(made.samples) - len(spoken.samples)) <= 3_072
     assert 0.5 < np.std(made.samples) / np.std(spoken.samples) < 2

@@ -10,6 +10,7 @@ import onnxruntime
 
 from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
+from tts_compress.models.base import Speaking
 from tts_compress.models.contract.calling import Caller, Seed
 from tts_compress.models.contract.chain import Chain, Run
 from tts_compress.models.contract.inputs import StyleInput
@@ -67,13 +68,20 @@ class OnnxVoice(OnnxModel):
         """The language that the contract states."""
         return self.contract.language
 
-    def with_speaker(self, speaker: str | int) -> Self:
+    @property
+    def speaking(self) -> Speaking:
+        """The speaker that was chosen, and the language."""
+        return Speaking(speaker=self.speaker, languages=(self.language,) if self.language else ())
+
+    def speaking_as(self, speaking: Speaking) -> Self:
         """Return this voice speaking as one of its speakers.
 
         Raises:
             ModelError: There is no such speaker, or only one.
         """
-        return self._with(speaker=find_speaker(self.speakers, speaker, self.spec))
+        if speaking.speaker is None:
+            return self
+        return self._with(speaker=find_speaker(self.speakers, speaking.speaker, self.spec))
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""
