@@ -19,7 +19,6 @@ from benchmarks.voices.voice import DURATIONS, BenchVoice
 from tts_compress.audio import Audio
 from tts_compress.evaluation.metrics.signal import observe, snr_db
 from tts_compress.models import load
-from tts_compress.models.base import GraphChain
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.session import input_names
 
@@ -60,11 +59,10 @@ def speak(
         held = None if reference is None else reference[index].own
         # As `synthesize` draws noise for the first call of a text.
         made, own = session.run(sentence.feeds | draw_noise(noises, seed=(seed, 0)), held)
-        if isinstance(model, GraphChain) and model.followers():
+        if len(model.parts) > 1:
             # The first graph decides durations; how the others follow the voice knows.
             first = bake(graph, tensors, held or own, path.name)
-            manifest: Any = model.manifest  # of FP32 there is none
-            chain: Any = model.with_graph(first, manifest)
+            chain = model.with_graphs({"": first}, model.manifest)
             made = chain.synthesize(sentence.request["text"], seed=seed).samples
         audio = Audio(
             samples=np.asarray(made, np.float32).reshape(-1),

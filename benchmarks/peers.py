@@ -17,7 +17,7 @@ from onnxruntime.quantization import (
 )
 
 from tts_compress.models import load, open_model
-from tts_compress.models.base import GraphChain, GraphModel, OnnxGraph
+from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.models.feeds import graph_inputs, open_feeds
 from tts_compress.recipes.recipe import read_calibration_set
 
@@ -30,37 +30,37 @@ _UTTERANCES = 8
 """The stock calibrator watches every activation of the graph; more costs minutes."""
 
 
-def _dynamic_quint8(part: OnnxGraph, output: Path, _: Iterator[Feeds]) -> None:
+def _dynamic_quint8(part: Path, output: Path, _: Iterator[Feeds]) -> None:
     """Quantize as sherpa-onnx does for its published INT8 voices."""
-    quantize_dynamic(_file(part), str(output), weight_type=QuantType.QUInt8)
+    quantize_dynamic(str(part), str(output), weight_type=QuantType.QUInt8)
 
 
-def _dynamic_default(part: OnnxGraph, output: Path, _: Iterator[Feeds]) -> None:
-    quantize_dynamic(_file(part), str(output))
+def _dynamic_default(part: Path, output: Path, _: Iterator[Feeds]) -> None:
+    quantize_dynamic(str(part), str(output))
 
 
-def _static(part: OnnxGraph, output: Path, calls: Iterator[Feeds]) -> None:
+def _static(part: Path, output: Path, calls: Iterator[Feeds]) -> None:
     """Quantize as onnxruntime's documentation advises for processors with VNNI."""
     _quantize_static(part, output, calls, operators=None)
 
 
-def _static_conv(part: OnnxGraph, output: Path, calls: Iterator[Feeds]) -> None:
+def _static_conv(part: Path, output: Path, calls: Iterator[Feeds]) -> None:
     """Quantize convolutions only: durations and quality suffer less."""
     _quantize_static(part, output, calls, operators=["Conv"])
 
 
-def _fp16(part: OnnxGraph, output: Path, _: Iterator[Feeds]) -> None:
+def _fp16(part: Path, output: Path, _: Iterator[Feeds]) -> None:
     """Convert as sherpa-onnx does for its published FP16 voices."""
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     half = convert_float_to_float16(
-        onnx.load(_file(part)), keep_io_types=True, op_block_list=["RandomNormalLike", "Range"]
+        onnx.load(part), keep_io_types=True, op_block_list=["RandomNormalLike", "Range"]
     )
     onnx.save(half, output)
 
 
-PEER_CALLS: dict[str, Callable[[OnnxGraph, Path, Iterator[Feeds]], None]] = {
+PEER_CALLS: dict[str, Callable[[Path, Path, Iterator[Feeds]], None]] = {
     "dynamic-quint8": _dynamic_quint8,
     "dynamic-default": _dynamic_default,
     "static": _static,
@@ -81,22 +81,17 @@ def make_peer(name: str, voice: Path, folder: Path, calibration: Path | None = N
     model = load(voice) if calibration is None else open_model(f"onnx:{voice}")
     assert isinstance(model, OnnxGraph)
     model.save(folder)
-    followers: Any = model.followers().values() if isinstance(model, GraphChain) else ()
-    for part in (model, *followers):
-        [output] = folder.rglob(Path(_file(part)).name)
+    for part, graph in model.parts.items():
+        [output] = folder.rglob(graph.path.name)
         output.unlink()
-        PEER_CALLS[name](part, output, _plain_feeds(part, calibration))
-
-
-def _file(part: OnnxGraph) -> str:
-    return str(part.files().weights[0])
+        PEER_CALLS[name](graph.path, output, _plain_feeds(model, part, calibration))
 
 
 def _quantize_static(
-    part: OnnxGraph, output: Path, calls: Iterator[Feeds], operators: list[str] | None
+    part: Path, output: Path, calls: Iterator[Feeds], operators: list[str] | None
 ) -> None:
     quantize_observed(
-        Path(_file(part)),
+        part,
         output,
         calls,
         quant_format=QuantFormat.QDQ,
@@ -135,13 +130,13 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]  # no type informati
         return next(self._calls, None)
 
 
-def _plain_feeds(part: OnnxGraph, calibration: Path | None) -> Iterator[Feeds]:
-    graph = part.graph()
+def _plain_feeds(model: OnnxGraph, part: str, calibration: Path | None) -> Iterator[Feeds]:
+    graph = model.graph(part)
     if calibration is not None:
         yield from open_feeds(calibration, graph_inputs(graph)).read(_UTTERANCES)
         return
-    assert isinstance(part, GraphModel), "a voice speaks what it is calibrated on"
+    assert isinstance(model, GraphModel), "a voice speaks what it is calibrated on"
     names = {value.name for value in graph.graph.input}
     texts = read_calibration_set("en").texts[:_UTTERANCES]
-    for feeds in part.calibration_calls(texts, seed=0):
+    for feeds in model.calibration_calls(texts, seed=0, part=part):
         yield {name: value for name, value in feeds.items() if name in names}

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tts_compress.evaluation import read_gates as read_gates
     from tts_compress.evaluation import read_report as read_report
     from tts_compress.models import load as load
+    from tts_compress.models.base import Prompt as Prompt
+    from tts_compress.models.base import Speaking as Speaking
     from tts_compress.qat.options import TrainingOptions as TrainingOptions
     from tts_compress.qat.options import TrainingRun as TrainingRun
     from tts_compress.qat.prepare import convert_qat as convert_qat
@@ -45,7 +47,9 @@ _HOMES = {
     "Evaluation": "evaluation",
     "EvaluationOptions": "evaluation",
     "ModuleEvaluation": "evaluation",
+    "Prompt": "models.base",
     "Recipe": "recipes.recipe",
+    "Speaking": "models.base",
     "TTSCompressError": "errors",
     "TrainingOptions": "qat.options",
     "TrainingRun": "qat.options",

@@ -39,7 +39,7 @@ from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.subject import give_speakers, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.models import load, open_model
-from tts_compress.models.base import GraphChain, GraphModel
+from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import noise_inputs
 from tts_compress.terminal import progress_bars, show
 
@@ -181,7 +181,7 @@ def _timed_sentence(model: GraphModel, suite: Suite) -> Sentence:
     [call] = model.calibration_calls([text], seed=0)
     noise = set(noise_inputs(list(call)))
     feeds = {name: value for name, value in call.items() if name not in noise}
-    chained = isinstance(model, GraphChain) and model.followers()
+    chained = len(model.parts) > 1
     request = speak_request(text) if chained else run_request(feeds)
     return Sentence(name=text, tokens=len(text), feeds=feeds, request=request)
 

@@ -16,6 +16,7 @@ from benchmarks.fuzz.compare import DisagreementError, check_agreement
 from benchmarks.fuzz.mutate import mutate_json
 from tts_compress.compression import compress
 from tts_compress.models import open_model
+from tts_compress.models.base import Speaking
 
 _CHANNELS = 16
 _MOST_SAMPLES = 1 << 22
@@ -173,7 +174,7 @@ def speak_contract(folder: Path, dice: random.Random) -> object:
     """Let the voice speak; sometimes compress it and let both speak."""
     voice: Any = open_model(f"contract:{folder / 'voice.onnx'}")
     if voice.speakers and dice.random() < 0.5:
-        voice = voice.with_speaker(dice.choice(list(voice.speakers)))
+        voice = voice.speaking_as(Speaking(speaker=dice.choice(list(voice.speakers))))
     text = dice.choice(("ids: 5 6 7", "abcd", "abcd" * 100))
     spoken = [voice.synthesize(text, seed=seed).samples for seed in (0, 0)]
     if not 0 < len(spoken[0]) < _MOST_SAMPLES or not np.array_equal(
@@ -183,6 +184,6 @@ def speak_contract(folder: Path, dice: random.Random) -> object:
     if dice.random() < 0.3:
         small = compress(voice, "int8-weight-only")
         again: Any = open_model(small.save(folder / "out"))
-        again = again.with_speaker(voice.speaker) if voice.speaker else again
+        again = again.speaking_as(Speaking(speaker=voice.speaker)) if voice.speaker else again
         check_agreement(spoken[:1], [again.synthesize(text, seed=0).samples], "int8")
     return spoken

@@ -48,7 +48,7 @@ def _coarse(voice: GraphModel, component: str) -> GraphModel:
         if f"{component}." in tensor.name and values.dtype.itemsize == 1 and values.ndim > 1:
             tensor.CopyFrom(numpy_helper.from_array(values // 32 * 32, tensor.name))
     assert voice.manifest is not None
-    changed = voice.with_graph(graph, voice.manifest)
+    changed = voice.with_graphs({"": graph}, voice.manifest)
     assert isinstance(changed, GraphModel)
     return changed
 
@@ -140,11 +140,11 @@ def test_what_cannot_be_taken_apart_is_refused(
     layers = tuple(
         replace(layer, weights="float32", activations="none") for layer in small.manifest.layers
     )
-    kept: Any = small.with_graph(small.graph(), replace(small.manifest, layers=layers))
+    kept: Any = small.with_graphs({"": small.graph()}, replace(small.manifest, layers=layers))
     with pytest.raises(ModelError, match=r"no component of .* is compressed"):
         compressed_components(kept)
     some = tuple(layer for layer in small.manifest.layers if layer.module.startswith("dec"))
-    part: Any = small.with_graph(small.graph(), replace(small.manifest, layers=some))
+    part: Any = small.with_graphs({"": small.graph()}, replace(small.manifest, layers=some))
     assert compressed_components(part) == ["dec"]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tts_compress.compression import compress
-from tts_compress.compression.listening import Heard, Listener, Share, speech
+from tts_compress.compression.listening import Heard, Listener, speech
 from tts_compress.compression.manifest import Job
 from tts_compress.compression.quality import Option, choose, select
 from tts_compress.compression.workbench import Workbench
@@ -34,13 +34,13 @@ def bench(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Workbench:
 
 @pytest.fixture(scope="module")
 def listener(bench: Workbench) -> Listener:
-    speak = speech(bench, Share(bench.model, 0.5), None, _JOB)
+    speak = speech(bench, None, _JOB)
     assert speak is not None
     return Listener(speak, 0)
 
 
 def _choose(bench: Workbench, bound: float) -> tuple[Conversion, Recipe]:
-    chosen = choose(bench, Share(bench.model, bound), None, _JOB)
+    chosen = choose(bench, bound, None, _JOB)
     assert chosen is not None
     return chosen
 
@@ -75,7 +75,7 @@ def test_what_moves_lengths_is_never_selected() -> None:
 
 def test_the_reference_itself_is_undamaged(bench: Workbench, listener: Listener) -> None:
     conversion = bench.conversion(bench.recipe)
-    speak = speech(bench, Share(bench.model, 0.5), None, _JOB)
+    speak = speech(bench, None, _JOB)
     assert speak is not None
     same = listener.judge(speak(None, 0, 6))
     assert (same.distortion, same.floor_db, same.moved) == (0.0, 0.0, 0)
@@ -101,7 +101,7 @@ def test_a_choice_keeps_its_bound(bench: Workbench, listener: Listener, bound: f
 
 def test_what_decides_lengths_computes_in_fp32(bench: Workbench) -> None:
     conversion, _ = _choose(bench, 100.0)
-    deciding = length_outputs(bench.base("qoperator"), bench.model.lengths)
+    deciding = length_outputs(bench.base("qoperator"), bench.lengths)
     shared = [d for d in conversion.decisions if d.output in deciding and d.weight is not None]
     assert any(not d.decides_durations for d in shared)  # the encoder, which is heard as well
     for decision in shared:

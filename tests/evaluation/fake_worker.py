@@ -22,7 +22,7 @@ from tts_compress.artifact import Manifest, read_manifest
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
 from tts_compress.evaluation import recognizers, worker
-from tts_compress.models.base import ModelFiles, Prompt, Tokens
+from tts_compress.models.base import ModelFiles, Prompt, Speaking, Tokens
 from tts_compress.models.speakers import find_speaker
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class FakeModel:
     family = "fake"
     manifest: Manifest | None = None
     speaker: str | None = None
+    languages: tuple[str, ...] = ()
 
     def __init__(self, spec: str, *, saved: bool = True) -> None:
         self.spec = spec
@@ -65,23 +66,29 @@ class FakeModel:
         """Return the speakers that the file names."""
         return {name: number for number, name in enumerate(self._ways.get("speakers", ()))}
 
-    def with_speaker(self, speaker: str | int) -> FakeModel:
-        """Return the model speaking as one of them."""
+    @property
+    def speaking(self) -> Speaking:
+        """Return what was chosen."""
+        return Speaking(speaker=self.speaker, languages=self.languages, prompt=self._prompt)
+
+    def speaking_as(self, speaking: Speaking) -> FakeModel:
+        """Return the model as a speaker, or more softly if it has a recording."""
         chosen = copy.copy(self)
-        chosen.speaker = find_speaker(self.speakers, speaker, self.spec)
+        if speaking.speaker is not None:
+            chosen.speaker = find_speaker(self.speakers, speaking.speaker, self.spec)
+        if speaking.prompt is not None:
+            if speaking.prompt.text == "refused":
+                raise ModelError("cannot speak by that")
+            chosen._prompt = speaking.prompt
         return chosen
+
+    def describe(self) -> dict[str, str]:
+        """Return the settings in the file."""
+        return dict(self._ways.get("settings", {}))
 
     def components(self) -> dict[str, Any]:
         """Return nothing."""
         return {}
-
-    def with_prompt(self, prompt: Prompt) -> FakeModel:
-        """Return a model that speaks more softly if it has a recording."""
-        if prompt.text == "refused":
-            raise ModelError("cannot speak by that")
-        prompted = copy.copy(self)
-        prompted._prompt = prompt
-        return prompted
 
     def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Return a tone per letter, with a little noise."""
@@ -178,31 +185,34 @@ class FakeTorchModel(FakeModel):
         del root, manifest
         return self
 
-    def describe(self) -> dict[str, str]:
-        """Return the settings in the file."""
-        return dict(self._ways.get("settings", {}))
+    def objectives(self) -> tuple[()]:
+        """Return nothing."""
+        return ()
+
+    def named_calls(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
 
 
 class FakePolyglot(FakeModel):
     """Speaks the languages that its file names, and at half the loudness if one was chosen."""
 
-    language: str | None = None
-
     @property
-    def languages(self) -> tuple[str, ...]:
+    def speaking(self) -> Speaking:
         """Return the chosen language, or all."""
-        return (self.language,) if self.language else tuple(self._ways["languages"])
+        languages = self.languages or tuple(self._ways["languages"])
+        return replace(super().speaking, languages=languages)
 
-    def with_language(self, language: str) -> FakePolyglot:
+    def speaking_as(self, speaking: Speaking) -> FakeModel:
         """Return the model with a language chosen."""
-        chosen = copy.copy(self)
-        chosen.language = language
+        chosen = super().speaking_as(speaking)
+        chosen.languages = speaking.languages or self.languages
         return chosen
 
     def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Return a tone per letter."""
         audio = super().synthesize(text, seed=seed)
-        return replace(audio, samples=audio.samples * np.float32(0.5 if self.language else 1.0))
+        return replace(audio, samples=audio.samples * np.float32(0.5 if self.languages else 1.0))
 
 
 class FakeRecognizer:

@@ -46,7 +46,7 @@ def _damaged(artifact: Path, component: str, target: Path) -> Path:
         values = numpy_helper.to_array(tensor)
         if f"{component}." in tensor.name and values.dtype.itemsize == 1 and values.ndim > 1:
             tensor.CopyFrom(numpy_helper.from_array(values // 64 * 64, tensor.name))
-    found: Path = voice.with_graph(graph, voice.manifest).save(target)
+    found: Path = voice.with_graphs({"": graph}, voice.manifest).save(target)
     return found
 
 

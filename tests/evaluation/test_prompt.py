@@ -15,7 +15,7 @@ from tts_compress.evaluation import EvaluationOptions, Suite, read_suite
 from tts_compress.evaluation.stages import synthesize, time_models
 from tts_compress.evaluation.store import Store, SynthesisJob
 from tts_compress.evaluation.subject import open_subject
-from tts_compress.models.base import Prompt
+from tts_compress.models.base import Prompt, Speaking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,11 +126,14 @@ def test_only_a_model_that_speaks_by_prompts_gets_one(
     prompt = Prompt(description="calmly")
 
     class Deaf:
-        """The same model without a way to give it a prompt."""
+        """The same model, which speaks by no prompt."""
+
+        speaking = Speaking()
+
+        def speaking_as(self, _: Speaking) -> Deaf:
+            return self
 
         def __getattr__(self, name: str) -> Any:
-            if name == "with_prompt":
-                raise AttributeError(name)
             return getattr(model, name)
 
     deaf: Any = Deaf()

@@ -12,6 +12,7 @@ from tts_compress.evaluation import EvaluationOptions, Suite, evaluate
 from tts_compress.evaluation.stages import synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob
 from tts_compress.evaluation.subject import open_subject
+from tts_compress.models.base import Speaking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,9 @@ def test_the_language_is_one_of_the_models(
 
 def test_a_chosen_language_stays(polyglot: Any, tmp_path: Path) -> None:
     """Such as that of `?text_lang=zh`."""
-    subject = open_subject(polyglot.with_language("zh"), tmp_path, None, "en-us")
+    subject = open_subject(
+        polyglot.speaking_as(Speaking(languages=("zh",))), tmp_path, None, "en-us"
+    )
     assert subject.language is None
     assert subject.identity().language == "zh"
 

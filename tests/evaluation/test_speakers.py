@@ -21,6 +21,7 @@ from tts_compress.evaluation.stages import synthesize, time_models
 from tts_compress.evaluation.store import Store, SynthesisJob
 from tts_compress.evaluation.wav_files import audio_sha256
 from tts_compress.models import load
+from tts_compress.models.base import Speaking
 from tts_compress.report import render_html
 from tts_compress.report.markdown import render_markdown
 from tts_compress.report.speakers import speaker_results
@@ -70,7 +71,7 @@ def run(
             fake_spec("c", **{"speakers": _NAMES} | ways),
         )
         models = [
-            fake.load(spec) if name is None else fake.load(spec).with_speaker(name)
+            fake.load(spec) if name is None else fake.load(spec).speaking_as(Speaking(speaker=name))
             for spec, name in zip(specs, chosen, strict=True)
         ]
         return evaluate(*models, suite=suite, options=replace(fast_options, speaker=speaker))
@@ -225,7 +226,7 @@ def test_a_damaged_row_of_the_embedding_is_the_worst_speaker_of_a_piper_voice(
     assert sound.change == "cleo over 1 text; the others: 0.0 dB"
     # Both models' processes spoke what the voice speaks as that speaker.
     voice: Any = load(choir_path)
-    spoken = voice.with_speaker("ben").synthesize(short.utterances[1].text, seed=0)
+    spoken = voice.speaking_as(Speaking(speaker="ben")).synthesize(short.utterances[1].text, seed=0)
     pieces = [
         json.loads(p.read_text("utf-8")) for p in (tmp_path / "work").rglob("synth*/*/*.json")
     ]

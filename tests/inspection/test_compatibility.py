@@ -158,7 +158,7 @@ def test_artifact_is_pointed_to_the_portable_form(
     del weighted.graph.input[1]
     manifest = compress(open_graph(weighted), "int8-weight-only").manifest
     fused = _graph("QLinearConv", domain="com.microsoft")
-    artifact = open_graph(weighted).with_graph(fused, manifest)
+    artifact = open_graph(weighted).with_graphs({"": fused}, manifest)
     verdict = check_runtime(artifact, "openvino")
     assert verdict.missing == {"com.microsoft.QLinearConv": 1}
     assert verdict.advice is not None

@@ -9,7 +9,7 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.inspection import time_shares, times
-from tts_compress.models.base import Component, TorchModel
+from tts_compress.models.base import Component, Speaking, TorchModel
 from tts_compress.models.speakers import NO_SPEAKERS
 
 torch = pytest.importorskip("torch")
@@ -85,6 +85,18 @@ class _Voice:
 
     def describe(self) -> dict[str, str]:
         return {"mood": "calm"}
+
+    @property
+    def speaking(self) -> Speaking:
+        return Speaking()
+
+    def speaking_as(self, _: Speaking) -> Any: ...
+
+    def objectives(self) -> tuple[()]:
+        return ()
+
+    def named_calls(self) -> dict[str, tuple[str, ...]]:
+        return {}
 
     def with_root(self, *_: Any) -> Any: ...
     def files(self) -> Any: ...

@@ -102,7 +102,7 @@ def test_graph_in_memory_has_no_file(path: Path) -> None:
     model = open_model(f"onnx:{path}")
     assert isinstance(model, OnnxGraph)
     manifest = Manifest.from_json(json.dumps(_MANIFEST))
-    other = model.with_graph(model.graph(), manifest)
+    other = model.with_graphs({"": model.graph()}, manifest)
     assert other.manifest == manifest
     with pytest.raises(ModelError, match=r"call save\(\) first"):
         other.files().weights[0]

@@ -14,9 +14,8 @@ from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.models import load
-from tts_compress.models.base import GraphModel
+from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.models.piper import PiperModel
-from tts_compress.models.speakers import choose_speaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +67,7 @@ def test_each_speaker_is_the_one_that_piper_speaks(choir: PiperModel, choir_path
     """Against the package itself, as each of its ids: equal to one, unlike the two others."""
     expected = _spoken_by_piper(choir_path)
     for name, number in choir.speakers.items():
-        found = choir.with_speaker(name).synthesize(_TEXT, seed=None).samples
+        found = choir.speaking_as(Speaking(speaker=name)).synthesize(_TEXT, seed=None).samples
         assert [_same(found, one) for one in expected] == [other == number for other in range(3)]
 
 
@@ -76,12 +75,12 @@ def test_names_and_ids_are_speakers_and_the_voice_itself_stays(choir: PiperModel
     assert dict(choir.speakers) == {"anna": 0, "ben": 1, "cleo": 2}
     before = choir.synthesize(_TEXT, seed=0).samples
     for wanted in ("cleo", "2", 2):
-        assert choir.with_speaker(wanted).speaker == "cleo"
-    chosen = choir.with_speaker("cleo")
+        assert choir.speaking_as(Speaking(speaker=wanted)).speaking.speaker == "cleo"
+    chosen = choir.speaking_as(Speaking(speaker="cleo"))
     assert choir.speaker is None
     assert not _same(chosen.synthesize(_TEXT, seed=0).samples, before)
     np.testing.assert_array_equal(choir.synthesize(_TEXT, seed=0).samples, before)
-    again = chosen.with_speaker("anna").synthesize(_TEXT, seed=0).samples
+    again = chosen.speaking_as(Speaking(speaker="anna")).synthesize(_TEXT, seed=0).samples
     np.testing.assert_array_equal(again, before)
 
 
@@ -90,7 +89,7 @@ def test_pipers_own_runtime_speaks_as_the_chosen_one(write: Callable[..., Path])
     inference = {"noise_scale": 0.0, "length_scale": 1.0, "noise_w": 0.0}
     path = write(inference=inference, default_speaker_id=1)
     voice, expected = load(path), _spoken_by_piper(path)
-    chosen = choose_speaker(voice, "cleo").open_runtime(threads=1)
+    chosen = voice.speaking_as(Speaking(speaker="cleo")).open_runtime(threads=1)
     assert _same(chosen.speak(_TEXT).samples, expected[2])
     assert _same(voice.open_runtime(threads=1).speak(_TEXT).samples, expected[1])
     assert _same(voice.synthesize(_TEXT, seed=None).samples, expected[1])
@@ -99,8 +98,8 @@ def test_pipers_own_runtime_speaks_as_the_chosen_one(write: Callable[..., Path])
 def test_a_name_that_is_a_number_comes_before_an_id(write: Callable[..., Path]) -> None:
     voice = load(write(speaker_id_map={"2": 0, "7": 1, "0": 2}))
     assert dict(voice.speakers) == {"2": 0, "7": 1, "0": 2}
-    assert choose_speaker(voice, "2").speakers["2"] == 0
-    assert choose_speaker(voice, "1").speaker == "7"
+    assert voice.speaking_as(Speaking(speaker="2")).speakers["2"] == 0
+    assert voice.speaking_as(Speaking(speaker="1")).speaking.speaker == "7"
 
 
 @pytest.mark.parametrize("stated", [None, {}])
@@ -133,14 +132,14 @@ def test_an_unknown_speaker_is_one_error_that_names_some(
     choir: PiperModel, wanted: str | int
 ) -> None:
     with pytest.raises(ModelError, match=r"no speaker .*known: anna, ben, cleo") as raised:
-        choir.with_speaker(wanted)
+        choir.speaking_as(Speaking(speaker=wanted))
     assert "\n" not in str(raised.value)
 
 
 def test_an_error_does_not_list_a_thousand_names(write: Callable[..., Path]) -> None:
     names = {f"p{number}": number for number in range(900)}
     with pytest.raises(ModelError, match=r"p7 \(900 in all\)") as raised:
-        choose_speaker(load(write(num_speakers=900, speaker_id_map=names)), "p900")
+        load(write(num_speakers=900, speaker_id_map=names)).speaking_as(Speaking(speaker="p900"))
     assert len(str(raised.value)) < 400
 
 
@@ -153,13 +152,13 @@ def test_speakers_that_the_graph_cannot_tell_apart_are_refused(
     config = voice_config | {"num_speakers": 1_000, "speaker_id_map": {"s5": 5, "s900": 900}}
     path.with_name("tiny.onnx.json").write_text(json.dumps(config), "utf-8")
     with pytest.raises(ModelError, match=r"no input 'sid' .* 1000 speakers .* num_speakers to"):
-        choose_speaker(load(path), "s900").synthesize(_TEXT, seed=0)
+        load(path).speaking_as(Speaking(speaker="s900")).synthesize(_TEXT, seed=0)
 
 
 def test_a_voice_of_one_has_none(tiny: GraphModel, tiny_path: Path) -> None:
     assert not tiny.speakers
     with pytest.raises(ModelError, match="has one speaker; leave the speaker 'anna' out"):
-        choose_speaker(load(tiny_path), "anna")
+        load(tiny_path).speaking_as(Speaking(speaker="anna"))
 
 
 def test_calibration_goes_round_the_speakers(choir: PiperModel) -> None:
@@ -167,7 +166,7 @@ def test_calibration_goes_round_the_speakers(choir: PiperModel) -> None:
     texts = ["Yes. No.", "Good day.", "Hello.", "Well."]
     calls = list(choir.calibration_calls(texts, seed=0))
     assert [call["sid"].tolist() for call in calls] == [[0], [0], [1], [2], [0]]
-    chosen = choir.with_speaker("ben").calibration_calls(texts, seed=0)
+    chosen = choir.speaking_as(Speaking(speaker="ben")).calibration_calls(texts, seed=0)
     assert [call["sid"].tolist() for call in chosen] == 5 * [[1]]
 
 
@@ -177,7 +176,11 @@ def test_ranges_are_those_of_all_speakers_and_the_manifest_names_them(
 ) -> None:
     """The manifest of a voice of one is as it was before there were speakers."""
     graphs = []
-    for voice, names in ((choir, _NAMES), (choir.with_speaker(1), ("ben",)), (tiny, ())):
+    for voice, names in (
+        (choir, _NAMES),
+        (choir.speaking_as(Speaking(speaker=1)), ("ben",)),
+        (tiny, ()),
+    ):
         folder = tmp_path / f"{len(names)}"
         small: Any = compress(voice, "int8-static", recipe=quick_recipe("int8-static"))
         assert small.speakers == voice.speakers
@@ -197,7 +200,7 @@ def test_the_command_speaks_as_a_speaker(
         path = tmp_path / f"{speaker}.wav"
         arguments = ["synthesize", str(choir_path), _TEXT, "--output", str(path)]
         assert main([*arguments, "--speaker", speaker]) == 0
-        wanted = choir.with_speaker("ben").synthesize(_TEXT, seed=0).samples
+        wanted = choir.speaking_as(Speaking(speaker="ben")).synthesize(_TEXT, seed=0).samples
         np.testing.assert_allclose(read_wav(path).samples, wanted, atol=1e-4)
     capsys.readouterr()
     assert main([*arguments[:-1], str(tmp_path / "x.wav"), "--speaker", "dora"]) == 2

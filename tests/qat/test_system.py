@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tts_compress.models.base import Prompt
+    from tts_compress.models.base import Speaking
 
 _OPTIONS = TrainingOptions(
     steps=30, learning_rate=1e-3, warm_up=2, averaging=0.5, held_out_every=10, threads=1
@@ -368,9 +368,9 @@ def test_what_hears_descriptions_hears_every_text_as_one() -> None:
         description = "calm"
         speakers = NO_SPEAKERS
 
-        def with_prompt(self, prompt: Prompt) -> Any:
+        def speaking_as(self, speaking: Speaking) -> Any:
             made = self.with_root(self._root, None)
-            made.description = prompt.description
+            made.description = speaking.prompt and speaking.prompt.description
             return made
 
         def open_runtime(self, **_: Any) -> None: ...

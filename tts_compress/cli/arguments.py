@@ -9,7 +9,7 @@ from tts_compress.cli.command import Option, path
 from tts_compress.errors import ArtifactError, ModelError
 
 if TYPE_CHECKING:
-    from tts_compress.models.base import Model, Prompted
+    from tts_compress.models.base import Model
 
     ModelT = TypeVar("ModelT", bound=Model)
 
@@ -49,18 +49,19 @@ def check_unused(options: Namespace, file: str, kind: str, remark: str = "") -> 
         )
 
 
-def prompted(model: ModelT, options: Namespace) -> ModelT | Prompted:
+def prompted(model: ModelT, options: Namespace) -> ModelT:
     """Return a model with the prompt that was given on the command line, if one was.
 
     Raises:
         ModelError: It speaks by no prompt, or the recording cannot be read.
     """
-    from tts_compress.models.base import Prompt, Prompted
+    from tts_compress.models.base import Prompt, Speaking, TTSModel
 
     given = (options.reference, options.reference_text, options.description)
     if given == (None, None, None):
         return model
-    if not isinstance(model, Prompted):
+    if not isinstance(model, TTSModel) or model.speaking.prompt is None:
         raise ModelError(f"'{model.spec}' speaks by no prompt; leave reference and description out")
     audio, text, description = given
-    return model.with_prompt(Prompt(audio=audio, text=text, description=description))
+    prompt = Prompt(audio=audio, text=text, description=description)
+    return model.speaking_as(Speaking(prompt=prompt))

@@ -38,12 +38,11 @@ def run(options: Namespace) -> Output:
     """Write the speech."""
     from tts_compress.audio import write_wav
     from tts_compress.models import load
-    from tts_compress.models.speakers import choose_speaker
+    from tts_compress.models.base import Speaking
 
     _check_replaceable(options.output, force=options.force)
     model: TTSModel = prompted(load(options.model), options)
-    if options.speaker is not None:
-        model = choose_speaker(model, options.speaker)
+    model = model.speaking_as(Speaking(speaker=options.speaker))
     audio = model.synthesize(options.text, seed=None if options.no_noise else options.seed)
     write_wav(options.output, audio)
     path, seconds = options.output, audio.duration_s

@@ -12,22 +12,14 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tts_compress.compression.calibration import is_feeds, open_calibration, trial_feeds
-from tts_compress.compression.listening import TEXTS, Share
-from tts_compress.compression.manifest import Job, describe
+from tts_compress.compression.listening import TEXTS
+from tts_compress.compression.manifest import Job, describe, join_manifests
 from tts_compress.compression.quality import choose
 from tts_compress.compression.verification import check_converted, run_original, verify
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models import open_model
-from tts_compress.models.base import (
-    GraphChain,
-    GraphModel,
-    Model,
-    OnnxGraph,
-    TorchModel,
-    TTSModel,
-    graphs_of,
-)
+from tts_compress.models.base import GraphModel, Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.onnx.quantize.convert import (
     STAGE,
     choose_eight_bits,
@@ -43,8 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    import onnx
     from torch import nn
 
+    from tts_compress.artifact import Manifest
     from tts_compress.qat.options import TrainingRun
     from tts_compress.recipes.recipe import Recipe
 
@@ -190,7 +184,7 @@ def _compress(
 
         return compress_system(opened, found, calibration, job)
     if isinstance(opened, OnnxGraph):
-        return _compress_chain(opened, found, calibration, job)
+        return _compress_graphs(opened, found, calibration, job)
     raise SchemeError(f"family {opened.family!r} has neither a graph nor modules to compress")
 
 
@@ -235,39 +229,39 @@ def _needless_calibration(recipe: Recipe) -> str:
     )
 
 
-def _compress_chain(
+def _compress_graphs(
     model: OnnxGraph, recipe: Recipe, calibration: str | Path | None, job: Job
 ) -> OnnxGraph:
-    """Return a graph compressed, with those that follow it; all are observed in FP32."""
+    """Return a model with every graph compressed; all are observed in FP32."""
     bound = None if job.quality is None else job.quality.bound
     # The energies of the damage that each graph does add up.
-    share = None if bound is None else Share(model, bound / sqrt(len(graphs_of(model))))
-    made = _compress_graph(model, recipe, calibration, job, share)
-    if not isinstance(model, GraphChain) or not model.followers():
-        return made
-    assert isinstance(made, GraphChain), "a chain stays one"
-    followers = {}
-    for number, (name, follower) in enumerate(model.followers().items(), 2):
+    share = None if bound is None else bound / sqrt(len(model.parts))
+    graphs, manifests = {}, {}
+    for number, part in enumerate(model.parts, 1):
         own = job
-        if job.training is not None and job.training.folder is not None:
+        if part and job.training is not None and job.training.folder is not None:
             folder = job.training.folder / f"graph-{number}"
             own = replace(job, training=replace(job.training, folder=folder))
-        part = share and replace(share, follower=name)
-        followers[name] = _compress_graph(follower, recipe, calibration, own, part)
-    return made.with_followers(followers)
+        done = _compress_graph(model, part, recipe, calibration, own, share)
+        graphs[part], manifests[part] = done
+    return model.with_graphs(graphs, join_manifests(manifests))
 
 
 def _compress_graph(
     model: OnnxGraph,
+    part: str,
     recipe: Recipe,
     calibration: str | Path | None,
     job: Job,
-    share: Share | None,
-) -> OnnxGraph:
+    bound: float | None,
+) -> tuple[onnx.ModelProto, Manifest]:
+    """Return a graph of a model compressed, and the record of that."""
     calls, record, chosen = None, None, None
-    bench = Workbench(model, recipe, calibration=calibration, seed=job.seed, held_out=TEXTS)
-    if share is not None and recipe.calibration is not None:
-        chosen = choose(bench, share, calibration, job)
+    bench = Workbench(
+        model, recipe, calibration=calibration, part=part, seed=job.seed, held_out=TEXTS
+    )
+    if bound is not None and recipe.calibration is not None:
+        chosen = choose(bench, bound, calibration, job)
     quality = job.quality if chosen else Quality.FAST
     recipe = (chosen[1] if chosen else recipe).model_copy(update={"quality": quality})
     if chosen is not None:
@@ -275,22 +269,25 @@ def _compress_graph(
         record = bench.record
     else:
         if recipe.calibration is not None:
-            calls, record = open_calibration(model, recipe.calibration, calibration, seed=job.seed)
+            calls, record = open_calibration(
+                model, recipe.calibration, calibration, seed=job.seed, part=part
+            )
         conversion = prepare_conversion(
-            model.graph,
+            lambda: model.graph(part),
             recipe,
             calls,
             batch_one=isinstance(model, TTSModel),
-            lengths=model.lengths,
+            lengths=bench.lengths,
             progress=job.progress,
         )
         if calls is not None and job.training is None:
             conversion = choose_eight_bits(conversion, calls, job.progress)
-    original = run_original(model, trial_feeds(model, calls, seed=job.seed))
+    feeds = trial_feeds(model, calls, seed=job.seed, part=part)
+    original = run_original(model.graph(part), model.parts[part].spec, feeds)
     check_converted(original, conversion.graph)
     trained = None
     # A graph of nothing but durations has no integers to learn.
-    learns = not model.lengths or any(d.weights == Weights.INT8 for d in conversion.decisions)
+    learns = not bench.lengths or any(d.weights == Weights.INT8 for d in conversion.decisions)
     if job.training is not None and learns:
         from tts_compress.qat.training import train_graph
 
@@ -307,4 +304,4 @@ def _compress_graph(
     )
     verified = verify(original, finished)
     job.progress.advance(STAGE, 1, 1)
-    return model.with_graph(finished, replace(manifest, run=verified))
+    return finished, replace(manifest, run=verified)

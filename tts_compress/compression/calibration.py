@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tts_compress.artifact import CalibrationRecord, sha256_of
@@ -12,7 +13,7 @@ from tts_compress.config import data_names
 from tts_compress.errors import MissingExtraError, RecipeError, TextError, TTSCompressWarning
 from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.models.feeds import FEEDS_SUFFIX, graph_inputs, open_feeds
-from tts_compress.models.speakers import primary_language, speakers_in_turn, stated_language
+from tts_compress.models.speakers import primary_language, speakers_in_turn
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.session import Feeds
@@ -51,7 +52,12 @@ def read_texts(
 
 
 def open_calibration(
-    model: OnnxGraph, settings: Calibration, given: str | Path | None, *, seed: int
+    model: OnnxGraph,
+    settings: Calibration,
+    given: str | Path | None,
+    *,
+    seed: int,
+    part: str = "",
 ) -> tuple[Calls, CalibrationRecord]:
     """Return the inputs that a graph is observed on, and the record of them.
 
@@ -61,6 +67,7 @@ def open_calibration(
         given: The user's choice in place of the recipe's: a calibration set for a voice, an
             `.npz` for a bare graph, which has no other.
         seed: Seed of the noise that the graph draws.
+        part: Name of the graph in the model.
 
     Raises:
         RecipeError: There is no such set or file, it is malformed, or of the wrong kind.
@@ -71,9 +78,10 @@ def open_calibration(
                 f"'{given}' holds arrays, but '{model.spec}' is a voice, which is calibrated on "
                 "texts; give a calibration set's name or TOML file"
             )
-        texts, record = read_texts(settings, given, seed, stated_language(model))
+        texts, record = read_texts(settings, given, seed, model.speaking.language)
         record = replace(record, speakers=speakers_in_turn(model)[: len(texts)])
-        return Calls(lambda: model.calibration_calls(texts, seed=seed), len(texts)), record
+        calls = partial(model.calibration_calls, texts, seed=seed, part=part)
+        return Calls(calls, len(texts)), record
     if given is None or not is_feeds(given):
         what = "nothing was" if given is None else f"'{given}' was"
         raise RecipeError(
@@ -93,24 +101,27 @@ def open_calibration(
     return Calls(read, count), _record(settings, path.name, sha256_of(path), count, seed)
 
 
-def trial_feeds(model: OnnxGraph, calls: Calls | None, *, seed: int) -> Feeds | None:
+def trial_feeds(
+    model: OnnxGraph, calls: Calls | None, *, seed: int, part: str = ""
+) -> Feeds | None:
     """Return real inputs of a graph for one run; None where there are none.
 
     Args:
         model: A voice, which speaks a text of its language, else an English one; or a bare graph.
         calls: What it is calibrated on, if it is.
         seed: Seed of the noise that the graph draws.
+        part: Name of the graph in the model.
 
     Raises:
         ModelError: The model cannot be called with what it is calibrated on.
     """
     if calls is None and isinstance(model, GraphModel):
-        language, known = stated_language(model), data_names("calib/sets")
+        language, known = model.speaking.language, data_names("calib/sets")
         name = primary_language(language or "en")
         texts = read_calibration_set(name if name in known else "en").texts[:1]
         # It may have no tokens of the text; and what phonemizes is needed for calibration only.
         with suppress(TextError, MissingExtraError):
-            return next(model.calibration_calls(texts, seed=seed), None)
+            return next(model.calibration_calls(texts, seed=seed, part=part), None)
     return None if calls is None else next(calls.feeds(), None)
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import onnx
 
 from tts_compress.artifact import LayerRecord, Manifest
 from tts_compress.errors import ModelError
-from tts_compress.models.base import GraphChain, GraphModel, TorchModel, TTSModel
+from tts_compress.models.base import GraphModel, TorchModel, TTSModel
 from tts_compress.onnx.hybrid import with_component
 from tts_compress.onnx.quantize.convert import convertible_graph
 from tts_compress.recipes.formats import Activations, Weights
@@ -63,25 +62,20 @@ def _graph_hybrids(
     reference: GraphModel, candidate: GraphModel, manifest: Manifest, components: list[str]
 ) -> Iterator[tuple[str, TTSModel]]:
     """Yield hybrids of a graph's components, and of graphs that follow it, each as a whole."""
-    others = candidate.followers() if isinstance(candidate, GraphChain) else {}
     base: onnx.ModelProto | None = None
     for name in components:
-        record = _only(manifest, name)
-        if name in others:
-            assert isinstance(reference, GraphChain), "both are made alike"
-            if name not in reference.followers():
+        if name in candidate.parts:
+            if name not in reference.parts:
                 raise ModelError(
                     f"'{reference.spec}' has no graph '{name}', but '{candidate.spec}'"
                 )
-            chain: Any = reference.with_graph(reference.graph(), record)
-            yield name, chain.with_followers({**reference.followers(), name: others[name]})
-            continue
-        if base is None:
-            form = manifest.recipe["format"]
-            base = convertible_graph(reference.graph(), form, batch_one=True).finish()
-        made = reference.with_graph(with_component(base, candidate.graph(), name), record)
-        assert isinstance(made, GraphModel), "a voice stays one"
-        yield name, made
+            changed = {name: candidate.graph(name)}
+        else:
+            if base is None:
+                form = manifest.recipe["format"]
+                base = convertible_graph(reference.graph(), form, batch_one=True).finish()
+            changed = {"": with_component(base, candidate.graph(), name)}
+        yield name, reference.with_graphs(changed, _only(manifest, name))
 
 
 def _torch_hybrid(reference: TorchModel, candidate: TorchModel, name: str) -> TorchModel:

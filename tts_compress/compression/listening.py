@@ -10,10 +10,9 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.compression.calibration import read_texts
-from tts_compress.compression.manifest import Job, describe
+from tts_compress.compression.manifest import Job
 from tts_compress.compression.workbench import Workbench
-from tts_compress.models.base import GraphChain, GraphModel, OnnxGraph
-from tts_compress.models.speakers import stated_language
+from tts_compress.models.base import GraphModel
 from tts_compress.numerics.distortion import mu_law, spectrum
 from tts_compress.numerics.pauses import floor_noise, floor_rise
 from tts_compress.numerics.spectra import compare_warped, frame_distances, same_timing
@@ -132,28 +131,7 @@ class Listener:
         return max((rise for rise in rises if rise is not None), default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The place of a graph in a voice, and its part of the bound."""
-
-    voice: OnnxGraph
-    """The whole; a bare graph is one itself."""
-
-    bound: float
-    """Largest distortion by this graph."""
-
-    follower: str | None = None
-    """Name of the graph, if it is not the first one."""
-
-    def joined(self, graph: OnnxGraph) -> OnnxGraph:
-        """Return the voice with another graph in this place."""
-        if self.follower is None:
-            return graph
-        assert isinstance(self.voice, GraphChain), "followers are of a chain"
-        return self.voice.with_followers({**self.voice.followers(), self.follower: graph})
-
-
-def speech(bench: Workbench, share: Share, given: str | Path | None, job: Job) -> Speak | None:
+def speech(bench: Workbench, given: str | Path | None, job: Job) -> Speak | None:
     """Return what lets a graph speak: a voice a few calibration texts, a bare graph its feeds.
 
     None for a bare graph that does not return one channel of samples.
@@ -161,23 +139,15 @@ def speech(bench: Workbench, share: Share, given: str | Path | None, job: Job) -
     model, settings = bench.model, bench.recipe.calibration
     assert settings is not None, "integers are calibrated"
 
-    def converted(conversion: Conversion | None) -> OnnxGraph:
-        if conversion is None:
-            return share.voice
-        manifest = describe(
-            model, bench.recipe, conversion, calibration=None, training=None, seed=job.seed
-        )
-        return share.joined(model.with_graph(convert(conversion), manifest))
-
-    if isinstance(share.voice, GraphModel):
+    if isinstance(model, GraphModel):
         bench.calls()
-        texts, _ = read_texts(settings, given, job.seed, stated_language(share.voice))
+        texts, _ = read_texts(settings, given, job.seed, model.speaking.language)
         # Those that nothing is observed on, the longest last: short ones hardly hold a pause.
         heard = sorted(texts[-len(bench.held_out) :], key=len)[-TEXTS:]
 
         def speak(conversion: Conversion | None, seed: int, count: int) -> list[Audio]:
-            voice = converted(conversion)
-            assert isinstance(voice, GraphModel), "a voice stays one"
+            graphs = {} if conversion is None else {bench.part: convert(conversion)}
+            voice = model.with_graphs(graphs, None)
             return [voice.synthesize(text, seed=seed) for text in heard[:count]]
 
         return speak
@@ -185,7 +155,8 @@ def speech(bench: Workbench, share: Share, given: str | Path | None, job: Job) -
     feeds = bench.held_out[:TEXTS]
 
     def outputs(conversion: Conversion | None, count: int) -> list[Array]:
-        session = open_session(feed_noise(converted(conversion).graph()), model.spec)
+        graph = model.graph() if conversion is None else convert(conversion)
+        session = open_session(feed_noise(graph), model.spec)
         return [run_session(session, call, model.spec)[0] for call in feeds[:count]]
 
     def run(conversion: Conversion | None, _: int, count: int) -> list[Audio]:

@@ -1,10 +1,19 @@
 """The record of how a model was compressed."""
 
 import hashlib
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tts_compress.artifact import CalibrationRecord, Manifest, Source, TrainingRecord, sha256_of
+from tts_compress.artifact import (
+    CalibrationRecord,
+    Manifest,
+    Source,
+    TrainingRecord,
+    join_runs,
+    sha256_of,
+)
 from tts_compress.environment import describe_environment
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Model, OnnxGraph
@@ -54,6 +63,28 @@ def describe(
         seed=seed,
         environment=describe_environment(),
         training=training,
+    )
+
+
+def join_manifests(manifests: Mapping[str, Manifest]) -> Manifest:
+    """Return the record of a model, whose recipe and calibration are those of its first graph.
+
+    Args:
+        manifests: Records of its graphs, by the names of parts in their order.
+    """
+    records = list(manifests.values())
+    layers = [
+        # A colon, because blame looks for components of the first graph itself.
+        replace(layer, module=f"{name}:{layer.module}" if name else layer.module)
+        for name, record in manifests.items()
+        for layer in record.layers
+    ]
+    return replace(
+        records[0],
+        counts=dict(sum((Counter(record.counts) for record in records), Counter[str]())),
+        layers=tuple(layers),
+        training=next((record.training for record in records if record.training), None),
+        run=join_runs([record.run for record in records if record.run]),
     )
 
 

@@ -21,8 +21,6 @@ from tts_compress.errors import (
     reason,
 )
 from tts_compress.models.base import TorchModel
-from tts_compress.models.distillation import Distillable
-from tts_compress.models.speakers import stated_language
 from tts_compress.progress import Progress
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Weights
@@ -65,13 +63,13 @@ def compress_system(
     seeded: list[tuple[str, int]] = []
     run, record = None, None
     if settings is not None:
-        texts, record = read_texts(settings, calibration, job.seed, stated_language(model))
+        texts, record = read_texts(settings, calibration, job.seed, model.speaking.language)
         seeded = [(text, job.seed + number) for number, text in enumerate(texts)]
         run = speaking(model, seeded, job.progress)
     trained = None
     if job.training is None:
         done = _convert(model.root(), recipe, run, job.progress)
-    elif isinstance(model, Distillable):
+    elif model.objectives():
         from tts_compress.qat.training import train_system
 
         assert run is not None, "a shipped recipe for training has texts"

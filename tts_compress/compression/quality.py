@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from threadpoolctl import threadpool_limits
 
-from tts_compress.compression.listening import Heard, Listener, Share, speech
+from tts_compress.compression.listening import Heard, Listener, speech
 from tts_compress.compression.manifest import Job
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import QuantizationError
@@ -68,13 +68,13 @@ class Option:
 
 
 def choose(
-    bench: Workbench, share: Share, given: str | Path | None, job: Job
+    bench: Workbench, bound: float, given: str | Path | None, job: Job
 ) -> tuple[Conversion, Recipe] | None:
     """Return the fastest conversion of a graph within a bound, and its recipe.
 
     Args:
         bench: Converts the graph; its recipe says what may be integers.
-        share: The graph's place in the voice, and its bound.
+        bound: Largest distortion by this graph.
         given: The calibration that the user gave in the place of the recipe's.
         job: Has the seed of the noise; its progress is advanced with every group that is heard.
 
@@ -84,10 +84,9 @@ def choose(
     Raises:
         QuantizationError: The recipe does not fit the graph.
     """
-    bound = share.bound
     # Small products would keep every core waiting for the next one.
     with threadpool_limits(1):
-        speak = speech(bench, share, given, job)
+        speak = speech(bench, given, job)
         if speak is None:
             return None
         job.progress.advance(STAGE, 0, 1)
@@ -264,7 +263,7 @@ def _saved_ms(
             times[blocks.get(block, "")] += ms
         return times
 
-    before, names = group_times(bench.model.graph()), [group.name for group in groups]
+    before, names = group_times(bench.model.graph(bench.part)), [group.name for group in groups]
     total = sum(before.values())
     saved: dict[Activations | None, dict[str, float]] = {}
     for arithmetic, rules in forms.items():
@@ -304,7 +303,7 @@ def _length_rules(bench: Workbench) -> list[Rule]:
 
 def _deciding(bench: Workbench) -> dict[str, list[Decision]]:
     """Return the layers that durations depend on, by module."""
-    deciding = length_outputs(bench.base(bench.recipe.format), bench.model.lengths)
+    deciding = length_outputs(bench.base(bench.recipe.format), bench.lengths)
     modules: dict[str, list[Decision]] = {}
     for decision in bench.decisions(bench.recipe):
         if decision.output in deciding and decision.weight is not None:

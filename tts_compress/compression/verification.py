@@ -11,7 +11,6 @@ import onnxruntime
 
 from tts_compress.artifact import RunRecord
 from tts_compress.errors import ModelError, QuantizationError
-from tts_compress.models.base import OnnxGraph
 from tts_compress.models.feeds import made_up_feeds
 from tts_compress.models.graph_file import weight_problem
 from tts_compress.onnx.graph import standard_opset
@@ -43,27 +42,27 @@ class OriginalRun:
     """None where it cannot be run on inputs that are made up."""
 
 
-def run_original(model: OnnxGraph, feeds: Feeds | None) -> OriginalRun:
+def run_original(graph: onnx.ModelProto, spec: str, feeds: Feeds | None) -> OriginalRun:
     """Run an original graph.
 
     Args:
-        model: The original.
+        graph: The original; not modified.
+        spec: Its name in errors.
         feeds: Real inputs, with fed noise; without them some are made up.
 
     Raises:
         ModelError: It cannot be opened, or cannot be run on real inputs.
     """
-    graph = model.graph()
     given, outputs = feeds or {}, None
     try:
-        session = open_session(feed_noise(graph), model.spec, briefly=True)
+        session = open_session(feed_noise(graph), spec, briefly=True)
         if feeds is None:
             given = made_up_feeds(graph) | draw_noise(input_names(session), seed=(0,))
-        outputs = _run(session, given, model.spec)
+        outputs = _run(session, given, spec)
     except ModelError:
         if feeds is not None:
             raise
-    return OriginalRun(spec=model.spec, opset=standard_opset(graph), feeds=given, outputs=outputs)
+    return OriginalRun(spec=spec, opset=standard_opset(graph), feeds=given, outputs=outputs)
 
 
 def check_converted(original: OriginalRun, prepared: onnx.ModelProto) -> None:

@@ -65,25 +65,28 @@ class Workbench:
     equalize fewer tensors, so its own bytes and sound differ a little. `compress` makes these.
 
     Args:
-        model: The graph, in FP32.
+        model: The model, in FP32.
         recipe: Its form, and how it calibrates, hold for everything that is converted.
         calibration: A calibration set in the place of the recipe's.
+        part: Name of the graph in the model.
         seed: Seed of the calibration's noise.
         held_out: Calls that nothing is observed on, at most a quarter.
         progress: Is advanced with each call that ranges are observed on.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the settings of one graph
         self,
         model: OnnxGraph,
         recipe: Recipe,
         *,
         calibration: str | Path | None = None,
+        part: str = "",
         seed: int = 0,
         held_out: int = 0,
         progress: Progress | None = None,
     ) -> None:
-        self.model, self.recipe = model, recipe
+        self.model, self.recipe, self.part = model, recipe, part
+        self.lengths = model.parts[part].lengths
         self._progress = progress or Silent()
         self._given, self._seed, self._held_out = calibration, seed, held_out
         self._bases: dict[Form, _Base] = {}
@@ -97,12 +100,12 @@ class Workbench:
         """Return the FP32 graph that is converted; not to be changed."""
         if form not in self._bases:
             batch_one = isinstance(self.model, TTSModel)
-            graph = convertible_graph(self.model.graph(), form, batch_one=batch_one)
+            graph = convertible_graph(self.model.graph(self.part), form, batch_one=batch_one)
             self._bases[form] = _Base(graph.model)
             calibration = self.recipe.calibration
             if form == self.recipe.format and calibration is not None and calibration.equalize:
                 whole = self.recipe.model_copy(update={"component": _EVERYTHING})
-                decisions = decide(graph.model, whole, self.model.lengths)
+                decisions = decide(graph.model, whole, self.lengths)
                 if static_outputs(decisions):
                     make_residuals_float(graph, decisions, whole)
                     equalize_decided(graph, decisions, whole, self.calls())
@@ -115,7 +118,7 @@ class Workbench:
         Raises:
             QuantizationError: It compresses nothing.
         """
-        return decide(self.base(recipe.format), recipe, self.model.lengths)
+        return decide(self.base(recipe.format), recipe, self.lengths)
 
     def observe(self, recipes: Sequence[Recipe]) -> None:
         """Find what recipes need, each kind of it in one pass over the calibration set."""
@@ -158,7 +161,7 @@ class Workbench:
             decisions=tuple(decisions),
             ranges={name: base.ranges[name] for name in tensors},
             form=recipe.format,
-            lengths=self.model.lengths,
+            lengths=self.lengths,
             by_channel=base.channels,
             chosen={output: codes for output, codes in chosen.items() if codes is not None},
         )
@@ -203,7 +206,7 @@ class Workbench:
         if self._calls is None:
             assert self.recipe.calibration is not None, "only calibrated integers need ranges"
             calls, self.record = open_calibration(
-                self.model, self.recipe.calibration, self._given, seed=self._seed
+                self.model, self.recipe.calibration, self._given, seed=self._seed, part=self.part
             )
             feeds = list(calls.feeds())  # phonemes and noise take as long as running them
             kept = max(1, len(feeds) - min(self._held_out, len(feeds) // 4))

@@ -36,7 +36,7 @@ from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.folders import temporary_folder
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
-from tts_compress.models.speakers import primary_language, spoken_languages
+from tts_compress.models.speakers import primary_language
 from tts_compress.progress import Stopwatch
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def check_language(model: TTSModel, suite: Suite) -> None:
     Raises:
         EvaluationError: They differ by more than the region.
     """
-    spoken = spoken_languages(model)
+    spoken = model.speaking.languages
     if not spoken or primary_language(suite.language) in map(primary_language, spoken):
         return
     codes = {primary_language(language) for language in spoken}

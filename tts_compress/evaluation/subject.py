@@ -17,18 +17,15 @@ from tts_compress.evaluation.suite import prompt_content
 from tts_compress.models import load
 from tts_compress.models.base import (
     ModelFiles,
-    Multilingual,
     Prompt,
-    Prompted,
+    Speaking,
     TorchModel,
     TTSModel,
 )
 from tts_compress.models.checkout import find_checkout, known_upstreams
 from tts_compress.models.speakers import (
-    choose_speaker,
     primary_language,
     speakers_in_turn,
-    stated_language,
 )
 
 
@@ -97,7 +94,7 @@ class Subject:
             family=self.model.family,
             scheme=manifest.scheme if manifest else "fp32",
             sha256=digests[0] if len(digests) == 1 else _sha256("".join(digests)),
-            language=stated_language(self.model),
+            language=self.model.speaking.language,
             settings=_settings(self.model) | self._speaker_setting(),
         )
 
@@ -146,15 +143,12 @@ def open_subject(
         # Compressed in memory: the worker, and the size, need files.
         location = str(model.save(spare / "model"))
         files = load(location).files()
-    if prompt is None or not isinstance(model, Prompted):
-        prompt = None
-    else:
-        model = model.with_prompt(prompt)
+    prompt = None if model.speaking.prompt is None else prompt
     chosen = None
-    if language is not None and isinstance(model, Multilingual) and stated_language(model) is None:
+    if language is not None and model.speaking.language is None:
         code = primary_language(language)
-        chosen = code if code in model.languages else None
-        model = model if chosen is None else model.with_language(chosen)
+        chosen = code if code in model.speaking.languages else None
+    model = model.speaking_as(Speaking(languages=(chosen,) if chosen else (), prompt=prompt))
     return Subject(
         model=model,
         files=files,
@@ -215,7 +209,7 @@ def give_speakers(models: tuple[Subject, Subject], wanted: str | None) -> tuple[
             f"{_described(candidate)}; give a candidate that was made from the reference"
         )
     if wanted is not None:
-        reference = candidate = choose_speaker(reference, wanted)
+        reference = candidate = reference.speaking_as(Speaking(speaker=wanted))
     turns = {speakers_in_turn(model) for model in (reference, candidate)}
     chosen = {names for names in turns if len(names) == 1}
     if len(chosen) > 1:

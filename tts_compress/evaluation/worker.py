@@ -19,13 +19,11 @@ from tts_compress.evaluation.wav_files import audio_sha256, write_float_wav
 from tts_compress.models import load
 from tts_compress.models.base import (
     LanguageModel,
-    Multilingual,
     Prompt,
-    Prompted,
     Runtime,
+    Speaking,
     TTSModel,
 )
-from tts_compress.models.speakers import choose_speaker
 from tts_compress.processes import Answer, peak_bytes, serve, status_bytes
 
 
@@ -38,25 +36,23 @@ class _ModelHost:
 
     def prompt(self, audio: str | None, text: str | None, description: str | None) -> Answer:
         """Speak by a prompt from now on."""
-        assert isinstance(self._model, Prompted), "only such models are given one"
         prompt = Prompt(text=text, description=description, audio=Path(audio) if audio else None)
-        self._model = self._model.with_prompt(prompt)
+        self._model = self._model.speaking_as(Speaking(prompt=prompt))
         return {}
 
     def choose_language(self, language: str) -> Answer:
         """Take all texts for ones of a language from now on."""
-        assert isinstance(self._model, Multilingual), "only such models are asked"
-        self._model = self._model.with_language(language)
+        self._model = self._model.speaking_as(Speaking(languages=(language,)))
         return {}
 
     def choose_speaker(self, name: str) -> Answer:
         """Speak as one of the model's speakers from now on."""
-        self._model = choose_speaker(self._model, name)
+        self._model = self._model.speaking_as(Speaking(speaker=name))
         return {}
 
     def synthesize(self, text: str, seed: int, path: str, speaker: str | None = None) -> Answer:
         """Speak with fed noise, as a speaker if one is named, into a WAV file of exact samples."""
-        model = self._model if speaker is None else choose_speaker(self._model, speaker)
+        model = self._model.speaking_as(Speaking(speaker=speaker))
         audio = model.synthesize(text, seed=seed)
         write_float_wav(Path(path), audio)
         return {

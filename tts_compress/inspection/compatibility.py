@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from tts_compress.errors import ModelError
 from tts_compress.inspection.needs import Needs, read_needs
 from tts_compress.inspection.runtimes import STANDARD, Runtime, find_runtimes, of_type
-from tts_compress.models.base import Model, OnnxGraph, graphs_of
+from tts_compress.models.base import Model, OnnxGraph
 from tts_compress.onnx.modules import INTEGER_LAYERS
 from tts_compress.onnx.session import open_session
 
@@ -74,14 +74,13 @@ def check_runtime(model: Model, name: str) -> Verdict:
             f"'{model.spec}' is no ONNX graph, which is what these runtimes play; give an .onnx "
             "file or an artifact of one (tts-compress export writes those of some systems)"
         )
-    graphs = graphs_of(model)
-    needs = [read_needs(graph.graph()) for graph in graphs]
+    needs = [read_needs(model.graph(part)) for part in model.parts]
     wanted, *_ = releases = find_runtimes(name)
     order = list(wanted.file.releases)
     playing = {r.release for r in releases if not _obstacles(needs, r, model.family)}
     missing, left = _missing(needs, wanted), _on_fallback(needs, wanted)
     problems = list(_problems(needs, wanted, model.family))
-    if wanted.release in playing and (refused := list(_refusals(graphs, wanted))):
+    if wanted.release in playing and (refused := list(_refusals(model, wanted))):
         problems, playing = refused, set[str]()
     asked = name.partition(":")[2]
     return Verdict(
@@ -187,13 +186,13 @@ def _problems(needs: Sequence[Needs], runtime: Runtime, family: str) -> Iterator
         )
 
 
-def _refusals(graphs: Sequence[OnnxGraph], runtime: Runtime) -> Iterator[str]:
-    """Yield why the onnxruntime that is installed here does not open graphs, if it is the one."""
+def _refusals(model: OnnxGraph, runtime: Runtime) -> Iterator[str]:
+    """Yield why the onnxruntime that is installed here, if it is the one, does not open graphs."""
     installed = onnxruntime.__version__
     if runtime.name == _HERE and f"{installed}.".startswith(f"{runtime.release}."):
-        for graph in graphs:
+        for name, part in model.parts.items():
             try:
-                open_session(graph.graph(), graph.spec, briefly=True)
+                open_session(model.graph(name), part.spec, briefly=True)
             except ModelError as error:
                 yield f"{installed} is installed here, and {error}"
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from tts_compress.environment import describe_processor
 from tts_compress.inspection.times import OTHER
-from tts_compress.models.base import GraphChain, Model, OnnxGraph, TorchModel
+from tts_compress.models.base import Model, OnnxGraph
 from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
@@ -29,7 +29,7 @@ def inspect_model(model: Model, shares: Mapping[str, float] | None = None) -> di
         "spec": model.spec,
         "family": model.family,
         "scheme": manifest.scheme if manifest else "fp32",
-        "properties": dict(model.describe()) if isinstance(model, OnnxGraph | TorchModel) else {},
+        "properties": dict(model.describe()),
         "components": [
             asdict(part)
             | {"operators": dict(part.operators), "length_layers": deciding.get(part.name, [])}
@@ -52,16 +52,15 @@ def length_layers(model: Model) -> dict[str, list[str]]:
     """
     if not isinstance(model, OnnxGraph):
         return {}
-    followers = model.followers() if isinstance(model, GraphChain) else {}
     found: dict[str, list[str]] = {}
-    for follower, one in {"": model, **followers}.items():
-        graph = one.graph()
-        deciding = length_outputs(graph, one.lengths)
+    for name, part in model.parts.items():
+        graph = model.graph(name)
+        deciding = length_outputs(graph, part.lengths)
         weights, initializers = WeightFinder(graph.graph), initializer_names(graph.graph)
         for node in graph.graph.node:
             if deciding.intersection(node.output) and weights.find_all(node):
                 module = module_of(node, initializers)
-                component = follower or module.split(".")[0] or "unnamed"
+                component = name or module.split(".")[0] or "unnamed"
                 found.setdefault(component, []).append(module or node.name or node.output[0])
     return found
 

@@ -6,8 +6,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.errors import ModelError
-from tts_compress.models.base import GraphChain, GraphModel, Model, TorchModel
-from tts_compress.models.interception import NamedCalls, intercepted
+from tts_compress.models.base import GraphModel, Model, TorchModel
+from tts_compress.models.interception import intercepted
 from tts_compress.onnx.profile import kernel_seconds
 
 if TYPE_CHECKING:
@@ -77,24 +77,20 @@ def component_of(operator: str, components: Collection[str]) -> str | None:
 
 
 def _graph_seconds(model: GraphModel, text: str, seed: int) -> Seconds:
-    """Return the seconds that operators take; a graph that follows another is one component."""
-    others = model.followers() if isinstance(model, GraphChain) else {}
-    own = [name for name in model.components() if name not in others]
-    seconds = _profiled_seconds(model, text, seed, own)
-    for name, graph in others.items():
-        assert isinstance(graph, GraphModel), "what follows in a voice speaks with it"
-        seconds[name] = sum(_profiled_seconds(graph, text, seed, []).values())
-    return seconds
+    """Return the seconds that operators take, by onnxruntime's own profile.
 
-
-def _profiled_seconds(
-    model: GraphModel, text: str, seed: int, components: Collection[str]
-) -> Seconds:
-    """Return the seconds that one graph's operators take, by onnxruntime's own profile."""
-    calls = list(model.calibration_calls([text], seed=seed))
+    A graph that follows another is one component.
+    """
+    components = [name for name in model.components() if name not in model.parts]
     seconds: Seconds = dict.fromkeys([*components, None], 0.0)
-    for operator, spent in kernel_seconds(model.graph(), calls, model.spec).items():
-        seconds[component_of(operator, components)] += spent
+    for name, part in model.parts.items():
+        calls = list(model.calibration_calls([text], seed=seed, part=name))
+        spent = kernel_seconds(model.graph(name), calls, part.spec)
+        if name:
+            seconds[name] = sum(spent.values())
+            continue
+        for operator, own in spent.items():
+            seconds[component_of(operator, components)] += own
     return seconds
 
 
@@ -118,11 +114,10 @@ def _timed_calls(model: TorchModel, root: "nn.Module") -> Iterator[tuple[str, "n
         owners |= dict.fromkeys(_timed_modules(root.get_submodule(name), _LEVELS), name)
     for module, name in owners.items():
         yield name, module, "forward"
-    if isinstance(model, NamedCalls):
-        for name, methods in model.named_calls().items():
-            for method in methods:
-                place, _, own = method.rpartition(".")
-                yield name, root.get_submodule(place), own
+    for name, methods in model.named_calls().items():
+        for method in methods:
+            place, _, own = method.rpartition(".")
+            yield name, root.get_submodule(place), own
 
 
 def _timed_modules(module: "nn.Module", levels: int) -> Iterator["nn.Module"]:

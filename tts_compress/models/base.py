@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path  # pydantic reads the types of a `Prompt`
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from tts_compress.errors import TextError
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tts_compress.artifact import Manifest
     from tts_compress.audio import Audio
+    from tts_compress.models.distillation import Objective
     from tts_compress.onnx.session import Feeds
 
 UNLIKE_UPSTREAM = "unlike upstream's own script"
@@ -69,6 +70,25 @@ class Prompt:
     """Description of the speech in words, for systems that take one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speaking:
+    """The conditions of speech besides the text, of which every model has some."""
+
+    speaker: str | int | None = None
+    """Name or id of the speaker that was chosen; None for the model's own default."""
+
+    languages: tuple[str, ...] = ()
+    """Codes of the languages that texts may be in, such as `zh`; empty where none is stated."""
+
+    prompt: Prompt | None = None
+    """None for a model that speaks by no prompt."""
+
+    @property
+    def language(self) -> str | None:
+        """The only language that texts may be in; None for one of several, and for none stated."""
+        return self.languages[0] if len(self.languages) == 1 else None
+
+
 class Runtime(Protocol):
     """The system's own, unmodified inference code around a model's files; as users run it."""
 
@@ -94,6 +114,9 @@ class Model(Protocol):
 
     def components(self) -> Mapping[str, Component]:
         """Return the separately quantizable parts, by name, in the order data flows."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return properties that `inspect` shows beside the components."""
 
     def files(self) -> ModelFiles:
         """Return the files that the model consists of.
@@ -125,6 +148,25 @@ class TTSModel(Model, Protocol):
         A system that speaks by a prompt has none: the prompt chooses the voice.
         """
 
+    @property
+    def speaking(self) -> Speaking:
+        """The speaker, language and prompt that were chosen, or are the model's own."""
+
+    def speaking_as(self, speaking: Speaking) -> Self:
+        """Return this model speaking otherwise; what is None or empty stays as it is.
+
+        Args:
+            speaking: A speaker by a name in `speakers`, or by an id as a number or in digits (a
+                name that is a number stands for the speaker of that name); one of the model's
+                languages, of which all texts are taken to be; and a prompt, of which the parts
+                that are given replace the model's. A model ignores what it has no use for, but
+                for a speaker.
+
+        Raises:
+            ModelError: There is no such speaker, or only one; the language is none of the model's;
+                or the recording cannot be read.
+        """
+
     def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Speak a text reproducibly.
 
@@ -146,54 +188,6 @@ class TTSModel(Model, Protocol):
 
 
 @runtime_checkable
-class Prompted(TTSModel, Protocol):
-    """A model that speaks by a prompt."""
-
-    def with_prompt(self, prompt: Prompt) -> Prompted:
-        """Return this model with the given parts of the prompt replaced.
-
-        Raises:
-            ModelError: The recording cannot be read.
-        """
-
-
-@runtime_checkable
-class MultiSpeaker(TTSModel, Protocol):
-    """A model that may have several speakers."""
-
-    @property
-    def speaker(self) -> str | None:
-        """Name of the speaker that was chosen; None for the model's own default."""
-
-    def with_speaker(self, speaker: str | int) -> MultiSpeaker:
-        """Return this model speaking as one of its speakers.
-
-        Args:
-            speaker: A name in `speakers`, or an id as a number or in digits. A name that is a
-                number stands for the speaker of that name.
-
-        Raises:
-            ModelError: There is no such speaker, or only one.
-        """
-
-
-@runtime_checkable
-class Multilingual(TTSModel, Protocol):
-    """A model that speaks several languages, one of which may be chosen for its texts."""
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """Codes of the languages to choose from, such as `zh`."""
-
-    def with_language(self, language: str) -> Multilingual:
-        """Return this model taking all texts for ones of this language.
-
-        Raises:
-            ModelError: It is none of `languages`.
-        """
-
-
-@runtime_checkable
 class TorchModel(TTSModel, Protocol):
     """A text-to-speech model that the system's own code runs in torch."""
 
@@ -211,8 +205,18 @@ class TorchModel(TTSModel, Protocol):
             manifest: Record of their compression; None while calibrating.
         """
 
-    def describe(self) -> Mapping[str, Any]:
-        """Return properties that `inspect` shows beside the components."""
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return the objectives of training compressed components, in the order data flows.
+
+        Empty for a system whose components cannot be trained.
+        """
+
+    def named_calls(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the methods other than `forward` by which the system calls components.
+
+        By component: dotted names below `root()`, such as `t2s.infer`. Each is looked up on its
+        module whenever the model speaks.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -261,51 +265,54 @@ class LanguageModel(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphPart:
+    """One graph of a model, in its file or in memory."""
+
+    path: Path
+    """The `.onnx` file; of a graph in memory only the name it will have."""
+
+    spec: str
+    """Its name in errors."""
+
+    lengths: frozenset[str] = frozenset()
+    """Outputs that decide how long something is that is made of what the graph returns."""
+
+    held: onnx.ModelProto | None = None
+    """The graph, where it is in memory only."""
+
+
 @runtime_checkable
 class OnnxGraph(Model, Protocol):
-    """A model that is an ONNX graph, whether it speaks texts or is a part that does not."""
+    """A model of one ONNX graph, or of several that run on what those before return."""
 
     @property
-    def lengths(self) -> frozenset[str]:
-        """Outputs that decide how long something is that is made of what the graph returns."""
+    def parts(self) -> Mapping[str, GraphPart]:
+        """The graphs by their names as components, in their order.
 
-    def graph(self) -> onnx.ModelProto:
-        """Return a copy of the graph that the caller may change."""
+        The first one has an empty name: its components are those of its modules' names.
+        """
 
-    def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> OnnxGraph:
-        """Return this model with another graph; nothing is written."""
+    def graph(self, part: str = "") -> onnx.ModelProto:
+        """Return a copy of a graph that the caller may change."""
 
-    def describe(self) -> Mapping[str, Any]:
-        """Return properties that `inspect` shows beside the components."""
-
-
-@runtime_checkable
-class GraphChain(OnnxGraph, Protocol):
-    """A graph that may be followed by others, which run on what the one before returns."""
-
-    def followers(self) -> Mapping[str, OnnxGraph]:
-        """Return the other graphs by their names as components, in their order."""
-
-    def with_followers(self, followers: Mapping[str, OnnxGraph]) -> GraphChain:
-        """Return this model with other graphs of the same kind behind its own.
+    def with_graphs(self, graphs: Mapping[str, onnx.ModelProto], manifest: Manifest | None) -> Self:
+        """Return this model with other graphs in the place of some; nothing is written.
 
         Args:
-            followers: Those that `followers` returns, or what became of them. The layers and
-                counts of their manifests come behind this model's own.
+            graphs: The other graphs, by the names of parts.
+            manifest: Record of their compression; None for graphs that are tried.
         """
 
 
 @runtime_checkable
 class GraphModel(OnnxGraph, TTSModel, Protocol):
-    """A text-to-speech model that is one ONNX graph."""
+    """A text-to-speech model in ONNX."""
 
-    def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
-        """Yield the inputs of the graph with fed noise for each text."""
-
-
-def graphs_of(model: OnnxGraph) -> list[OnnxGraph]:
-    """Return a graph and those that follow it."""
-    return [model, *(model.followers().values() if isinstance(model, GraphChain) else ())]
+    def calibration_calls(
+        self, texts: Iterable[str], *, seed: int, part: str = ""
+    ) -> Iterator[Feeds]:
+        """Yield the inputs of a graph with fed noise while the model speaks texts."""
 
 
 def check_encodable(text: str) -> None:

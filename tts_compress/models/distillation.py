@@ -6,9 +6,7 @@ and no transcripts are needed: the original is the teacher.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
-
-from tts_compress.models.base import TorchModel
+from typing import Any, Literal, TypeAlias
 
 Loss: TypeAlias = Literal["kl", "mse", "waveform"]
 
@@ -69,11 +67,3 @@ class Call:
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
     output: Any
-
-
-@runtime_checkable
-class Distillable(TorchModel, Protocol):
-    """A torch model whose compressed components can be trained on the originals' outputs."""
-
-    def objectives(self) -> tuple[Objective, ...]:
-        """Return the objectives in the order data flows."""

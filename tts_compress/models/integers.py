@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from tts_compress.environment import Processor
-from tts_compress.models.base import Model, OnnxGraph, TorchModel, graphs_of
+from tts_compress.models.base import Model, OnnxGraph, TorchModel
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
 from tts_compress.onnx.modules import INTEGER_LSTM, OPERATORS, WeightFinder
 
@@ -39,7 +39,7 @@ def count_integer_layers(model: Model) -> IntegerLayers:
     """Count a model's layers that multiply integers, by hazard."""
     found: list[tuple[bool, bool]] = []  # (can overflow, is signed)
     if isinstance(model, OnnxGraph):
-        found = [layer for graph in graphs_of(model) for layer in _layers_of_graph(graph.graph())]
+        found = [layer for part in model.parts for layer in _layers_of_graph(model.graph(part))]
     elif isinstance(model, TorchModel):
         found = [(overflows, False) for overflows in _layers_of_module(model.root())]
     return IntegerLayers(

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-
-@runtime_checkable
-class NamedCalls(Protocol):
-    """A torch model whose system calls components by methods other than `forward`."""
-
-    def named_calls(self) -> Mapping[str, tuple[str, ...]]:
-        """Return these methods by component: dotted names below `root()`, such as `t2s.infer`.
-
-        Each is looked up on its module whenever the model speaks.
-        """
+    from collections.abc import Callable, Iterator
 
 
 @contextmanager

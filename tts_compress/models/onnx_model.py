@@ -1,20 +1,22 @@
-"""Models that are one ONNX graph: vocoders and other parts of a system, and the base of voices."""
+"""Models of ONNX graphs: vocoders and other parts of a system, and the base of voices."""
 
+import copy
 import shutil
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import onnx
+import onnxruntime
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, atomic_directory, with_files
 from tts_compress.errors import ModelError
-from tts_compress.models.base import Component, ModelFiles, shown_model
+from tts_compress.models.base import Component, GraphPart, ModelFiles, shown_model
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.graph_file import is_split, read_graph
-from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.onnx.durations import duration_outputs
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
@@ -24,7 +26,7 @@ from tts_compress.plain import plain
 class OnnxModel:
     """An ONNX graph of which nothing is known but its inputs and outputs.
 
-    Families whose models are one graph inherit from it.
+    Families whose models are graphs inherit from it.
 
     Args:
         path: The `.onnx` file; of a graph in memory only the name it will have.
@@ -41,13 +43,7 @@ class OnnxModel:
     """Noun for the file in errors."""
 
     folder: str | None = None
-    """Folder that the file has in an artifact; None for none."""
-
-    lengths: frozenset[str] = frozenset()
-    """Outputs that decide how long something is that is made of what the graph returns."""
-
-    speakers: Mapping[str, int] = NO_SPEAKERS
-    """Ids of the speakers to choose from, by name; families that have some fill it."""
+    """Folder that the graphs have in an artifact; None for none."""
 
     def __init__(
         self,
@@ -61,50 +57,45 @@ class OnnxModel:
             raise ModelError(f"no file '{path}'; give an existing {self.kind} (.onnx)")
         self.spec = spec
         self.manifest = manifest
-        self._path = path
-        self._held = held
+        self.parts: Mapping[str, GraphPart] = {"": GraphPart(path=path, spec=spec, held=held)}
+        self._sessions: dict[str, onnxruntime.InferenceSession] = {}
 
     def __repr__(self) -> str:
         return shown_model(self)
 
-    def graph(self) -> onnx.ModelProto:
-        """Return a copy of the graph.
+    def graph(self, part: str = "") -> onnx.ModelProto:
+        """Return a copy of a graph.
 
         Raises:
             ModelError: The file is not a readable ONNX file.
         """
-        return read_graph(self._path) if self._held is None else copy_model(self._held)
+        found = self.parts[part]
+        return read_graph(found.path) if found.held is None else copy_model(found.held)
 
-    def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> "OnnxModel":
-        """Return this model with another graph; nothing is written."""
-        return OnnxModel(self._path, spec=self.spec, manifest=manifest, held=graph)
+    def with_graphs(self, graphs: Mapping[str, onnx.ModelProto], manifest: Manifest | None) -> Self:
+        """Return this model with other graphs in the place of some; nothing is written."""
+        return self._with(
+            manifest=manifest,
+            parts={
+                name: replace(part, held=graphs.get(name, part.held))
+                for name, part in self.parts.items()
+            },
+            _sessions={
+                name: opened for name, opened in self._sessions.items() if name not in graphs
+            },
+        )
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, by name, in the order they first appear.
 
-        A component is the first part of its modules' names; operators without one are `unnamed`.
+        A component of the first graph is the first part of its modules' names; operators without
+        one are `unnamed`. Each other graph is one component.
         """
-        graph = self.graph().graph
-        weights = WeightFinder(graph)
-        initializers = initializer_names(graph)
-        operators: dict[str, Counter[str]] = {}
-        tensors: dict[str, dict[str, onnx.TensorProto]] = {}
-        for node in graph.node:
-            found = weights.find_all(node)
-            if found:
-                name = module_of(node, initializers).split(".")[0] or "unnamed"
-                operators.setdefault(name, Counter())[node.op_type] += 1
-                tensors.setdefault(name, {}).update({weight.name: weight for weight in found})
-        return {
-            name: Component(
-                name=name,
-                role="",
-                parameters=sum(int(np.prod(tensor.dims)) for tensor in held.values()),
-                size_bytes=sum(tensor.ByteSize() for tensor in held.values()),
-                operators=operators[name],
-            )
-            for name, held in tensors.items()
-        }
+        found = _components_of(self.graph().graph)
+        for name in self.parts:
+            if name:
+                found[name] = _joined(name, _components_of(self.graph(name).graph))
+        return found
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""
@@ -112,7 +103,7 @@ class OnnxModel:
         inputs = ", ".join(plain(str(expected)) for expected in graph_inputs(model).values())
         outputs = ", ".join(plain(value.name) for value in model.graph.output)
         found = {"inputs": inputs, "outputs": outputs}
-        deciding = duration_outputs(model, self.lengths)
+        deciding = duration_outputs(model, self.parts[""].lengths)
         initializers, weights = initializer_names(model.graph), WeightFinder(model.graph)
         modules = dict.fromkeys(
             module_of(node, initializers) or node.name
@@ -122,14 +113,18 @@ class OnnxModel:
         return found | ({"durations": ", ".join(modules)} if modules else {})
 
     def files(self) -> ModelFiles:
-        """Return the `.onnx` file, and the files beside it that decide how it is run.
+        """Return the `.onnx` files, and the files beside them that decide how they are run.
 
         Raises:
             ModelError: The model was compressed in memory and not saved yet.
         """
-        if self._held is not None:
-            raise ModelError(f"the compressed '{self.spec}' has no file yet; call save() first")
-        return ModelFiles(weights=(self._path,), settings=tuple(self._settings().values()))
+        for part in self.parts.values():
+            if part.held is not None:
+                raise ModelError(f"the compressed '{part.spec}' has no file yet; call save() first")
+        return ModelFiles(
+            weights=tuple(part.path for part in self.parts.values()),
+            settings=tuple(self._settings().values()),
+        )
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
         """Write `<name>.onnx`, the files beside it and the manifest, all or nothing.
@@ -140,7 +135,7 @@ class OnnxModel:
         """
         target = Path(directory)
         with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
-            names = [part.write_graph(partial) for part in (self, *self.followers().values())]
+            names = [self._write(part, partial) for part in self.parts]
             for name in names:
                 read_graph(partial / name)  # nothing is written that cannot be read again
             for name, source in self._settings().items():
@@ -151,25 +146,61 @@ class OnnxModel:
                 (partial / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         return target
 
-    def followers(self) -> "Mapping[str, OnnxModel]":
-        """Return the graphs that run behind this one by their names as components, in order."""
-        return {}
+    def _with(self, **attributes: Any) -> Self:
+        """Return a copy that differs in some attributes."""
+        changed = copy.copy(self)
+        vars(changed).update(attributes)
+        return changed
 
-    def write_graph(self, folder: Path) -> str:
-        """Write the graph into a folder of an artifact, and return the name of its file there."""
-        name = "/".join(filter(None, (self.folder, self._path.name)))
-        file = folder / name
+    def _write(self, name: str, directory: Path) -> str:
+        """Write a graph into an artifact, and return the name of its file there."""
+        part = self.parts[name]
+        file = directory / (self.folder or "") / part.path.name
         file.parent.mkdir(exist_ok=True)
-        if self._held is None and not is_split(self._path):
-            shutil.copyfile(self._path, file)
+        if part.held is None and not is_split(part.path):
+            shutil.copyfile(part.path, file)
         else:
             # Weights that lay in files of their own are in the one file afterwards.
-            file.write_bytes(self.graph().SerializeToString(deterministic=True))
-        return name
+            file.write_bytes(self.graph(name).SerializeToString(deterministic=True))
+        return file.relative_to(directory).as_posix()
 
     def _settings(self) -> Mapping[str, Path]:
-        """Return the files without weights that belong to the graph, by their names beside it."""
+        """Return the files without weights that belong to the graphs, by their names there."""
         return {}
+
+
+def _components_of(graph: onnx.GraphProto) -> dict[str, Component]:
+    weights = WeightFinder(graph)
+    initializers = initializer_names(graph)
+    operators: dict[str, Counter[str]] = {}
+    tensors: dict[str, dict[str, onnx.TensorProto]] = {}
+    for node in graph.node:
+        found = weights.find_all(node)
+        if found:
+            name = module_of(node, initializers).split(".")[0] or "unnamed"
+            operators.setdefault(name, Counter())[node.op_type] += 1
+            tensors.setdefault(name, {}).update({weight.name: weight for weight in found})
+    return {
+        name: Component(
+            name=name,
+            role="",
+            parameters=sum(int(np.prod(tensor.dims)) for tensor in held.values()),
+            size_bytes=sum(tensor.ByteSize() for tensor in held.values()),
+            operators=operators[name],
+        )
+        for name, held in tensors.items()
+    }
+
+
+def _joined(name: str, components: Mapping[str, Component]) -> Component:
+    """Return the components of a graph that follows as one."""
+    return Component(
+        name=name,
+        role="follows",
+        parameters=sum(part.parameters for part in components.values()),
+        size_bytes=sum(part.size_bytes for part in components.values()),
+        operators=sum((Counter(part.operators) for part in components.values()), Counter()),
+    )
 
 
 def open_graph(location: str, spec: str, manifest: Manifest | None) -> OnnxModel:

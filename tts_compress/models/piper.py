@@ -1,11 +1,10 @@
 """Piper voices: VITS as one ONNX graph plus a JSON file, spoken by the `piper` program."""
 
-import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
 
 import numpy as np
 import onnx
@@ -17,7 +16,7 @@ from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
 from tts_compress.config import demo_voice, describe_problems
 from tts_compress.errors import MissingExtraError, ModelError, TextError, reason
-from tts_compress.models.base import Component, check_encodable
+from tts_compress.models.base import Component, Speaking, check_encodable
 from tts_compress.models.espeak import espeak
 from tts_compress.models.files import read_json
 from tts_compress.models.onnx_model import OnnxModel, artifact_graph
@@ -90,14 +89,6 @@ class _VoiceConfig(_Table):
     phoneme_type: str = "espeak"
 
 
-@dataclass(slots=True)
-class _Opened:
-    """The parts of a voice that are opened when first needed; its speakers share them."""
-
-    phonemizer: "PiperVoice | None" = None
-    session: onnxruntime.InferenceSession | None = None
-
-
 class PiperModel(OnnxModel):
     """A Piper voice, from its files or compressed in memory.
 
@@ -127,7 +118,7 @@ class PiperModel(OnnxModel):
         super().__init__(path, spec=spec, manifest=manifest, held=held)
         self._config_path = config or path.with_name(f"{path.name}.json")
         self._config = _read_config(self._config_path)
-        self._opened = _Opened()
+        self._phonemizers: list[PiperVoice] = []
         self.speakers = read_speakers(self._config, self._config_path)
         self.speaker: str | None = None
 
@@ -143,38 +134,31 @@ class PiperModel(OnnxModel):
         code = stated.get("code") if isinstance(stated, dict) else None
         return code if isinstance(code, str) and code else str(self._config["espeak"]["voice"])
 
-    def graph(self) -> onnx.ModelProto:
+    def graph(self, part: str = "") -> onnx.ModelProto:
         """Return a copy of the graph.
 
         Raises:
             ModelError: The file is not an ONNX file, or not one of a Piper voice.
         """
-        model = super().graph()
-        if self._held is None:
-            _check_voice(self._path, model, len(self.speakers))
+        model = super().graph(part)
+        if self.parts[part].held is None:
+            _check_voice(self.parts[part].path, model, len(self.speakers))
         return model
 
-    def with_graph(self, graph: onnx.ModelProto, manifest: Manifest) -> "PiperModel":
-        """Return this voice with another graph; nothing is written."""
-        made = PiperModel(
-            self._path, spec=self.spec, manifest=manifest, held=graph, config=self._config_path
-        )
-        made.speaker = self.speaker
-        return made
+    @property
+    def speaking(self) -> Speaking:
+        """The speaker that was chosen, and the language."""
+        return Speaking(speaker=self.speaker, languages=(self.language,))
 
-    def with_speaker(self, speaker: str | int) -> "PiperModel":
+    def speaking_as(self, speaking: Speaking) -> Self:
         """Return this voice speaking as one of its speakers.
-
-        Args:
-            speaker: A name in `speakers`, or an id as a number or in digits. A name that is a
-                number stands for the speaker of that name.
 
         Raises:
             ModelError: There is no such speaker, or only one.
         """
-        chosen = copy.copy(self)
-        chosen.speaker = find_speaker(self.speakers, speaker, self.spec)
-        return chosen
+        if speaking.speaker is None:
+            return self
+        return self._with(speaker=find_speaker(self.speakers, speaking.speaker, self.spec))
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, in the order data flows."""
@@ -199,12 +183,12 @@ class PiperModel(OnnxModel):
             TextError: The text is empty, has nothing to speak, or a sentence of it is too long.
             ModelError: The graph cannot be run.
         """
-        if self._opened.session is None:
+        if not self._sessions:
             if self._uses_espeak:
                 espeak().start()  # which takes as long as opening the session
             graph = _with_durations(feed_noise(self.graph()))
-            self._opened.session = open_session(graph, self.spec)
-        session = self._opened.session
+            self._sessions[""] = open_session(graph, self.spec)
+        session = self._sessions[""]
         runs = [
             run_session(session, feeds, self.spec)
             for feeds in self._feeds(input_names(session), text, seed, self.speaker)
@@ -215,14 +199,16 @@ class PiperModel(OnnxModel):
             durations=np.concatenate([run[-1].reshape(-1) for run in runs]).astype(np.int64),
         )
 
-    def calibration_calls(self, texts: Iterable[str], *, seed: int) -> Iterator[Feeds]:
+    def calibration_calls(
+        self, texts: Iterable[str], *, seed: int, part: str = ""
+    ) -> Iterator[Feeds]:
         """Yield the inputs of the graph with fed noise, one call per sentence.
 
         Texts go round the speakers, the first text with the first one; a speaker that was chosen
         speaks all.
         """
         # The names alone: a session opened for them would hold every weight once more.
-        names = [value.name for value in feed_noise(self.graph()).graph.input]
+        names = [value.name for value in feed_noise(self.graph(part)).graph.input]
         speakers = speakers_in_turn(self)
         for index, text in enumerate(texts):
             speaker = speakers[index % len(speakers)] if speakers else None
@@ -235,7 +221,7 @@ class PiperModel(OnnxModel):
         return PiperRuntime(self._piper(session), speaker_id)
 
     def _settings(self) -> Mapping[str, Path]:
-        return {f"{self._path.name}.json": self._config_path}
+        return {f"{self.parts[''].path.name}.json": self._config_path}
 
     def _feeds(
         self, names: list[str], text: str, seed: int | None, speaker: str | None
@@ -289,7 +275,9 @@ class PiperModel(OnnxModel):
 
     def _sentences_of_piper(self, text: str) -> list[list[int]]:
         """Return them by one of piper's other phonemizers, in this process."""
-        phonemizer = self._opened.phonemizer = self._opened.phonemizer or self._piper(None)
+        if not self._phonemizers:
+            self._phonemizers.append(self._piper(None))
+        [phonemizer] = self._phonemizers
         try:
             sentences = [p for p in phonemizer.phonemize(text) if p]
             return [phonemizer.phonemes_to_ids(sentence) for sentence in sentences]

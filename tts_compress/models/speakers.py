@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from tts_compress.errors import ModelError
-from tts_compress.models.base import Multilingual, MultiSpeaker, TTSModel
+from tts_compress.models.base import TTSModel
 
 # ISO 639-3, as MMS names languages, to ISO 639-1; languages without two letters keep three.
 _TWO_LETTERS = (
@@ -37,27 +37,6 @@ def primary_language(name: str) -> str:
     """Return the language of a name without its region: `en` of `en-us` and of `en_GB`."""
     language = name.replace("_", "-").split("-")[0].strip().lower()
     return _OTHER_NAMES.get(language, language)
-
-
-@runtime_checkable
-class StatesLanguage(Protocol):
-    """A model that speaks one language and states it; models of other families may state none."""
-
-    @property
-    def language(self) -> str | None:
-        """Name of the language, such as `de` or `en-us`; None for one of several, none chosen."""
-
-
-def stated_language(model: object) -> str | None:
-    """Return the language that a model states; None where it states none."""
-    return model.language if isinstance(model, StatesLanguage) else None
-
-
-def spoken_languages(model: object) -> tuple[str, ...]:
-    """Return the languages that a model accepts texts of; none where it states none."""
-    if (stated := stated_language(model)) is not None:
-        return (stated,)
-    return model.languages if isinstance(model, Multilingual) else ()
 
 
 MAX_SPEAKERS = 65_536
@@ -125,25 +104,10 @@ def find_speaker(speakers: Mapping[str, int], wanted: str | int, spec: str) -> s
     )
 
 
-def choose_speaker(model: TTSModel, speaker: str | int) -> MultiSpeaker:
-    """Return a model speaking as one of its speakers.
-
-    Args:
-        model: Any model that speaks.
-        speaker: A name, or an id as a number or in digits.
-
-    Raises:
-        ModelError: There is no such speaker, or only one.
-    """
-    if isinstance(model, MultiSpeaker):
-        return model.with_speaker(speaker)
-    raise ModelError(f"'{model.spec}' has no speakers to choose from; leave the speaker out")
-
-
 def speakers_in_turn(model: TTSModel) -> tuple[str, ...]:
     """Return the names of the speakers that a model's texts go round, text by text.
 
     The one that was chosen alone, or all; empty for a model of one voice.
     """
-    chosen = model.speaker if isinstance(model, MultiSpeaker) else None
-    return tuple(model.speakers) if chosen is None else (chosen,)
+    chosen = model.speaking.speaker
+    return tuple(model.speakers) if chosen is None else (str(chosen),)

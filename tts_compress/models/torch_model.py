@@ -25,7 +25,8 @@ from tts_compress.artifact import (
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
 from tts_compress.families import families
-from tts_compress.models.base import Component, ModelFiles, Prompt, Runtime, shown_model
+from tts_compress.models.base import Component, ModelFiles, Prompt, Runtime, Speaking, shown_model
+from tts_compress.models.distillation import Objective
 from tts_compress.models.files import REFERENCE, REFERENCE_TEXT
 from tts_compress.models.options import split_location
 from tts_compress.models.speakers import NO_SPEAKERS
@@ -181,6 +182,29 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
     def speakers(self) -> Mapping[str, int]:
         """Ids of speakers to choose from: none where the prompt gives the voice."""
         return NO_SPEAKERS
+
+    @property
+    def speaking(self) -> Speaking:
+        """The prompt."""
+        return Speaking(prompt=self.prompt)
+
+    def speaking_as(self, speaking: Speaking) -> Self:
+        """Return this model speaking by another prompt.
+
+        Raises:
+            ModelError: The recording cannot be read, or a speaker is chosen.
+        """
+        if speaking.speaker is not None:
+            raise ModelError(f"'{self.spec}' has no speakers to choose from; leave the speaker out")
+        return self if speaking.prompt is None else self.with_prompt(speaking.prompt)
+
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return the objectives of training, in the order data flows; none by default."""
+        return ()
+
+    def named_calls(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the methods that upstream calls on components; by default `forward` alone."""
+        return {}
 
     @property
     @abstractmethod

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from tts_compress.errors import ModelError, QuantizationError, RecipeError
-from tts_compress.models.base import LanguageModel, Prompt, Prompted, TorchModel
-from tts_compress.models.distillation import Call, Distillable, Objective
+from tts_compress.models.base import LanguageModel, Prompt, Speaking, TorchModel
+from tts_compress.models.distillation import Call, Objective
 from tts_compress.models.interception import intercepted
 from tts_compress.progress import Progress, report_message
 from tts_compress.qat.fake_quantize import FakeQuantize
@@ -36,7 +36,7 @@ class RecordedCalls:
 
 
 def record_calls(
-    model: Distillable,
+    model: TorchModel,
     student: nn.Module,
     texts: Sequence[tuple[str, int]],
     *,
@@ -125,9 +125,8 @@ def _record_text(
         tokens = model.generate_tokens(text, seed=seed)
     with _recording(root, scoring):
         model.logits(text, tokens)
-    if describing and isinstance(model, Prompted):
-        described = model.with_prompt(Prompt(description=text))
-        assert isinstance(described, LanguageModel)
+    if describing:
+        described: LanguageModel = model.speaking_as(Speaking(prompt=Prompt(description=text)))
         with _recording(root, describing):
             described.logits(text, tokens)
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import RecipeError
-from tts_compress.models.distillation import Distillable
+from tts_compress.models.base import TorchModel
 from tts_compress.numerics.four_bits import Blocks
 from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.quantize.collect import Calls
@@ -96,7 +96,7 @@ def train_module(
 
 
 def train_system(
-    model: Distillable,
+    model: TorchModel,
     recipe: Recipe,
     texts: Sequence[tuple[str, int]],
     speak: Callable[[nn.Module], None],

@@ -77,7 +77,7 @@ class Listener:
         threads: int = 1,
     ) -> None:
         self._spec, self._rate, self._threads = model.spec, model.sample_rate, threads
-        nodes = rounded_durations(reference, model.lengths)
+        nodes = rounded_durations(reference, model.parts[""].lengths)
         self._rounded = [node.output[0] for node in nodes]
         self._real = [node.input[0] for node in nodes]
         self._sound = reference.graph.output[0].name

@@ -17,8 +17,7 @@ from tts_compress.evaluation.metric import Record
 from tts_compress.evaluation.store import read_piece, short_hash, write_piece
 from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.models import open_model
-from tts_compress.models.base import GraphChain, GraphModel, Model, TTSModel
-from tts_compress.models.speakers import stated_language
+from tts_compress.models.base import GraphModel, Model, TTSModel
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.progress import Progress
 from tts_compress.recipes.family import find_recipe
@@ -52,7 +51,7 @@ def short_texts(model: TTSModel, recipe: Recipe, given: str | None, count: int) 
     """
     settings = recipe.calibration or Calibration(set="en")
     whole = settings.model_copy(update={"utterances": 10_000})
-    texts, _ = read_texts(whole, given, 0, stated_language(model))
+    texts, _ = read_texts(whole, given, 0, model.speaking.language)
     long_enough = [text for text in texts if len(text) >= _SHORTEST] or list(texts)
     return tuple(sorted(long_enough, key=lambda text: (len(text), text))[:count])
 
@@ -177,8 +176,7 @@ def single_graph(model: Model) -> GraphModel:
         raise ModelError(
             f"'{model.spec}' is already compressed ({model.manifest.scheme}); give the original"
         )
-    chained = isinstance(model, GraphChain) and model.followers()
-    if not isinstance(model, GraphModel) or chained:
+    if not isinstance(model, GraphModel) or len(model.parts) > 1:
         raise ModelError(
             f"'{model.spec}' is not a voice of a single ONNX graph (family {model.family!r}); "
             "only such voices are measured layer by layer: compress it by a scheme, and see "

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tts_compress.errors import ModelError, TextError
-from tts_compress.models.base import Prompt, Prompted, TorchModel
+from tts_compress.models.base import Prompt, TorchModel
 from tts_compress.models.f5.files import F5Options
 from tts_compress.models.f5.model import F5Model
 from tts_compress.models.f5.network import official, quiet
@@ -32,7 +32,6 @@ def _same(one: Audio, other: Audio) -> bool:
 
 def test_it_is_what_the_protocols_say(tiny_f5: F5Model) -> None:
     assert isinstance(tiny_f5, TorchModel)
-    assert isinstance(tiny_f5, Prompted)
     assert tiny_f5.family == "f5-tts"
     assert tiny_f5.manifest is None
     assert tiny_f5.options == F5Options(nfe_step=4)

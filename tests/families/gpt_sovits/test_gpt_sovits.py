@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tts_compress.errors import ModelError, TextError
-from tts_compress.models.base import LanguageModel, Prompt, Prompted, TorchModel
+from tts_compress.models.base import LanguageModel, Prompt, TorchModel
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
 from tts_compress.models.gpt_sovits.source import GptSovitsOptions
 
@@ -30,7 +30,6 @@ def _again(model: GptSovitsModel, **options: Any) -> GptSovitsModel:
 
 def test_it_speaks(tiny: GptSovitsModel) -> None:
     assert isinstance(tiny, TorchModel)
-    assert isinstance(tiny, Prompted)
     assert isinstance(tiny, LanguageModel)
     audio = tiny.synthesize(TEXT, seed=0)
     assert audio.sample_rate == tiny.sample_rate == 32000

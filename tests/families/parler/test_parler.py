@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.base import LanguageModel, Prompt, Prompted, TorchModel
+from tts_compress.models.base import LanguageModel, Prompt, TorchModel
 from tts_compress.models.parler.files import ParlerOptions
 from tts_compress.models.parler.model import DEFAULT_DESCRIPTION, ParlerModel
 from tts_compress.models.parler.network import load_packages
@@ -52,7 +52,6 @@ def _shared_copy(root: Any) -> Any:
 
 def test_is_every_kind_of_model_that_it_says(tiny_parler: ParlerModel) -> None:
     assert isinstance(tiny_parler, TorchModel)
-    assert isinstance(tiny_parler, Prompted)
     assert isinstance(tiny_parler, LanguageModel)
     assert tiny_parler.family == "parler-tts"
     assert tiny_parler.manifest is None

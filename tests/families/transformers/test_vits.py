@@ -15,8 +15,8 @@ from tests.families.transformers.schemes import case
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError, TTSCompressWarning
 from tts_compress.models import load
-from tts_compress.models.base import MultiSpeaker, Prompt, TorchModel
-from tts_compress.models.speakers import primary_language, spoken_languages
+from tts_compress.models.base import Prompt, Speaking, TorchModel
+from tts_compress.models.speakers import primary_language
 from tts_compress.models.torch_noise import paired_noise
 
 if TYPE_CHECKING:
@@ -155,20 +155,22 @@ def test_the_same_voice_gives_the_same_bytes(vits: Any, tmp_path: Path) -> None:
 
 
 def test_speakers_are_chosen_by_number(choir: Any) -> None:
-    assert isinstance(choir, MultiSpeaker)
     assert dict(choir.speakers) == {"0": 0, "1": 1, "2": 2}
-    said = [choir.with_speaker(each).synthesize(TEXT, seed=0).samples for each in (0, "1", 2)]
+    said = [
+        choir.speaking_as(Speaking(speaker=each)).synthesize(TEXT, seed=0).samples
+        for each in (0, "1", 2)
+    ]
     np.testing.assert_array_equal(choir.synthesize(TEXT, seed=0).samples, said[0])
     assert not any(np.array_equal(said[0], other) for other in said[1:])
     with pytest.raises(ModelError, match=r"has no speaker 'anna'; known: 0, 1, 2"):
-        choir.with_speaker("anna")
+        choir.speaking_as(Speaking(speaker="anna"))
 
 
 def test_a_voice_of_one_speaker_has_none_to_choose(vits: Any) -> None:
     assert not vits.speakers
     with pytest.raises(ModelError, match="has one speaker"):
-        vits.with_speaker("0")
-    assert vits.with_prompt(Prompt(description="loudly")) is vits
+        vits.speaking_as(Speaking(speaker="0"))
+    assert vits.speaking_as(Speaking(prompt=Prompt(description="loudly"))) is vits
 
 
 @pytest.mark.parametrize(
@@ -185,10 +187,10 @@ def test_a_voice_states_its_language(
     vits_dir: Path, edited: Callable[..., Path], settings: Any, stated: str, code: str
 ) -> None:
     model = load(f"transformers:{edited(vits_dir, 'tokenizer_config.json', **settings)}")
-    assert spoken_languages(model) == (stated,)
+    assert model.speaking.languages == (stated,)
     assert primary_language(stated) == code
 
 
 def test_a_voice_may_state_no_language(vits_dir: Path, edited: Callable[..., Path]) -> None:
     silent = edited(vits_dir, "tokenizer_config.json", language=None)
-    assert spoken_languages(load(f"transformers:{silent}")) == ()
+    assert load(f"transformers:{silent}").speaking.languages == ()

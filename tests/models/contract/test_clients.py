@@ -10,6 +10,7 @@ import pytest
 from tests.models.contract.conftest import build_vocos
 from tts_compress.compression import compress
 from tts_compress.models import load
+from tts_compress.models.base import Speaking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,7 @@ def test_kokoro_onnx_speaks_an_artifact_as_we_do(
     kokoro = client.Kokoro(str(path), str(path.with_name("voices-v1.0.bin")))
     samples, sample_rate = kokoro.create(_PHONEMES, "am_adam", is_phonemes=True, trim=False)
     ids = " ".join(map(str, kokoro.tokenizer.tokenize(_PHONEMES)))
-    spoken = voice.with_speaker("am_adam").synthesize(f"ids: {ids}", seed=0)
+    spoken = voice.speaking_as(Speaking(speaker="am_adam")).synthesize(f"ids: {ids}", seed=0)
     assert sample_rate == voice.sample_rate
     assert np.array_equal(spoken.samples, samples)
 
@@ -71,7 +72,7 @@ def test_sherpa_onnx_speaks_an_artifact_as_we_do(
     speech = client.OfflineTts(client.OfflineTtsConfig(model=model))
     assert (speech.sample_rate, speech.num_speakers) == (voice.sample_rate, 3)
     made = speech.generate("hello there, you", sid=2)
-    spoken = voice.with_speaker(2).synthesize("hello there, you", seed=None)
+    spoken = voice.speaking_as(Speaking(speaker=2)).synthesize("hello there, you", seed=None)
     assert made.sample_rate == 16000
     assert np.allclose(spoken.samples, made.samples, atol=1e-5)
     assert np.ptp(spoken.samples) > 0.1
@@ -96,7 +97,7 @@ def test_kittentts_speaks_an_artifact_as_we_do(
     kitten = client.KittenTTS(str(path), str(path.with_name("voices.npz")))
     text = "Well, the quick brown fox jumps over the lazy dog!"
     samples = kitten.generate(text, voice="expr-voice-2-f")
-    spoken = voice.with_speaker("expr-voice-2-f").synthesize(text, seed=0)
+    spoken = voice.speaking_as(Speaking(speaker="expr-voice-2-f")).synthesize(text, seed=0)
     assert np.array_equal(spoken.samples, samples)
 
 

@@ -16,6 +16,7 @@ from tts_compress.compression import compress
 from tts_compress.config import data_names
 from tts_compress.errors import ModelError, RecipeError, TextError
 from tts_compress.models import load, open_model
+from tts_compress.models.base import Speaking
 from tts_compress.models.contract.symbols import read_lexicon, read_vocabulary
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def test_twenty_lines_make_a_new_voice_work(stranger: Path, tmp_path: Path) -> N
     """Load, speak, compress on the shipped texts, save, load again, and by the commands."""
     assert len(_STRANGER.strip().splitlines()) <= 20
     voice: Any = load(stranger)
-    [call] = voice.with_speaker("bob").calibration_calls(["bad cab"], seed=0)
+    [call] = voice.speaking_as(Speaking(speaker="bob")).calibration_calls(["bad cab"], seed=0)
     assert {name: array.tolist() for name, array in call.items()} == {
         "phones": [[1, 11, 10, 13, 36, 12, 10, 11]],
         "voice_id": [1],

@@ -90,7 +90,7 @@ def test_a_voice_with_two_vocoders_or_none_is_told_to_choose(
 ) -> None:
     path = make_matcha(build_vocos())
     vocoder = path.with_name("vocos-22khz-univ.onnx")
-    assert load(path).describe()["contract"] == "matcha-vocos"  # type: ignore[attr-defined]
+    assert load(path).describe()["contract"] == "matcha-vocos"
     vocoder.unlink()
     with pytest.raises(ModelError, match=r"fit the contracts matcha and matcha-vocos; put"):
         load(f"contract:{path}")

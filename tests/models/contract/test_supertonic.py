@@ -14,6 +14,7 @@ from tts_compress.compression import compress
 from tts_compress.config import data_file
 from tts_compress.errors import ArtifactError, ModelError, RecipeError
 from tts_compress.models import load
+from tts_compress.models.base import Speaking
 from tts_compress.models.integers import count_integer_layers
 from tts_compress.onnx.quantize.prepare import optimize
 
@@ -65,7 +66,7 @@ def test_its_own_package_speaks_an_artifact_as_we_do(
     monkeypatch.setattr(np.random, "randn", lambda *shape: np.zeros(shape))
     for name in ("F1", "M1"):
         [samples], _ = tts.synthesize(_TEXT, voice_style=tts.get_voice_style(name), lang="en")
-        spoken = voice.with_speaker(name).synthesize(_TEXT, seed=None).samples
+        spoken = voice.speaking_as(Speaking(speaker=name)).synthesize(_TEXT, seed=None).samples
         assert spoken.shape == samples.shape
         assert np.abs(spoken - samples).max() < 1e-3 * np.abs(samples).max()
 
@@ -74,8 +75,7 @@ def test_a_loop_feeds_back_what_its_graph_returns(make_supertonic: Callable[...,
     """Against a loop written here, of noise drawn for the frames that follow from the seconds."""
     path = make_supertonic()
     voice: Any = load(path)
-    estimator = voice.followers()["vector_estimator"]
-    calls = [*estimator.calibration_calls(["Go on."], seed=4)]
+    calls = [*voice.calibration_calls(["Go on."], seed=4, part="vector_estimator")]
     assert [call["current_step"].tolist() for call in calls] == [[float(n)] for n in range(8)]
     assert {call["total_step"].item() for call in calls} == {8.0}
     session = onnxruntime.InferenceSession(
@@ -104,7 +104,7 @@ def test_noise_is_equal_for_both_and_at_equal_times(make_supertonic: Callable[..
     small: Any = compress(voice, "int8-dynamic")
 
     def noise(model: Any, text: str, seed: int) -> Any:
-        [call, *_] = model.followers()["vector_estimator"].calibration_calls([text], seed=seed)
+        [call, *_] = model.calibration_calls([text], seed=seed, part="vector_estimator")
         return call["noisy_latent"]
 
     drawn = noise(voice, "Go on.", 1)
@@ -230,7 +230,7 @@ def test_convnext_blocks_compute_in_integers_but_for_what_is_quicker_in_floats(
         pointwise = {a for name, a in blocks.items() if "pwconv" in name}
         depthwise = {a for name, a in blocks.items() if "dwconv" in name}
         assert (pointwise, depthwise) == ({"static"}, {"none"})
-        optimized = optimize(small.followers()[graph].graph(), fuse=True).graph
+        optimized = optimize(small.graph(graph), fuse=True).graph
         operators = {node.op_type for node in optimized.node}
         assert "Gelu" in operators
         assert "Erf" not in operators
@@ -273,7 +273,7 @@ def test_sherpa_onnx_speaks_an_artifact_as_long(
     model = client.OfflineTtsModelConfig(supertonic=supertonic, num_threads=1)
     speech = client.OfflineTts(client.OfflineTtsConfig(model=model))
     made = speech.generate("Go on as before.", sid=1, speed=1.05)
-    spoken = voice.with_speaker("M1").synthesize("Go on as before.", seed=0)
+    spoken = voice.speaking_as(Speaking(speaker="M1")).synthesize("Go on as before.", seed=0)
     assert made.sample_rate == spoken.sample_rate
     assert abs(len(made.samples) - len(spoken.samples)) <= 3_072
     assert 0.5 < np.std(made.samples) / np.std(spoken.samples) < 2

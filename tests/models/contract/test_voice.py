@@ -17,7 +17,7 @@ from tts_compress.errors import ModelError, TextError, TTSCompressError
 from tts_compress.evaluation import EvaluationOptions, Suite, evaluate
 from tts_compress.inspection import inspect_model, time_shares
 from tts_compress.models import load
-from tts_compress.models.base import GraphModel, MultiSpeaker
+from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.schemes import find_scheme
@@ -62,7 +62,7 @@ def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
     """Zeros around the ids, and the style of as many symbols, counted from one."""
     path = make_kokoro()
     voice: Any = load(path)
-    assert all(isinstance(voice, kind) for kind in (GraphModel, MultiSpeaker))
+    assert isinstance(load(path), GraphModel)
     assert (voice.family, voice.sample_rate, voice.language) == ("contract", 24000, "en-us")
     assert [*voice.speakers] == ["af_heart", "am_adam"]
     session = onnxruntime.InferenceSession(path, onnxruntime.SessionOptions())
@@ -77,9 +77,9 @@ def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
                 "speed": np.ones(1, np.float32),
             },
         )
-        spoken = voice.with_speaker(speaker).synthesize(_IDS, seed=0)
+        spoken = voice.speaking_as(Speaking(speaker=speaker)).synthesize(_IDS, seed=0)
         assert np.array_equal(spoken.samples, expected)
-        runtime = voice.with_speaker(speaker).open_runtime(threads=1)
+        runtime = voice.speaking_as(Speaking(speaker=speaker)).open_runtime(threads=1)
         assert np.array_equal(runtime.speak(_IDS).samples, expected)
 
 
@@ -194,7 +194,7 @@ def test_calibration_goes_round_the_speakers(make_vits: Callable[..., Path]) -> 
     assert [*voice.speakers] == ["0", "1", "2"]
     calls = voice.calibration_calls(["one", "two", "three", "four"], seed=0)
     assert [call["sid"].tolist() for call in calls] == [[0], [1], [2], [0]]
-    calls = voice.with_speaker(2).calibration_calls(["one", "two"], seed=0)
+    calls = voice.speaking_as(Speaking(speaker=2)).calibration_calls(["one", "two"], seed=0)
     assert [call["sid"].tolist() for call in calls] == [[2], [2]]
 
 
@@ -364,7 +364,7 @@ def test_kittens_style_is_that_of_the_length_of_the_text(make_kitten: Callable[.
     voice: Any = load(path)
     assert voice.describe()["contract"] == "kitten"
     styles = np.load(path.with_name("voices.npz"))["expr-voice-2-f"]
-    voice = voice.with_speaker("expr-voice-2-f")
+    voice = voice.speaking_as(Speaking(speaker="expr-voice-2-f"))
     for text, row in (("Hi.", 3), ("Good morning.", 7)):
         [call] = voice.calibration_calls([text], seed=0)
         assert np.array_equal(call["style"], styles[[row]])

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.base import Multilingual
-from tts_compress.models.speakers import spoken_languages, stated_language
+from tts_compress.models.base import Speaking
 
 pytest.importorskip("torch")
 
@@ -49,9 +48,8 @@ def test_languages_are_those_of_the_version_or_the_chosen_one(
     languages: tuple[str, ...],
 ) -> None:
     model = open_model(version, options)
-    assert isinstance(model, Multilingual)
-    assert spoken_languages(model) == languages
-    assert stated_language(model) == (languages[0] if len(languages) == 1 else None)
+    assert model.speaking.languages == languages
+    assert model.speaking.language == (languages[0] if len(languages) == 1 else None)
 
 
 def test_a_language_is_chosen_as_upstreams_setting(
@@ -59,12 +57,17 @@ def test_a_language_is_chosen_as_upstreams_setting(
 ) -> None:
     """One that was chosen before stays, also as a choice with other rules for foreign letters."""
     model = open_model("v2", "?top_k=5&prompt_lang=ja")
-    chosen = model.with_language("zh")
+    chosen = model.speaking_as(Speaking(languages=("zh",)))
     assert (chosen.options.text_lang, chosen.options.top_k) == ("zh", 5)
     assert chosen.describe()["language"] == "zh"
     assert chosen.describe()["options"] == "prompt_lang ja, top_k 5"
     assert model.options.text_lang == "auto"
-    assert open_model("v2", "?text_lang=all_zh").with_language("zh").options.text_lang == "all_zh"
+    assert (
+        open_model("v2", "?text_lang=all_zh")
+        .speaking_as(Speaking(languages=("zh",)))
+        .options.text_lang
+        == "all_zh"
+    )
     for other, language in ((model, "de"), (chosen, "en"), (open_model("v1"), "ko")):
         with pytest.raises(ModelError, match=f"does not speak '{language}'; accepted: "):
-            other.with_language(language)
+            other.speaking_as(Speaking(languages=(language,)))

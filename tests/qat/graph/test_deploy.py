@@ -186,7 +186,9 @@ def test_artifact_tells_how_it_learned(
     recipe, _, conversion = prepared
     learned = learned_conversion(conversion, student)
     record = describe(tiny, recipe, learned, calibration=None, training=_TRAINING, seed=5)
-    manifest = read_manifest(tiny.with_graph(convert(learned), record).save(tmp_path / "small"))
+    manifest = read_manifest(
+        tiny.with_graphs({"": convert(learned)}, record).save(tmp_path / "small")
+    )
     assert manifest.training == _TRAINING
     assert manifest.scheme == recipe.scheme
     assert manifest.seed == 5

@@ -186,7 +186,7 @@ def test_trained_voice_is_nearer_to_its_teacher_and_plays(
     training = TrainingRecord(steps=20, seed=0, before=before, after=after)
     learned = learned_conversion(_conversion(task), student)  # type: ignore[arg-type]
     manifest = describe(tiny, recipe, learned, calibration=None, training=training, seed=0)
-    folder = tiny.with_graph(convert(learned), manifest).save(tmp_path / "trained")
+    folder = tiny.with_graphs({"": convert(learned)}, manifest).save(tmp_path / "trained")
     trained = load(folder)
     spoken = trained.open_runtime(threads=1).speak(_TEXT).samples
     assert np.isfinite(spoken).all()

@@ -130,7 +130,7 @@ def _to_prompt(run: Run) -> Paired | None:
     found = _embeddings(run)
     if found is None:
         return None
-    prompt: Any = run.models[0].prompt or getattr(run.models[0].model, "prompt", None)
+    prompt: Any = run.models[0].prompt or run.models[0].model.speaking.prompt
     if prompt is None or prompt.audio is None:
         return None
     import soundfile

@@ -55,8 +55,9 @@ def _complex(form: str, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return np.asarray(first * (second + 1j * rest[0]))
 
 
-Run = Callable[[Feeds, Seed], list[Any]]
-"""Runs a graph on its own inputs, with noise of a seed where it draws any: → `Part.returns`."""
+Run = Callable[[int, Feeds, Seed], list[Any]]
+"""Runs the graph at a position on its own inputs, with noise of a seed where it draws any: →
+`Part.returns`."""
 
 
 class Chain:
@@ -71,36 +72,22 @@ class Chain:
         self._caller = caller
         self._parts = parts
 
-    def speak(self, runs: Sequence[Run], call: Call) -> Made:
-        """Return what all graphs returned.
-
-        Args:
-            runs: Run the graphs, in their order.
-            call: What is spoken.
-        """
+    def speak(self, run: Run, call: Call, until: int | None = None) -> Made:
+        """Return what all graphs returned, or those before a position."""
         made: Made = {}
-        for position, run in enumerate(runs):
+        for position, part in enumerate(self._parts[:until]):
             for feeds, seed in self._rounds(position, call, made):
-                made |= zip(self._parts[position].returns, run(feeds, seed), strict=True)
+                made |= zip(part.returns, run(position, feeds, seed), strict=True)
         return made
 
-    def rounds(
-        self, runs: Sequence[Run], call: Call, position: int
-    ) -> Iterator[tuple[Feeds, Seed]]:
-        """Yield the inputs of one graph in each round of its loop, with the seeds of its noise.
-
-        Args:
-            runs: Run the graphs, in their order.
-            call: What is spoken.
-            position: Place of the graph, from 0.
-        """
-        made = self.speak(runs[:position], call)
+    def rounds(self, run: Run, call: Call, position: int) -> Iterator[tuple[Feeds, Seed]]:
+        """Yield the inputs of one graph in each round of its loop, with the seeds of its noise."""
+        made = self.speak(run, call, position)
         part = self._parts[position]
-        rounds = self._rounds(position, call, made)
-        for step, (feeds, seed) in enumerate(rounds, 1):
+        for step, (feeds, seed) in enumerate(self._rounds(position, call, made), 1):
             yield feeds, seed
             if step < part.repeat:
-                made |= zip(part.returns, runs[position](feeds, seed), strict=True)
+                made |= zip(part.returns, run(position, feeds, seed), strict=True)
 
     def samples(self, made: Made) -> Samples:
         """Return the sound that the last graph returned, or that is made of what it returned.

@@ -10,6 +10,7 @@ import numpy as np
 
 from tts_compress.config import data_file, data_names, read_table
 from tts_compress.errors import RecipeError
+from tts_compress.models.base import GraphPart
 from tts_compress.models.contract.casting import source_of
 from tts_compress.models.contract.inputs import (
     LEADING_ROLES,
@@ -99,10 +100,9 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(GraphPart):
     """One graph of a voice, explained."""
 
-    path: Path
     signature: Signature
     roles: Mapping[str, Input]
     """The contract's tables by the graph's own names of its inputs."""
@@ -112,9 +112,6 @@ class Part:
 
     returns: tuple[str, ...]
     """Every output that is read."""
-
-    lengths: frozenset[str] = frozenset()
-    """The outputs that sizes follow from."""
 
     repeat: int = 1
     spectrum: Spectrum | None = None
@@ -212,6 +209,7 @@ def _part(
         read.add(contract.durations)
     return Part(
         path=path,
+        spec=str(path),
         signature=signature,
         roles=roles,
         output=returns[0],

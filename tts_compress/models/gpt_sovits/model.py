@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TTSCompressError, reason
-from tts_compress.models.base import Tokens, check_text
+from tts_compress.models.base import Speaking, Tokens, check_text
 from tts_compress.models.distillation import Objective
 from tts_compress.models.gpt_sovits import FAMILY
 from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
@@ -268,27 +268,23 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         return self.source.sample_rate
 
     @property
-    def languages(self) -> tuple[str, ...]:
-        """Codes of the languages that texts may be in; the chosen one, where one was."""
-        return self.options.languages(self.version)
+    def speaking(self) -> Speaking:
+        """The recording, and the languages, of which upstream detects that of a text."""
+        return Speaking(languages=self.options.languages(self.version), prompt=self.prompt)
 
-    @property
-    def language(self) -> str | None:
-        """The language that was chosen for texts; None where upstream detects it."""
-        return self.languages[0] if len(self.languages) == 1 else None
-
-    def with_language(self, language: str) -> Self:
-        """Return this model taking all texts for ones of this language.
+    def speaking_as(self, speaking: Speaking) -> Self:
+        """Return this model taking all texts for ones of a language, or with another recording.
 
         Raises:
-            ModelError: It is none of `languages`.
+            ModelError: The language is none of the model's, or the recording cannot be read.
         """
-        if language == self.language:
-            return self
-        if language not in self.languages:
-            known = ", ".join(map(repr, self.languages))
-            raise ModelError(f"{self.spec!r} does not speak {language!r}; accepted: {known}")
-        return self.with_options(replace(self.options, text_lang=language))
+        changed, language, known = super().speaking_as(speaking), speaking.language, self.speaking
+        if language in (None, known.language):
+            return changed
+        if language not in known.languages:
+            accepted = ", ".join(map(repr, known.languages))
+            raise ModelError(f"{self.spec!r} does not speak {language!r}; accepted: {accepted}")
+        return changed.with_options(replace(self.options, text_lang=language))
 
     @property
     def tts(self) -> Any:

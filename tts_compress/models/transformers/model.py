@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from tts_compress.artifact import MANIFEST_NAME, atomic_directory
 from tts_compress.audio import Audio
 from tts_compress.errors import model_errors
-from tts_compress.models.base import Prompt
+from tts_compress.models.base import Speaking
 from tts_compress.models.distillation import Objective
 from tts_compress.models.hub_folder import CONFIG, GENERATION
 from tts_compress.models.pretrained import quiet, write_settings
@@ -83,23 +83,21 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
         return self.source.speakers
 
     @property
-    def speaker(self) -> str | None:
-        """Name of the speaker that was chosen; None for the first."""
-        return self.options.speaker
+    def speaking(self) -> Speaking:
+        """The speaker that was chosen, None for the first, and the language."""
+        languages = (self.language,) if self.language else ()
+        return Speaking(speaker=self.options.speaker, languages=languages, prompt=self.prompt)
 
-    def with_speaker(self, speaker: str | int) -> Self:
+    def speaking_as(self, speaking: Speaking) -> Self:
         """Return this voice speaking as one of its speakers.
 
         Raises:
             ModelError: There is no such speaker, or only one.
         """
-        name = find_speaker(self.speakers, speaker, self.spec)
+        if speaking.speaker is None:
+            return self
+        name = find_speaker(self.speakers, speaking.speaker, self.spec)
         return self.with_options(replace(self.options, speaker=name))
-
-    def with_prompt(self, prompt: Prompt) -> Self:
-        """Return this model: it speaks without a prompt."""
-        del prompt
-        return self
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""
