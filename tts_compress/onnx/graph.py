@@ -92,6 +92,13 @@ class Graph:
         value = self.constant(tensor)
         return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 
+    def by_channel(self, tensor: str) -> Array | None:
+        """Return an FP32 constant (1, C, 1) or (C, 1) as (C,), or None for anything else."""
+        value = self.constant(tensor)
+        if value is None or value.ndim not in {2, 3} or value.size != value.shape[-2]:
+            return None
+        return value.reshape(-1) if value.dtype == np.float32 else None
+
     def add_constant(self, name: str, value: Array) -> str:
         """Store an initializer and return its name, made unique."""
         name = self.fresh(name)

@@ -49,25 +49,25 @@ def integer_form(graph: Graph, node: onnx.NodeProto) -> IntegerForm | None:
     Required: constant weights and one group; if transposed also no dilation, a kernel of whole
     strides, and paddings that make the output exactly s times as long as the input.
     """
-    found = read_convolution(graph, node)
-    if found is None or found.groups != 1:
+    whole = read_convolution(graph, node)
+    if whole is None or whole.groups != 1:
         return None
     if node.op_type == "Conv":
-        return IntegerForm(found)
-    stride, kernel = found.stride, found.weight.shape[2]
-    extra = attribute(node, "output_padding", (0,))[0] - sum(found.pads)
-    if found.dilation != 1 or attribute(node, "output_shape", ()):
+        return IntegerForm(whole)
+    stride, kernel = whole.stride, whole.weight.shape[2]
+    extra = attribute(node, "output_padding", (0,))[0] - sum(whole.pads)
+    if whole.dilation != 1 or attribute(node, "output_shape", ()):
         return None
     if kernel % stride or kernel + extra != stride:
         return None
     size = kernel // stride
     # Tap t of phase φ is kernel position φ + s·(size - 1 - t): the newest frame meets the kernel's
     # beginning. The result starts `pads[0]` samples before the output.
-    frames = found.weight.reshape(*found.weight.shape[:2], size, stride)[:, :, ::-1]
-    weight = frames.transpose(3, 1, 0, 2).reshape(-1, len(found.weight), size)
+    frames = whole.weight.reshape(*whole.weight.shape[:2], size, stride)[:, :, ::-1]
+    weight = frames.transpose(3, 1, 0, 2).reshape(-1, len(whole.weight), size)
     # Zeros on either side of the input: the result has T + size - 1 frames.
-    plain = Convolution(weight=weight, bias=found.bias, pads=(size - 1, size - 1))
-    return IntegerForm(plain, phases=stride, skip=found.pads[0])
+    plain = Convolution(weight=weight, bias=whole.bias, pads=(size - 1, size - 1))
+    return IntegerForm(plain, phases=stride, skip=whole.pads[0])
 
 
 def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
@@ -76,33 +76,31 @@ def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
     form = integer_form(graph, node)
     assert form is not None
     plain, channels = form.convolution, len(form.convolution.bias)
-    spare = spare_channels(channels)
+    spare = max(_FEWEST - channels, -channels % _UNIT)
     source = emitter.codes(node.input[0])
     name = stem if node.op_type == "Conv" else f"{stem}.phases"
     kernel = _kernel(emitter, stem, name, form, (spare, source.spare))
     plain = replace(plain, bias=np.tile(np.pad(plain.bias, (0, spare)), form.phases))
-    if node.op_type == "Conv":
-        made = _emit(emitter, name, source, (plain, kernel), out)
-    else:
-        frames = _emit(emitter, name, source, (plain, kernel), out)  # (B, T + pad, s·C)
+    codes = _emit(emitter, name, source, (plain, kernel), out)
+    if node.op_type == "ConvTranspose":  # codes are (B, T + pad, s·C)
         shape = graph.add_constant(f"{stem}.samples_shape", np.array([0, -1, channels + spare]))
-        samples = graph.make("Reshape", [frames, shape], f"{stem}.samples")
-        made = graph.fresh(f"{stem}.codes")
+        samples = graph.make("Reshape", [codes, shape], f"{stem}.samples")
+        codes = graph.fresh(f"{stem}.codes")
         # Keep the s·T samples that the transposed convolution would have made.
         tail = plain.pads[0] * form.phases - form.skip
         bounds = {"begin": form.skip, "end": -tail if tail else np.iinfo(np.int64).max, "axis": 1}
         cut = [
-            graph.add_constant(f"{made}.cut_{name}", np.array([bound], np.int64))
+            graph.add_constant(f"{codes}.cut_{name}", np.array([bound], np.int64))
             for name, bound in bounds.items()
         ]
-        graph.add("Slice", [samples, *cut], [made])
-    emitter.define(stem, Coded(made, out, spare))
+        graph.add("Slice", [samples, *cut], [codes])
+    emitter.define(stem, Coded(codes, out, spare))
 
 
 def _kernel(
     emitter: Emitter, stem: str, name: str, form: IntegerForm, spare: tuple[int, int]
 ) -> tuple[str, Array]:
-    """Store a weight, or what it is in four bits, with spare outputs in each phase, and inputs.
+    """Store a weight, or its packed four bits, with spare outputs in each phase, and inputs.
 
     Returns:
         The tensor of its codes (outputs, inputs, K), and its scales (outputs,).
@@ -111,23 +109,24 @@ def _kernel(
     shape = (form.phases, len(form.convolution.bias), *weight.shape[1:])
     pads = ((0, 0), (0, spare[0]), (0, spare[1]), (0, 0))
     wide = (form.phases * (shape[1] + spare[0]), weight.shape[1] + spare[1], weight.shape[2])
+
+    def padded(scales: Array) -> Array:
+        return np.pad(scales.reshape(form.phases, -1), pads[:2], constant_values=1).reshape(-1)
+
     blocks = emitter.weights.blocks(stem, weight)
     if blocks is None:
-        columns = spare_columns(weight, spare[1])
-        codes, narrow_scales = emitter.weights.rounded(stem, columns, multiplied=True)
-    else:
-        narrow_scales = blocks.scales
-    scales = np.pad(narrow_scales.reshape(form.phases, -1), pads[:2], constant_values=1).reshape(-1)
-    if blocks is None:
+        codes, scales = emitter.weights.rounded(
+            stem, spare_columns(weight, spare[1]), multiplied=True
+        )
         codes = np.pad(codes.reshape(*shape[:2], *wide[1:]), (*pads[:2], (0, 0), (0, 0)))
-        return graph.add_constant(name, codes.reshape(wide)), scales
+        return graph.add_constant(name, codes.reshape(wide)), padded(scales)
     if not any(spare):
-        return store_blocks(graph, name, blocks, wide), scales
+        return store_blocks(graph, name, blocks, wide), padded(blocks.scales)
     narrow = store_blocks(graph, name, blocks, shape)
     amounts = graph.add_constant(f"{name}.spare", np.array(pads).T.reshape(-1))
-    padded = graph.make("Pad", [narrow, amounts], f"{name}.padded")
+    filled = graph.make("Pad", [narrow, amounts], f"{name}.padded")
     whole = graph.add_constant(f"{name}.shape", np.array(wide))
-    return graph.make("Reshape", [padded, whole], f"{name}.wide"), scales
+    return graph.make("Reshape", [filled, whole], f"{name}.wide"), padded(blocks.scales)
 
 
 def _emit(
@@ -159,11 +158,6 @@ def _emit(
         dilations=[plain.dilation],
         strides=[plain.stride],
     )
-
-
-def spare_channels(channels: int) -> int:
-    """Return the number of zero channels to add: fast kernels make sixteen, then fours."""
-    return max(_FEWEST - channels, -channels % _UNIT)
 
 
 def spare_columns(weight: Array, spare: int) -> Array:
