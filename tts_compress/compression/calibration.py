@@ -97,11 +97,11 @@ def trial_feeds(model: OnnxGraph, calls: Calls | None, *, seed: int) -> Feeds | 
 
     Args:
         model: A voice, which speaks a text of its language, else an English one; or a bare graph.
-        calls: What it is calibrated on, if it is.
+        calls: Inputs that it is calibrated on; None if it is not.
         seed: Seed of the noise that the graph draws.
 
     Raises:
-        ModelError: The model cannot be called with what it is calibrated on.
+        ModelError: The model cannot be called with its calibration data.
     """
     if calls is None and isinstance(model, GraphModel):
         name = primary_language(stated_language(model) or "en")

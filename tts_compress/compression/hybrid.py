@@ -24,7 +24,7 @@ def compressed_components(candidate: TTSModel) -> list[str]:
     """Return the names of the components that a recipe changed, in the order data flows.
 
     Raises:
-        ModelError: The model has no manifest, or none of its components was changed.
+        ModelError: The model has no manifest, or its components are all as they were.
     """
     if candidate.manifest is None:
         raise ModelError(
@@ -119,7 +119,7 @@ def _is_part(module: str, component: str) -> bool:
 
 
 class _Part:
-    """One of the two graphs, and what is taken from it.
+    """One of the two graphs, and the operators and constants taken from it.
 
     Args:
         model: The graph; not modified.
@@ -214,12 +214,12 @@ def with_component(
 
 
 def _assembled(base: _Part, donor: _Part, results: dict[str, str]) -> onnx.ModelProto:
-    """Return the model of what was taken from both graphs.
+    """Return the model that consists of the parts taken from both graphs.
 
     Args:
         base: The original.
         donor: The compressed one.
-        results: The tensors that the outputs are.
+        results: For each output the tensor of the new model that holds it.
     """
     model, compressed = copy_model(base.graph.model), donor.graph.model
     graph = model.graph

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from torch import nn
 from tts_compress.artifact import LayerRecord, Manifest, Source
 from tts_compress.compression.calibration import read_texts
 from tts_compress.compression.manifest import Job, describe
-from tts_compress.environment import describe_environment, describe_processor
+from tts_compress.environment import describe_processor
 from tts_compress.errors import (
     QuantizationError,
     RecipeError,
@@ -36,7 +37,7 @@ _FAST_IF: dict[str, frozenset[str]] = {
     "bfloat16": frozenset({"amx_bf16", "avx512_bf16", "bf16"}),
     "float16": frozenset({"amx_fp16", "avx512_fp16", "fphp"}),
 }
-"""Processor features one of which a type's arithmetic needs to be fast."""
+"""Processor features; a type's arithmetic is fast only with one of its features."""
 
 _MOST_FLOAT32 = 0.1
 """Share of the weights above which FP32 is not left without a word."""
@@ -126,16 +127,11 @@ def compress_module(module: nn.Module, recipe: Recipe, calibration: Any, job: Jo
 def _describe_module(module: nn.Module, recipe: Recipe, done: Converted, seed: int) -> Manifest:
     layers = (*done.layers, *other_parts(done.root))
     saved = all(layer.weights != Weights.FLOAT8 for layer in layers)  # nothing keeps those
-    return Manifest(
-        family=recipe.family,
-        scheme=recipe.scheme,
-        source=Source(spec=type(module).__name__, sha256="", size_bytes=stored_bytes(module)),
-        recipe=recipe.model_dump(mode="json"),
+    source = Source(spec=type(module).__name__, sha256="", size_bytes=stored_bytes(module))
+    return replace(
+        describe(source, recipe, done, calibration=None, training=None, seed=seed),
         layers=layers,
         counts=dict(sorted(count_decisions(layers).items())),
-        calibration=None,
-        seed=seed,
-        environment=describe_environment(),
         size_bytes=stored_bytes(done.root) if saved else 0,
     )
 

@@ -84,9 +84,9 @@ def check_converted(original: OriginalRun, prepared: onnx.ModelProto) -> None:
 
 
 def verify(original: OriginalRun, finished: onnx.ModelProto) -> RunRecord:
-    """Open and run a finished graph, and compare what it returns with the original's outputs.
+    """Open and run a finished graph, and compare its outputs with the original's.
 
-    Where the original cannot be run, this graph need only be opened.
+    If the original cannot be run, this graph need only be opened.
 
     Raises:
         QuantizationError: It cannot be opened or run, returns outputs of another number, type or

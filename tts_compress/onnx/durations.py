@@ -42,7 +42,7 @@ class _Flow:
     """For each tensor those whose values it depends on; a shape depends on none."""
 
     sound: dict[str, list[str]] = field(default_factory=dict)
-    """The same without lengths, and without what is rounded to whole numbers."""
+    """The same without lengths and without inputs that are rounded to whole numbers."""
 
     makers: dict[str, onnx.NodeProto] = field(default_factory=dict)
     regulators: list[tuple[onnx.NodeProto, list[str]]] = field(default_factory=list)

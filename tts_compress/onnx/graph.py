@@ -34,7 +34,7 @@ class Graph:
     """A model under editing, indexed by tensor name.
 
     The model itself is changed. Nodes may be added in any order: `finish` sorts them and drops
-    what nobody reads.
+    those whose results nobody reads.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -115,6 +115,14 @@ class Graph:
             self._shared[name] = self.fresh(name)
             self._store(self._shared[name], value)
         return self._shared[name]
+
+    def add_constants(self, stem: str, **values: Array) -> list[str]:
+        """Store initializers named after a stem; return their names, made unique."""
+        return [self.add_constant(f"{stem}.{name}", value) for name, value in values.items()]
+
+    def share_constants(self, stem: str, **values: Array) -> list[str]:
+        """Store initializers named after a stem unless this was done before; return their names."""
+        return [self.share_constant(f"{stem}.{name}", value) for name, value in values.items()]
 
     def insert(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
         """Append a node with one output, under a name that no original node has; return it."""
@@ -406,7 +414,7 @@ def rename_read(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 
 
 def sort_nodes(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Return the operators so that each comes after what it reads, else in the given order."""
+    """Return the operators, each after those whose results it reads, else in their order."""
     producer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     sorter = TopologicalSorter(
         {

@@ -18,7 +18,7 @@ class Convolution:
     """A Conv or ConvTranspose with a constant FP32 weight and bias that states its padding."""
 
     weight: Array
-    """Shape (C_out, C_in, K); of a ConvTranspose (C_in, C_out, K)."""
+    """Shape (C_out, C_in, K); for a ConvTranspose (C_in, C_out, K)."""
 
     bias: Array
     """Shape (C_out,), zeros where there is none."""
@@ -75,7 +75,7 @@ class Facts(NamedTuple):
 
 INTEGER_LSTM = "DynamicQuantizeLSTM"
 RECURRENT = ("LSTM", "GRU", "RNN")
-"""Operators with a second weight behind the first: that of what they remember."""
+"""Operators with a second weight behind the first, which multiplies their state."""
 
 OPERATORS: Mapping[str, Facts] = {
     "Conv": Facts(0),
@@ -99,7 +99,7 @@ OPERATORS: Mapping[str, Facts] = {
 
 CONVERTIBLE = tuple(name for name, facts in OPERATORS.items() if facts.axis is not None)
 LAYERS = frozenset(OPERATORS) - {"Gather", "Slice"}
-"""Operators that multiply their weight; of a table, values are only looked up or cut."""
+"""Operators that multiply their weight; tables are only looked up or cut."""
 
 INTEGER_LAYERS = frozenset(
     {name for name, facts in OPERATORS.items() if facts.zero or facts.stands_for}

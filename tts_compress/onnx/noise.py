@@ -257,17 +257,17 @@ class _NoiseReader:
 
     def _laid_out(self, flat: str, shape: str, size: str) -> str:
         """Return values in a shape `[B, ..., T]`, filled as `[B, T, ...]`."""
-        one, last = f"{NOISE_PREFIX}one", f"{NOISE_PREFIX}last"
+        single, last = f"{NOISE_PREFIX}one", f"{NOISE_PREFIX}last"
         ends = self._add("Slice", [shape, last, f"{NOISE_PREFIX}end"], "ends")
-        inner = self._add("Slice", [shape, one, last], "inner")
+        inner = self._add("Slice", [shape, single, last], "inner")
         time = self._add("ReduceProd", [ends], "time", keepdims=1)
         channels = self._add("ReduceProd", [inner], "channels", keepdims=1)
         frame = self._add("Mul", [time, channels], "frame")
-        batch = self._add("Div", [size, self._add("Max", [frame, one], "some")], "batch")
+        batch = self._add("Div", [size, self._add("Max", [frame, single], "some")], "batch")
         slim = self._add("Mul", [time, f"{NOISE_PREFIX}tall"], "slim")
         is_wide = self._add("Less", [channels, slim], "is_wide")
         layout = self._add("Concat", [batch, time, channels], "layout", axis=0)
-        plain = self._add("Concat", [size, one, one], "plain", axis=0)
+        plain = self._add("Concat", [size, single, single], "plain", axis=0)
         dims = self._add("Where", [is_wide, layout, plain], "dims")
         zeros: dict[str, Any] = {"allowzero": 1} if self.allow_zero else {}
         frames = self._add("Reshape", [flat, dims], "frames", **zeros)

@@ -14,7 +14,7 @@ from tts_compress.onnx.noise import NOISE_PREFIX, feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
 
 _ROUNDS = 3
-"""Profiled runs of which the fastest counts."""
+"""Profiled runs; the fastest counts."""
 
 
 def kernel_seconds(

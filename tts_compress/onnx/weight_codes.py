@@ -70,7 +70,7 @@ class WeightCodes:
 
 
 def shift_biases(graph: Graph, chosen: Mapping[str, Chosen]) -> None:
-    """Change biases of convolutions such that the means of what they return are kept."""
+    """Change biases of convolutions so that they keep the means of the outputs."""
     for output, codes in chosen.items():
         if not isinstance(codes, EightBits) or codes.shift is None:
             continue

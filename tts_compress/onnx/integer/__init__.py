@@ -98,7 +98,7 @@ def _emit(emitter: Emitter, region: Region, node: onnx.NodeProto) -> None:
 
 
 def _clipped_code(emitter: Emitter, tensor: str) -> Affine:
-    """Return a code that begins at zero: what lies below is clipped, as the Relu behind would."""
+    """Return a code that begins at zero: it clips lower values, as the Relu behind would."""
     (relu,) = emitter.graph.readers(tensor)
     span = emitter.code_of(relu.output[0])
     return Affine.spanning(0.0, span.scale * (LEVELS - span.zero))
@@ -122,8 +122,8 @@ def _leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
 def _leaky_sum(emitter: Emitter, node: onnx.NodeProto, sum_: Sum) -> None:
     """Emit max(a + b, slope · (a + b)) straight from a and b.
 
-    The sum itself would need a code that reaches as far down as up; what leaves the LeakyRelu
-    hardly goes below zero, so its own code has almost half the step.
+    The sum itself would need a code that reaches as far down as up; the LeakyRelu's output hardly
+    goes below zero, so its code has almost half the step.
     """
     slope, stem = attribute(node, "alpha", 0.01), f"{node.output[0]}.side"
     low, high = emitter.ranges[sum_.total]
@@ -163,19 +163,13 @@ def _scale(emitter: Emitter, node: onnx.NodeProto, factor: float) -> None:
 
 
 def _sigmoid(emitter: Emitter, node: onnx.NodeProto) -> None:
-    """Emit a sigmoid by table; its codes span 0 .. 1."""
-    source, out = emitter.codes(node.input[0]), Affine(1 / 255, 0)
-    inputs = [source.tensor, *emitter.names(source.code), *emitter.names(out)]
+    """Emit a sigmoid by table; or tanh x = 2 · sigmoid 2x - 1 by the same one, read differently."""
+    source, is_tanh = emitter.codes(node.input[0]), node.op_type == "Tanh"
+    into = emitter.names(source.code.times(2) if is_tanh else source.code)
+    table = Affine(1 / 254 if is_tanh else 1 / 255, 0)
+    out = Affine(1 / 127, 127) if is_tanh else table
+    inputs = [source.tensor, *into, *emitter.names(table)]
     _define(emitter, node, "QLinearSigmoid", inputs, Coded("", out, source.spare))
-
-
-def _tanh(emitter: Emitter, node: onnx.NodeProto) -> None:
-    """Emit tanh x = 2 · sigmoid 2x - 1: the same table, its input and output read differently."""
-    source = emitter.codes(node.input[0])
-    into = emitter.names(source.code.times(2))
-    inputs = [source.tensor, *into, *emitter.names(Affine(1 / 254, 0))]
-    out = Coded("", Affine(1 / 127, 127), source.spare)
-    _define(emitter, node, "QLinearSigmoid", inputs, out)
 
 
 def _concatenate(emitter: Emitter, node: onnx.NodeProto) -> None:
@@ -220,7 +214,7 @@ _ELEMENTWISE = {
     "Relu": _relu,
     "Add": _combine,
     "Mul": _combine,
-    "Tanh": _tanh,
+    "Tanh": _sigmoid,
     "Sigmoid": _sigmoid,
     "Concat": _concatenate,
 }

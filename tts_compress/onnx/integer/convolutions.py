@@ -28,7 +28,7 @@ class IntegerForm:
     """The stride s: a frame of the result is so many samples."""
 
     skip: int = 0
-    """Samples to drop at the beginning of the result, of which s·T are kept."""
+    """Samples to drop at the beginning of the result; the next s·T are kept."""
 
 
 def whole_kernel(weight: Array, phases: int) -> Array:
@@ -39,7 +39,7 @@ def whole_kernel(weight: Array, phases: int) -> Array:
 
 
 def integer_form(graph: Graph, node: onnx.NodeProto) -> IntegerForm | None:
-    """Return the form in which a convolution along time can be computed in integers, if any.
+    """Return a convolution along time as integers can compute it, or None if they cannot.
 
     With stride s the outputs n = s·m + φ of one phase φ are an ordinary convolution of the input,
     so s·C output channels, laid out as (T, s·C) and read as (s·T, C), are the upsampled signal.
@@ -87,13 +87,10 @@ def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
         samples = graph.make("Reshape", [codes, shape], f"{stem}.samples")
         codes = graph.fresh(f"{stem}.codes")
         # Keep the s·T samples that the transposed convolution would have made.
-        tail = plain.pads[0] * form.phases - form.skip
-        bounds = {"begin": form.skip, "end": -tail if tail else np.iinfo(np.int64).max, "axis": 1}
-        cut = [
-            graph.add_constant(f"{codes}.cut_{name}", np.array([bound], np.int64))
-            for name, bound in bounds.items()
-        ]
-        graph.add("Slice", [samples, *cut], [codes])
+        end = form.skip - plain.pads[0] * form.phases or np.iinfo(np.int64).max
+        bounds = {"cut_begin": form.skip, "cut_end": end, "cut_axis": 1}
+        vectors = {name: np.array([bound], np.int64) for name, bound in bounds.items()}
+        graph.add("Slice", [samples, *graph.add_constants(codes, **vectors)], [codes])
     emitter.define(stem, Coded(codes, out, spare))
 
 
@@ -137,18 +134,14 @@ def _emit(
     out: Affine,
 ) -> str:
     graph, (plain, (codes, scales)) = emitter.graph, convolution
-    weights = [
-        codes,
-        graph.add_constant(f"{name}.weight_scale", scales),
-        graph.add_constant(f"{name}.weight_zero", np.zeros(len(scales), np.int8)),
-    ]
+    zeros = np.zeros(len(scales), np.int8)
     # The accumulator counts in units of input scale times weight scale.
-    bias = round_bias(plain.bias, source.code.scale * scales.astype(np.float64))
-    bias_name = graph.add_constant(f"{name}.bias", bias)
-    into = emitter.names(source.code)
+    sums = round_bias(plain.bias, source.code.scale * scales.astype(np.float64))
+    *weights, bias = graph.add_constants(name, weight_scale=scales, weight_zero=zeros, bias=sums)
+    into, out_of = emitter.names(source.code), emitter.names(out)
     return graph.make(
         "QLinearConv",
-        [source.tensor, *into, *weights, *emitter.names(out), bias_name],
+        [source.tensor, *into, codes, *weights, *out_of, bias],
         f"{name}.codes",
         emitter.weighted_name("QLinearConv"),
         domain=CONTRIB,

@@ -32,7 +32,7 @@ class Emitter:
         self.graph = graph
         self.weights = weights
         self.scope = ""
-        """Name of the operator that is being emitted; what stands for it is named within."""
+        """Name of the operator that is being emitted, a prefix of its integer operators' names."""
 
         self.ranges = dict(ranges)
         self._coded: dict[str, Coded] = {}
@@ -77,9 +77,8 @@ class Emitter:
             scale, zero = self.names(coded.code)
         else:
             scales = (coded.code.scale * factors.astype(np.float64)).astype(np.float32)
-            scale = graph.add_constant(f"{tensor}.scales", scales)
             zeros = np.full(len(scales), coded.code.zero, np.uint8)
-            zero = graph.add_constant(f"{tensor}.zeros", zeros)
+            scale, zero = graph.add_constants(tensor, scales=scales, zeros=zeros)
         # Scales of several channels are those of the second axis, unless it says otherwise.
         graph.add("DequantizeLinear", [turned, scale, zero], [tensor])
 

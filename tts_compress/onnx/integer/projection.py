@@ -24,9 +24,9 @@ _MANY = 16
 """Columns from which a product is wide enough."""
 
 _GROUP = 4
-"""Samples whose overlapping neighbourhoods are laid side by side as one where channels are few: of
-sixteen channels and a kernel of eleven that copies 64 bytes per sample instead of 176, and takes a
-third of the time."""
+"""Samples whose overlapping neighbourhoods are laid side by side as one where channels are few.
+With sixteen channels and a kernel of eleven, this copies 64 bytes per sample instead of 176 and
+takes a third of the time."""
 
 
 def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int) -> int:
@@ -129,7 +129,7 @@ def _frames(emitter: Emitter, stem: str, source: Coded, filter_: _Filter, group:
 
 
 def _neighbours(emitter: Emitter, stem: str, rows: str, offsets: list[int]) -> str:
-    """Lay each row beside those that follow at given offsets, the last of which is the farthest."""
+    """Lay each row beside the rows at some offsets behind it; the last offset is the largest."""
     graph, shifted = emitter.graph, []
     for offset in offsets:
         end = offset - offsets[-1] or np.iinfo(np.int64).max
@@ -202,14 +202,12 @@ def _product(
     scale, zero = emitter.names(source.code)
     if not isinstance(matrix, str):
         matrix = graph.add_constant(f"{stem}.weight", matrix)
-    inputs = [
-        source.tensor,
-        matrix,
-        scale,
-        graph.add_constant(f"{stem}.weight_scale", scales.astype(np.float32)),
-        zero,
-        graph.add_constant(f"{stem}.weight_zero", np.zeros(len(scales), np.int8)),
-        graph.add_constant(f"{stem}.bias", bias.astype(np.float32)),
-    ]
+    weight_scale, weight_zero, offsets = graph.add_constants(
+        stem,
+        weight_scale=scales.astype(np.float32),
+        weight_zero=np.zeros(len(scales), np.int8),
+        bias=bias.astype(np.float32),
+    )
+    inputs = [source.tensor, matrix, scale, weight_scale, zero, weight_zero, offsets]
     name = emitter.weighted_name("MatMulIntegerToFloat")
     return graph.make("MatMulIntegerToFloat", inputs, f"{stem}.product", name, domain=CONTRIB)

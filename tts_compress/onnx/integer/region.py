@@ -108,7 +108,13 @@ def make_residuals_float(graph: Graph, convolutions: frozenset[str]) -> int:
         convolutions: Outputs of those that compute on codes.
     """
     sums = [n for n in _grow(graph, convolutions) if n.op_type == "Add"]
-    ends = {n.output[0] for n in sums if _joins_narrow(graph, n) or not _goes_on(graph, n)}
+    narrow = {node.output[0] for node in graph.nodes if _is_narrow(graph, node)}
+    ends = set()
+    for node in sums:
+        readers = graph.readers(node.output[0])
+        goes_on = len(readers) > 1 and any(reader.op_type in {"Add", "Sum"} for reader in readers)
+        if not goes_on or not narrow.isdisjoint(node.input):
+            ends.add(node.output[0])
     replaced = 0
     for node in (node for node in sums if node.output[0] in ends):
         reader = graph.only_reader(node.output[0])
@@ -124,7 +130,7 @@ def make_residuals_float(graph: Graph, convolutions: frozenset[str]) -> int:
 
 
 def length_divisors(graph: Graph) -> dict[str, int]:
-    """Return a divisor of T of every tensor (B, C, T) of which one above 1 is known."""
+    """Return a divisor of T, if one above 1 is known, of each tensor (B, C, T)."""
     divisors: dict[str, int] = {}
     for node in graph.nodes:
         if (divisor := _length_divisor(graph, node, divisors)) > 1:
@@ -135,9 +141,9 @@ def length_divisors(graph: Graph) -> dict[str, int]:
 def is_normalized(graph: Graph, tensor: str) -> bool:
     """Return True if each channel of a tensor, or of a sum with it, is normalized over time.
 
-    Then a convolution may return it as codes: what is rounded counts against the spread of its own
-    channel, like what has been rounded before, and a normalized stream is never quiet. The same is
-    true of what is added to such a stream last, behind its last normalization.
+    Then a convolution may return it as codes: the rounding counts against the spread of its own
+    channel, like the rounding before it, and a normalized stream is never quiet. The same holds for
+    the last term that is added to such a stream, behind its last normalization.
     """
     pending, seen = [tensor], {tensor}
     while pending:
@@ -234,19 +240,8 @@ def _data(graph: Graph, node: onnx.NodeProto) -> list[str]:
     return [tensor for tensor in node.input if tensor and graph.constant(tensor) is None]
 
 
-def _goes_on(graph: Graph, node: onnx.NodeProto) -> bool:
-    """Return True if another sum reads this one besides what it leads to."""
-    readers = graph.readers(node.output[0])
-    return len(readers) > 1 and any(reader.op_type in {"Add", "Sum"} for reader in readers)
-
-
-def _joins_narrow(graph: Graph, node: onnx.NodeProto) -> bool:
-    """Return True if a convolution with few channels makes one of a sum's terms."""
-    makers = [graph.producer(tensor) for tensor in node.input]
-    return any(maker is not None and _is_narrow(graph, maker) for maker in makers)
-
-
 def _is_narrow(graph: Graph, node: onnx.NodeProto) -> bool:
+    """Return True for a convolution with few channels."""
     plain = read_convolution(graph, node) if node.op_type == "Conv" else None
     return plain is not None and len(plain.weight) <= _WIDEST_COPIED
 
@@ -262,7 +257,7 @@ def _summands(graph: Graph, node: onnx.NodeProto, ends: set[str]) -> list[str]:
 
 
 def _length_divisor(graph: Graph, node: onnx.NodeProto, divisors: Mapping[str, int]) -> int:
-    """Return a divisor of the length of what a node makes."""
+    """Return a divisor of the length of a node's result."""
     if node.op_type == "ConvTranspose":
         form = integer_form(graph, node)
         return 1 if form is None else divisors.get(node.input[0], 1) * form.phases

@@ -95,10 +95,8 @@ def _recurrence(graph: Graph, node: onnx.NodeProto, decision: Decision, _: Weigh
         codes = np.stack([codes.T for codes, _ in parts])
         scales = np.stack([scales for _, scales in parts])
         inputs[position] = graph.share_constant(f"{tensor}.int8", codes)
-        rounded += [
-            graph.share_constant(f"{tensor}.scale", scales),
-            graph.share_constant(f"{tensor}.zero", np.zeros(scales.shape, np.int8)),
-        ]
+        zeros = np.zeros(scales.shape, np.int8)
+        rounded += graph.share_constants(tensor, scale=scales, zero=zeros)
     graph.require_opset(CONTRIB, 1)
     attributes = {name: value for name, value in copy_attributes(node).items() if name != "layout"}
     name = node.name or node.output[0]

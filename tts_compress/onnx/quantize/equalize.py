@@ -1,9 +1,9 @@
 """Cross-layer equalisation: channels of one tensor brought to about the same range, exactly.
 
 A tensor of codes has one scale for all its channels, so a quiet channel beside a loud one keeps few
-of its 256 levels. Convolutions can take over a factor per channel, 1/s in the rows of those that
-make a tensor and s in the columns of those that read it, and what stands between them does not
-notice where it is positively homogeneous: f(s·x) = s·f(x) for s > 0.
+of its 256 levels. Convolutions can take over a factor per channel: 1/s in the rows of those that
+make a tensor, s in the columns of those that read it. Operators between leave the result the same
+if they are positively homogeneous: f(s·x) = s·f(x) for s > 0.
 
 After Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (2019);
 the factors come from observed activations, as in Xiao et al., "SmoothQuant" (2022), because weights
@@ -53,10 +53,7 @@ def equalize_channels(graph: Graph, coded: Sequence[str], calls: Iterator[Feeds]
     Args:
         graph: A prepared graph in FP32.
         coded: Tensors that will be rounded to codes with one scale each.
-        calls: Inputs of the graph with fed noise, of which the first few are used.
-
-    Raises:
-        QuantizationError: A tensor had values that are not finite, or there were no calls.
+        calls: Inputs of the graph with fed noise; the first few are used.
     """
     groups, ends = find_groups(graph), find_ends(graph, coded)
     joined = {tensor for group in groups for tensor in group.tensors}
@@ -88,7 +85,7 @@ def find_ends(graph: Graph, coded: Collection[str]) -> list[str]:
 
 
 def _scale_end(graph: Graph, tensor: str, factors: Array) -> None:
-    """Divide the channels of what a convolution returns by factors, and multiply them again."""
+    """Divide the channels of a convolution's result by factors, and multiply them again."""
     node, readers = graph.producer(tensor), graph.readers(tensor)
     assert node is not None
     _divide_outputs(graph, node, factors)
@@ -214,5 +211,5 @@ def _group(graph: Graph, tensors: tuple[str, ...]) -> Group | None:
 
 
 def _is_own(graph: Graph, tensor: str) -> bool:
-    """Return True if one operator reads a constant, if any, and no caller can replace it."""
+    """Return True if no other operator reads a constant, and no caller can replace it."""
     return not tensor or (graph.only_reader(tensor) is not None and tensor not in graph.inputs)

@@ -37,7 +37,7 @@ def halve(
 
     Args:
         graph: A prepared graph.
-        decisions: What happens to each operator.
+        decisions: The format of each operator.
         lengths: Outputs of the graph that decide durations.
     """
     halved = {d.output: d.module for d in decisions if d.activations == Activations.FLOAT16}

@@ -84,20 +84,15 @@ def _convert_weight(
     scales = np.float32(source.scale) * weight_scales
     bias = round_bias(graph.value(node.input[2]), scales.astype(np.float64))
     name = f"{node.output[0]}.rounded_bias"
-    stored = [
-        graph.share_constant(f"{name}.int32", bias),
-        graph.share_constant(f"{name}.scale", scales),
-        graph.share_constant(f"{name}.zero", np.zeros(len(bias), np.int32)),
-    ]
+    zeros = np.zeros(len(bias), np.int32)
+    stored = graph.share_constants(name, int32=bias, scale=scales, zero=zeros)
     graph.replace_input(node, 2, graph.insert("DequantizeLinear", stored, name, axis=0))
 
 
 def _add_pair(graph: Graph, name: str, code: Affine) -> None:
     """Round a tensor."""
-    constants = [
-        graph.share_constant(f"{name}.activation_scale", np.array(code.scale, np.float32)),
-        graph.share_constant(f"{name}.activation_zero", np.array(code.zero, np.uint8)),
-    ]
+    scale, zero = np.array(code.scale, np.float32), np.array(code.zero, np.uint8)
+    constants = graph.share_constants(name, activation_scale=scale, activation_zero=zero)
     stored = graph.insert("QuantizeLinear", [name, *constants], f"{name}.quantized")
     graph.insert("DequantizeLinear", [stored, *constants], f"{name}{ROUNDED}")
 

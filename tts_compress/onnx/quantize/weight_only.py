@@ -67,9 +67,8 @@ def wide_weight(
         if axis:
             order = [*range(1, axis + 1), 0, *range(axis + 1, rows.ndim)]
             stored = graph.insert("Transpose", [stored], f"{weight}.turned", perm=order)
-    scale = graph.share_constant(f"{weight}.scale", scales)
-    zero = graph.share_constant(f"{weight}.zero", np.zeros(len(scales), np.int8))
-    return graph.insert("DequantizeLinear", [stored, scale, zero], wide, axis=axis), scales
+    steps = graph.share_constants(weight, scale=scales, zero=np.zeros(len(scales), np.int8))
+    return graph.insert("DequantizeLinear", [stored, *steps], wide, axis=axis), scales
 
 
 def _added_weight(graph: Graph, weight: str, axis: int) -> str:

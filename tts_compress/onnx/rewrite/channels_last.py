@@ -71,10 +71,7 @@ def _fuse(graph: Graph, node: onnx.NodeProto) -> bool:
         return False
     graph.remove(node)
     last = graph.make("Transpose", [source], f"{stem}.turned", perm=_TURN)
-    names = [
-        graph.add_constant(f"{stem}.{name}", value)
-        for name, value in (("scale", scale), ("shift", shift))
-    ]
+    names = graph.add_constants(stem, scale=scale, shift=shift)
     normalized, attributes = [last, *names], {"axis": -1, "epsilon": epsilon}
     normal = graph.make("LayerNormalization", normalized, f"{stem}.normal", **attributes)
     graph.add("Transpose", [normal], [stem], perm=_TURN)
@@ -82,7 +79,7 @@ def _fuse(graph: Graph, node: onnx.NodeProto) -> bool:
 
 
 def _mean_of(graph: Graph, tensor: str) -> str | None:
-    """Return the tensor of which this is the mean over channels, if it keeps their axis."""
+    """Return the tensor whose mean over channels this is, if it keeps their axis, else None."""
     node = graph.producer(tensor)
     if node is None or node.op_type != "ReduceMean" or attribute(node, "keepdims", 1) != 1:
         return None

@@ -1,4 +1,4 @@
-"""Convolutions that take over what stands around them: padding, slices, sums of projections."""
+"""Convolutions that take over their neighbours: padding, slices, sums of projections."""
 
 import numpy as np
 import onnx
@@ -18,8 +18,11 @@ def fold_padding(graph: Graph) -> int:
     for node in list(graph.nodes):
         amounts = _time_padding(graph, node) if node.op_type == "Pad" else None
         readers = graph.readers(node.output[0])
-        fits = readers and node.output[0] not in graph.outputs and all(map(_takes_pads, readers))
-        if amounts is None or not fits:
+        takes_pads = readers and all(
+            reader.op_type == "Conv" and attribute(reader, "auto_pad", "NOTSET") == "NOTSET"
+            for reader in readers
+        )
+        if amounts is None or not takes_pads or node.output[0] in graph.outputs:
             continue
         graph.remove(node)
         for reader in readers:
@@ -93,10 +96,6 @@ def _time_padding(graph: Graph, node: onnx.NodeProto) -> tuple[int, int] | None:
     return (begin, end) if plain and len(node.input) < 4 else None
 
 
-def _takes_pads(node: onnx.NodeProto) -> bool:
-    return node.op_type == "Conv" and attribute(node, "auto_pad", "NOTSET") == "NOTSET"
-
-
 def _slices(
     graph: Graph, node: onnx.NodeProto, channels: int
 ) -> list[tuple[onnx.NodeProto, tuple[int, int]]]:
@@ -124,12 +123,9 @@ def _emit_merged(
     bias = sum((matrix @ more for _, more in parts), bias.astype(np.float64))
     graph.remove(node)
     joined = graph.make("Concat", sources, f"{stem}.parts", axis=1)
-    inputs = [
-        joined,
-        graph.add_constant(f"{stem}.merged", weight[:, :, None].astype(np.float32)),
-        graph.add_constant(f"{stem}.merged_bias", bias.astype(np.float32)),
-    ]
-    graph.add("Conv", inputs, [stem], node.name, kernel_shape=[1])
+    merged, merged_bias = weight[:, :, None].astype(np.float32), bias.astype(np.float32)
+    constants = graph.add_constants(stem, merged=merged, merged_bias=merged_bias)
+    graph.add("Conv", [joined, *constants], [stem], node.name, kernel_shape=[1])
 
 
 def _summands(graph: Graph, tensor: str) -> list[onnx.NodeProto]:

@@ -35,10 +35,8 @@ def eliminate_identity(graph: Graph) -> int:
     extents, dropped = _extents(graph), 0
     for node in graph.nodes:
         neutral = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}.get(node.op_type)
-        if neutral is None or node.output[0] in graph.outputs:
-            continue
-        kept = _other_operand(graph, extents, node, neutral)
-        if kept is not None:
+        kept = None if neutral is None else _other_operand(graph, extents, node, neutral)
+        if kept is not None and node.output[0] not in graph.outputs:
             graph.remove(node)
             graph.redirect(node.output[0], kept)
             dropped += 1

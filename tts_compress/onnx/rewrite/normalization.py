@@ -2,7 +2,7 @@
 
 Adaptive instance normalization (Huang and Belongie, "Arbitrary Style Transfer in Real-time with
 Adaptive Instance Normalization", 2017), as StyleTTS 2 and Kokoro have it, multiplies each channel
-by what a style says and adds something. `InstanceNormalization` does that in the same pass.
+by a factor of the style and adds an offset. `InstanceNormalization` does that in the same pass.
 """
 
 from collections.abc import Mapping

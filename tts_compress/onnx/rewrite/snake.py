@@ -43,9 +43,8 @@ def _simplify(graph: Graph, node: onnx.NodeProto) -> bool:
     double = graph.add_constant(f"{output}.double", 2 * alpha[:, None])
     phase = graph.make("Mul", [parts["x"], double], f"{output}.phase")
     wave = graph.make("Cos", [phase], f"{output}.wave")
-    zeros = np.zeros_like(share)
-    rows = {"factor": -share / 2, "offset": share / 2, "mean": zeros, "variance": zeros + 1}
-    constants = [graph.add_constant(f"{output}.{name}", value) for name, value in rows.items()]
+    half, mean = share / 2, np.zeros_like(share)
+    constants = graph.add_constants(output, factor=-half, offset=half, mean=mean, variance=mean + 1)
     # With a variance of one and nothing added to it this is a product and a sum.
     square = graph.make("BatchNormalization", [wave, *constants], f"{output}.square", epsilon=0.0)
     graph.add("Add", [parts["x"], square], [output], node.name)

@@ -35,7 +35,7 @@ class Spline:
     """Unscaled widths and heights of K bins, and K - 1 slopes, (1, 3·K - 1, T)."""
 
     others: tuple[str, ...]
-    """Tensors (1, 1, T) of which only the shape is read."""
+    """Tensors (1, 1, T); only their shape is read."""
 
     bins: int
     bound: float
