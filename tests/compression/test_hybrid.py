@@ -12,11 +12,10 @@ from onnx import numpy_helper
 
 from tts_compress.audio import Audio
 from tts_compress.compression import compress
-from tts_compress.compression.hybrid import compressed_components, hybrids
+from tts_compress.compression.hybrid import compressed_components, hybrids, with_component
 from tts_compress.errors import ModelError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel, TTSModel
-from tts_compress.onnx.hybrid import with_component
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize.convert import convertible_graph
 from tts_compress.recipes.family import find_recipe

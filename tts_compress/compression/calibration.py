@@ -26,35 +26,35 @@ def is_feeds(calibration: str | Path | None) -> bool:
 
 
 def read_texts(
-    settings: Calibration, given: str | Path | None, seed: int, language: str | None = None
+    settings: Calibration, chosen: str | Path | None, seed: int, language: str | None = None
 ) -> tuple[tuple[str, ...], CalibrationRecord]:
     """Return the texts that a model is observed on, and the record of them.
 
     Args:
         settings: The recipe's table.
-        given: A calibration set in the place of the recipe's.
+        chosen: A calibration set in the place of the recipe's.
         seed: Seed of the noise the model speaks them with.
         language: The language the model states: a shipped set of that language takes the place of
-            the shipped one that the recipe names, but not of a file or of what was given.
+            the shipped one that the recipe names, but not of a file or of a chosen one.
 
     Raises:
         RecipeError: There is no such calibration set.
     """
-    name = given or settings.set
+    name = chosen or settings.set
     if not name:
         raise RecipeError("the recipe names no calibration set; give a set's name or TOML file")
-    found = read_calibration_set(str(name))
-    if given is None and language is not None and not str(name).endswith(".toml"):
-        found = _in_language(found, language)
-    texts = found.texts[: settings.utterances]
+    source = read_calibration_set(str(name))
+    if chosen is None and language is not None and not str(name).endswith(".toml"):
+        source = _in_language(source, language)
+    texts = source.texts[: settings.utterances]
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    return texts, _record(settings, found.name, digest, len(texts), seed)
+    return texts, _record(settings, source.name, digest, len(texts), seed)
 
 
 def open_calibration(
     model: OnnxGraph,
     settings: Calibration,
-    given: str | Path | None,
+    chosen: str | Path | None,
     *,
     seed: int,
     part: str = "",
@@ -64,7 +64,7 @@ def open_calibration(
     Args:
         model: A voice, or a bare graph.
         settings: The recipe's table.
-        given: The user's choice in place of the recipe's: a calibration set for a voice, an
+        chosen: The user's choice in place of the recipe's: a calibration set for a voice, an
             `.npz` for a bare graph, which has no other.
         seed: Seed of the noise that the graph draws.
         part: Name of the graph in the model.
@@ -73,23 +73,22 @@ def open_calibration(
         RecipeError: There is no such set or file, it is malformed, or of the wrong kind.
     """
     if isinstance(model, GraphModel):
-        if is_feeds(given):
+        if is_feeds(chosen):
             raise RecipeError(
-                f"'{given}' holds arrays, but '{model.spec}' is a voice, which is calibrated on "
+                f"'{chosen}' holds arrays, but '{model.spec}' is a voice, which is calibrated on "
                 "texts; give a calibration set's name or TOML file"
             )
-        texts, record = read_texts(settings, given, seed, model.speaking.language)
+        texts, record = read_texts(settings, chosen, seed, model.speaking.language)
         record = replace(record, speakers=speakers_in_turn(model)[: len(texts)])
         calls = partial(model.calibration_calls, texts, seed=seed, part=part)
         return Calls(calls, len(texts)), record
-    if given is None or not is_feeds(given):
-        what = "nothing was" if given is None else f"'{given}' was"
+    if chosen is None or not is_feeds(chosen):
+        what = "nothing was" if chosen is None else f"'{chosen}' was"
         raise RecipeError(
             f"'{model.spec}' is a bare graph, which is calibrated on a file of arrays; {what} "
             "given: give an .npz with arrays named '<call>/<input>'"
         )
-    path = Path(given)
-    graph = model.graph()
+    path, graph = Path(chosen), model.graph()
     feeds = open_feeds(path, graph_inputs(graph))
     count = min(feeds.calls, settings.utterances)
     noise = [value.name for value in feed_noise(graph).graph.input]
@@ -108,38 +107,38 @@ def trial_feeds(
 
     Args:
         model: A voice, which speaks a text of its language, else an English one; or a bare graph.
-        calls: What it is calibrated on, if it is.
+        calls: Inputs that it is calibrated on; None if it is not.
         seed: Seed of the noise that the graph draws.
         part: Name of the graph in the model.
 
     Raises:
-        ModelError: The model cannot be called with what it is calibrated on.
+        ModelError: The model cannot be called with its calibration data.
     """
     if calls is None and isinstance(model, GraphModel):
-        language, known = model.speaking.language, data_names("calib/sets")
-        name = primary_language(language or "en")
-        texts = read_calibration_set(name if name in known else "en").texts[:1]
-        # It may have no tokens of the text; and what phonemizes is needed for calibration only.
+        name = primary_language(model.speaking.language or "en")
+        is_shipped = name in data_names("calib/sets")
+        texts = read_calibration_set(name if is_shipped else "en").texts[:1]
+        # The model may have no tokens of the text; a phonemizer is needed for calibration only.
         with suppress(TextError, MissingExtraError):
             return next(model.calibration_calls(texts, seed=seed, part=part), None)
     return None if calls is None else next(calls.feeds(), None)
 
 
-def _in_language(found: CalibrationSet, language: str) -> CalibrationSet:
-    """Return the shipped set of a language; without one, the given set, with a warning."""
-    own = primary_language(language)
-    if own == primary_language(found.language):
-        return found
-    known = data_names("calib/sets")
-    if own in known:
-        return read_calibration_set(own)
+def _in_language(source: CalibrationSet, language: str) -> CalibrationSet:
+    """Return the shipped set of a language; without one, `source`, with a warning."""
+    wanted, shipped = primary_language(language), data_names("calib/sets")
+    if wanted == primary_language(source.language):
+        return source
+    if wanted in shipped:
+        return read_calibration_set(wanted)
     warnings.warn(
         f"the voice speaks {language!r}, and there is no calibration set of that language (but "
-        f"{', '.join(known)}); it is calibrated on {found.name!r}: give texts with --calibration",
+        f"{', '.join(shipped)}); it is calibrated on {source.name!r}: give texts with "
+        "--calibration",
         TTSCompressWarning,
         stacklevel=2,
     )
-    return found
+    return source
 
 
 def _record(

@@ -43,7 +43,7 @@ class Job:
 
 
 def describe(
-    model: Model,
+    model: Model | Source,
     recipe: Recipe,
     outcome: "Conversion | Converted",
     *,
@@ -51,11 +51,11 @@ def describe(
     training: TrainingRecord | None,
     seed: int,
 ) -> Manifest:
-    """Return the manifest of a model compressed by a recipe."""
+    """Return the manifest of a model, by itself or its source, compressed by a recipe."""
     return Manifest(
-        family=model.family,
+        family=recipe.family,
         scheme=recipe.scheme,
-        source=_source(model),
+        source=model if isinstance(model, Source) else _source(model),
         recipe=recipe.model_dump(mode="json"),
         layers=outcome.layers,
         counts=dict(outcome.counts),

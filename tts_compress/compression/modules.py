@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from torch import nn
 from tts_compress.artifact import LayerRecord, Manifest, Source
 from tts_compress.compression.calibration import read_texts
 from tts_compress.compression.manifest import Job, describe
-from tts_compress.environment import describe_environment, describe_processor
+from tts_compress.environment import describe_processor
 from tts_compress.errors import (
     QuantizationError,
     RecipeError,
@@ -24,7 +25,7 @@ from tts_compress.models.base import TorchModel
 from tts_compress.progress import Progress
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.recipe import Recipe
+from tts_compress.recipes.recipe import Calibration, Recipe
 from tts_compress.torch.convert import Converted, convert, finish
 from tts_compress.torch.decisions import STATED, count_decisions, decide, other_parts
 from tts_compress.torch.layers.checkpoint import stored_bytes, with_manifest
@@ -34,7 +35,7 @@ _FAST_IF: dict[str, frozenset[str]] = {
     "bfloat16": frozenset({"amx_bf16", "avx512_bf16", "bf16"}),
     "float16": frozenset({"amx_fp16", "avx512_fp16", "fphp"}),
 }
-"""Processor features one of which a type's arithmetic needs to be fast."""
+"""Processor features; a type's arithmetic is fast only with one of its features."""
 
 _MOST_FLOAT32 = 0.1
 """Share of the weights above which FP32 is not left without a word."""
@@ -103,10 +104,13 @@ def compress_module(module: nn.Module, recipe: Recipe, calibration: Any, job: Jo
         root = train_module(module, recipe, calibration, run=job.training)
         done = finish(root, decide(normalize(copy_sharing_tensors(module)), recipe))
     else:
-        run = None
-        if recipe.calibration is not None:
-            run = _calling(_batches(calibration)[: recipe.calibration.utterances], job.progress)
-        done = _convert(module, recipe, run, job.progress)
+        batches = None if recipe.calibration is None else _batches(calibration, recipe.calibration)
+
+        def run(root: nn.Module) -> None:
+            for number, batch in enumerate(_reported(batches or [], job.progress)):
+                call_module(root, batch, number)
+
+        done = _convert(module, recipe, None if batches is None else run, job.progress)
     manifest = _describe_module(module, recipe, done, job.seed)
     kept = [layer for layer in manifest.layers if layer.weights == Weights.FLOAT32]
     _warn_of_float32(manifest.layers)
@@ -121,22 +125,17 @@ def compress_module(module: nn.Module, recipe: Recipe, calibration: Any, job: Jo
 def _describe_module(module: nn.Module, recipe: Recipe, done: Converted, seed: int) -> Manifest:
     layers = (*done.layers, *other_parts(done.root))
     saved = all(layer.weights != Weights.FLOAT8 for layer in layers)  # nothing keeps those
-    return Manifest(
-        family=recipe.family,
-        scheme=recipe.scheme,
-        source=Source(spec=type(module).__name__, sha256="", size_bytes=stored_bytes(module)),
-        recipe=recipe.model_dump(mode="json"),
+    source = Source(spec=type(module).__name__, sha256="", size_bytes=stored_bytes(module))
+    return replace(
+        describe(source, recipe, done, calibration=None, training=None, seed=seed),
         layers=layers,
         counts=dict(sorted(count_decisions(layers).items())),
-        calibration=None,
-        seed=seed,
-        environment=describe_environment(),
         size_bytes=stored_bytes(done.root) if saved else 0,
     )
 
 
 def _warn_of_float32(layers: Sequence[LayerRecord]) -> None:
-    """Warn of weights in FP32 that nobody who reads the recipe expects, if they are many."""
+    """Warn if many weights stay in FP32 though the recipe does not say so."""
     whole = sum(layer.parameters for layer in layers)
     kept = [x for x in layers if x.weights == Weights.FLOAT32 and x.reason not in STATED]
     share = sum(layer.parameters for layer in kept) / max(whole, 1)
@@ -187,16 +186,6 @@ def speaking(
     return run
 
 
-def _calling(batches: list[Any], progress: Progress) -> Callable[[nn.Module], None]:
-    """Return a function that calls a module with batches."""
-
-    def run(root: nn.Module) -> None:
-        for number, batch in enumerate(_reported(batches, progress)):
-            call_module(root, batch, number)
-
-    return run
-
-
 def call_module(module: nn.Module, batch: Any, number: int) -> Any:
     """Return a module's output for a tensor, a tuple of arguments, or arguments by name.
 
@@ -234,7 +223,8 @@ def _reported(items: Sequence[_Item], progress: Progress) -> Iterator[_Item]:
     progress.advance("calibrate", len(items), len(items))
 
 
-def _batches(calibration: object) -> list[Any]:
+def _batches(calibration: object, settings: Calibration) -> list[Any]:
+    """Return the batches that a module is observed on."""
     if isinstance(calibration, str | torch.Tensor) or not isinstance(calibration, Iterable):
         raise RecipeError(
             f"a bare module is calibrated on batches, not on {calibration!r:.80}; give "
@@ -248,4 +238,4 @@ def _batches(calibration: object) -> list[Any]:
         raise RecipeError(f"calibration holds no tensors, but {batches[0]!r:.80}; give some")
     if not any(tensor.any() for tensor in tensors):
         raise RecipeError("calibration is all zeros, which shows no ranges; give real inputs")
-    return batches
+    return batches[: settings.utterances]

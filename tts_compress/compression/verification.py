@@ -53,31 +53,27 @@ def run_original(graph: onnx.ModelProto, spec: str, feeds: Feeds | None) -> Orig
     Raises:
         ModelError: It cannot be opened, or cannot be run on real inputs.
     """
-    given, outputs = feeds or {}, None
+    inputs, outputs = feeds or {}, None
     try:
         session = open_session(feed_noise(graph), spec, briefly=True)
         if feeds is None:
-            given = made_up_feeds(graph) | draw_noise(input_names(session), seed=(0,))
-        outputs = _run(session, given, spec)
+            inputs = made_up_feeds(graph) | draw_noise(input_names(session), seed=(0,))
+        outputs = _run(session, inputs, spec)
     except ModelError:
         if feeds is not None:
             raise
-    return OriginalRun(spec=spec, opset=standard_opset(graph), feeds=given, outputs=outputs)
+    return OriginalRun(spec=spec, opset=standard_opset(graph), feeds=inputs, outputs=outputs)
 
 
 def check_converted(original: OriginalRun, prepared: onnx.ModelProto) -> None:
-    """Refuse a graph of an old opset unless, prepared, it returns what the original returned.
-
-    Raises:
-        QuantizationError: It does not, or the original cannot be run.
-    """
+    """Refuse a graph of an old opset unless, prepared, it returns what the original returned."""
     if original.opset >= OLDEST_OPSET:
         return
     pairs = []
     if original.outputs is not None:
-        name = f"converted {original.spec}"
-        found = _run(open_session(feed_noise(prepared), name, briefly=True), original.feeds, name)
-        pairs = [(before, found[name]) for name, before in original.outputs.items()]
+        spec = f"converted {original.spec}"
+        after = _run(open_session(feed_noise(prepared), spec, briefly=True), original.feeds, spec)
+        pairs = [(before, after[name]) for name, before in original.outputs.items()]
     if not pairs or any(a.shape != b.shape or _snr_db(a, b) < _EQUAL_DB for a, b in pairs):
         raise QuantizationError(
             f"'{original.spec}' has opset {original.opset}; accepted are {OLDEST_OPSET} and later, "
@@ -87,17 +83,16 @@ def check_converted(original: OriginalRun, prepared: onnx.ModelProto) -> None:
 
 
 def verify(original: OriginalRun, finished: onnx.ModelProto) -> RunRecord:
-    """Open and run a finished graph, and compare what it returns with the original's outputs.
+    """Open and run a finished graph, and compare its outputs with the original's.
 
-    Where the original cannot be run, this graph need only be opened.
+    If the original cannot be run, this graph need only be opened.
 
     Raises:
         QuantizationError: It cannot be opened or run, returns outputs of another number, type or
             rank, silence, or values that are not finite where the original's are.
     """
     name, snr = f"compressed {original.spec}", None
-    problem = weight_problem(finished)
-    if problem is not None:
+    if (problem := weight_problem(finished)) is not None:
         raise QuantizationError(f"the '{name}' could not be read again: {problem}")
     try:
         graph = finished if original.outputs is None else feed_noise(finished)
@@ -109,33 +104,31 @@ def verify(original: OriginalRun, finished: onnx.ModelProto) -> RunRecord:
     return RunRecord(snr_db=snr, arithmetic=count_arithmetic(optimized))
 
 
-def _compare(expected: Outputs, found: Outputs, spec: str) -> float | None:
+def _compare(before: Outputs, after: Outputs, spec: str) -> float | None:
     """Return the lowest signal-to-noise ratio of outputs in dB; None where no shape is the same.
 
-    Raises:
-        QuantizationError: They differ in number, type or rank, or are silent or not finite where
-            the original's are not.
+    Refuses outputs that differ in number, type or rank, or are silent or not finite where the
+    original's are not.
     """
-    if list(expected) != list(found):
+    if list(before) != list(after):
         raise QuantizationError(
-            f"the '{spec}' returns {', '.join(found)}, the original {', '.join(expected)}; please "
+            f"the '{spec}' returns {', '.join(after)}, the original {', '.join(before)}; please "
             "report this graph"
         )
-    for name, before in expected.items():
-        problem = _difference(before, found[name])
-        if problem is not None:
+    for name, value in before.items():
+        if problem := _difference(value, after[name]):
             raise QuantizationError(
                 f"output '{name}' of the '{spec}' {problem}; exclude modules in the recipe, or "
                 "try another scheme"
             )
-    pairs = [(v, found[name]) for name, v in expected.items() if _is_real(v)]
+    pairs = [(value, after[name]) for name, value in before.items() if _is_real(value)]
     return min((_snr_db(a, b) for a, b in pairs if a.shape == b.shape), default=None)
 
 
 def _run(session: onnxruntime.InferenceSession, feeds: Feeds, spec: str) -> dict[str, Any]:
     names = [value.name for value in session.get_outputs()]
-    given = {name: feeds[name] for name in input_names(session) if name in feeds}
-    return dict(zip(names, run_session(session, given, spec), strict=True))
+    read = {name: feeds[name] for name in input_names(session) if name in feeds}
+    return dict(zip(names, run_session(session, read, spec), strict=True))
 
 
 def _is_real(value: object) -> bool:
@@ -149,7 +142,7 @@ def _kind(value: object) -> str:
 
 
 def _difference(before: Any, after: Any) -> str | None:
-    """Return how a finished graph's output differs from the original's, or None if it may be so."""
+    """Return a defect of a finished graph's output beside the original's; None without one."""
     if _kind(before) != _kind(after):
         return f"is {_kind(after)}, the original's {_kind(before)}"
     if not _is_real(before) or not np.isfinite(before).all():
@@ -163,8 +156,8 @@ def _difference(before: Any, after: Any) -> str | None:
 
 
 def _snr_db(before: Any, after: Any) -> float:
-    known = np.isfinite(before) & np.isfinite(after)
-    left, right = before[known].astype(np.float64), after[known].astype(np.float64)
+    finite = np.isfinite(before) & np.isfinite(after)
+    left, right = before[finite].astype(np.float64), after[finite].astype(np.float64)
     signal, noise = float(np.square(left).sum()), float(np.square(left - right).sum())
     if not noise:
         return _MOST_DB

@@ -18,7 +18,7 @@ from tts_compress.models.base import TorchModel
 from tts_compress.models.feeds import feeds_writer
 
 _CODEC = "audio_encoder"
-"""The component's name in Parler-TTS, although what is exported of it decodes."""
+"""The component's name in Parler-TTS, although the exported part decodes."""
 
 _EXAMPLE_FRAMES = 12
 
@@ -51,8 +51,8 @@ class _Codebooks(nn.Module):
 
     def forward(self, codes: torch.Tensor) -> torch.Tensor:
         """Return the decoder's input (B, D, T) of codes (B, codebooks, T)."""
-        found: torch.Tensor = self.official.from_codes(codes)[0]
-        return found
+        latents: torch.Tensor = self.official.from_codes(codes)[0]
+        return latents
 
 
 class DacGraph(nn.Module):

@@ -170,9 +170,9 @@ class Preprocess(Conditioning):
 def _fitted(values: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
     """Return values (1, T, C) at times (n,), with zeros after their end."""
     length = shape_as_tensor(values)[1]
-    found = values[:, torch.minimum(times, length - 1)]
-    within = (times < length).to(found.dtype)
-    return found * within[None, :, None]
+    repeated = values[:, torch.minimum(times, length - 1)]
+    within = (times < length).to(values.dtype)
+    return repeated * within[None, :, None]
 
 
 F5_GRAPHS = ("preprocess.onnx", "transformer.onnx", "decode.onnx")
@@ -242,20 +242,19 @@ def export_f5(
         ModelError: A module cannot be exported.
         ArtifactError: A file cannot be written.
     """
-    chosen = options or F5GraphOptions()
-    folder = Path(directory)
+    options, folder = options or F5GraphOptions(), Path(directory)
     if not folder.is_dir():
         raise ArtifactError(f"no folder '{folder}'; create it first")
-    first: Any = Preprocess(transformer, chosen.frames).eval()
-    step = Step(transformer, chosen).eval()
-    audio = torch.ones(1, 1, int(chosen.frames.sample_rate * _EXAMPLE_SECONDS), dtype=torch.int16)
+    first: Any = Preprocess(transformer, options.frames).eval()
+    step = Step(transformer, options).eval()
+    audio = torch.ones(1, 1, int(options.frames.sample_rate * _EXAMPLE_SECONDS), dtype=torch.int16)
     ids = torch.arange(_EXAMPLE_SYMBOLS, dtype=torch.int32)[None]
-    example = (audio, ids, torch.tensor([audio.shape[2] // chosen.frames.hop_length * 2]))
+    example = (audio, ids, torch.tensor([audio.shape[2] // options.frames.hop_length * 2]))
     with torch.no_grad():
         noise, *conditions, length = first(*example)
-    names = _step_inputs(chosen)
-    given = (noise, *conditions)[: len(names)]
+    names = _step_inputs(options)
     start = torch.zeros(1, dtype=torch.int32)
+    step_example = (*(noise, *conditions)[: len(names)], start)
     first_inputs: Axes = {"audio": {2: "samples"}, "text_ids": {1: "symbols"}, "max_duration": {}}
     first_outputs: Axes = {**dict.fromkeys(("noise", *_CONDITIONS), _TIME), "ref_signal_len": {}}
     step_inputs: Axes = {**dict.fromkeys(names, _TIME), "time_step": {}}
@@ -264,7 +263,7 @@ def export_f5(
     last_outputs: Axes = {"output_audio": {2: "samples"}}
     calls = (
         (first, example, first_inputs, first_outputs),
-        (step, (*given, start), step_inputs, step_outputs),
+        (step, step_example, step_inputs, step_outputs),
         (Decode(vocoder).eval(), (noise, length), last_inputs, last_outputs),
     )
     return [write_graph(*call, folder / name) for call, name in zip(calls, F5_GRAPHS, strict=True)]

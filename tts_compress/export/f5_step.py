@@ -39,7 +39,7 @@ class F5GraphOptions:
     tabulate_time: bool = True
     """Store each layer's modulation at each time step as a table instead of its weights.
 
-    The results are the same; of `F5TTS_v1_Base` 139 of 337 million weights become 4.
+    The results are the same; 139 of the 337 million weights of `F5TTS_v1_Base` become 4.
     """
 
     frames: FrameSettings = field(default_factory=FrameSettings)
@@ -117,11 +117,11 @@ class Step(nn.Module):
         else:
             embedding = self.time_embed(self.times[index])
         flow = self._flow(noise, (rope_cos, rope_sin), conditions, embedding)
-        made = noise + flow * self.widths[index]
+        moved = noise + flow * self.widths[index]
         # The recording is kept as it is; no frame of sound is 0 in every band.
         recorded = conditions[0][:, :, : noise.shape[2]]
         kept = (recorded.abs().amax(dim=2, keepdim=True) > 0) & (index == self.options.nfe_step - 1)
-        return torch.where(kept, recorded, made), time_step + 1
+        return torch.where(kept, recorded, moved), time_step + 1
 
     def _flow(
         self,
@@ -204,8 +204,8 @@ class _Attention:
         if attn.q_norm is not None:
             query, key = _scaled(query, attn.q_norm), _scaled(key, attn.k_norm)
         query, key = (_rotate(part, rope, self.heads) for part in (query, key))
-        found = functional.scaled_dot_product_attention(query, key, value)
-        output: torch.Tensor = attn.to_out[0](found.transpose(1, 2).flatten(2))
+        heads = functional.scaled_dot_product_attention(query, key, value)
+        output: torch.Tensor = attn.to_out[0](heads.transpose(1, 2).flatten(2))
         return output
 
 

@@ -39,20 +39,20 @@ class OnnxModule(nn.Module):
         Raises:
             ModelError: Inputs are missing or unknown, or an operator failed on them.
         """
-        given = dict(zip(self._inputs, tensors, strict=False)) | named
-        if len(tensors) > len(self._inputs) or given.keys() != self._inputs.keys():
+        inputs = dict(zip(self._inputs, tensors, strict=False)) | named
+        if len(tensors) > len(self._inputs) or inputs.keys() != self._inputs.keys():
             raise ModelError(
                 f"'{self.path.name}' was given {len(tensors)} tensors and "
                 f"{', '.join(named) or 'none'} by name; it wants {', '.join(self._inputs)}"
             )
-        device = next(iter(given.values())).device
+        device = next(iter(inputs.values())).device
         feeds = {
-            name: given[name].detach().to("cpu", kind).contiguous().numpy()
+            name: inputs[name].detach().to("cpu", kind).contiguous().numpy()
             for name, kind in self._inputs.items()
         }
         results = run_session(self._session, feeds, str(self.path))
-        found = tuple(torch.from_numpy(result).to(device) for result in results)
-        return found[0] if len(found) == 1 else found
+        outputs = tuple(torch.from_numpy(result).to(device) for result in results)
+        return outputs[0] if len(outputs) == 1 else outputs
 
     def __getstate__(self) -> dict[str, Any]:
         # A session can be neither copied nor pickled; its file can be opened again.

@@ -36,7 +36,7 @@ def write_graph(
         module: In `eval` mode and FP32.
         examples: Inputs of the call that is traced, one tensor for each.
         inputs: Names and free axes of the inputs.
-        outputs: Those of the outputs.
+        outputs: Names and free axes of the outputs.
         path: The `.onnx` file.
 
     Raises:

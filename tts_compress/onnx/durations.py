@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import TensorProto
 
-from tts_compress.onnx.graph import attribute, bodies
+from tts_compress.onnx.graph import attribute, bodies, nested_graphs, reach
 from tts_compress.onnx.modules import LAYERS
 
 _LENGTHS: Mapping[str, tuple[int, ...]] = {
@@ -42,70 +42,64 @@ class _Flow:
     """For each tensor those whose values it depends on; a shape depends on none."""
 
     sound: dict[str, list[str]] = field(default_factory=dict)
-    """The same without lengths, and without what is rounded to whole numbers."""
+    """The same without lengths and without inputs that are rounded to whole numbers."""
 
     makers: dict[str, onnx.NodeProto] = field(default_factory=dict)
     regulators: list[tuple[onnx.NodeProto, list[str]]] = field(default_factory=list)
     """Operators that read lengths, and the tensors that hold these."""
 
-    def add(self, graph: onnx.GraphProto) -> None:
-        """Add the operators of a graph or body."""
-        for node in graph.node:
-            inner = bodies(node)
-            for body in inner:
-                self.add(body)
-            made = dict.fromkeys(filter(None, node.output), node)
-            self.makers |= made
-            positions = _LENGTHS.get(node.op_type, ())
-            lengths = [name for i, name in enumerate(node.input) if name and i in positions]
-            if lengths:
-                self.regulators.append((node, lengths))
-            if inner:
-                self._add_bodies(node, inner)
-                continue
-            inputs = [name for name in node.input if name]
-            read = [] if node.op_type in {"Shape", "Size"} else inputs
-            heard = [] if _is_rounding(node) else [name for name in read if name not in lengths]
-            self.values |= dict.fromkeys(made, read)
-            self.sound |= dict.fromkeys(made, heard)
+    @classmethod
+    def of(cls, graph: onnx.GraphProto) -> "_Flow":
+        """Return the flow of a graph."""
+        flow = cls()
+        for part, _ in nested_graphs(graph):
+            for node in part.node:
+                flow._add(node)
+        return flow
+
+    def _add(self, node: onnx.NodeProto) -> None:
+        outputs = dict.fromkeys(filter(None, node.output), node)
+        self.makers |= outputs
+        positions = _LENGTHS.get(node.op_type, ())
+        lengths = [name for i, name in enumerate(node.input) if name and i in positions]
+        if lengths:
+            self.regulators.append((node, lengths))
+        if inner := bodies(node):
+            self._add_bodies(node, inner)
+            return
+        read = [] if node.op_type in {"Shape", "Size"} else [name for name in node.input if name]
+        kept = [] if _is_rounding(node) else [name for name in read if name not in lengths]
+        self.values |= dict.fromkeys(outputs, read)
+        self.sound |= dict.fromkeys(outputs, kept)
 
     def _add_bodies(self, node: onnx.NodeProto, inner: list[onnx.GraphProto]) -> None:
         """Connect what goes into and comes out of branches and bodies."""
-        given, links = list(node.input), dict[str, list[str]]()
+        inputs, links = list(node.input), dict[str, list[str]]()
         ends = [[value.name for value in body.output] for body in inner]
         for i, name in enumerate(node.output):
             if node.op_type == "If":
-                links[name] = [*given[:1], *(end[i] for end in ends)]
+                links[name] = [*inputs[:1], *(end[i] for end in ends)]
             elif node.op_type == "Loop":
-                links[name] = [ends[0][i + 1], *given[i + 2 : i + 3]]
+                links[name] = [ends[0][i + 1], *inputs[i + 2 : i + 3]]
             else:
-                links[name] = [*given, *(tensor for end in ends for tensor in end)]
+                links[name] = [*inputs, *(tensor for end in ends for tensor in end)]
         for body, end in zip(inner, ends, strict=True):
             for i, value in enumerate(body.input):
                 if node.op_type == "Loop":
-                    links[value.name] = [*given[i : i + 1], end[i - 1]] if i else []
+                    links[value.name] = [*inputs[i : i + 1], end[i - 1]] if i else []
                 else:
-                    links[value.name] = [*given, *end]
-        for name, inputs in links.items():
-            self.values[name] = self.sound[name] = [tensor for tensor in inputs if tensor]
+                    links[value.name] = [*inputs, *end]
+        for name, sources in links.items():
+            self.values[name] = self.sound[name] = [tensor for tensor in sources if tensor]
 
-    def behind(
-        self,
-        tensors: Iterable[str],
-        edges: Mapping[str, list[str]],
-        stop: Callable[[onnx.NodeProto], bool] = lambda _: False,
-    ) -> set[str]:
-        """Return tensors and those they come from, not beyond operators that stop the search."""
-        found, wanted = set[str](), list(tensors)
-        while wanted:
-            tensor = wanted.pop()
-            if tensor in found:
-                continue
-            found.add(tensor)
-            maker = self.makers.get(tensor)
-            if maker is None or not stop(maker):
-                wanted += edges.get(tensor, ())
-        return found
+    def behind(self, tensors: Iterable[str], *, near: bool = False) -> set[str]:
+        """Return tensors and those whose values they come from; `near`: none beyond layers."""
+
+        def sources(tensor: str) -> list[str]:
+            beyond = near and tensor in self.makers and _is_layer(self.makers[tensor])
+            return [] if beyond else self.values.get(tensor, [])
+
+        return set(reach(tensors, sources))
 
     def made_by(self, tensors: Iterable[str], is_kind: Callable[[onnx.NodeProto], bool]) -> bool:
         """Return True if an operator of a kind makes one of the tensors."""
@@ -120,21 +114,17 @@ def duration_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()
 
     Args:
         model: The graph.
-        ends: Outputs of the graph that are durations, which others than the graph make use of.
+        ends: Outputs of the graph that are durations, used outside the graph.
     """
-    flow = _Flow()
-    flow.add(model.graph)
+    flow = _Flow.of(model.graph)
     lengths, regulated = _find_lengths(flow, ends)
     if not lengths:
         return frozenset()
     # A graph may also return what it predicted; that is not sound.
     outputs = [value.name for value in model.graph.output if value.name not in ends]
-    sounds = [
-        output
-        for output in outputs
-        if ends or not regulated.isdisjoint(flow.behind([output], flow.values))
-    ]
-    return frozenset(lengths & flow.makers.keys() - flow.behind(sounds, flow.sound))
+    sounds = [name for name in outputs if ends or not regulated.isdisjoint(flow.behind([name]))]
+    audible = reach(sounds, lambda tensor: flow.sound.get(tensor, ()))
+    return frozenset(lengths & flow.makers.keys() - set(audible))
 
 
 def length_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()) -> frozenset[str]:
@@ -144,8 +134,7 @@ def length_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()) 
         model: The graph.
         ends: As of `duration_outputs`.
     """
-    flow = _Flow()
-    flow.add(model.graph)
+    flow = _Flow.of(model.graph)
     return frozenset(_find_lengths(flow, ends)[0] & flow.makers.keys())
 
 
@@ -168,22 +157,21 @@ def _find_lengths(flow: _Flow, ends: Collection[str]) -> tuple[set[str], set[str
     lengths: set[str] = set()
     regulated: set[str] = set()
     for node, tensors in [*flow.regulators, *_sums_of_durations(flow)]:
-        before = flow.behind(tensors, flow.values)
+        before = flow.behind(tensors)
         if flow.made_by(before, _is_layer):
             lengths |= before
             regulated.update(node.output)
-    return lengths | flow.behind(ends, flow.values), regulated
+    return lengths | flow.behind(ends), regulated
 
 
 def _sums_of_durations(flow: _Flow) -> list[tuple[onnx.NodeProto, list[str]]]:
     """Return cumulative sums of whole numbers that were rounded: where each sound begins."""
     sums = {id(node): node for node in flow.makers.values() if node.op_type == "CumSum"}
-    found = []
-    for node in sums.values():
-        near = flow.behind(node.input[:1], flow.values, stop=_is_layer)
-        if flow.made_by(near, _is_rounding):
-            found.append((node, [node.input[0]]))
-    return found
+    return [
+        (node, node.input[:1])
+        for node in sums.values()
+        if flow.made_by(flow.behind(node.input[:1], near=True), _is_rounding)
+    ]
 
 
 def _is_layer(node: onnx.NodeProto) -> bool:

@@ -37,12 +37,10 @@ def store_blocks(graph: Graph, name: str, blocks: Blocks[Array], shape: Sequence
     wide = f"{name}.expanded"
     if graph.producer(wide) is None:
         _add_function(graph)
-        extents = np.array(shape, np.int64)
-        inputs = [
-            graph.share_constant(f"{name}.int4", _packed(blocks.codes)),
-            graph.share_constant(f"{name}.factors", _packed(blocks.factors)),
-            graph.share_constant(f"shape.{'x'.join(map(str, shape))}", extents),
-        ]
+        codes, factors = _packed(blocks.codes), _packed(blocks.factors)
+        packed = graph.share_constants(name, int4=codes, factors=factors)
+        size, extents = "x".join(map(str, shape)), np.array(shape, np.int64)
+        inputs = [*packed, graph.share_constant(f"shape.{size}", extents)]
         graph.insert(EXPAND, inputs, wide, domain=_DOMAIN)
     return wide
 
@@ -81,12 +79,8 @@ def _add_function(graph: Graph) -> None:
         return
     model.ir_version = max(model.ir_version, _IR_WITH_FUNCTIONS)
     graph.require_opset(_DOMAIN, 1)
-    values = _tables() | {
-        "column": np.array([-1, 1]),
-        "rest": np.array([-1]),
-        "first": np.array([0]),
-        "second": np.array([1]),
-    }
+    vectors = {"column": [-1, 1], "rest": [-1], "first": [0], "second": [1]}
+    values = _tables() | {name: np.array(value) for name, value in vectors.items()}
     constants = [
         helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value, name))
         for name, value in values.items()
@@ -105,16 +99,9 @@ def _add_function(graph: Graph) -> None:
         helper.make_node("Gather", ["products", "places"], ["product_pairs"]),
         helper.make_node("Reshape", ["product_pairs", "shape"], ["weight"]),
     ]
-    model.functions.append(
-        helper.make_function(
-            _DOMAIN,
-            EXPAND,
-            ["codes", "factors", "shape"],
-            ["weight"],
-            [*constants, *steps],
-            [helper.make_opsetid("", graph.opset())],
-        )
-    )
+    inputs, opsets = ["codes", "factors", "shape"], [helper.make_opsetid("", graph.opset())]
+    nodes = [*constants, *steps]
+    model.functions.append(helper.make_function(_DOMAIN, EXPAND, inputs, ["weight"], nodes, opsets))
 
 
 def _tables() -> dict[str, Array]:

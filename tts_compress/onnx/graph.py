@@ -1,7 +1,7 @@
 """An editable graph: producers and readers of tensors, and constants."""
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -24,17 +24,17 @@ def copy_attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 def attribute(node: onnx.NodeProto, name: str, default: T) -> T:
     """Return an attribute, a list as a tuple, or the default where it is not written."""
-    found = copy_attributes(node).get(name, default)
-    if isinstance(found, bytes):
-        found = found.decode()
-    return cast("T", tuple(found) if isinstance(found, list) else found)
+    value: Any = copy_attributes(node).get(name, default)
+    if isinstance(value, list):
+        return cast("T", tuple(value))
+    return cast("T", value.decode() if isinstance(value, bytes) else value)
 
 
 class Graph:
     """A model under editing, indexed by tensor name.
 
     The model itself is changed. Nodes may be added in any order: `finish` sorts them and drops
-    what nobody reads.
+    those whose results nobody reads.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -83,14 +83,21 @@ class Graph:
 
     def value(self, tensor: str) -> Array:
         """Return the value of a tensor that is known to be constant."""
-        found = self.constant(tensor)
-        assert found is not None, tensor
-        return found
+        value = self.constant(tensor)
+        assert value is not None, tensor
+        return value
 
     def scalar(self, tensor: str) -> float | None:
         """Return the value of a constant with one element; None if it is anything else."""
         value = self.constant(tensor)
         return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
+
+    def by_channel(self, tensor: str) -> Array | None:
+        """Return an FP32 constant (1, C, 1) or (C, 1) as (C,), or None for anything else."""
+        value = self.constant(tensor)
+        if value is None or value.ndim not in {2, 3} or value.size != value.shape[-2]:
+            return None
+        return value.reshape(-1) if value.dtype == np.float32 else None
 
     def add_constant(self, name: str, value: Array) -> str:
         """Store an initializer and return its name, made unique."""
@@ -108,6 +115,14 @@ class Graph:
             self._shared[name] = self.fresh(name)
             self._store(self._shared[name], value)
         return self._shared[name]
+
+    def add_constants(self, stem: str, **values: Array) -> list[str]:
+        """Store initializers named after a stem; return their names, made unique."""
+        return [self.add_constant(f"{stem}.{name}", value) for name, value in values.items()]
+
+    def share_constants(self, stem: str, **values: Array) -> list[str]:
+        """Store initializers named after a stem unless this was done before; return their names."""
+        return [self.share_constant(f"{stem}.{name}", value) for name, value in values.items()]
 
     def insert(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
         """Append a node with one output, under a name that no original node has; return it."""
@@ -178,14 +193,14 @@ class Graph:
             return None
         inputs = list(node.input)[: len(parts)]
         for order in (inputs, inputs[::-1])[: 1 + (operator in {"Add", "Mul"})]:
-            found: dict[str, str] = {}
-            for given, part in zip(order, parts, strict=True):
-                more = self.match(given, part, through)
-                if more is None or any(found.get(name, t) != t for name, t in more.items()):
+            named: dict[str, str] = {}
+            for source, part in zip(order, parts, strict=True):
+                more = self.match(source, part, through)
+                if more is None or any(named.get(name, t) != t for name, t in more.items()):
                     break
-                found |= more
+                named |= more
             else:
-                return found
+                return named
         return None
 
     def rename_output(self, node: onnx.NodeProto, position: int, tensor: str) -> None:
@@ -326,11 +341,7 @@ def standard_opset(model: onnx.ModelProto) -> int:
 
 
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with the operators of its own functions in the place of calls.
-
-    Raises:
-        ModelError: A function calls itself.
-    """
+    """Return a model with the operators of its own functions in the place of calls."""
     try:
         return inliner.inline_local_functions(model)
     # onnx raises errors of its own, which share no base class but this one.
@@ -344,6 +355,16 @@ def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """Return an operator's branches or loop body."""
     graphs = (body for entry in node.attribute for body in (entry.g, *entry.graphs))
     return [body for body in graphs if body.node or body.output]
+
+
+def nested_graphs(
+    graph: onnx.GraphProto, around: tuple[onnx.NodeProto, ...] = ()
+) -> Iterator[tuple[onnx.GraphProto, tuple[onnx.NodeProto, ...]]]:
+    """Yield a graph and the branches and loop bodies in it, each with the operators around it."""
+    yield graph, around
+    for node in graph.node:
+        for body in bodies(node):
+            yield from nested_graphs(body, (*around, node))
 
 
 def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
@@ -362,15 +383,21 @@ def tensors_read(node: onnx.NodeProto) -> set[str]:
     return names
 
 
+def reach(tensors: Iterable[str], sources: Callable[[str], Iterable[str]]) -> list[str]:
+    """Return tensors and all that they are computed from, given the direct sources of each."""
+    reached, waiting = dict[str, None](), list(tensors)
+    while waiting:
+        tensor = waiting.pop()
+        if tensor not in reached:
+            reached[tensor] = None
+            waiting += sources(tensor)
+    return list(reached)
+
+
 def ancestors(makers: Mapping[str, onnx.NodeProto], tensors: Iterable[str]) -> list[onnx.NodeProto]:
     """Return the operators that tensors are computed by, given the makers of all tensors."""
-    found, waiting = dict[int, onnx.NodeProto](), list(tensors)
-    while waiting:
-        node = makers.get(waiting.pop())
-        if node is not None and id(node) not in found:
-            found[id(node)] = node
-            waiting.extend(tensors_read(node))
-    return list(found.values())
+    reached = reach(tensors, lambda t: tensors_read(makers[t]) if t in makers else ())
+    return list({id(makers[t]): makers[t] for t in reached if t in makers}.values())
 
 
 def rename_read(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
@@ -387,11 +414,7 @@ def rename_read(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 
 
 def sort_nodes(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Return the operators so that each comes after what it reads, else in the given order.
-
-    Raises:
-        QuantizationError: They form a cycle; a fault of a rewrite.
-    """
+    """Return the operators, each after those whose results it reads, else in their order."""
     producer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     sorter = TopologicalSorter(
         {

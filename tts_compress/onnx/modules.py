@@ -18,7 +18,7 @@ class Convolution:
     """A Conv or ConvTranspose with a constant FP32 weight and bias that states its padding."""
 
     weight: Array
-    """Shape (C_out, C_in, K); of a ConvTranspose (C_in, C_out, K)."""
+    """Shape (C_out, C_in, K); for a ConvTranspose (C_in, C_out, K)."""
 
     bias: Array
     """Shape (C_out,), zeros where there is none."""
@@ -75,7 +75,7 @@ class Facts(NamedTuple):
 
 INTEGER_LSTM = "DynamicQuantizeLSTM"
 RECURRENT = ("LSTM", "GRU", "RNN")
-"""Operators with a second weight behind the first: that of what they remember."""
+"""Operators with a second weight behind the first, which multiplies their state."""
 
 OPERATORS: Mapping[str, Facts] = {
     "Conv": Facts(0),
@@ -99,7 +99,7 @@ OPERATORS: Mapping[str, Facts] = {
 
 CONVERTIBLE = tuple(name for name, facts in OPERATORS.items() if facts.axis is not None)
 LAYERS = frozenset(OPERATORS) - {"Gather", "Slice"}
-"""Operators that multiply their weight; of a table, values are only looked up or cut."""
+"""Operators that multiply their weight; tables are only looked up or cut."""
 
 INTEGER_LAYERS = frozenset(
     {name for name, facts in OPERATORS.items() if facts.zero or facts.stands_for}
@@ -129,8 +129,8 @@ def module_of(node: onnx.NodeProto, initializers: Collection[str]) -> str:
     if len(scope) > 1:
         return ".".join(scope[:-1])
     for name in node.input:
-        if name in initializers and (found := _PARAMETER.match(name)):
-            return found["module"]
+        if name in initializers and (parameter := _PARAMETER.match(name)):
+            return parameter["module"]
     return ""
 
 
@@ -154,8 +154,8 @@ class WeightFinder:
     def find(self, node: onnx.NodeProto) -> onnx.TensorProto | None:
         """Return the constant tensor of two or more dimensions, or None where there is none."""
         facts = OPERATORS.get(node.op_type)
-        found = None if facts is None else self._stored(node.input[facts.weight])
-        return None if found is None or is_small_cut(node, found) else found
+        tensor = None if facts is None else self._stored(node.input[facts.weight])
+        return None if tensor is None or is_small_cut(node, tensor) else tensor
 
     def find_all(self, node: onnx.NodeProto) -> list[onnx.TensorProto]:
         """Return all such tensors of an operator: a recurrent one has two."""
@@ -163,8 +163,8 @@ class WeightFinder:
         if facts is None:
             return []
         last = facts.weight + 1 + (node.op_type in (*RECURRENT, INTEGER_LSTM))
-        found = (self._stored(name) for name in node.input[facts.weight : last])
-        return [tensor for tensor in found if tensor and not is_small_cut(node, tensor)]
+        stored = (self._stored(name) for name in node.input[facts.weight : last])
+        return [tensor for tensor in stored if tensor and not is_small_cut(node, tensor)]
 
     def is_widened(self, node: onnx.NodeProto) -> bool:
         """Return True if the weight is stored in fewer bits than the operator reads."""

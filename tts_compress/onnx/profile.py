@@ -2,6 +2,7 @@
 
 import json
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tts_compress.onnx.noise import NOISE_PREFIX, feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
 
 _ROUNDS = 3
-"""Profiled runs of which the fastest counts."""
+"""Profiled runs; the fastest counts."""
 
 
 def kernel_seconds(
@@ -31,20 +32,12 @@ def kernel_seconds(
         calls: Inputs, with fed noise.
         spec: Its name in messages.
         threads: Threads within an operator; None leaves it to the runtime.
-        rounds: Times that all calls are run after a first time that does not count; of each
+        rounds: Times that all calls are run after a first time that does not count; for each
             operator in each call the fastest counts.
-
-    Raises:
-        ModelError: The graph cannot be run.
     """
     with temporary_folder() as folder:
-        session = open_session(
-            feed_noise(model),
-            spec,
-            threads,
-            enable_profiling=True,
-            profile_file_prefix=str(Path(folder, "profile")),
-        )
+        options = {"enable_profiling": True, "profile_file_prefix": str(Path(folder, "profile"))}
+        session = open_session(feed_noise(model), spec, threads, **options)
         for call in [*calls] * (1 + rounds):
             run_session(session, call, spec)
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
@@ -54,22 +47,19 @@ def kernel_seconds(
 def _by_operator(events: list[dict[str, Any]], calls: int) -> dict[str, float]:
     """Return the seconds of the kernels of a profile, without those of the first calls."""
     starts = sorted(event["ts"] for event in events if event["name"] == "model_run")
-    runs: dict[str, dict[int, float]] = {}
+    spent: dict[tuple[str, int], float] = defaultdict(float)  # by operator and run
     for event in events:
         operator = event["name"].removesuffix("_kernel_time")
+        run = bisect_right(starts, event["ts"]) - 1
         # Operators that feed noise stand for one operator of the voice that draws it.
         fed = operator.startswith(NOISE_PREFIX)
-        run = bisect_right(starts, event["ts"]) - 1
         if operator != event["name"] and run >= calls and not fed:
-            spent = runs.setdefault(operator, {})
-            spent[run] = spent.get(run, 0.0) + event["dur"] / 1e6
-    found: dict[str, float] = {}
-    for operator, spent in runs.items():
-        fastest: dict[int, float] = {}
-        for run, seconds in spent.items():
-            fastest[run % calls] = min(seconds, fastest.get(run % calls, seconds))
-        found[operator] = sum(fastest.values())
-    return found
+            spent[operator, run] += event["dur"] / 1e6
+    fastest: dict[str, dict[int, float]] = defaultdict(dict)
+    for (operator, run), seconds in spent.items():
+        call = run % calls
+        fastest[operator][call] = min(seconds, fastest[operator].get(call, seconds))
+    return {operator: sum(seconds.values()) for operator, seconds in fastest.items()}
 
 
 def group_ms(
@@ -83,9 +73,8 @@ def group_ms(
         groups: Names of groups of modules, as `find_groups` gives them.
     """
     spent = dict.fromkeys([*groups, ""], 0.0)
-    for operator, seconds in kernel_seconds(
-        model, calls, "the graph", threads=1, rounds=_ROUNDS
-    ).items():
+    kernels = kernel_seconds(model, calls, "the graph", threads=1, rounds=_ROUNDS)
+    for operator, seconds in kernels.items():
         spent[group_of(operator, groups)] += seconds * 1e3
     return spent
 
@@ -97,5 +86,5 @@ def group_of(operator: str, groups: Sequence[str]) -> str:
     longest group's name in it counts.
     """
     dotted = f".{operator.replace('/', '.')}.".replace("..", ".")
-    found = [group for group in groups if f".{group.rstrip('.*')}." in dotted]
-    return max(found, key=len, default="")
+    holding = (group for group in groups if f".{group.rstrip('.*')}." in dotted)
+    return max(holding, key=len, default="")

@@ -50,8 +50,8 @@ class WeightCodes:
         """
         if output not in self.sizes:
             return None
-        found = self.chosen.get(output)
-        return found if isinstance(found, Blocks) else round_blocks(weight, self.sizes[output])
+        codes = self.chosen.get(output)
+        return codes if isinstance(codes, Blocks) else round_blocks(weight, self.sizes[output])
 
     def rounded(self, output: str, weight: Array, *, multiplied: bool) -> tuple[Array, Array]:
         """Return an operator's weight in eight bits: codes of its shape, and scales.
@@ -61,16 +61,16 @@ class WeightCodes:
             weight: The weight, output channels first; with spare inputs or without.
             multiplied: True if integer kernels multiply the codes; see `round_weight`.
         """
-        found = self.chosen.get(output)
-        if not isinstance(found, EightBits):
+        chosen = self.chosen.get(output)
+        if not isinstance(chosen, EightBits):
             return round_weight(weight, 0, multiplied=multiplied)
-        spare = weight.shape[1] - found.codes.shape[1]
+        spare = weight.shape[1] - chosen.codes.shape[1]
         unused = np.zeros((len(weight), spare, *weight.shape[2:]), np.int8)
-        return np.concatenate([found.codes, unused], 1), found.scales
+        return np.concatenate([chosen.codes, unused], 1), chosen.scales
 
 
 def shift_biases(graph: Graph, chosen: Mapping[str, Chosen]) -> None:
-    """Change biases of convolutions such that the means of what they return are kept."""
+    """Change biases of convolutions so that they keep the means of the outputs."""
     for output, codes in chosen.items():
         if not isinstance(codes, EightBits) or codes.shift is None:
             continue

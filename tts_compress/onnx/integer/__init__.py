@@ -1,18 +1,20 @@
 """Integer arithmetic that really runs: fused operators on 8-bit codes, channels last."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import onnx
 
 from tts_compress.numerics.affine import LEVELS, Affine
-from tts_compress.onnx.graph import Array, Graph
-from tts_compress.onnx.integer import elementwise
+from tts_compress.onnx.graph import Array, Graph, attribute
 from tts_compress.onnx.integer.by_channel import emit_by_channel, tensors_by_channel
 from tts_compress.onnx.integer.convolutions import convolve
-from tts_compress.onnx.integer.emitter import CONTRIB, Emitter
+from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
 from tts_compress.onnx.integer.projection import project
 from tts_compress.onnx.integer.region import (
     Region,
+    Sum,
     channel_factors,
     find_region,
     make_residuals_float,
@@ -29,16 +31,6 @@ __all__ = [
     "observed_tensors",
     "tensors_by_channel",
 ]
-
-_ELEMENTWISE = {
-    "LeakyRelu": elementwise.leaky_relu,
-    "Relu": elementwise.relu,
-    "Add": elementwise.combine,
-    "Mul": elementwise.combine,
-    "Tanh": elementwise.tanh,
-    "Sigmoid": elementwise.sigmoid,
-    "Concat": elementwise.concatenate,
-}
 
 
 def emit_integer(
@@ -86,26 +78,144 @@ def _take_factors(graph: Graph, tensor: str) -> Array | None:
 
 
 def _emit(emitter: Emitter, region: Region, node: onnx.NodeProto) -> None:
-    made = node.output[0]
+    output = node.output[0]
     emitter.scope = node.name
     factor = positive_factor(emitter.graph, node)
-    if made in region.skipped:
+    if output in region.skipped:
         return
-    if made in region.real:
-        project(emitter, node, region.real[made])
-    elif made in region.sums:
-        elementwise.leaky_sum(emitter, node, region.sums[made])
+    if output in region.real:
+        project(emitter, node, region.real[output])
+    elif output in region.sums:
+        _leaky_sum(emitter, node, region.sums[output])
     elif node.op_type in {"Conv", "ConvTranspose"}:
-        out = _clipped_code(emitter, made) if made in region.clipped else emitter.code_of(made)
-        convolve(emitter, node, out)
+        clipped = output in region.clipped
+        code = _clipped_code(emitter, output) if clipped else emitter.code_of(output)
+        convolve(emitter, node, code)
     elif factor is not None:
-        elementwise.scale(emitter, node, factor)
+        _scale(emitter, node, factor)
     else:
         _ELEMENTWISE[node.op_type](emitter, node)
 
 
 def _clipped_code(emitter: Emitter, tensor: str) -> Affine:
-    """Return a code that begins at zero: what lies below is clipped, as the Relu behind would."""
+    """Return a code that begins at zero: it clips lower values, as the Relu behind would."""
     (relu,) = emitter.graph.readers(tensor)
     span = emitter.code_of(relu.output[0])
     return Affine.spanning(0.0, span.scale * (LEVELS - span.zero))
+
+
+def _leaky_relu(emitter: Emitter, node: onnx.NodeProto) -> None:
+    """Emit max(x, slope · x) in the input's own code.
+
+    Two vector operations take 0.88 to 0.93 of the time of QLinearLeakyRelu's table lookup (two
+    residual blocks of 32 to 128 channels, x86 with VNNI), and keeping the code leaves the positive
+    half exact.
+    """
+    source, slope = emitter.codes(node.input[0]), attribute(node, "alpha", 0.01)
+    zero, scale = emitter.zero(source.code.zero), emitter.scale(source.code.scale)
+    small = emitter.scale(source.code.scale * slope)
+    inputs = [source.tensor, small, zero, zero, scale, zero, scale, zero]
+    below = emitter.graph.make("QLinearAdd", inputs, f"{node.output[0]}.small", domain=CONTRIB)
+    _define(emitter, node, "Max", [source.tensor, below], source)
+
+
+def _leaky_sum(emitter: Emitter, node: onnx.NodeProto, sum_: Sum) -> None:
+    """Emit max(a + b, slope · (a + b)) straight from a and b.
+
+    The sum itself would need a code that reaches as far down as up; the LeakyRelu's output hardly
+    goes below zero, so its code has almost half the step.
+    """
+    slope, stem = attribute(node, "alpha", 0.01), f"{node.output[0]}.side"
+    low, high = emitter.ranges[sum_.total]
+    out = Affine.spanning(low * slope * sum_.factor, high * sum_.factor)
+    left, right = _pair(emitter, sum_.left, sum_.right)
+    sides = []
+    for factor in (sum_.factor, sum_.factor * slope):
+        inputs = [left.tensor, *emitter.names(left.code.times(factor))]
+        inputs += [right.tensor, *emitter.names(right.code.times(factor)), *emitter.names(out)]
+        sides.append(emitter.graph.make("QLinearAdd", inputs, stem, domain=CONTRIB))
+    _define(emitter, node, "Max", sides, Coded("", out, left.spare))
+
+
+def _relu(emitter: Emitter, node: onnx.NodeProto) -> None:
+    """Emit max(x, 0); free where the codes begin at zero, as they do behind a convolution."""
+    source = emitter.codes(node.input[0])
+    if source.code.zero:
+        _define(emitter, node, "Max", [source.tensor, emitter.zero(source.code.zero)], source)
+    else:
+        emitter.define(node.output[0], source)
+
+
+def _combine(emitter: Emitter, node: onnx.NodeProto) -> None:
+    """Emit the sum or the product of two tensors of one shape."""
+    left, right = _pair(emitter, *node.input)
+    out = emitter.code_of(node.output[0])
+    inputs = [left.tensor, *emitter.names(left.code), right.tensor, *emitter.names(right.code)]
+    inputs += emitter.names(out)
+    _define(emitter, node, f"QLinear{node.op_type}", inputs, Coded("", out, left.spare))
+
+
+def _scale(emitter: Emitter, node: onnx.NodeProto, factor: float) -> None:
+    """Multiply by a constant: the bytes stay, only their meaning changes."""
+    tensor = next(name for name in node.input if emitter.graph.constant(name) is None)
+    source = emitter.codes(tensor)
+    emitter.define(node.output[0], Coded(source.tensor, source.code.times(factor), source.spare))
+
+
+def _sigmoid(emitter: Emitter, node: onnx.NodeProto) -> None:
+    """Emit a sigmoid by table; or tanh x = 2 · sigmoid 2x - 1 by the same one, read differently."""
+    source, is_tanh = emitter.codes(node.input[0]), node.op_type == "Tanh"
+    into = emitter.names(source.code.times(2) if is_tanh else source.code)
+    table = Affine(1 / 254 if is_tanh else 1 / 255, 0)
+    out = Affine(1 / 127, 127) if is_tanh else table
+    inputs = [source.tensor, *into, *emitter.names(table)]
+    _define(emitter, node, "QLinearSigmoid", inputs, Coded("", out, source.spare))
+
+
+def _concatenate(emitter: Emitter, node: onnx.NodeProto) -> None:
+    """Put channels side by side."""
+    parts = [emitter.narrow(emitter.codes(tensor)) for tensor in node.input]
+    out = parts[0].code
+    if all(part.code == out for part in parts):
+        joined = [part.tensor for part in parts]
+        _define(emitter, node, "Concat", joined, Coded("", out), axis=2, domain="")
+        return
+    out = emitter.code_of(node.output[0])
+    inputs = [*emitter.names(out)]
+    for part in parts:
+        inputs += [part.tensor, *emitter.names(part.code)]
+    _define(emitter, node, "QLinearConcat", inputs, Coded("", out), axis=2)
+
+
+def _define(
+    emitter: Emitter,
+    node: onnx.NodeProto,
+    op: str,
+    inputs: list[str],
+    out: Coded,
+    **attributes: Any,
+) -> None:
+    """Write one operator and record its codes, like `out`, as those of the node's output."""
+    if op.startswith("QLinear"):
+        attributes["domain"] = CONTRIB
+    name = emitter.graph.make(op, inputs, f"{node.output[0]}.codes", **attributes)
+    emitter.define(node.output[0], replace(out, tensor=name))
+
+
+def _pair(emitter: Emitter, left: str, right: str) -> tuple[Coded, Coded]:
+    """Return the codes of two tensors, equally wide."""
+    first, second = emitter.codes(left), emitter.codes(right)
+    spare = max(first.spare, second.spare)
+    return emitter.widen(first, spare), emitter.widen(second, spare)
+
+
+_ELEMENTWISE = {
+    "LeakyRelu": _leaky_relu,
+    "Relu": _relu,
+    "Add": _combine,
+    "Mul": _combine,
+    "Tanh": _sigmoid,
+    "Sigmoid": _sigmoid,
+    "Concat": _concatenate,
+}
+"""Operators between convolutions, on codes."""

@@ -28,7 +28,7 @@ class IntegerForm:
     """The stride s: a frame of the result is so many samples."""
 
     skip: int = 0
-    """Samples to drop at the beginning of the result, of which s·T are kept."""
+    """Samples to drop at the beginning of the result; the next s·T are kept."""
 
 
 def whole_kernel(weight: Array, phases: int) -> Array:
@@ -39,7 +39,7 @@ def whole_kernel(weight: Array, phases: int) -> Array:
 
 
 def integer_form(graph: Graph, node: onnx.NodeProto) -> IntegerForm | None:
-    """Return the form in which a convolution along time can be computed in integers, if any.
+    """Return a convolution along time as integers can compute it, or None if they cannot.
 
     With stride s the outputs n = s·m + φ of one phase φ are an ordinary convolution of the input,
     so s·C output channels, laid out as (T, s·C) and read as (s·T, C), are the upsampled signal.
@@ -49,25 +49,25 @@ def integer_form(graph: Graph, node: onnx.NodeProto) -> IntegerForm | None:
     Required: constant weights and one group; if transposed also no dilation, a kernel of whole
     strides, and paddings that make the output exactly s times as long as the input.
     """
-    found = read_convolution(graph, node)
-    if found is None or found.groups != 1:
+    whole = read_convolution(graph, node)
+    if whole is None or whole.groups != 1:
         return None
     if node.op_type == "Conv":
-        return IntegerForm(found)
-    stride, kernel = found.stride, found.weight.shape[2]
-    extra = attribute(node, "output_padding", (0,))[0] - sum(found.pads)
-    if found.dilation != 1 or attribute(node, "output_shape", ()):
+        return IntegerForm(whole)
+    stride, kernel = whole.stride, whole.weight.shape[2]
+    extra = attribute(node, "output_padding", (0,))[0] - sum(whole.pads)
+    if whole.dilation != 1 or attribute(node, "output_shape", ()):
         return None
     if kernel % stride or kernel + extra != stride:
         return None
     size = kernel // stride
     # Tap t of phase φ is kernel position φ + s·(size - 1 - t): the newest frame meets the kernel's
     # beginning. The result starts `pads[0]` samples before the output.
-    frames = found.weight.reshape(*found.weight.shape[:2], size, stride)[:, :, ::-1]
-    weight = frames.transpose(3, 1, 0, 2).reshape(-1, len(found.weight), size)
+    frames = whole.weight.reshape(*whole.weight.shape[:2], size, stride)[:, :, ::-1]
+    weight = frames.transpose(3, 1, 0, 2).reshape(-1, len(whole.weight), size)
     # Zeros on either side of the input: the result has T + size - 1 frames.
-    plain = Convolution(weight=weight, bias=found.bias, pads=(size - 1, size - 1))
-    return IntegerForm(plain, phases=stride, skip=found.pads[0])
+    plain = Convolution(weight=weight, bias=whole.bias, pads=(size - 1, size - 1))
+    return IntegerForm(plain, phases=stride, skip=whole.pads[0])
 
 
 def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
@@ -76,33 +76,28 @@ def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
     form = integer_form(graph, node)
     assert form is not None
     plain, channels = form.convolution, len(form.convolution.bias)
-    spare = spare_channels(channels)
+    spare = max(_FEWEST - channels, -channels % _UNIT)
     source = emitter.codes(node.input[0])
     name = stem if node.op_type == "Conv" else f"{stem}.phases"
     kernel = _kernel(emitter, stem, name, form, (spare, source.spare))
     plain = replace(plain, bias=np.tile(np.pad(plain.bias, (0, spare)), form.phases))
-    if node.op_type == "Conv":
-        made = _emit(emitter, name, source, (plain, kernel), out)
-    else:
-        frames = _emit(emitter, name, source, (plain, kernel), out)  # (B, T + pad, s·C)
+    codes = _emit(emitter, name, source, (plain, kernel), out)
+    if node.op_type == "ConvTranspose":  # codes are (B, T + pad, s·C)
         shape = graph.add_constant(f"{stem}.samples_shape", np.array([0, -1, channels + spare]))
-        samples = graph.make("Reshape", [frames, shape], f"{stem}.samples")
-        made = graph.fresh(f"{stem}.codes")
+        samples = graph.make("Reshape", [codes, shape], f"{stem}.samples")
+        codes = graph.fresh(f"{stem}.codes")
         # Keep the s·T samples that the transposed convolution would have made.
-        tail = plain.pads[0] * form.phases - form.skip
-        bounds = {"begin": form.skip, "end": -tail if tail else np.iinfo(np.int64).max, "axis": 1}
-        cut = [
-            graph.add_constant(f"{made}.cut_{name}", np.array([bound], np.int64))
-            for name, bound in bounds.items()
-        ]
-        graph.add("Slice", [samples, *cut], [made])
-    emitter.define(stem, Coded(made, out, spare))
+        end = form.skip - plain.pads[0] * form.phases or np.iinfo(np.int64).max
+        bounds = {"cut_begin": form.skip, "cut_end": end, "cut_axis": 1}
+        vectors = {name: np.array([bound], np.int64) for name, bound in bounds.items()}
+        graph.add("Slice", [samples, *graph.add_constants(codes, **vectors)], [codes])
+    emitter.define(stem, Coded(codes, out, spare))
 
 
 def _kernel(
     emitter: Emitter, stem: str, name: str, form: IntegerForm, spare: tuple[int, int]
 ) -> tuple[str, Array]:
-    """Store a weight, or what it is in four bits, with spare outputs in each phase, and inputs.
+    """Store a weight, or its packed four bits, with spare outputs in each phase, and inputs.
 
     Returns:
         The tensor of its codes (outputs, inputs, K), and its scales (outputs,).
@@ -111,23 +106,24 @@ def _kernel(
     shape = (form.phases, len(form.convolution.bias), *weight.shape[1:])
     pads = ((0, 0), (0, spare[0]), (0, spare[1]), (0, 0))
     wide = (form.phases * (shape[1] + spare[0]), weight.shape[1] + spare[1], weight.shape[2])
+
+    def padded(scales: Array) -> Array:
+        return np.pad(scales.reshape(form.phases, -1), pads[:2], constant_values=1).reshape(-1)
+
     blocks = emitter.weights.blocks(stem, weight)
     if blocks is None:
-        columns = spare_columns(weight, spare[1])
-        codes, narrow_scales = emitter.weights.rounded(stem, columns, multiplied=True)
-    else:
-        narrow_scales = blocks.scales
-    scales = np.pad(narrow_scales.reshape(form.phases, -1), pads[:2], constant_values=1).reshape(-1)
-    if blocks is None:
+        codes, scales = emitter.weights.rounded(
+            stem, spare_columns(weight, spare[1]), multiplied=True
+        )
         codes = np.pad(codes.reshape(*shape[:2], *wide[1:]), (*pads[:2], (0, 0), (0, 0)))
-        return graph.add_constant(name, codes.reshape(wide)), scales
+        return graph.add_constant(name, codes.reshape(wide)), padded(scales)
     if not any(spare):
-        return store_blocks(graph, name, blocks, wide), scales
+        return store_blocks(graph, name, blocks, wide), padded(blocks.scales)
     narrow = store_blocks(graph, name, blocks, shape)
     amounts = graph.add_constant(f"{name}.spare", np.array(pads).T.reshape(-1))
-    padded = graph.make("Pad", [narrow, amounts], f"{name}.padded")
+    filled = graph.make("Pad", [narrow, amounts], f"{name}.padded")
     whole = graph.add_constant(f"{name}.shape", np.array(wide))
-    return graph.make("Reshape", [padded, whole], f"{name}.wide"), scales
+    return graph.make("Reshape", [filled, whole], f"{name}.wide"), padded(blocks.scales)
 
 
 def _emit(
@@ -138,18 +134,14 @@ def _emit(
     out: Affine,
 ) -> str:
     graph, (plain, (codes, scales)) = emitter.graph, convolution
-    weights = [
-        codes,
-        graph.add_constant(f"{name}.weight_scale", scales),
-        graph.add_constant(f"{name}.weight_zero", np.zeros(len(scales), np.int8)),
-    ]
+    zeros = np.zeros(len(scales), np.int8)
     # The accumulator counts in units of input scale times weight scale.
-    bias = round_bias(plain.bias, source.code.scale * scales.astype(np.float64))
-    bias_name = graph.add_constant(f"{name}.bias", bias)
-    into = emitter.names(source.code)
+    sums = round_bias(plain.bias, source.code.scale * scales.astype(np.float64))
+    *weights, bias = graph.add_constants(name, weight_scale=scales, weight_zero=zeros, bias=sums)
+    into, out_of = emitter.names(source.code), emitter.names(out)
     return graph.make(
         "QLinearConv",
-        [source.tensor, *into, *weights, *emitter.names(out), bias_name],
+        [source.tensor, *into, codes, *weights, *out_of, bias],
         f"{name}.codes",
         emitter.weighted_name("QLinearConv"),
         domain=CONTRIB,
@@ -159,11 +151,6 @@ def _emit(
         dilations=[plain.dilation],
         strides=[plain.stride],
     )
-
-
-def spare_channels(channels: int) -> int:
-    """Return the number of zero channels to add: fast kernels make sixteen, then fours."""
-    return max(_FEWEST - channels, -channels % _UNIT)
 
 
 def spare_columns(weight: Array, spare: int) -> Array:

@@ -32,7 +32,7 @@ class Emitter:
         self.graph = graph
         self.weights = weights
         self.scope = ""
-        """Name of the operator that is being emitted; what stands for it is named within."""
+        """Name of the operator that is being emitted, a prefix of its integer operators' names."""
 
         self.ranges = dict(ranges)
         self._coded: dict[str, Coded] = {}
@@ -44,10 +44,9 @@ class Emitter:
 
     def share(self, tensors: Sequence[str]) -> None:
         """Give tensors that will stand side by side one code, so that joining them is a copy."""
-        known = [self.ranges[tensor] for tensor in tensors if tensor in self.ranges]
-        if len(known) == len(tensors):
-            span = (min(low for low, _ in known), max(high for _, high in known))
-            self.ranges.update(dict.fromkeys(tensors, span))
+        if all(tensor in self.ranges for tensor in tensors):
+            lows, highs = zip(*(self.ranges[tensor] for tensor in tensors), strict=True)
+            self.ranges.update(dict.fromkeys(tensors, (min(lows), max(highs))))
 
     def codes(self, tensor: str) -> Coded:
         """Return a real tensor's codes, quantizing it here if it has none yet."""
@@ -69,22 +68,19 @@ class Emitter:
 
         Args:
             tensor: The tensor (B, C, T).
-            factors: What its channels are to be multiplied by, (C,), at no cost.
+            factors: Factors of its channels, (C,); applying them costs nothing.
         """
-        coded = self.narrow(self._coded[tensor])
+        coded, graph = self.narrow(self._coded[tensor]), self.graph
         # (B, T, C) -> (B, C, T)
-        turned = self.graph.make("Transpose", [coded.tensor], f"{tensor}.first", perm=[0, 2, 1])
+        turned = graph.make("Transpose", [coded.tensor], f"{tensor}.first", perm=[0, 2, 1])
         if factors is None:
-            names = self.names(coded.code)
+            scale, zero = self.names(coded.code)
         else:
             scales = (coded.code.scale * factors.astype(np.float64)).astype(np.float32)
             zeros = np.full(len(scales), coded.code.zero, np.uint8)
-            names = (
-                self.graph.add_constant(f"{tensor}.scales", scales),
-                self.graph.add_constant(f"{tensor}.zeros", zeros),
-            )
+            scale, zero = graph.add_constants(tensor, scales=scales, zeros=zeros)
         # Scales of several channels are those of the second axis, unless it says otherwise.
-        self.graph.add("DequantizeLinear", [turned, *names], [tensor])
+        graph.add("DequantizeLinear", [turned, scale, zero], [tensor])
 
     def narrow(self, coded: Coded) -> Coded:
         """Return codes without spare channels."""

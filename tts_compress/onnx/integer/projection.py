@@ -24,9 +24,9 @@ _MANY = 16
 """Columns from which a product is wide enough."""
 
 _GROUP = 4
-"""Samples whose overlapping neighbourhoods are laid side by side as one where channels are few: of
-sixteen channels and a kernel of eleven that copies 64 bytes per sample instead of 176, and takes a
-third of the time."""
+"""Samples whose overlapping neighbourhoods are laid side by side as one where channels are few.
+With sixteen channels and a kernel of eleven, this copies 64 bytes per sample instead of 176 and
+takes a third of the time."""
 
 
 def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int) -> int:
@@ -37,14 +37,14 @@ def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int) -> int:
         node: A convolution that has an integer form.
         multiple: A number that the input's length is known to be divisible by.
     """
-    found = read_convolution(graph, node) if node.op_type == "Conv" else None
-    if found is None or not found.keeps_length:
+    plain = read_convolution(graph, node) if node.op_type == "Conv" else None
+    if plain is None or not plain.keeps_length:
         return 0
-    dilation, (outputs, _, kernel_size) = found.dilation, found.weight.shape
+    dilation, (outputs, _, kernel_size) = plain.dilation, plain.weight.shape
     group = gcd(multiple, _GROUP) if dilation == 1 < kernel_size and outputs <= _MANY else 1
     if group * outputs >= _MANY:
         return group
-    fits = dilation == 1 and max(found.pads) <= _BLOCK == gcd(multiple, _BLOCK)
+    fits = dilation == 1 and max(plain.pads) <= _BLOCK == gcd(multiple, _BLOCK)
     return (_BLOCK if kernel_size > 1 else 1) if fits else 0
 
 
@@ -57,18 +57,18 @@ def project(emitter: Emitter, node: onnx.NodeProto, together: int) -> None:
         together: The result of `samples_at_once`.
     """
     graph, stem = emitter.graph, node.output[0]
-    found = read_convolution(graph, node)
-    assert found is not None
+    plain = read_convolution(graph, node)
+    assert plain is not None
     source = emitter.codes(node.input[0])
     if together == _GROUP:  # bytes that are not there need not be copied
         source = emitter.narrow(source)
-    blocks = emitter.weights.blocks(stem, found.weight)
+    blocks = emitter.weights.blocks(stem, plain.weight)
     if blocks is None:
-        columns = spare_columns(found.weight, source.spare)
+        columns = spare_columns(plain.weight, source.spare)
         codes, scales = emitter.weights.rounded(stem, columns, multiplied=True)
-        kernel = _Filter(replace(found, weight=codes), scales)
+        kernel = _Filter(replace(plain, weight=codes), scales)
     else:
-        kernel = _Filter(found, blocks.scales, _expanded(emitter, stem, source, found, blocks))
+        kernel = _Filter(plain, blocks.scales, _expanded(emitter, stem, source, plain, blocks))
     if together == _BLOCK:
         last = _blocks(emitter, stem, source, kernel)
     else:
@@ -81,7 +81,7 @@ class _Filter:
     """A convolution on codes."""
 
     kernel: Convolution
-    """Its weight are the codes, unless they are expanded elsewhere; its bias is real."""
+    """Its weight holds the codes, unless they are expanded elsewhere; its bias is real."""
 
     scales: Array
     """One per output, (C_out,)."""
@@ -91,23 +91,23 @@ class _Filter:
 
 
 def _expanded(
-    emitter: Emitter, stem: str, source: Coded, found: Convolution, blocks: Blocks[Array]
+    emitter: Emitter, stem: str, source: Coded, plain: Convolution, blocks: Blocks[Array]
 ) -> str:
     """Store a filter in four bits, for frames that stand alone; return its matrix."""
-    graph = emitter.graph
-    wide = store_blocks(graph, f"{stem}.weight", blocks, found.weight.shape)
+    graph, outputs = emitter.graph, len(plain.bias)
+    wide = store_blocks(graph, f"{stem}.weight", blocks, plain.weight.shape)
     if source.spare:
         pads = graph.add_constant(f"{stem}.spare", np.array([0, 0, 0, 0, source.spare, 0]))
         wide = graph.make("Pad", [wide, pads], f"{stem}.wide")
     turned = graph.make("Transpose", [wide], f"{stem}.turned", perm=[2, 1, 0])
-    shape = graph.share_constant(f"matrix.{len(found.bias)}", np.array([-1, len(found.bias)]))
+    shape = graph.share_constant(f"matrix.{outputs}", np.array([-1, outputs]))
     return graph.make("Reshape", [turned, shape], f"{stem}.matrix")
 
 
 def _frames(emitter: Emitter, stem: str, source: Coded, filter_: _Filter, group: int) -> str:
     """Multiply the neighbourhoods of groups of frames, laid side by side, with the filter.
 
-    So many frames as a group has become one row; with several the filter is not dilated.
+    `group` consecutive frames form one row; a `group` above 1 requires dilation 1.
     """
     graph, kernel = emitter.graph, filter_.kernel
     outputs, channels, kernel_size = kernel.weight.shape
@@ -129,7 +129,7 @@ def _frames(emitter: Emitter, stem: str, source: Coded, filter_: _Filter, group:
 
 
 def _neighbours(emitter: Emitter, stem: str, rows: str, offsets: list[int]) -> str:
-    """Lay each row beside those that follow at given offsets, the last of which is the farthest."""
+    """Lay each row beside the rows at some offsets behind it; the last offset is the largest."""
     graph, shifted = emitter.graph, []
     for offset in offsets:
         end = offset - offsets[-1] or np.iinfo(np.int64).max
@@ -166,9 +166,8 @@ def _blocks(emitter: Emitter, stem: str, source: Coded, filter_: _Filter) -> str
     silent = np.zeros(width, np.float32)
     bias = np.concatenate([silent, np.tile(kernel.bias, _BLOCK), silent])
     columns = (np.tile(filter_.scales, 3 * _BLOCK), bias)
-    product = _product(
-        emitter, stem, replace(source, tensor=blocks), _block_matrix(kernel), columns
-    )
+    coded = replace(source, tensor=blocks)
+    product = _product(emitter, stem, coded, _block_matrix(kernel), columns)
     sizes = graph.add_constant(f"{stem}.sizes", np.array([width] * 3))
     names = [graph.fresh(f"{stem}.{side}") for side in ("to_next", "own", "to_previous")]
     graph.add("Split", [product, sizes], names, axis=2)
@@ -203,14 +202,12 @@ def _product(
     scale, zero = emitter.names(source.code)
     if not isinstance(matrix, str):
         matrix = graph.add_constant(f"{stem}.weight", matrix)
-    inputs = [
-        source.tensor,
-        matrix,
-        scale,
-        graph.add_constant(f"{stem}.weight_scale", scales.astype(np.float32)),
-        zero,
-        graph.add_constant(f"{stem}.weight_zero", np.zeros(len(scales), np.int8)),
-        graph.add_constant(f"{stem}.bias", bias.astype(np.float32)),
-    ]
+    weight_scale, weight_zero, offsets = graph.add_constants(
+        stem,
+        weight_scale=scales.astype(np.float32),
+        weight_zero=np.zeros(len(scales), np.int8),
+        bias=bias.astype(np.float32),
+    )
+    inputs = [source.tensor, matrix, scale, weight_scale, zero, weight_zero, offsets]
     name = emitter.weighted_name("MatMulIntegerToFloat")
     return graph.make("MatMulIntegerToFloat", inputs, f"{stem}.product", name, domain=CONTRIB)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 
-import numpy as np
 import onnx
 
 from tts_compress.onnx.graph import Array, Graph, attribute
@@ -18,8 +17,7 @@ _INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
 _OWN_CODES = frozenset({"LeakyRelu", "Tanh", "Sigmoid"})
 """Operators whose codes follow from those of their input, or from the function."""
 
-
-WIDEST_COPIED = 16
+_WIDEST_COPIED = 16
 """Channels up to which products of copied neighbours are as fast as a convolution."""
 
 _KEEPS_LENGTH = frozenset(
@@ -35,11 +33,11 @@ class Sum:
     left: str
     right: str
     factor: float
-    made: str
+    total: str
     """The sum before the factor."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Region:
     """Nodes that compute on codes, in graph order."""
 
@@ -66,23 +64,17 @@ def find_region(graph: Graph, convolutions: frozenset[str]) -> Region:
     clipped = set()
     divisors = length_divisors(graph)
     for node in (node for node in nodes if node.op_type == "Conv"):
-        made, only = node.output[0], graph.only_reader(node.output[0])
-        if not any(id(reader) in inside for reader in graph.readers(made)):
+        output, only = node.output[0], graph.only_reader(node.output[0])
+        if not any(id(reader) in inside for reader in graph.readers(output)):
             is_term = only is not None and only.op_type == "Sum"
-            if is_normalized(graph, made) or (is_term and not _is_narrow(graph, node)):
+            if is_normalized(graph, output) or (is_term and not _is_narrow(graph, node)):
                 continue  # real again from codes
             together = samples_at_once(graph, node, divisors.get(node.input[0], 1))
-            real |= {made: together} if together else {}
+            real |= {output: together} if together else {}
         elif only is not None and only.op_type == "Relu":
-            clipped.add(made)
+            clipped.add(output)
     sums, skipped = _sums(graph, nodes)
-    return Region(
-        nodes=tuple(nodes),
-        real=real,
-        clipped=frozenset(clipped),
-        sums=sums,
-        skipped=frozenset(skipped),
-    )
+    return Region(tuple(nodes), real, frozenset(clipped), sums, frozenset(skipped))
 
 
 def observed_tensors(model: onnx.ModelProto, convolutions: frozenset[str]) -> list[str]:
@@ -92,32 +84,38 @@ def observed_tensors(model: onnx.ModelProto, convolutions: frozenset[str]) -> li
     """
     graph = Graph(model)
     region = find_region(graph, convolutions)
-    made = {tensor for node in region.nodes for tensor in node.output}
-    wanted: dict[str, None] = {}
+    computed = {tensor for node in region.nodes for tensor in node.output}
+    observed: dict[str, None] = {}
     for node in region.nodes:
-        wanted.update(dict.fromkeys(t for t in _data(graph, node) if t not in made))
+        observed |= dict.fromkeys(t for t in _data(graph, node) if t not in computed)
         free = node.op_type in _OWN_CODES or positive_factor(graph, node) is not None
         if not free and node.output[0] not in region.clipped.union(region.real):
-            wanted[node.output[0]] = None
-    return list(wanted)
+            observed[node.output[0]] = None
+    return list(observed)
 
 
 def make_residuals_float(graph: Graph, convolutions: frozenset[str]) -> int:
     """Take sums off the codes where that costs little; return how many.
 
     A residual network adds to streams that are loud where the voice is, and hardly a few steps
-    high where it pauses: three roundings, of a convolution's result, of its sum with the stream
-    and of the sum of streams, are most of the audible noise. None is necessary. A chain of `Add`
-    becomes one `Sum`, which computes in FP32 only; narrow convolutions that only it reads return
-    FP32 at once. So it is where streams end, which is seldom, and where all of a stream is narrow.
+    high where it pauses. Three roundings (a convolution's result, its sum with the stream, and the
+    sum of streams) make most of the audible noise, and none is necessary: a chain of `Add` becomes
+    one `Sum`, which computes in FP32 only, and narrow convolutions that only it reads return FP32
+    at once. This is done where streams end, which is seldom, and where a whole stream is narrow.
 
     Args:
         graph: In FP32; finished and typed again afterwards.
         convolutions: Outputs of those that compute on codes.
     """
     sums = [n for n in _grow(graph, convolutions) if n.op_type == "Add"]
-    ends = {n.output[0] for n in sums if _joins_narrow(graph, n) or not _goes_on(graph, n)}
-    made = 0
+    narrow = {node.output[0] for node in graph.nodes if _is_narrow(graph, node)}
+    ends = set()
+    for node in sums:
+        readers = graph.readers(node.output[0])
+        goes_on = len(readers) > 1 and any(reader.op_type in {"Add", "Sum"} for reader in readers)
+        if not goes_on or not narrow.isdisjoint(node.input):
+            ends.add(node.output[0])
+    replaced = 0
     for node in (node for node in sums if node.output[0] in ends):
         reader = graph.only_reader(node.output[0])
         if reader is not None and reader.output[0] in ends:
@@ -125,28 +123,27 @@ def make_residuals_float(graph: Graph, convolutions: frozenset[str]) -> int:
         leaves = _summands(graph, node, ends)
         graph.remove(node)
         graph.add("Sum", leaves, [node.output[0]], name=node.name)
-        made += 1
+        replaced += 1
     graph.sweep()
     graph.infer_types()
-    return made
+    return replaced
 
 
 def length_divisors(graph: Graph) -> dict[str, int]:
-    """Return a divisor of T of every tensor (B, C, T) of which one above 1 is known."""
-    known: dict[str, int] = {}
+    """Return a divisor of T, if one above 1 is known, of each tensor (B, C, T)."""
+    divisors: dict[str, int] = {}
     for node in graph.nodes:
-        multiple = _length_divisor(graph, node, known)
-        if multiple > 1:
-            known[node.output[0]] = multiple
-    return known
+        if (divisor := _length_divisor(graph, node, divisors)) > 1:
+            divisors[node.output[0]] = divisor
+    return divisors
 
 
 def is_normalized(graph: Graph, tensor: str) -> bool:
     """Return True if each channel of a tensor, or of a sum with it, is normalized over time.
 
-    Then a convolution may return it as codes: what is rounded counts against the spread of its own
-    channel, like what has been rounded before, and a normalized stream is never quiet. The same is
-    true of what is added to such a stream last, behind its last normalization.
+    Then a convolution may return it as codes: the rounding counts against the spread of its own
+    channel, like the rounding before it, and a normalized stream is never quiet. The same holds for
+    the last term that is added to such a stream, behind its last normalization.
     """
     pending, seen = [tensor], {tensor}
     while pending:
@@ -164,12 +161,10 @@ def is_normalized(graph: Graph, tensor: str) -> bool:
 
 
 def channel_factors(graph: Graph, node: onnx.NodeProto) -> Array | None:
-    """Return the constant (C,) of which a Mul multiplies a tensor (B, C, T) by each channel's."""
-    values = [graph.constant(tensor) for tensor in node.input] if node.op_type == "Mul" else []
+    """Return the positive constant (C,) by which a Mul multiplies the channels of (B, C, T)."""
+    values = [graph.by_channel(tensor) for tensor in node.input] if node.op_type == "Mul" else []
     value = next((value for value in values if value is not None), None)
-    if value is None or value.ndim not in {2, 3} or value.size != value.shape[-2]:
-        return None
-    return value.reshape(-1) if value.dtype == np.float32 and (value > 0).all() else None
+    return value if value is not None and (value > 0).all() else None
 
 
 def positive_factor(graph: Graph, node: onnx.NodeProto) -> float | None:
@@ -186,19 +181,19 @@ def positive_factor(graph: Graph, node: onnx.NodeProto) -> float | None:
 
 def _grow(graph: Graph, convolutions: frozenset[str]) -> list[onnx.NodeProto]:
     """Return the planned nodes and those between them, in graph order."""
-    made: set[str] = set()
+    coded: set[str] = set()
     nodes = []
     for node in graph.nodes:
-        if node.output[0] in convolutions or _follows(graph, node, made):
-            made.update(node.output)
+        if node.output[0] in convolutions or _follows(graph, node, coded):
+            coded.update(node.output)
             nodes.append(node)
     kept: list[onnx.NodeProto] = []
-    wanted: set[str] = set()
+    read: set[str] = set()
     for node in reversed(nodes):
         inner = node.op_type in _INNER and positive_factor(graph, node) is None
-        if not inner or node.output[0] in wanted:
+        if not inner or node.output[0] in read:
             kept.append(node)
-            wanted.update(node.input)
+            read.update(node.input)
     return kept[::-1]
 
 
@@ -206,10 +201,8 @@ def _sums(graph: Graph, nodes: list[onnx.NodeProto]) -> tuple[dict[str, Sum], se
     inside = {node.output[0]: node for node in nodes}
     sums: dict[str, Sum] = {}
     skipped: set[str] = set()
-    for node in nodes:
-        source = inside.get(node.input[0]) if node.op_type == "LeakyRelu" else None
-        between: list[str] = []
-        factor = 1.0
+    for node in (node for node in nodes if node.op_type == "LeakyRelu"):
+        source, between, factor = inside.get(node.input[0]), list[str](), 1.0
         while source is not None and graph.only_reader(source.output[0]) is not None:
             between.append(source.output[0])
             step = positive_factor(graph, source)
@@ -224,10 +217,10 @@ def _sums(graph: Graph, nodes: list[onnx.NodeProto]) -> tuple[dict[str, Sum], se
     return sums, skipped
 
 
-def _follows(graph: Graph, node: onnx.NodeProto, made: set[str]) -> bool:
+def _follows(graph: Graph, node: onnx.NodeProto, coded: set[str]) -> bool:
     """Return True if a node has an integer form and all its data are codes already."""
     data = _data(graph, node)
-    if not data or not made.issuperset(data):
+    if not data or not coded.issuperset(data):
         return False
     if positive_factor(graph, node) is not None:
         # Left in floats, the runtime computes a whole GELU at once, of real numbers.
@@ -247,46 +240,31 @@ def _data(graph: Graph, node: onnx.NodeProto) -> list[str]:
     return [tensor for tensor in node.input if tensor and graph.constant(tensor) is None]
 
 
-def _goes_on(graph: Graph, node: onnx.NodeProto) -> bool:
-    """Return True if another sum reads this one besides what it leads to."""
-    readers = graph.readers(node.output[0])
-    return len(readers) > 1 and any(reader.op_type in {"Add", "Sum"} for reader in readers)
-
-
-def _joins_narrow(graph: Graph, node: onnx.NodeProto) -> bool:
-    """Return True if a convolution with few channels makes one of a sum's terms."""
-    makers = [graph.producer(tensor) for tensor in node.input]
-    return any(maker is not None and _is_narrow(graph, maker) for maker in makers)
-
-
 def _is_narrow(graph: Graph, node: onnx.NodeProto) -> bool:
-    found = read_convolution(graph, node) if node.op_type == "Conv" else None
-    return found is not None and len(found.weight) <= WIDEST_COPIED
+    """Return True for a convolution with few channels."""
+    plain = read_convolution(graph, node) if node.op_type == "Conv" else None
+    return plain is not None and len(plain.weight) <= _WIDEST_COPIED
 
 
 def _summands(graph: Graph, node: onnx.NodeProto, ends: set[str]) -> list[str]:
     """Return the summands of a sum, also of those sums that only it reads."""
-    found: list[str] = []
+    summands: list[str] = []
     for tensor in node.input:
         maker = graph.producer(tensor)
-        if maker is not None and tensor in ends and graph.only_reader(tensor) is not None:
-            found += _summands(graph, maker, ends)
-        else:
-            found.append(tensor)
-    return found
+        inner = maker is not None and tensor in ends and graph.only_reader(tensor) is not None
+        summands += _summands(graph, maker, ends) if maker is not None and inner else [tensor]
+    return summands
 
 
-def _length_divisor(graph: Graph, node: onnx.NodeProto, known: dict[str, int]) -> int:
-    """Return a divisor of the length of what a node makes."""
+def _length_divisor(graph: Graph, node: onnx.NodeProto, divisors: Mapping[str, int]) -> int:
+    """Return a divisor of the length of a node's result."""
     if node.op_type == "ConvTranspose":
         form = integer_form(graph, node)
-        return 1 if form is None else known.get(node.input[0], 1) * form.phases
+        return 1 if form is None else divisors.get(node.input[0], 1) * form.phases
     if node.op_type == "Conv":
-        found = read_convolution(graph, node)
-        return known.get(node.input[0], 1) if found is not None and found.keeps_length else 1
-    if node.op_type in _KEEPS_LENGTH or (
-        node.op_type == "Concat" and attribute(node, "axis", 0) == 1
-    ):
-        data = [tensor for tensor in node.input if graph.constant(tensor) is None]
-        return gcd(*(known.get(tensor, 1) for tensor in data))
+        plain = read_convolution(graph, node)
+        return divisors.get(node.input[0], 1) if plain is not None and plain.keeps_length else 1
+    joins = node.op_type == "Concat" and attribute(node, "axis", 0) == 1
+    if joins or node.op_type in _KEEPS_LENGTH:
+        return gcd(*(divisors.get(t, 1) for t in node.input if graph.constant(t) is None))
     return 1

@@ -37,17 +37,13 @@ def _convolution(
     stored, scales = _unsigned_weight(graph, decision, codes)
     middle = graph.share_constant("tts_compress.uint8_middle", np.array(128, np.uint8))
     activation, scale, zero = _rounded_input(graph, node.input[0])
-    accumulated = graph.insert(
-        "ConvInteger",
-        [activation, stored, zero, middle],
-        f"{output}.int32",
-        **copy_attributes(node),
-    )
+    inputs, attributes = [activation, stored, zero, middle], copy_attributes(node)
+    accumulated = graph.insert("ConvInteger", inputs, f"{output}.int32", **attributes)
     per_channel = [1, -1] + [1] * (weight.ndim - 2)
     weight_scale = graph.share_constant(f"{decision.tensor}.scale", scales.reshape(per_channel))
-    bias = node.input[2] if len(node.input) > 2 else None
-    if bias is not None:
-        values = graph.value(bias).reshape(per_channel)
+    bias = None
+    if len(node.input) > 2:
+        values = graph.value(node.input[2]).reshape(per_channel)
         bias = graph.share_constant(f"{output}.channel_bias", values)
     _scaled(graph, accumulated, [scale, weight_scale], bias, output)
 
@@ -81,8 +77,7 @@ def _product(graph: Graph, node: onnx.NodeProto, decision: Decision, codes: Weig
             turned = store_blocks(graph, decision.tensor, blocks, weight.T.shape)
             graph.insert("Transpose", [turned], name, perm=[1, 0])
     weight_scale = graph.share_constant(f"{decision.tensor}.scale", scales)
-    activation, scale, zero = _rounded_input(graph, node.input[0])
-    output = node.output[0]
+    (activation, scale, zero), output = _rounded_input(graph, node.input[0]), node.output[0]
     accumulated = graph.insert("MatMulInteger", [activation, stored, zero], f"{output}.int32")
     _scaled(graph, accumulated, [scale, weight_scale], None, output)
 
@@ -100,10 +95,8 @@ def _recurrence(graph: Graph, node: onnx.NodeProto, decision: Decision, _: Weigh
         codes = np.stack([codes.T for codes, _ in parts])
         scales = np.stack([scales for _, scales in parts])
         inputs[position] = graph.share_constant(f"{tensor}.int8", codes)
-        rounded += [
-            graph.share_constant(f"{tensor}.scale", scales),
-            graph.share_constant(f"{tensor}.zero", np.zeros(scales.shape, np.int8)),
-        ]
+        zeros = np.zeros(scales.shape, np.int8)
+        rounded += graph.share_constants(tensor, scale=scales, zero=zeros)
     graph.require_opset(CONTRIB, 1)
     attributes = {name: value for name, value in copy_attributes(node).items() if name != "layout"}
     name = node.name or node.output[0]
@@ -125,11 +118,9 @@ def _scaled(
     """Turn 32-bit sums back into the FP32 tensor that readers expect."""
     wide = graph.insert("Cast", [accumulated], f"{output}.float", to=TensorProto.FLOAT)
     scale = graph.insert("Mul", scales, f"{output}.scale")
-    if bias is None:
-        graph.insert("Mul", [wide, scale], output)
-    else:
-        product = graph.insert("Mul", [wide, scale], f"{output}.scaled")
-        graph.insert("Add", [product, bias], output)
+    scaled = graph.insert("Mul", [wide, scale], output if bias is None else f"{output}.scaled")
+    if bias is not None:
+        graph.insert("Add", [scaled, bias], output)
 
 
 _FORMS = {"Conv": _convolution, "MatMul": _product, "LSTM": _recurrence}

@@ -1,9 +1,9 @@
 """Cross-layer equalisation: channels of one tensor brought to about the same range, exactly.
 
 A tensor of codes has one scale for all its channels, so a quiet channel beside a loud one keeps few
-of its 256 levels. Convolutions can take over a factor per channel, 1/s in the rows of those that
-make a tensor and s in the columns of those that read it, and what stands between them does not
-notice where it is positively homogeneous: f(s·x) = s·f(x) for s > 0.
+of its 256 levels. Convolutions can take over a factor per channel: 1/s in the rows of those that
+make a tensor, s in the columns of those that read it. Operators between leave the result the same
+if they are positively homogeneous: f(s·x) = s·f(x) for s > 0.
 
 After Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (2019);
 the factors come from observed activations, as in Xiao et al., "SmoothQuant" (2022), because weights
@@ -53,15 +53,11 @@ def equalize_channels(graph: Graph, coded: Sequence[str], calls: Iterator[Feeds]
     Args:
         graph: A prepared graph in FP32.
         coded: Tensors that will be rounded to codes with one scale each.
-        calls: Inputs of the graph with fed noise, of which the first few are used.
-
-    Raises:
-        QuantizationError: A tensor had values that are not finite, or there were no calls.
+        calls: Inputs of the graph with fed noise; the first few are used.
     """
-    groups = find_groups(graph)
-    found = {tensor for group in groups for tensor in group.tensors}
-    ends = find_ends(graph, coded)
-    tensors = [tensor for tensor in coded if tensor in found or tensor in ends]
+    groups, ends = find_groups(graph), find_ends(graph, coded)
+    joined = {tensor for group in groups for tensor in group.tensors}
+    tensors = [tensor for tensor in coded if tensor in joined or tensor in ends]
     extremes = collect_extremes(graph.model, tensors, islice(calls, _CALLS))
     # A peak of one call hardly counts.
     peaks = {tensor: np.abs(pairs).max(1).mean(0) for tensor, pairs in extremes.items()}
@@ -74,47 +70,42 @@ def equalize_channels(graph: Graph, coded: Sequence[str], calls: Iterator[Feeds]
 def find_ends(graph: Graph, coded: Collection[str]) -> list[str]:
     """Return results of convolutions, among tensors of codes, that are normalized by channel.
 
-    Each is made for readers of real numbers, which a product can give back what it was.
+    Their readers are in FP32, so one `Mul` can undo the scaling.
     """
-    known = set(coded).difference(graph.outputs)
-    ends = []
-    for node in graph.nodes:
-        found = read_convolution(graph, node) if node.op_type == "Conv" else None
-        own = all(_is_own(graph, tensor) for tensor in node.input[1:3])
-        made = node.output[0]
-        if found is not None and own and made in known and is_normalized(graph, made):
-            ends.append(made)
-    return ends
+    candidates = set(coded).difference(graph.outputs)
+    return [
+        node.output[0]
+        for node in graph.nodes
+        if node.op_type == "Conv"
+        and node.output[0] in candidates
+        and read_convolution(graph, node) is not None
+        and all(_is_own(graph, tensor) for tensor in node.input[1:3])
+        and is_normalized(graph, node.output[0])
+    ]
 
 
 def _scale_end(graph: Graph, tensor: str, factors: Array) -> None:
-    """Divide the channels of what a convolution returns by factors, and multiply them again."""
+    """Divide the channels of a convolution's result by factors, and multiply them again."""
     node, readers = graph.producer(tensor), graph.readers(tensor)
     assert node is not None
-    for position in range(1, len(node.input)):
-        if node.input[position]:
-            _scale(graph, node, position, 1 / factors, 0)
+    _divide_outputs(graph, node, factors)
     column = factors.astype(np.float32)[:, None]
     inputs = [tensor, graph.add_constant(f"{tensor}.factors", column)]
     graph.redirect(tensor, graph.make("Mul", inputs, f"{tensor}.multiplied"), readers)
 
 
 def equalize(graph: Graph, groups: Iterable[Group], peaks: Mapping[str, Array]) -> int:
-    """Give groups of tensors the factors that their peaks ask for.
+    """Give groups of tensors the factors that follow from their peaks; return how many changed.
 
     Args:
         graph: Equal afterwards up to the rounding of its weights.
         groups: Groups that `find_groups` found in it.
         peaks: The largest magnitude in each channel, (C,), of the tensors that are to be rounded.
-
-    Returns:
-        How many groups were equalized.
     """
     changed = 0
     for group in groups:
-        known = [peaks[tensor] for tensor in group.tensors if tensor in peaks]
-        if known:
-            _fold(graph, group, _factors(known))
+        if rounded := [peaks[tensor] for tensor in group.tensors if tensor in peaks]:
+            _fold(graph, group, _factors(rounded))
             changed += 1
     return changed
 
@@ -133,11 +124,15 @@ def _factors(peaks: list[Array]) -> Array:
 
 def _fold(graph: Graph, group: Group, factors: Array) -> None:
     for node in group.producers:
-        _scale(graph, node, 1, 1 / factors, 0 if node.op_type == "Conv" else 1)
-        if len(node.input) > 2 and node.input[2]:
-            _scale(graph, node, 2, 1 / factors, 0)
+        _divide_outputs(graph, node, factors)
     for node in group.consumers:
         _scale(graph, node, 1, factors, 1 if node.op_type == "Conv" else 0)
+
+
+def _divide_outputs(graph: Graph, node: onnx.NodeProto, factors: Array) -> None:
+    _scale(graph, node, 1, 1 / factors, 0 if node.op_type == "Conv" else 1)
+    if len(node.input) > 2 and node.input[2]:
+        _scale(graph, node, 2, 1 / factors, 0)
 
 
 def _scale(graph: Graph, node: onnx.NodeProto, position: int, factors: Array, axis: int) -> None:
@@ -166,12 +161,13 @@ def find_groups(graph: Graph) -> list[Group]:
         for tensor in _ends(graph, node):
             merged |= joined.get(tensor, {tensor: None})
         joined.update(dict.fromkeys(merged, merged))
-    made = [node.output[0] for node in graph.nodes if node.op_type in _CONVOLUTIONS]
-    sets = {id(tensors): tensors for t in made for tensors in [joined.setdefault(t, {t: None})]}
+    convolved = [node.output[0] for node in graph.nodes if node.op_type in _CONVOLUTIONS]
+    sets = [joined.setdefault(tensor, {tensor: None}) for tensor in convolved]
     hidden = {name for node in graph.nodes for name in tensors_read(node) - set(node.input)}
     barred = hidden | set(graph.outputs) | set(graph.inputs)
-    found = [_group(graph, tuple(s)) for s in sets.values() if barred.isdisjoint(s)]
-    return [group for group in found if group is not None]
+    distinct = {id(tensors): tuple(tensors) for tensors in sets if barred.isdisjoint(tensors)}
+    groups = (_group(graph, tensors) for tensors in distinct.values())
+    return [group for group in groups if group is not None]
 
 
 def _ends(graph: Graph, node: onnx.NodeProto) -> list[str]:
@@ -202,18 +198,18 @@ def _group(graph: Graph, tensors: tuple[str, ...]) -> Group | None:
                 if node is None or tensor not in _ends(graph, node):
                     return None
                 continue
-            found = read_convolution(graph, node)
+            plain = read_convolution(graph, node)
             changed = node.input[1:3] if node is maker else node.input[1:2]
-            if found is None or found.groups != 1 or not all(_is_own(graph, t) for t in changed):
+            if plain is None or plain.groups != 1 or not all(_is_own(graph, t) for t in changed):
                 return None
             (producers if node is maker else consumers).append(node)
             rows = (node is maker) == (node.op_type == "Conv")
-            channels.add(found.weight.shape[0 if rows else 1])
+            channels.add(plain.weight.shape[0 if rows else 1])
     if len(channels) != 1 or not consumers:
         return None
     return Group(tensors=tensors, producers=tuple(producers), consumers=tuple(consumers))
 
 
 def _is_own(graph: Graph, tensor: str) -> bool:
-    """Return True if one operator reads a constant, if any, and no caller can replace it."""
+    """Return True if no other operator reads a constant, and no caller can replace it."""
     return not tensor or (graph.only_reader(tensor) is not None and tensor not in graph.inputs)

@@ -37,11 +37,8 @@ def halve(
 
     Args:
         graph: A prepared graph.
-        decisions: What happens to each operator.
+        decisions: The format of each operator.
         lengths: Outputs of the graph that decide durations.
-
-    Raises:
-        QuantizationError: A weight does not fit into float16.
     """
     halved = {d.output: d.module for d in decisions if d.activations == Activations.FLOAT16}
     if not halved:
@@ -49,7 +46,7 @@ def halve(
     components = {module.split(".")[0] for module in halved.values()}
     phases = phase_outputs(graph)
     exact = duration_outputs(graph.finish(), lengths) | phases
-    # Of a module, such as an STFT, angles may need one half only.
+    # Only the phase part of a module such as an STFT must stay in FP32.
     others = (d for d in decisions if d.output not in phases)
     kept = {d.module for d in others if d.activations != Activations.FLOAT16}
     region = [
@@ -85,10 +82,10 @@ def _widen_border(graph: Graph, region: list[onnx.NodeProto]) -> None:
     """Give FP32 to every node outside that reads a tensor of the region."""
     inside = {id(node) for node in region}
     outside = [node for node in graph.nodes if id(node) not in inside]
-    wanted = {name for node in outside for name in tensors_read(node)} | set(graph.outputs)
+    wide = {name for node in outside for name in tensors_read(node)} | set(graph.outputs)
     for node in region:
         for position, name in enumerate(node.output):
-            if name in wanted:
+            if name in wide:
                 half = f"{name}.float16"
                 readers = [node for node in graph.readers(name) if id(node) in inside]
                 graph.redirect(name, half, readers)
@@ -97,11 +94,7 @@ def _widen_border(graph: Graph, region: list[onnx.NodeProto]) -> None:
 
 
 def check_half(name: str, values: Float32) -> None:
-    """Refuse a weight that half precision would turn into infinities; a mask may have some.
-
-    Raises:
-        QuantizationError: A value is beyond float16.
-    """
+    """Refuse a weight that half precision would turn into infinities; a mask may have some."""
     largest = float(np.finfo(np.float16).max)
     if (np.abs(values[np.isfinite(values)]) > largest).any():
         raise QuantizationError(

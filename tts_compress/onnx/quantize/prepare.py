@@ -1,7 +1,5 @@
 """Making an exported graph fit for conversion: constants folded, types known, no leftovers."""
 
-from typing import Any
-
 import numpy as np
 import onnx
 import onnxruntime
@@ -9,7 +7,13 @@ from onnx import TensorProto, helper, numpy_helper, version_converter
 
 from tts_compress.errors import QuantizationError, first_line
 from tts_compress.folders import temporary_folder
-from tts_compress.onnx.graph import bodies, infer_types, rename_read, set_nodes, standard_opset
+from tts_compress.onnx.graph import (
+    infer_types,
+    nested_graphs,
+    rename_read,
+    set_nodes,
+    standard_opset,
+)
 from tts_compress.onnx.modules import initializer_names, module_of
 from tts_compress.onnx.session import open_session
 
@@ -27,12 +31,12 @@ def widen_halves(model: onnx.ModelProto) -> onnx.ModelProto:
     weights = (t for t in graph.initializer if t.data_type == _HALF and len(t.dims) >= 2)
     if next(weights, None) is None:
         return model
-    made = {name for node in graph.node for name in node.output}
+    computed = {name for node in graph.node for name in node.output}
     inputs = [value.name for value in graph.input if value.type.tensor_type.elem_type == _HALF]
     outputs = [value.name for value in graph.output if value.type.tensor_type.elem_type == _HALF]
     _widen(graph)
     # Casts at the border stand between the caller's tensors and wide ones of other names.
-    wide = {name: f"{name}.wide" for name in (*inputs, *outputs) if name in made or name in inputs}
+    wide = {name: f"{name}.wide" for name in (*inputs, *outputs) if name in {*computed, *inputs}}
     for node in graph.node:
         rename_read(node, wide)
         node.output[:] = [wide.get(name, name) for name in node.output]
@@ -49,22 +53,20 @@ def widen_halves(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def _widen(graph: onnx.GraphProto) -> None:
+def _widen(model_graph: onnx.GraphProto) -> None:
     """Turn all half precision of a graph and its branches and bodies into FP32."""
-    for tensor in graph.initializer:
-        _widen_tensor(tensor)
-    del graph.value_info[:]
-    for value in (*graph.input, *graph.output):
-        if value.type.tensor_type.elem_type == _HALF:
-            value.type.tensor_type.elem_type = _FULL
-    for node in graph.node:
-        for entry in node.attribute:
+    for graph, _ in nested_graphs(model_graph):
+        for tensor in graph.initializer:
+            _widen_tensor(tensor)
+        del graph.value_info[:]
+        for value in (*graph.input, *graph.output):
+            if value.type.tensor_type.elem_type == _HALF:
+                value.type.tensor_type.elem_type = _FULL
+        for entry in (entry for node in graph.node for entry in node.attribute):
             if entry.name in _TYPES and entry.type == onnx.AttributeProto.INT and entry.i == _HALF:
                 entry.i = _FULL
             for tensor in (entry.t, *entry.tensors):
                 _widen_tensor(tensor)
-        for body in bodies(node):
-            _widen(body)
 
 
 def _widen_tensor(tensor: onnx.TensorProto) -> None:
@@ -86,10 +88,6 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     Exported voices keep weight norm as arithmetic on constants, shapes as chains of small
     operators, and hundreds of `Constant` nodes; quantizers that look for a weight find none.
     onnxruntime's basic optimisation folds all of it and stays within standard operators.
-
-    Raises:
-        ModelError: onnxruntime cannot read the graph.
-        QuantizationError: Its opset is too old, and cannot be converted.
     """
     # Only the names of parameters reveal a numbered operator's module; rewriting changes those.
     initializers = initializer_names(model.graph)
@@ -107,11 +105,7 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def upgrade_opset(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model, which is changed, in operators that have quantized forms.
-
-    Raises:
-        QuantizationError: It cannot be converted.
-    """
+    """Return a model, which is changed, in operators that have quantized forms."""
     if (opset := standard_opset(model)) >= OLDEST_OPSET:
         return model
     # Before IR version 4, every weight was an input, too.
@@ -142,17 +136,12 @@ def optimize(model: onnx.ModelProto, *, fuse: bool) -> onnx.ModelProto:
     Args:
         model: The graph; not modified.
         fuse: Use the runtime's own fused operators too; otherwise only standard ones.
-
-    Raises:
-        ModelError: onnxruntime cannot read the graph.
     """
-    levels = onnxruntime.GraphOptimizationLevel
-    level = levels.ORT_ENABLE_EXTENDED if fuse else levels.ORT_ENABLE_BASIC
-    return open_optimized(model, "the graph", level)[1]
+    return open_optimized(model, "the graph", "EXTENDED" if fuse else "BASIC")[1]
 
 
 def open_optimized(
-    model: onnx.ModelProto, spec: str, level: Any = None
+    model: onnx.ModelProto, spec: str, level: str = "ALL"
 ) -> tuple[onnxruntime.InferenceSession, onnx.ModelProto]:
     """Return a graph as a session, and as onnxruntime optimized it.
 
@@ -160,12 +149,11 @@ def open_optimized(
         model: The graph; not modified.
         spec: Its name in messages.
         level: A level of optimization; by default what sessions do, for this processor.
-
-    Raises:
-        ModelError: onnxruntime cannot read the graph.
     """
-    level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL if level is None else level
     with temporary_folder() as directory:
         path = str(directory / "optimized.onnx")
-        options = {"graph_optimization_level": level, "optimized_model_filepath": path}
+        options = {
+            "graph_optimization_level": onnxruntime.GraphOptimizationLevel[f"ORT_ENABLE_{level}"],
+            "optimized_model_filepath": path,
+        }
         return open_session(model, spec, briefly=True, **options), onnx.load(path)

@@ -14,9 +14,9 @@ from tts_compress.numerics.histogram import Range
 from tts_compress.numerics.weights import round_bias
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize.decisions import Decision
-from tts_compress.onnx.quantize.weight_only import dequantized_weight, expanded_weight
+from tts_compress.onnx.quantize.weight_only import wide_weight
 from tts_compress.onnx.weight_codes import WeightCodes
-from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.recipes.formats import Activations
 
 ROUNDED = ".rounded"
 """Suffix of a tensor as an integer kernel reads or returns it; without it the tensor is real."""
@@ -26,13 +26,12 @@ def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> l
     """Return the activations whose ranges static quantization needs, in graph order."""
     chosen = _static(decisions)
     weights = {tensor.name for tensor in model.graph.initializer}
-    found: dict[str, None] = {}
+    observed: dict[str, None] = {}
     for node in model.graph.node:
         if node.output and node.output[0] in chosen:
-            inputs = _activation_inputs(node, chosen[node.output[0]])
-            found |= dict.fromkeys(name for name in inputs if name not in weights)
-            found[node.output[0]] = None
-    return list(found)
+            tensors = [*_activation_inputs(node, chosen[node.output[0]]), node.output[0]]
+            observed |= dict.fromkeys(name for name in tensors if name not in weights)
+    return list(observed)
 
 
 def quantize_statically(
@@ -78,31 +77,22 @@ def _convert_weight(
     codes: WeightCodes,
 ) -> None:
     """Store weight and bias as integers; the bias in the scale of the accumulated products."""
-    tensor = decision.tensor
-    if decision.weights == Weights.INT4:
-        wide, weight_scales = expanded_weight(graph, tensor, decision, codes)
-    else:
-        wide, weight_scales = dequantized_weight(graph, tensor, decision, codes, multiplied=True)
+    wide, weight_scales = wide_weight(graph, decision.tensor, decision, codes, multiplied=True)
     graph.replace_input(node, 1, wide)
     if source is None or not node.input[2]:
         return
     scales = np.float32(source.scale) * weight_scales
     bias = round_bias(graph.value(node.input[2]), scales.astype(np.float64))
     name = f"{node.output[0]}.rounded_bias"
-    stored = [
-        graph.share_constant(f"{name}.int32", bias),
-        graph.share_constant(f"{name}.scale", scales),
-        graph.share_constant(f"{name}.zero", np.zeros(len(bias), np.int32)),
-    ]
+    zeros = np.zeros(len(bias), np.int32)
+    stored = graph.share_constants(name, int32=bias, scale=scales, zero=zeros)
     graph.replace_input(node, 2, graph.insert("DequantizeLinear", stored, name, axis=0))
 
 
 def _add_pair(graph: Graph, name: str, code: Affine) -> None:
     """Round a tensor."""
-    constants = [
-        graph.share_constant(f"{name}.activation_scale", np.array(code.scale, np.float32)),
-        graph.share_constant(f"{name}.activation_zero", np.array(code.zero, np.uint8)),
-    ]
+    scale, zero = np.array(code.scale, np.float32), np.array(code.zero, np.uint8)
+    constants = graph.share_constants(name, activation_scale=scale, activation_zero=zero)
     stored = graph.insert("QuantizeLinear", [name, *constants], f"{name}.quantized")
     graph.insert("DequantizeLinear", [stored, *constants], f"{name}{ROUNDED}")
 

@@ -27,10 +27,8 @@ def store_weights(graph: Graph, decisions: Iterable[Decision], codes: WeightCode
         node = graph.producer(decision.output)
         assert node is not None
         for tensor in decision.tensors:
-            if decision.weights == Weights.INT4:
-                wide, _ = expanded_weight(graph, tensor, decision, codes)
-            elif decision.weights == Weights.INT8:
-                wide, _ = dequantized_weight(graph, tensor, decision, codes, multiplied=False)
+            if decision.weights in {Weights.INT8, Weights.INT4}:
+                wide, _ = wide_weight(graph, tensor, decision, codes, multiplied=False)
             elif decision.weights == Weights.INT16:
                 wide = _added_weight(graph, tensor, decision.axis)
             else:
@@ -38,10 +36,10 @@ def store_weights(graph: Graph, decisions: Iterable[Decision], codes: WeightCode
             graph.replace_input(node, list(node.input).index(tensor), wide)
 
 
-def dequantized_weight(
+def wide_weight(
     graph: Graph, weight: str, decision: Decision, codes: WeightCodes, *, multiplied: bool
 ) -> tuple[str, Array]:
-    """Store a weight as INT8, once for all operators that share it.
+    """Store a weight in eight or four bits, once for all operators that share it.
 
     Args:
         graph: The graph.
@@ -53,44 +51,24 @@ def dequantized_weight(
     Returns:
         The tensor that holds it as FP32 at run time, and its scales.
     """
-    wide, axis = f"{weight}.dequantized", decision.axis
-    rows = np.moveaxis(graph.value(weight), axis, 0)
-    rounded, scales = codes.rounded(decision.output, rows, multiplied=multiplied)
-    if graph.producer(wide) is None:
-        stored = [
-            graph.share_constant(f"{weight}.int8", _turned_back(rounded, axis)),
-            graph.share_constant(f"{weight}.scale", scales),
-            graph.share_constant(f"{weight}.zero", np.zeros(len(scales), np.int8)),
-        ]
-        graph.insert("DequantizeLinear", stored, wide, axis=axis)
-    return wide, scales
-
-
-def expanded_weight(
-    graph: Graph, weight: str, decision: Decision, codes: WeightCodes
-) -> tuple[str, Array]:
-    """Store a weight in four bits, once for all operators that share it.
-
-    Returns:
-        The tensor that holds it as FP32 at run time, and its scales.
-    """
-    wide, axis = f"{weight}.from_int4", decision.axis
-    rows = np.moveaxis(graph.value(weight), axis, 0)
+    axis, rows = decision.axis, np.moveaxis(graph.value(weight), decision.axis, 0)
     blocks = codes.blocks(decision.output, rows)
-    assert blocks is not None
-    if graph.producer(wide) is None:
-        wide_codes = store_blocks(graph, weight, blocks, rows.shape)
+    if blocks is None:
+        wide = f"{weight}.dequantized"
+        rounded, scales = codes.rounded(decision.output, rows, multiplied=multiplied)
+    else:
+        wide, scales = f"{weight}.from_int4", blocks.scales
+    if graph.producer(wide) is not None:
+        return wide, scales
+    if blocks is None:
+        stored = graph.share_constant(f"{weight}.int8", np.moveaxis(rounded, 0, axis))
+    else:
+        stored = store_blocks(graph, weight, blocks, rows.shape)
         if axis:
             order = [*range(1, axis + 1), 0, *range(axis + 1, rows.ndim)]
-            wide_codes = graph.insert("Transpose", [wide_codes], f"{weight}.turned", perm=order)
-        zeros = np.zeros(len(rows), np.int8)
-        stored = [
-            wide_codes,
-            graph.share_constant(f"{weight}.scale", blocks.scales),
-            graph.share_constant(f"{weight}.zero", zeros),
-        ]
-        graph.insert("DequantizeLinear", stored, wide, axis=axis)
-    return wide, blocks.scales
+            stored = graph.insert("Transpose", [stored], f"{weight}.turned", perm=order)
+    steps = graph.share_constants(weight, scale=scales, zero=np.zeros(len(scales), np.int8))
+    return graph.insert("DequantizeLinear", [stored, *steps], wide, axis=axis), scales
 
 
 def _added_weight(graph: Graph, weight: str, axis: int) -> str:
@@ -114,17 +92,12 @@ def _added_weight(graph: Graph, weight: str, axis: int) -> str:
     return graph.insert("Add", parts, wide)
 
 
-def _turned_back(rows: Array, axis: int) -> Array:
-    return np.ascontiguousarray(np.moveaxis(rows, 0, axis))
-
-
 def _widened_weight(graph: Graph, weight: str, kind: Weights) -> str:
-    wide = f"{weight}.widened"
+    wide, name = f"{weight}.widened", f"{weight}.{kind}"
     if graph.producer(wide) is None:
         values = graph.value(weight)
         if kind == Weights.FLOAT16:
             check_half(weight, values)
-        name = f"{weight}.{kind}"
         stored = values.astype(helper.tensor_dtype_to_np_dtype(_STORED[kind]))
         # Bytes as they are: element by element a 16-bit number would take three.
         small = helper.make_tensor(name, _STORED[kind], values.shape, stored.tobytes(), raw=True)

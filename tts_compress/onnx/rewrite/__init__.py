@@ -1,6 +1,6 @@
 """Exact rewrites of FP32 graphs.
 
-Each takes a `Graph`, changes what it can prove to be equal up to rounding, and returns how often.
+Each takes a `Graph`, makes changes that are equal up to rounding, and returns how many.
 `rewrite` applies them in the order in which one makes room for the next.
 """
 

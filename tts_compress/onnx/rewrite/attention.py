@@ -28,7 +28,7 @@ _LENGTHS = (1, 2, 3, 4, 5, 6, 9, 10, 23)
 """Lengths of the trials: shorter than the window, just as long, longer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Attention:
     """One layer of attention between its projections."""
 
@@ -59,7 +59,7 @@ def simplify_attention(graph: Graph) -> int:
     }
     outputs = [node.input[0] for node in graph.nodes if node.op_type == "Conv"]
     return sum(
-        any(_replace(graph, output, found) for found in _guesses(graph, output, projected))
+        any(_replace(graph, output, guess) for guess in _guesses(graph, output, projected))
         for output in outputs
     )
 
@@ -84,14 +84,7 @@ def _guesses(graph: Graph, output: str, projected: Mapping[str, int]) -> list[At
         return []
     (values,) = set(sources) - set(score_sources)
     return [
-        Attention(
-            queries=queries,
-            keys=keys,
-            values=values,
-            of_keys=of_keys,
-            of_values=of_values,
-            channels=count,
-        )
+        Attention(queries, keys, values, of_keys, of_values, count)
         for queries, keys in permutations(score_sources)
     ]
 
@@ -107,35 +100,33 @@ def _tables(graph: Graph, nodes: list[onnx.NodeProto]) -> dict[str, Array]:
     }
 
 
-def _replace(graph: Graph, output: str, found: Attention) -> bool:
-    inputs = (found.queries, found.keys, found.values)
+def _replace(graph: Graph, output: str, guess: Attention) -> bool:
+    inputs = (guess.queries, guess.keys, guess.values)
     generator = np.random.default_rng(0)
+    shapes = [(1, guess.channels, length) for length in _LENGTHS]
     trials = [
-        {
-            name: generator.normal(size=(1, found.channels, length)).astype(np.float32)
-            for name in inputs
-        }
-        for length in _LENGTHS
+        {name: generator.normal(size=shape).astype(np.float32) for name in inputs}
+        for shape in shapes
     ]
-    first = Tensor(graph, output, found.queries)
-    result = _build(found, *(replace(first, name=name) for name in inputs)).name
+    first = Tensor(graph, output, guess.queries)
+    result = _build(guess, *(replace(first, name=name) for name in inputs)).name
     return verified_replace(graph, inputs, output, result, trials)
 
 
-def _build(found: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def _build(layer: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Build the whole layer; every tensor within is (1, H, T, ...)."""
-    distances, width = found.of_keys.shape
+    distances, width = layer.of_keys.shape
     queries = _heads(queries, width, (0, 2, 1, 3))  # (1, H, T, D)
     keys = _heads(keys, width, (0, 2, 3, 1))  # (1, H, D, T)
     values = _heads(values, width, (0, 2, 1, 3))
     scaled = queries / sqrt(width)
-    near = scaled @ found.of_keys.T[None, None]
+    near = scaled @ layer.of_keys.T[None, None]
     scores = scaled @ keys + _spread(near, distances // 2)
     shares = scores.apply("Softmax", axis=-1)
     gathered = _gather(shares, distances // 2)
-    result = shares @ values + gathered @ found.of_values[None, None]  # (1, H, T, D)
+    result = shares @ values + gathered @ layer.of_values[None, None]  # (1, H, T, D)
     turned = result.apply("Transpose", perm=[0, 2, 1, 3])
-    joined = turned.apply("Reshape", [0, 0, found.channels])  # (1, T, H·D)
+    joined = turned.apply("Reshape", [0, 0, layer.channels])  # (1, T, H·D)
     return joined.apply("Transpose", perm=[0, 2, 1])
 
 

@@ -6,7 +6,7 @@ those along the last axis only, and VITS normalizes channels, which stand before
 
 import onnx
 
-from tts_compress.onnx.graph import Array, Graph, attribute, copy_attributes
+from tts_compress.onnx.graph import Graph, attribute, copy_attributes
 
 _OLDEST, _NEEDED = 13, 17
 """Operator sets: LayerNormalization came with 17, and nothing in a voice changed since 13."""
@@ -58,41 +58,28 @@ def cancel_transposes(graph: Graph) -> int:
 def _fuse(graph: Graph, node: onnx.NodeProto) -> bool:
     """Replace the normalization whose last operator, the addition of β, a node is."""
     stem = node.output[0]
-    found = graph.match(stem, _NORMALIZATION)
-    centred = graph.match(found["centred"], ("Sub", "source", "mean")) if found else None
-    if found is None or centred is None or stem in graph.outputs:
+    parts = graph.match(stem, _NORMALIZATION)
+    centred = graph.match(parts["centred"], ("Sub", "source", "mean")) if parts else None
+    if parts is None or centred is None or stem in graph.outputs:
         return False
-    epsilon, source = graph.scalar(found["epsilon"]), centred["source"]
-    scale, shift = (_channels(graph, found[name]) for name in ("scale", "shift"))
+    epsilon, source = graph.scalar(parts["epsilon"]), centred["source"]
+    scale, shift = (graph.by_channel(parts[name]) for name in ("scale", "shift"))
     if epsilon is None or scale is None or shift is None or len(scale) != len(shift):
         return False
-    square = _mean_of(graph, found["variance"])
-    if _mean_of(graph, centred["mean"]) != source or not _is_square(
-        graph, square, found["centred"]
-    ):
+    square, mean = _mean_of(graph, parts["variance"]), _mean_of(graph, centred["mean"])
+    if mean != source or not _is_square(graph, square, parts["centred"]):
         return False
     graph.remove(node)
     last = graph.make("Transpose", [source], f"{stem}.turned", perm=_TURN)
-    values = [
-        graph.add_constant(f"{stem}.scale", scale),
-        graph.add_constant(f"{stem}.shift", shift),
-    ]
-    normal = graph.make(
-        "LayerNormalization", [last, *values], f"{stem}.normal", axis=-1, epsilon=epsilon
-    )
+    names = graph.add_constants(stem, scale=scale, shift=shift)
+    normalized, attributes = [last, *names], {"axis": -1, "epsilon": epsilon}
+    normal = graph.make("LayerNormalization", normalized, f"{stem}.normal", **attributes)
     graph.add("Transpose", [normal], [stem], perm=_TURN)
     return True
 
 
-def _channels(graph: Graph, tensor: str) -> Array | None:
-    """Return a constant (1, C, 1) as (C,), or None for anything else."""
-    value = graph.constant(tensor)
-    fits = value is not None and value.ndim == 3 and value.shape[::2] == (1, 1)
-    return value.reshape(-1) if value is not None and fits else None
-
-
 def _mean_of(graph: Graph, tensor: str) -> str | None:
-    """Return the tensor of which this is the mean over channels, if it keeps their axis."""
+    """Return the tensor whose mean over channels this is, if it keeps their axis, else None."""
     node = graph.producer(tensor)
     if node is None or node.op_type != "ReduceMean" or attribute(node, "keepdims", 1) != 1:
         return None
@@ -111,20 +98,14 @@ def _is_square(graph: Graph, tensor: str | None, root: str) -> bool:
 
 def _move(graph: Graph, node: onnx.NodeProto) -> None:
     """Apply an elementwise operator before the transposes of its inputs."""
-    inputs = []
-    for tensor in node.input:
-        value = graph.constant(tensor)
-        before = tensor if value is not None and value.size == 1 else _before(graph, tensor)
-        if before is None:
-            return
-        inputs.append(before)
-    if all(graph.constant(tensor) is not None for tensor in node.input):
+    inputs = [t if graph.scalar(t) is not None else _before(graph, t) for t in node.input]
+    if None in inputs or all(graph.constant(tensor) is not None for tensor in node.input):
         return
     output = node.output[0]
     graph.remove(node)
     attributes = copy_attributes(node) | {"domain": node.domain}
-    made = graph.make(node.op_type, inputs, f"{output}.turned", node.name, **attributes)
-    graph.add("Transpose", [made], [output], f"{made}/Transpose", perm=_TURN)
+    turned = graph.make(node.op_type, inputs, f"{output}.turned", node.name, **attributes)
+    graph.add("Transpose", [turned], [output], f"{turned}/Transpose", perm=_TURN)
 
 
 def _before(graph: Graph, tensor: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Convolutions that take over what stands around them: padding, slices, sums of projections."""
+"""Convolutions that take over their neighbours: padding, slices, sums of projections."""
 
 import numpy as np
 import onnx
@@ -18,14 +18,17 @@ def fold_padding(graph: Graph) -> int:
     for node in list(graph.nodes):
         amounts = _time_padding(graph, node) if node.op_type == "Pad" else None
         readers = graph.readers(node.output[0])
-        fits = readers and node.output[0] not in graph.outputs and all(map(_takes_pads, readers))
-        if amounts is None or not fits:
+        takes_pads = readers and all(
+            reader.op_type == "Conv" and attribute(reader, "auto_pad", "NOTSET") == "NOTSET"
+            for reader in readers
+        )
+        if amounts is None or not takes_pads or node.output[0] in graph.outputs:
             continue
         graph.remove(node)
         for reader in readers:
-            own = attribute(reader, "pads", (0, 0))
-            total = [mine + more for mine, more in zip(own, amounts, strict=True)]
-            attributes = copy_attributes(reader) | {"pads": total}
+            before = attribute(reader, "pads", (0, 0))
+            pads = [present + more for present, more in zip(before, amounts, strict=True)]
+            attributes = copy_attributes(reader) | {"pads": pads}
             graph.remove(reader)
             inputs = [node.input[0], *reader.input[1:]]
             graph.add("Conv", inputs, list(reader.output), name=reader.name, **attributes)
@@ -42,10 +45,10 @@ def split_convolutions(graph: Graph) -> int:
     """
     split = 0
     for node in list(graph.nodes):
-        found = _read(graph, node)
-        if found is None or node.output[0] in graph.outputs:
+        plain = _read(graph, node)
+        if plain is None or node.output[0] in graph.outputs:
             continue
-        parts = _slices(graph, node, len(found.weight))
+        parts = _slices(graph, node, len(plain.weight))
         for reader, (begin, end) in parts:
             graph.remove(reader)
             inputs = [node.input[0]]
@@ -93,10 +96,6 @@ def _time_padding(graph: Graph, node: onnx.NodeProto) -> tuple[int, int] | None:
     return (begin, end) if plain and len(node.input) < 4 else None
 
 
-def _takes_pads(node: onnx.NodeProto) -> bool:
-    return node.op_type == "Conv" and attribute(node, "auto_pad", "NOTSET") == "NOTSET"
-
-
 def _slices(
     graph: Graph, node: onnx.NodeProto, channels: int
 ) -> list[tuple[onnx.NodeProto, tuple[int, int]]]:
@@ -121,17 +120,12 @@ def _emit_merged(
     # Products in float64: the merged weights are rounded once.
     (matrix, bias), *parts = [(c.weight[:, :, 0].astype(np.float64), c.bias) for c in convolutions]
     weight = np.concatenate([matrix @ part for part, _ in parts], axis=1)
-    bias = bias.astype(np.float64)
-    for _, more in parts:
-        bias = bias + matrix @ more
+    bias = sum((matrix @ more for _, more in parts), bias.astype(np.float64))
     graph.remove(node)
     joined = graph.make("Concat", sources, f"{stem}.parts", axis=1)
-    inputs = [
-        joined,
-        graph.add_constant(f"{stem}.merged", weight[:, :, None].astype(np.float32)),
-        graph.add_constant(f"{stem}.merged_bias", bias.astype(np.float32)),
-    ]
-    graph.add("Conv", inputs, [stem], node.name, kernel_shape=[1])
+    merged, merged_bias = weight[:, :, None].astype(np.float32), bias.astype(np.float32)
+    constants = graph.add_constants(stem, merged=merged, merged_bias=merged_bias)
+    graph.add("Conv", [joined, *constants], [stem], node.name, kernel_shape=[1])
 
 
 def _summands(graph: Graph, tensor: str) -> list[onnx.NodeProto]:
@@ -147,12 +141,13 @@ def _summands(graph: Graph, tensor: str) -> list[onnx.NodeProto]:
 
 def _read(graph: Graph, node: onnx.NodeProto) -> Convolution | None:
     """Return a Conv of one group."""
-    found = read_convolution(graph, node) if node.op_type == "Conv" else None
-    return found if found is not None and found.groups == 1 else None
+    plain = read_convolution(graph, node) if node.op_type == "Conv" else None
+    return plain if plain is not None and plain.groups == 1 else None
 
 
 def _pointwise(graph: Graph, node: onnx.NodeProto) -> Convolution | None:
     """Return a Conv that computes every output of the one input at its time."""
-    found = _read(graph, node)
-    plain = found is not None and found.weight.shape[2] == 1 and found.stride == 1
-    return found if found is not None and plain and not any(found.pads) else None
+    plain = _read(graph, node)
+    if plain is None or plain.weight.shape[2] != 1 or plain.stride != 1 or any(plain.pads):
+        return None
+    return plain

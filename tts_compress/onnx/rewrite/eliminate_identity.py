@@ -35,10 +35,8 @@ def eliminate_identity(graph: Graph) -> int:
     extents, dropped = _extents(graph), 0
     for node in graph.nodes:
         neutral = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}.get(node.op_type)
-        if neutral is None or node.output[0] in graph.outputs:
-            continue
-        kept = _other_operand(graph, extents, node, neutral)
-        if kept is not None:
+        kept = None if neutral is None else _other_operand(graph, extents, node, neutral)
+        if kept is not None and node.output[0] not in graph.outputs:
             graph.remove(node)
             graph.redirect(node.output[0], kept)
             dropped += 1
@@ -71,10 +69,10 @@ class Extent:
 
 def _extents(graph: Graph) -> dict[str, Extent]:
     """Return the extents of the tensors that operators make."""
-    known: dict[str, Extent] = {}
+    extents: dict[str, Extent] = {}
 
     def extent(tensor: str) -> Extent:
-        return known.get(tensor, Extent(None, tensor))
+        return extents.get(tensor, Extent(None, tensor))
 
     for node in sort_nodes(graph.nodes):
         data = [extent(t) for t in node.input if t and graph.constant(t) is None]
@@ -82,9 +80,9 @@ def _extents(graph: Graph) -> dict[str, Extent]:
             shape = graph.producer(node.input[0])
             data = [extent(shape.input[0])] if shape is not None and _is_whole(shape) else []
         for tensor in node.output:
-            found = _extent(graph, node, tensor, data) if data else None
-            known[tensor] = Extent(None, tensor) if found is None else found
-    return known
+            follows = _extent(graph, node, tensor, data) if data else None
+            extents[tensor] = follows or Extent(None, tensor)
+    return extents
 
 
 def _extent(graph: Graph, node: onnx.NodeProto, tensor: str, data: list[Extent]) -> Extent | None:

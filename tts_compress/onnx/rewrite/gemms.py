@@ -14,20 +14,18 @@ def split_gemms(graph: Graph) -> int:
     """
     split = 0
     for node in list(graph.nodes):
-        found = _constants(graph, node) if node.op_type == "Gemm" else None
-        if found is None:
+        constants = _constants(graph, node) if node.op_type == "Gemm" else None
+        if constants is None:
             continue
-        matrix, bias = found
-        stem = node.output[0]
+        matrix, bias = constants
+        stem = product = node.output[0]
         graph.remove(node)
-        if bias is None:
-            into = stem
-        else:
-            into = graph.fresh(f"{stem}.product")
+        if bias is not None:
+            product = graph.fresh(f"{stem}.product")
             added = _constant(graph, node.input[2], bias)
-            graph.add("Add", [into, added], [stem], f"{node.name or stem}_bias")
+            graph.add("Add", [product, added], [stem], f"{node.name or stem}_bias")
         weight = _constant(graph, node.input[1], matrix)
-        graph.add("MatMul", [node.input[0], weight], [into], node.name or stem)
+        graph.add("MatMul", [node.input[0], weight], [product], node.name or stem)
         split += 1
     return split
 
@@ -38,25 +36,18 @@ def _constants(graph: Graph, node: onnx.NodeProto) -> tuple[Array, Array | None]
     if matrix is None or matrix.dtype != np.float32 or attribute(node, "transA", 0):
         return None
     matrix = matrix.T if attribute(node, "transB", 0) else matrix
-    factor = np.float32(attribute(node, "alpha", 1.0))
+    matrix = matrix * np.float32(attribute(node, "alpha", 1.0))
     if len(node.input) < 3 or not node.input[2]:
-        return matrix * factor, None
+        return matrix, None
     bias = graph.constant(node.input[2])
-    return (
-        None
-        if bias is None
-        else (
-            matrix * factor,
-            bias * np.float32(attribute(node, "beta", 1.0)),
-        )
-    )
+    return None if bias is None else (matrix, bias * np.float32(attribute(node, "beta", 1.0)))
 
 
 def _constant(graph: Graph, name: str, value: Array) -> str:
     """Return the name of a constant that is an original one, or that one turned or multiplied."""
-    own = graph.value(name)
-    if own.shape == value.shape and np.array_equal(own, value):
+    original = graph.value(name)
+    if np.array_equal(original, value):
         return name
-    if np.array_equal(own.T, value):
+    if np.array_equal(original.T, value):
         return graph.share_constant(f"{name}.turned", value)
     return graph.add_constant(f"{name}.multiplied", value)

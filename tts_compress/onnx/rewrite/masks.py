@@ -64,10 +64,10 @@ def _is_product(graph: Graph, tensor: str) -> bool:
 
 def _is_never(graph: Graph, condition: str) -> bool:
     """Return True if a condition is Equal(mask · mask, 0), which holds nowhere."""
-    found = graph.match(condition, ("Equal", ("Mul", "left", "right"), "zero"))
-    if found is None or graph.scalar(found["zero"]) != 0:
+    parts = graph.match(condition, ("Equal", ("Mul", "left", "right"), "zero"))
+    if parts is None or graph.scalar(parts["zero"]) != 0:
         return False
-    return all(_is_mask(graph, _origin(graph, found[side])) for side in ("left", "right"))
+    return all(_is_mask(graph, _origin(graph, parts[side])) for side in ("left", "right"))
 
 
 def _is_mask(graph: Graph, tensor: str) -> bool:
@@ -76,19 +76,18 @@ def _is_mask(graph: Graph, tensor: str) -> bool:
     if cast is None or cast.op_type != "Cast" or attribute(cast, "to", 0) != TensorProto.FLOAT:
         return False
     less = ("Less", ("Range", "begin", "limit", "step"), "lengths")
-    found = graph.match(cast.input[0], less, ("Unsqueeze",))
-    if found is None or [graph.scalar(found[name]) for name in ("begin", "step")] != [0, 1]:
+    parts = graph.match(cast.input[0], less, ("Unsqueeze",))
+    if parts is None or [graph.scalar(parts[name]) for name in ("begin", "step")] != [0, 1]:
         return False
-    lengths = _origin(graph, found["lengths"])
-    longest = graph.match(found["limit"], ("ReduceMax", "lengths"))
+    lengths = _origin(graph, parts["lengths"])
+    longest = graph.match(parts["limit"], ("ReduceMax", "lengths"))
     if longest is not None:
         return longest["lengths"] == lengths
     # The number of ids, against the length that was passed along with them.
-    counted = graph.match(found["limit"], ("Shape", "ids"), ("Gather",))
+    counted = graph.match(parts["limit"], ("Shape", "ids"), ("Gather",))
     return counted is not None and lengths in graph.inputs
 
 
 def _origin(graph: Graph, tensor: str) -> str:
-    """Return the tensor that one Unsqueeze, if any, made this one of."""
-    found = graph.match(tensor, ("Unsqueeze", "origin"))
-    return tensor if found is None else found["origin"]
+    """Return the input of the Unsqueeze that makes a tensor, or the tensor itself."""
+    return (graph.match(tensor, ("Unsqueeze", "origin")) or {"origin": tensor})["origin"]

@@ -2,7 +2,7 @@
 
 Adaptive instance normalization (Huang and Belongie, "Arbitrary Style Transfer in Real-time with
 Adaptive Instance Normalization", 2017), as StyleTTS 2 and Kokoro have it, multiplies each channel
-by what a style says and adds something. `InstanceNormalization` does that in the same pass.
+by a factor of the style and adds an offset. `InstanceNormalization` does that in the same pass.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.graph import Graph, copy_attributes
 
 _Shape = tuple[int | None, ...]
 
@@ -30,7 +30,9 @@ def fold_affine(graph: Graph) -> int:
 
 
 def _fold(graph: Graph, shapes: Mapping[str, _Shape], node: onnx.NodeProto) -> bool:
-    channels = _channels(graph, node)
+    source, scale, shift = node.input
+    constants = [graph.constant(tensor) for tensor in (scale, shift)]
+    channels = None if any(value is None for value in constants) else len(graph.value(scale))
     product = graph.only_reader(node.output[0])
     factor = _operand(shapes, product, "Mul", node.output[0], channels)
     if product is None or factor is None:
@@ -41,13 +43,12 @@ def _fold(graph: Graph, shapes: Mapping[str, _Shape], node: onnx.NodeProto) -> b
         last, offset = product, None
     if last.output[0] in graph.outputs:
         return False
-    source, scale, shift = node.input
     flat = graph.share_constant("tts_compress.flat", np.array([-1], np.int64))
     rows = graph.make("Reshape", [factor, flat], f"{factor}.channels")
-    if not (graph.value(scale) == 1).all():
-        scale = graph.make("Mul", [scale, rows], f"{node.output[0]}.scale")
-    else:
+    if (graph.value(scale) == 1).all():
         scale = rows
+    else:
+        scale = graph.make("Mul", [scale, rows], f"{node.output[0]}.scale")
     if graph.value(shift).any():
         shift = graph.make("Mul", [shift, rows], f"{node.output[0]}.shift")
         if offset is not None:
@@ -55,18 +56,11 @@ def _fold(graph: Graph, shapes: Mapping[str, _Shape], node: onnx.NodeProto) -> b
             shift = graph.make("Add", [shift, more], f"{node.output[0]}.offset")
     elif offset is not None:
         shift = graph.make("Reshape", [offset, flat], f"{offset}.channels")
-    for old in {id(n): n for n in (node, product, last)}.values():
-        graph.remove(old)
-    epsilon = {entry.name: entry.f for entry in node.attribute}
-    inputs = [source, scale, shift]
-    graph.add("InstanceNormalization", inputs, [last.output[0]], node.name, **epsilon)
+    for replaced in {id(n): n for n in (node, product, last)}.values():
+        graph.remove(replaced)
+    inputs, attributes = [source, scale, shift], copy_attributes(node)
+    graph.add("InstanceNormalization", inputs, [last.output[0]], node.name, **attributes)
     return True
-
-
-def _channels(graph: Graph, node: onnx.NodeProto) -> int | None:
-    """Return the number of channels of a normalization with constants."""
-    scale, shift = (graph.constant(tensor) for tensor in node.input[1:])
-    return None if scale is None or shift is None else len(scale)
 
 
 def _operand(
@@ -89,13 +83,13 @@ def _operand(
 
 
 def _shapes(graph: Graph) -> dict[str, _Shape]:
-    """Return the shapes of all tensors of which it is known; None stands for an unknown size."""
+    """Return the known shapes of tensors; None stands for an unknown size."""
     model = graph.model.graph
-    found: dict[str, _Shape] = {name: tuple(t.dims) for name, t in graph.initializers.items()}
+    shapes: dict[str, _Shape] = {name: tuple(t.dims) for name, t in graph.initializers.items()}
     for value in (*model.value_info, *model.input):
         if value.type.tensor_type.HasField("shape"):
-            found[value.name] = tuple(
-                size.dim_value if size.HasField("dim_value") else None
-                for size in value.type.tensor_type.shape.dim
+            sizes = value.type.tensor_type.shape.dim
+            shapes[value.name] = tuple(
+                size.dim_value if size.HasField("dim_value") else None for size in sizes
             )
-    return found
+    return shapes

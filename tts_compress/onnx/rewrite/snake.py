@@ -7,7 +7,7 @@ BigVGAN, Kokoro and the decoders of neural codecs have it.
 import numpy as np
 import onnx
 
-from tts_compress.onnx.graph import Array, Graph
+from tts_compress.onnx.graph import Graph
 
 _SINE = ("Sin", ("Mul", "alpha", "x"))
 _FORMS = (
@@ -30,30 +30,22 @@ def simplify_snakes(graph: Graph) -> int:
 
 
 def _simplify(graph: Graph, node: onnx.NodeProto) -> bool:
-    made = node.output[0]
-    found = next((f for form in _FORMS if (f := graph.match(made, form)) is not None), None)
-    if found is None or ("exponent" in found and graph.scalar(found["exponent"]) != 2.0):
+    output = node.output[0]
+    parts = next((p for form in _FORMS if (p := graph.match(output, form)) is not None), None)
+    if parts is None or ("exponent" in parts and graph.scalar(parts["exponent"]) != 2.0):
         return False
-    alpha, share = (_by_channel(graph, found[name]) for name in ("alpha", "share"))
+    alpha, share = (graph.by_channel(parts[name]) for name in ("alpha", "share"))
     if alpha is None or share is None or alpha.size != share.size:
         return False
     if np.abs(share).max() > _LARGEST:
         return False
     graph.remove(node)
-    double = graph.add_constant(f"{made}.double", 2 * alpha[:, None])
-    phase = graph.make("Mul", [found["x"], double], f"{made}.phase")
-    wave = graph.make("Cos", [phase], f"{made}.wave")
-    zeros = np.zeros_like(share)
-    rows = {"factor": -share / 2, "offset": share / 2, "mean": zeros, "variance": zeros + 1}
-    constants = [graph.add_constant(f"{made}.{name}", value) for name, value in rows.items()]
+    double = graph.add_constant(f"{output}.double", 2 * alpha[:, None])
+    phase = graph.make("Mul", [parts["x"], double], f"{output}.phase")
+    wave = graph.make("Cos", [phase], f"{output}.wave")
+    half, mean = share / 2, np.zeros_like(share)
+    constants = graph.add_constants(output, factor=-half, offset=half, mean=mean, variance=mean + 1)
     # With a variance of one and nothing added to it this is a product and a sum.
-    square = graph.make("BatchNormalization", [wave, *constants], f"{made}.square", epsilon=0.0)
-    graph.add("Add", [found["x"], square], [made], node.name)
+    square = graph.make("BatchNormalization", [wave, *constants], f"{output}.square", epsilon=0.0)
+    graph.add("Add", [parts["x"], square], [output], node.name)
     return True
-
-
-def _by_channel(graph: Graph, tensor: str) -> Array | None:
-    """Return a constant (1, C, 1) or (C, 1) as (C,), or None for anything else."""
-    value = graph.constant(tensor)
-    fits = value is not None and value.ndim in {2, 3} and value.size == value.shape[-2]
-    return value.reshape(-1) if value is not None and fits and value.dtype == np.float32 else None

@@ -35,7 +35,7 @@ class Spline:
     """Unscaled widths and heights of K bins, and K - 1 slopes, (1, 3·K - 1, T)."""
 
     others: tuple[str, ...]
-    """Tensors (1, 1, T) of which only the shape is read."""
+    """Tensors (1, 1, T); only their shape is read."""
 
     bins: int
     bound: float
@@ -53,13 +53,13 @@ def simplify_splines(graph: Graph) -> int:
     done = 0
     # Backwards: what writes the results comes last, and is all that is looked for.
     for node in [n for n in reversed(graph.nodes) if n.op_type == "ScatterND" and is_single(graph)]:
-        made = node.output[0]
-        found = _guess(graph, made) if graph.producer(made) is node else None
-        if found is not None:
-            source = Tensor(graph, made, found.source)
-            result = _build(found, source, replace(source, name=found.parameters)).name
-            inputs = (found.source, found.parameters, *found.others)
-            done += verified_replace(graph, inputs, made, result, _trials(found))
+        output = node.output[0]
+        spline = _guess(graph, output) if graph.producer(output) is node else None
+        if spline is not None:
+            source = Tensor(graph, output, spline.source)
+            result = _build(spline, source, replace(source, name=spline.parameters)).name
+            inputs = (spline.source, spline.parameters, *spline.others)
+            done += verified_replace(graph, inputs, output, result, _trials(spline))
             graph.sweep()
     return done
 
@@ -71,12 +71,16 @@ def _guess(graph: Graph, output: str) -> Spline | None:
     sources = {id(node): node for end in ends if (node := graph.producer(end)) is not None}
     convolutions = [node for node in sources.values() if node.op_type == "Conv"]
     splits = [node for node in sources.values() if node.op_type == "Split"]
-    compared = [node for node in nodes if node.op_type in {"LessOrEqual", "GreaterOrEqual"}]
-    bounds = {abs(v) for n in compared if (v := graph.scalar(n.input[1])) is not None}
-    halves = {n.input[0] for n in compared if graph.scalar(n.input[1]) is not None}
+    compared = [
+        (node.input[0], abs(bound))
+        for node in nodes
+        if node.op_type in {"LessOrEqual", "GreaterOrEqual"}
+        and (bound := graph.scalar(node.input[1])) is not None
+    ]
+    halves, bounds = {tensor for tensor, _ in compared}, {bound for _, bound in compared}
     divided = [graph.scalar(node.input[1]) for node in nodes if node.op_type == "Div"]
     divisors = {value for value in divided if value is not None}
-    if any(len(found) != 1 for found in (convolutions, splits, bounds, halves, divisors)):
+    if any(len(several) != 1 for several in (convolutions, splits, bounds, halves, divisors)):
         return None
     weight, (source,) = graph.constant(convolutions[0].input[1]), halves
     if weight is None or len(weight) % 3 != 2 or source not in splits[0].output:
@@ -91,27 +95,27 @@ def _guess(graph: Graph, output: str) -> Spline | None:
     )
 
 
-def _trials(found: Spline) -> list[Mapping[str, Array]]:
+def _trials(spline: Spline) -> list[Mapping[str, Array]]:
     """Return numbers on either side of both bounds and on them, for splines of all kinds."""
     generator = np.random.default_rng(0)
     trials: list[Mapping[str, Array]] = []
     for length in _LENGTHS:
-        source = generator.normal(scale=found.bound, size=(1, 1, length))
-        source[..., 1:3] = np.array([-found.bound, found.bound])[: source[..., 1:3].shape[-1]]
-        parameters = generator.normal(size=(1, 3 * found.bins - 1, length))
-        parameters[:, : 2 * found.bins] *= found.divisor
-        values = {found.source: source, found.parameters: parameters}
-        values |= dict.fromkeys(found.others, np.ones((1, 1, length)))
+        source = generator.normal(scale=spline.bound, size=(1, 1, length))
+        source[..., 1:3] = np.array([-spline.bound, spline.bound])[: source[..., 1:3].shape[-1]]
+        parameters = generator.normal(size=(1, 3 * spline.bins - 1, length))
+        parameters[:, : 2 * spline.bins] *= spline.divisor
+        values = {spline.source: source, spline.parameters: parameters}
+        values |= dict.fromkeys(spline.others, np.ones((1, 1, length)))
         trials.append({name: value.astype(np.float32) for name, value in values.items()})
     return trials
 
 
-def _build(found: Spline, source: Tensor, parameters: Tensor) -> Tensor:
+def _build(spline: Spline, source: Tensor, parameters: Tensor) -> Tensor:
     """Build the inverse for every number, moved into the interval, and the selection."""
     # The last bin has no upper end.
-    top = float(np.nextafter(np.float32(found.bound), np.float32(0)))
-    inside = source.apply("Clip", -found.bound, top)
-    bent = _invert(inside, *_pick(_knots(found, parameters), inside))
+    top = float(np.nextafter(np.float32(spline.bound), np.float32(0)))
+    inside = source.apply("Clip", -spline.bound, top)
+    bent = _invert(inside, *_pick(_knots(spline, parameters), inside))
     return inside.apply("Equal", source).apply("Where", bent, source)
 
 
@@ -125,18 +129,18 @@ def _pick(knots: Tensor, inside: Tensor) -> list[list[Tensor]]:
     return [side.split(1, 1, 1) for side in picked]
 
 
-def _knots(found: Spline, parameters: Tensor) -> Tensor:
+def _knots(spline: Spline, parameters: Tensor) -> Tensor:
     """Return x, y and slope of every knot, (1, 3, K + 1, T)."""
-    bins, bound = found.bins, found.bound
+    bins, bound = spline.bins, spline.bound
     sizes, slopes = parameters.split(2 * bins, bins - 1)
-    apart = sizes.apply("Reshape", [1, 2, bins, -1]) / found.divisor
+    apart = sizes.apply("Reshape", [1, 2, bins, -1]) / spline.divisor
     shares = apart.apply("Softmax", axis=2) * (1 - _LEAST * bins) + _LEAST
     ends = shares.apply("CumSum", [2]) * (2 * bound) + -bound
     # The last is the upper bound itself.
-    places = _pad(_pad(ends.cut(0, -1, 2), (1, 0), -bound), (0, 1), bound)
+    knots = _pad(_pad(ends.cut(0, -1, 2), (1, 0), -bound), (0, 1), bound)
     inner = slopes.apply("Reshape", [1, 1, bins - 1, -1])
     slopes = _pad(inner, (1, 1), float(np.log(np.exp(1 - _LEAST) - 1)))
-    return places.apply("Concat", slopes.apply("Softplus") + _LEAST, axis=1)
+    return knots.apply("Concat", slopes.apply("Softplus") + _LEAST, axis=1)
 
 
 def _invert(y: Tensor, left: list[Tensor], right: list[Tensor]) -> Tensor:

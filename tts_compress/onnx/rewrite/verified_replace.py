@@ -15,7 +15,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import ModelError
-from tts_compress.onnx.graph import Array, Graph, tensors_read
+from tts_compress.onnx.graph import Array, Graph, reach, tensors_read
 from tts_compress.onnx.session import open_session, run_session
 
 _TOLERANCE = 1e-5
@@ -84,23 +84,23 @@ class Tensor:
 def upstream(
     graph: Graph, tensor: str, borders: Collection[str]
 ) -> tuple[list[onnx.NodeProto], list[str]]:
-    """Return the nodes a tensor is made by, back to some tensors, and the tensors these begin at.
+    """Return the nodes that make a tensor, back to some tensors, and the tensors these begin at.
 
     Among those are also constants and inputs of the graph.
     """
-    nodes: dict[int, onnx.NodeProto] = {}
-    ends: dict[str, None] = {}
-    pending = [tensor]
-    while pending:
-        name = pending.pop()
-        node = graph.producer(name)
-        if node is None or name in borders:
-            ends[name] = None
-        elif id(node) not in nodes:
-            nodes[id(node)] = node
-            pending += [*filter(None, node.input)]
-            pending += sorted(tensors_read(node).difference(node.input))
-    return list(nodes.values()), list(ends)
+
+    def maker(name: str) -> onnx.NodeProto | None:
+        return None if name in borders else graph.producer(name)
+
+    def sources(name: str) -> list[str]:
+        node = maker(name)
+        if node is None:
+            return []
+        return [*filter(None, node.input), *sorted(tensors_read(node).difference(node.input))]
+
+    reached = reach([tensor], sources)
+    nodes = {id(node): node for name in reached if (node := maker(name)) is not None}
+    return list(nodes.values()), [name for name in reached if maker(name) is None]
 
 
 def verified_replace(
@@ -122,10 +122,10 @@ def verified_replace(
     if output in graph.outputs:
         return False
     try:
-        before, after = (_session(graph, inputs, made) for made in (output, result))
+        forms = [_session(graph, inputs, name) for name in (output, result)]
         for trial in trials:
-            (expected,), (found,) = (run_session(s, trial, output) for s in (before, after))
-            if not _agree(expected, found):
+            (before,), (after,) = (run_session(form, trial, output) for form in forms)
+            if not _agree(before, after):
                 return False
     except ModelError:  # one form cannot be run on its own
         return False
@@ -133,37 +133,30 @@ def verified_replace(
     return True
 
 
-def _agree(expected: Array, found: Array) -> bool:
-    if expected.shape != found.shape or not np.isfinite(expected).all():
+def _agree(before: Array, after: Array) -> bool:
+    if before.shape != after.shape or not np.isfinite(before).all():
         return False
-    largest = np.abs(expected).max(initial=0.0)
-    return bool(np.abs(expected - found).max(initial=0.0) <= _TOLERANCE * largest)
+    largest = np.abs(before).max(initial=0.0)
+    return bool(np.abs(before - after).max(initial=0.0) <= _TOLERANCE * largest)
 
 
 def _session(graph: Graph, inputs: Sequence[str], output: str) -> onnxruntime.InferenceSession:
-    """Open the part of a graph between some tensors and one that follows from them alone.
-
-    Raises:
-        ModelError: It follows from something else, or cannot be run.
-    """
-    made, ends = upstream(graph, output, inputs)
-    inside = {id(node) for node in made}
+    """Open the part of a graph between some tensors and one that follows from them alone."""
+    nodes, ends = upstream(graph, output, inputs)
+    inside = {id(node) for node in nodes}
     constants = {name: graph.constant(name) for name in ends if name not in inputs}
-    unknown = [name for name, value in constants.items() if value is None]
-    if unknown or any("Random" in node.op_type for node in made):
+    unknown = any(value is None for value in constants.values())
+    if unknown or any("Random" in node.op_type for node in nodes):
         raise ModelError(f"'{output}' is not made of {', '.join(inputs)} alone")
+    shape = [1, None, None]
     small = helper.make_graph(
         [node for node in graph.nodes if id(node) in inside],
         "part",
-        [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, None, None])
-            for name in inputs
-        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in inputs],
         [helper.make_empty_tensor_value_info(output)],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
-    model = helper.make_model(
-        small, opset_imports=list(graph.model.opset_import), ir_version=graph.model.ir_version
-    )
+    opsets, ir = list(graph.model.opset_import), graph.model.ir_version
+    model = helper.make_model(small, opset_imports=opsets, ir_version=ir)
     # A form that cannot be run is a result, not an incident.
     return open_session(model, output, threads=1, briefly=True)
