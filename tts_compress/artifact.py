@@ -168,11 +168,7 @@ class Manifest:
 
     @staticmethod
     def from_json(text: str) -> "Manifest":
-        """Return the manifest that `to_json` wrote.
-
-        Raises:
-            ArtifactError: The text is not a manifest of this format version.
-        """
+        """Return the manifest that `to_json` wrote."""
         from pydantic import TypeAdapter
 
         try:
@@ -189,11 +185,7 @@ class Manifest:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Read an artifact's manifest and check every file against its hash.
-
-    Raises:
-        ArtifactError: The manifest is missing or malformed, or a file was altered.
-    """
+    """Read an artifact's manifest and check every file against its hash."""
     path = directory / MANIFEST_NAME
     try:
         manifest = Manifest.from_json(read_text(path))
@@ -251,10 +243,6 @@ def atomic_directory(target: Path, *, marker: str, force: bool = False) -> Itera
         target: The directory to create.
         marker: A file that only our own directories of this kind have.
         force: Replace an existing `target` that has the marker.
-
-    Raises:
-        ArtifactError: `target` exists (and `force` is not given, or it is not ours), or cannot
-            be written.
     """
     check_replaceable(target, marker, force=force)
     with _writing(target):
@@ -279,9 +267,6 @@ def atomic_file(target: Path) -> Iterator[Path]:
     """Yield a path to write to that becomes `target` when the block ends without error.
 
     A device or a pipe is written to directly; a link stays, and the file it leads to is replaced.
-
-    Raises:
-        ArtifactError: It cannot be written.
     """
     with _writing(target):
         if target.exists() and not target.is_file():
@@ -320,10 +305,6 @@ def check_replaceable(target: Path, marker: str, *, force: bool) -> None:
         target: The directory to create.
         marker: A file that only our own directories of this kind have.
         force: Allow one of them to be replaced.
-
-    Raises:
-        ArtifactError: `target` exists, and `force` is not given or it is not one of ours; or what
-            it would lie in is no directory.
     """
     if not os.path.lexists(target):
         above = next(path for path in target.absolute().parents if os.path.lexists(path))

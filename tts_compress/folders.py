@@ -30,9 +30,6 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
 
     Args:
         inside: Folder to make it in; by default the system's for temporary files.
-
-    Raises:
-        ArtifactError: It cannot be made.
     """
     parent = Path(gettempdir()) if inside is None else inside
     with ExitStack() as stack:
@@ -66,9 +63,6 @@ def exclusive_folder(folder: Path, use: str, shown: Path | None = None) -> Itera
         folder: It exists.
         use: Its use, for the message: `training`.
         shown: Folder to name there; by default this one.
-
-    Raises:
-        ArtifactError: Another holds it.
     """
     try:
         lock = _lock(folder)

@@ -72,11 +72,7 @@ class Checkpoints:
         self._last: Snapshot | None = None
 
     def save(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot in the place of the last.
-
-        Raises:
-            ArtifactError: The file cannot be written.
-        """
+        """Keep a snapshot in the place of the last."""
         # Tensors that share memory are no error of ours: each is written as it is.
         state, tensors = snapshot
         tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
@@ -98,11 +94,7 @@ class Checkpoints:
             self._path.unlink(missing_ok=True)
 
     def load(self) -> Snapshot | None:
-        """Return the last snapshot; None if there is none.
-
-        Raises:
-            ArtifactError: The file cannot be read, or is of another training.
-        """
+        """Return the last snapshot; None if there is none."""
         if self._path is None or not self._path.is_file():
             return self._last
         file = TensorFile(self._path)
