@@ -145,10 +145,9 @@ class Place:
         return time.monotonic() - start
 
     def leftovers(self) -> list[str]:
-        """Return what finished commands must not leave: partial files and temporary folders."""
+        """Return the temporary folders, which finished commands must not leave."""
         found = [p for p in self._own[0].iterdir() if not p.name.startswith(_TORCHS)]
-        found += [path for path in self.folder.rglob("*") if ".partial" in path.name]
-        found += list(self._own[1].rglob(".tts-compress-temporary-*"))
+        found += self.folder.rglob(".tts-compress-temporary-*")
         return [str(path.relative_to(self.folder)) for path in found]
 
 

@@ -1,5 +1,6 @@
 """Temporary folders, what killed processes left of them, and folders of one process at a time."""
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,18 @@ def test_a_folder_that_is_not_there_is_one_error(tmp_path: Path) -> None:
     for manager in (temporary_folder(tmp_path / "no"), exclusive_folder(tmp_path / "no", "x")):
         with pytest.raises(ArtifactError, match="No such file"), manager:
             pass
+
+
+def test_a_file_system_without_locks_has_folders_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes there cannot tell whether the other one lives, so none removes the other's."""
+    fcntl = pytest.importorskip("fcntl")
+
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with temporary_folder(tmp_path) as first, temporary_folder(tmp_path) as second:
+        assert {*tmp_path.iterdir()} == {first, second}
+    assert not [*tmp_path.iterdir()]

@@ -42,32 +42,24 @@ if TYPE_CHECKING:
     from tts_compress.torch.layers.checkpoint import save_module as save_module
 
 # Resolved on first use, so that the import costs neither torch nor onnxruntime.
-_HOMES = {
-    "SCHEMES": "recipes.schemes",
-    "Evaluation": "evaluation",
-    "EvaluationOptions": "evaluation",
-    "ModuleEvaluation": "evaluation",
-    "Prompt": "models.base",
-    "Recipe": "recipes.recipe",
-    "Speaking": "models.base",
-    "TTSCompressError": "errors",
-    "TrainingOptions": "qat.options",
-    "TrainingRun": "qat.options",
-    "compress": "compression",
-    "compress_trained": "compression",
-    "convert_qat": "qat.prepare",
-    "evaluate": "evaluation",
-    "find_recipe": "recipes.family",
-    "gate": "evaluation",
-    "load": "models",
-    "load_module": "torch.layers.checkpoint",
-    "manifest_of": "torch.layers.checkpoint",
-    "prepare_qat": "qat.prepare",
-    "read_gates": "evaluation",
-    "read_report": "evaluation",
-    "save_module": "torch.layers.checkpoint",
-    "write_report": "report",
+_NAMES = {
+    "compression": ("compress", "compress_trained"),
+    "errors": ("TTSCompressError",),
+    "evaluation": (
+        *("Evaluation", "EvaluationOptions", "ModuleEvaluation"),
+        *("evaluate", "gate", "read_gates", "read_report"),
+    ),
+    "models": ("load",),
+    "models.base": ("Prompt", "Speaking"),
+    "qat.options": ("TrainingOptions", "TrainingRun"),
+    "qat.prepare": ("convert_qat", "prepare_qat"),
+    "recipes.family": ("find_recipe",),
+    "recipes.recipe": ("Recipe",),
+    "recipes.schemes": ("SCHEMES",),
+    "report": ("write_report",),
+    "torch.layers.checkpoint": ("load_module", "manifest_of", "save_module"),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = list(_HOMES)
 __getattr__, __dir__ = resolve_lazily(__name__, _HOMES)

@@ -3,16 +3,15 @@
 import hashlib
 import json
 import os
-import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tts_compress.errors import ArtifactError, reason
+from tts_compress.folders import spare_folder
 from tts_compress.plain import html_table
 from tts_compress.reading import parse_json, read_text
 
@@ -169,11 +168,7 @@ class Manifest:
 
     @staticmethod
     def from_json(text: str) -> "Manifest":
-        """Return the manifest that `to_json` wrote.
-
-        Raises:
-            ArtifactError: The text is not a manifest of this format version.
-        """
+        """Return the manifest that `to_json` wrote."""
         from pydantic import TypeAdapter
 
         try:
@@ -190,11 +185,7 @@ class Manifest:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Read an artifact's manifest and check every file against its hash.
-
-    Raises:
-        ArtifactError: The manifest is missing or malformed, or a file was altered.
-    """
+    """Read an artifact's manifest and check every file against its hash."""
     path = directory / MANIFEST_NAME
     try:
         manifest = Manifest.from_json(read_text(path))
@@ -243,7 +234,7 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def atomic_directory(target: Path, *, marker: str, force: bool = False) -> Iterator[Path]:
-    """Give a directory to write into that becomes `target` when the block ends without error.
+    """Yield a directory to write into that becomes `target` when the block ends without error.
 
     The work happens beside `target`, so that the last step is a rename on one file system.
     Leftovers of a killed run are removed by the next one.
@@ -252,70 +243,57 @@ def atomic_directory(target: Path, *, marker: str, force: bool = False) -> Itera
         target: The directory to create.
         marker: A file that only our own directories of this kind have.
         force: Replace an existing `target` that has the marker.
-
-    Raises:
-        ArtifactError: `target` exists (and `force` is not given, or it is not ours), or cannot
-            be written.
     """
     check_replaceable(target, marker, force=force)
-    partial = target.parent / f".{target.name}.partial-{os.getpid()}"
-    try:
+    with _writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(target)
-        partial.mkdir()
-        yield partial
-        check_replaceable(target, marker, force=force)  # another may have made it meanwhile
-        _swap(partial, target)
-    except OSError as error:
-        raise ArtifactError(f"cannot write '{target}': {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        with spare_folder(target.parent) as folder:
+            partial, old = folder / target.name, folder / f"{target.name}-old"
+            partial.mkdir()
+            yield partial
+            check_replaceable(target, marker, force=force)  # another may have made it meanwhile
+            if target.exists():
+                target.replace(old)
+            try:
+                partial.replace(target)
+            except OSError:
+                if old.exists():
+                    old.replace(target)
+                raise
 
 
 @contextmanager
 def atomic_file(target: Path) -> Iterator[Path]:
-    """Give a path to write to that becomes `target` when the block ends without error.
+    """Yield a path to write to that becomes `target` when the block ends without error.
 
-    A device or a pipe is written to itself; a link stays, and what it leads to is replaced.
-
-    Raises:
-        ArtifactError: It cannot be written.
+    A device or a pipe is written to directly; a link stays, and the file it leads to is replaced.
     """
-    try:
+    with _writing(target):
         if target.exists() and not target.is_file():
             yield target
             return
         target = target.resolve() if target.is_symlink() else target
-        partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
-        _remove_leftovers(target)
-        try:
-            yield partial
+        with spare_folder(target.parent) as folder:
+            yield (partial := folder / target.name)
             partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise ArtifactError(f"cannot write '{target}': {error.strerror or error}") from error
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Write a text file that is never seen half-written.
-
-    Raises:
-        ArtifactError: The file cannot be written.
-    """
+    """Write a text file that is never seen half-written."""
     with atomic_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def append_text(path: Path, text: str) -> None:
-    """Append to a text file, which is made where there is none.
+    """Append to a text file, which is created where there is none."""
+    with _writing(path), path.open("a", encoding="utf-8") as file:
+        file.write(text)
 
-    Raises:
-        ArtifactError: The file cannot be written.
-    """
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        yield
     except OSError as error:
         raise ArtifactError(f"cannot write '{path}': {error.strerror or error}") from error
 
@@ -327,10 +305,6 @@ def check_replaceable(target: Path, marker: str, *, force: bool) -> None:
         target: The directory to create.
         marker: A file that only our own directories of this kind have.
         force: Allow one of them to be replaced.
-
-    Raises:
-        ArtifactError: `target` exists, and `force` is not given or it is not one of ours; or what
-            it would lie in is no directory.
     """
     if not os.path.lexists(target):
         above = next(path for path in target.absolute().parents if os.path.lexists(path))
@@ -353,47 +327,3 @@ def check_replaceable(target: Path, marker: str, *, force: bool) -> None:
         raise ArtifactError(
             f"'{target}' has no {marker}, so it is not ours to replace; choose another output"
         )
-
-
-def _swap(partial: Path, target: Path) -> None:
-    """Put `partial` in the place of `target`; an older one is moved aside first, then removed."""
-    if not target.exists():
-        partial.replace(target)
-        return
-    old = partial.with_name(f"{partial.name}-old")
-    target.replace(old)
-    try:
-        partial.replace(target)
-    except OSError:
-        old.replace(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _remove_leftovers(target: Path) -> None:
-    """Remove leftovers beside `target` of processes that are no longer alive.
-
-    One with our own number was left by another process: in containers every run may have it.
-    """
-    prefix = f".{target.name}.partial-"
-    with os.scandir(target.parent) as found:
-        names = [entry.name for entry in found if entry.name.startswith(prefix)]
-    for name in names:
-        pid = name.removeprefix(prefix).removesuffix("-old")
-        if not (pid.isdigit() and int(pid) != os.getpid() and _is_alive(int(pid))):
-            leftover = target.with_name(name)
-            shutil.rmtree(leftover, ignore_errors=True)
-            with suppress(OSError):
-                leftover.unlink(missing_ok=True)
-
-
-def _is_alive(pid: int) -> bool:
-    if sys.platform == "win32":
-        return True  # no signal only tests for a process; leave the folder
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # another user's, and alive
-    return True

@@ -60,22 +60,14 @@ class Audio:
 
 
 def write_wav(path: Path, audio: Audio, *, encoding: Encoding = "PCM_16") -> None:
-    """Write a mono WAV file, never seen half-written, with an encoding of `Audio.to_wav`.
-
-    Raises:
-        ArtifactError: The file cannot be written.
-    """
+    """Write a mono WAV file, never seen half-written, with an encoding of `Audio.to_wav`."""
     content = audio.to_wav(encoding)  # libsndfile itself calls a full disk a "System error"
     with atomic_file(path) as partial:
         partial.write_bytes(content)
 
 
 def read_wav(path: Path) -> Audio:
-    """Read a mono WAV file as float32.
-
-    Raises:
-        ModelError: The file is missing, is not audio, or has more than one channel.
-    """
+    """Read a mono WAV file as float32."""
     import soundfile
 
     try:

@@ -58,21 +58,12 @@ def card_problems(card: Card | None, texts: Iterable[str]) -> list[str]:
 
 
 def read_config(path: Path, kind: type[_File]) -> _File:
-    """Read a TOML file as `kind`.
-
-    Raises:
-        RecipeError: The file is missing, is not TOML, or breaks the schema; the message names
-            every wrong key at once.
-    """
+    """Read a TOML file as `kind`."""
     return parse_config(read_table(path), kind, f"'{path}'")
 
 
 def read_table(path: Path) -> str:
-    """Return a TOML file as JSON: in strict mode only a JSON array makes a tuple.
-
-    Raises:
-        RecipeError: The file is missing, is not TOML, or holds a date, which JSON lacks.
-    """
+    """Return a TOML file as JSON: in strict mode only a JSON array makes a tuple."""
     try:
         return json.dumps(read_toml(path))
     except (OSError, ValueError, TypeError) as error:
@@ -80,16 +71,12 @@ def read_table(path: Path) -> str:
 
 
 def parse_config(text: str, kind: type[_File], name: str) -> _File:
-    """Return a JSON table as `kind`.
-
-    Raises:
-        RecipeError: It breaks the schema; the message names every wrong key at once.
-    """
+    """Return a JSON table as `kind`."""
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        problems = describe_problems(error)
         label = kind.__name__.removeprefix("_")
+        problems = describe_problems(error)
         raise RecipeError(f"{name} is not a valid {label}: {problems}") from error
 
 
@@ -112,21 +99,18 @@ def data_file(kind: str, name: str) -> Path:
 
     A `name` that is itself a path to an existing file is returned as it is, so every place that
     takes a shipped name also takes a user's own file.
-
-    Raises:
-        RecipeError: Neither exists; the message lists the shipped names.
     """
     if name.endswith(".toml"):
-        if _is_file(own := Path(name)):
-            return own
+        if _is_file(path := Path(name)):
+            return path
         raise RecipeError(f"no file '{name}'; give an existing .toml file or a shipped name")
     root, folder = kind.split("/")
     shipped = _data_root(root) / folder / f"{name}.toml"
     if _is_file(shipped) and shipped.parent.name == folder:
         return shipped
-    known = ", ".join(data_names(kind)) or "none"
+    names = ", ".join(data_names(kind)) or "none"
     raise RecipeError(
-        f"no {folder} named {name!r}; shipped: {known}; or give a path to a .toml file"
+        f"no {folder} named {name!r}; shipped: {names}; or give a path to a .toml file"
     )
 
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 import platform
 import re
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -70,7 +71,11 @@ class Processor:
 
 def describe_processor() -> Processor:
     """Return the CPU as the operating system describes it."""
-    fields = _cpuinfo()
+    fields: dict[str, str] = {}
+    with suppress(OSError):  # a system without /proc
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
+        fields = {key.strip(): value.strip() for key, _, value in pairs}
     flags = set(fields.get("flags", fields.get("Features", "")).split())
     return Processor(
         architecture=platform.machine(),
@@ -83,23 +88,13 @@ def describe_processor() -> Processor:
 def describe_environment() -> dict[str, Any]:
     """Return the processor and the versions of the installed packages that compute, for JSON."""
     processor = describe_processor()
+    shown = {"features": list(processor.features), "integer_kernels": processor.integer_kernels}
     return {
-        "processor": asdict(processor)
-        | {"features": list(processor.features), "integer_kernels": processor.integer_kernels},
+        "processor": asdict(processor) | shown,
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "packages": {name: found for name in _PACKAGES if (found := installed_version(name))},
+        "packages": {name: release for name in _PACKAGES if (release := installed_version(name))},
     }
-
-
-def _cpuinfo() -> dict[str, str]:
-    """Return the fields of the first processor; empty where the system has no /proc."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def installed_version(package: str) -> str | None:
@@ -120,19 +115,19 @@ def code_hash(start: str) -> str:
         start: Name of a package, or dotted name of a module in one: `evaluation`, `sweep.work`.
     """
     root = Path(tts_compress.__file__).parent
-    own, dot, _ = start.partition(".")
+    package, dot, _ = start.partition(".")
     left, code = {start}, dict[str, bytes]()
-    known = set[str]()
+    done = set[str]()
     while left:
-        known.add(name := left.pop())
+        done.add(name := left.pop())
         path = root.joinpath(*name.split("."))
         for file in [path.with_suffix(".py"), *path.rglob("*.py")]:
             if file.is_file():
                 code[file.relative_to(root).as_posix()] = content = file.read_bytes()
                 for imported in _IMPORT.findall(content.decode("utf-8")):
                     top = imported.partition(".")[0]
-                    left.add(imported if dot and top == own else top)
-        left -= known
+                    left.add(imported if dot and top == package else top)
+        left -= done
     digest = hashlib.sha256()
     for name in sorted(code):
         digest.update(f"{name}\n".encode() + code[name])

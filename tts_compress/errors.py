@@ -109,9 +109,9 @@ def first_line(error: BaseException) -> str:
     return one_line(_message(error).splitlines()[0], 300)
 
 
-def nearest(given: str, known: Iterable[str]) -> str:
-    """Return the end of an error that suggests the most similar of the known names, if any is."""
-    near = get_close_matches(given, list(known), n=1)
+def nearest(name: str, accepted: Iterable[str]) -> str:
+    """Return the end of an error that suggests the most similar accepted name, if any is."""
+    near = get_close_matches(name, list(accepted), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

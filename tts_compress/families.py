@@ -121,21 +121,21 @@ _ONNX = Family(
 def families() -> dict[str, Family]:
     """Return the known families by name: this package's, then those of other distributions."""
     models = str(Path(__file__).with_name("models"))
-    packages = [found.name for found in pkgutil.iter_modules([models]) if found.ispkg]
+    packages = [module.name for module in pkgutil.iter_modules([models]) if module.ispkg]
     modules = [import_module(f"tts_compress.models.{name}") for name in packages]
     packaged = [module.FAMILY for module in modules if hasattr(module, "FAMILY")]
-    found: dict[str, Family] = {family.name: family for family in (_PIPER, *packaged, _ONNX)}
+    by_name: dict[str, Family] = {family.name: family for family in (_PIPER, *packaged, _ONNX)}
     for point in entry_points(group="tts_compress.families"):
         try:
             family: Family = point.load()
-            found.setdefault(family.name, family)
+            by_name.setdefault(family.name, family)
         except Exception as error:  # anything can be wrong in another package
             warnings.warn(
                 f"the family '{point.name}' of another package is left out: {reason(error)}",
                 TTSCompressWarning,
                 stacklevel=2,
             )
-    return found
+    return by_name
 
 
 def family_names() -> list[str]:
@@ -143,20 +143,20 @@ def family_names() -> list[str]:
     return [*families(), "module"]
 
 
-def accepted_specs(given: str = "") -> str:
+def accepted_specs(spec: str = "") -> str:
     """Return the specs that an error asks for: those of the system that a text names, or all.
 
     Args:
-        given: What names no model, such as `Parler-TTS` or `parler-tts/parler-tts-mini-v1`.
+        spec: A text that names no model, such as `Parler-TTS` or `parler-tts/parler-tts-mini-v1`.
     """
-    front, colon, location = given.partition(":")
+    front, colon, location = spec.partition(":")
     parts = re.sub(r"[\s_]+", "-", front.lower()).split("/")
     named = [name for part in parts for name in families() if name in part]
     similar = (get_close_matches(part, families(), n=1, cutoff=0.75) for part in parts)
     for name in chain(named, *similar):
         family = families()[name]
-        if colon or ("/" in given and "hub" in family.location):
-            return f"'{name}:{location or given}'"
+        if colon or ("/" in spec and "hub" in family.location):
+            return f"'{name}:{location or spec}'"
         return family.location if family.suffixes else f"'{name}:' and {family.location}"
     plain = ", ".join(family.location for family in families().values() if family.suffixes)
     systems = ", ".join(f"{name}:" for name, family in families().items() if not family.suffixes)

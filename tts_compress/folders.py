@@ -4,40 +4,49 @@ Locks are the kernel's (`flock`), so that they end with the process however that
 them, as on Windows, nothing is locked.
 """
 
+import errno
 import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
 from tts_compress.errors import ArtifactError
 
 _PREFIX = ".tts-compress-temporary-"
-"""A name that nobody gives a folder of their own: without a lock it is removed."""
+"""Folders with this prefix and no lock are leftovers, and are removed."""
+
+_WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
+"""Errors of file systems without locks, such as some of clusters."""
 
 
 @contextmanager
 def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
-    """Give an empty folder that is removed when the block ends.
+    """Yield an empty folder that is removed when the block ends.
 
-    What a process left that was killed is removed by the next one that makes such a folder there.
+    The folder of a process that was killed is removed by the next one that makes a folder there.
 
     Args:
         inside: Folder to make it in; by default the system's for temporary files.
-
-    Raises:
-        ArtifactError: It cannot be made.
     """
     parent = Path(gettempdir()) if inside is None else inside
-    try:
-        _remove_leftovers(parent)
-        folder, lock = _make(parent)
-    except OSError as error:
-        raise ArtifactError(
-            f"cannot make a folder in '{parent}': {error.strerror or error}"
-        ) from error
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(spare_folder(parent))
+        except OSError as error:
+            raise ArtifactError(
+                f"cannot make a folder in '{parent}': {error.strerror or error}"
+            ) from error
+        yield folder
+
+
+@contextmanager
+def spare_folder(parent: Path) -> Iterator[Path]:
+    """Yield a temporary folder in another one; it raises `OSError` where that fails."""
+    _remove_leftovers(parent)
+    folder, lock = _make(parent)
     try:
         yield folder
     finally:
@@ -54,9 +63,6 @@ def exclusive_folder(folder: Path, use: str, shown: Path | None = None) -> Itera
         folder: It exists.
         use: Its use, for the message: `training`.
         shown: Folder to name there; by default this one.
-
-    Raises:
-        ArtifactError: Another holds it.
     """
     try:
         lock = _lock(folder)
@@ -77,10 +83,16 @@ def exclusive_folder(folder: Path, use: str, shown: Path | None = None) -> Itera
 def _make(parent: Path) -> tuple[Path, int | None]:
     while True:
         folder = Path(mkdtemp(prefix=_PREFIX, dir=parent))
-        with suppress(FileNotFoundError):  # one who removes leftovers was faster than the lock
+        try:
             lock = _lock(folder)
-            if lock is not None or not _can_lock():
-                return folder, lock
+        except FileNotFoundError:  # a process that removes leftovers was faster than the lock
+            continue
+        except OSError as error:
+            if error.errno not in _WITHOUT_LOCKS:
+                raise
+            return folder, None
+        if lock is not None or not _can_lock():
+            return folder, lock
 
 
 def _remove_leftovers(parent: Path) -> None:
@@ -89,8 +101,8 @@ def _remove_leftovers(parent: Path) -> None:
         return
     for folder in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):
-            found = folder.lstat()
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            status = folder.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
                 continue
             lock = _lock(folder)
             if lock is not None:

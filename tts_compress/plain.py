@@ -29,12 +29,12 @@ def json_escaped(document: str) -> str:
 
     JSON escapes only some of these characters itself.
     """
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+    return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
 
 
 def masked(text: str) -> str:
     """Return a text with `***` in the place of passwords in its URLs."""
-    return _PASSWORD.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", text)
+    return _PASSWORD.sub(lambda match: f"{match[1]}***@" if match[1] else f"{match[2]}***", text)
 
 
 def plain(text: str) -> str:

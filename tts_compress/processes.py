@@ -107,8 +107,8 @@ class Child:
         if not line:
             late = monotonic() - start >= timeout_s
             raise ChildEndedError(self._code(), late=late)
-        found: Answer = json.loads(line)
-        return found
+        answer: Answer = json.loads(line)
+        return answer
 
     def close(self) -> None:
         """End the process."""
@@ -217,6 +217,7 @@ def _kill_when_closed(pipe: int, process: int) -> bool:
 
 
 def _describe(error: Exception) -> Answer:
-    known = isinstance(error, TTSCompressError)
-    message = str(error) if known else f"{type(error).__name__}: {error}"
-    return {"error": {"kind": type(error).__name__ if known else "unknown", "message": message}}
+    kind, message = type(error).__name__, str(error)
+    if not isinstance(error, TTSCompressError):
+        kind, message = "unknown", f"{kind}: {message}"
+    return {"error": {"kind": kind, "message": message}}

@@ -65,8 +65,8 @@ class Stopwatch:
     def advance(self, stage: str, done: int, total: int) -> None:
         """Report a step of a stage."""
         now = monotonic()
-        begun_at, known = self._begun.setdefault(stage, (now, done))
-        self.stages[stage] = Spent(now - begun_at, done - known)
+        begun_at, begun_with = self._begun.setdefault(stage, (now, done))
+        self.stages[stage] = Spent(now - begun_at, done - begun_with)
         self._progress.advance(stage, done, total)
 
 

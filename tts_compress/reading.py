@@ -49,10 +49,6 @@ def open_file(path: Path | str, most_bytes: int) -> IO[bytes]:
     Args:
         path: The file, or a link to it.
         most_bytes: Largest size.
-
-    Raises:
-        OSError: There is no such file, or it may not be read.
-        ValueError: It is no regular file, or larger.
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     file = os.fdopen(handle, "rb") if stat.S_ISREG(os.fstat(handle).st_mode) else None
@@ -66,22 +62,12 @@ def open_file(path: Path | str, most_bytes: int) -> IO[bytes]:
 
 
 def check_file(path: Path | str, most_bytes: int) -> None:
-    """Refuse what `open_file` does, for files that another package opens.
-
-    Raises:
-        OSError: There is no such file, or it may not be read.
-        ValueError: It is no regular file, or larger.
-    """
+    """Refuse what `open_file` does, for files that another package opens."""
     open_file(path, most_bytes).close()
 
 
 def read_bytes(path: Path | str, most_bytes: int = MOST_TEXT_BYTES) -> bytes:
-    """Return a regular file's content.
-
-    Raises:
-        OSError: There is no such file, or it may not be read.
-        ValueError: It is no regular file, or larger than `most_bytes`.
-    """
+    """Return a regular file's content."""
     with open_file(path, most_bytes) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:  # it grew, or the system states no size for it
@@ -90,32 +76,18 @@ def read_bytes(path: Path | str, most_bytes: int = MOST_TEXT_BYTES) -> bytes:
 
 
 def read_text(path: Path | str, most_bytes: int = MOST_TEXT_BYTES) -> str:
-    """Return a regular file's text, in UTF-8, with the ends of lines as they are read by `open`.
-
-    Raises:
-        OSError: There is no such file, or it may not be read.
-        ValueError: It is no regular file, larger than `most_bytes`, or not UTF-8.
-    """
+    """Return a regular file's text, in UTF-8, with the ends of lines as they are read by `open`."""
     text = read_bytes(path, most_bytes).decode("utf-8")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_json(path: Path | str, most_bytes: int = MOST_TEXT_BYTES) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        OSError: There is no such file, or it may not be read.
-        ValueError: It is no regular file, too large, or no JSON of a sensible depth.
-    """
+    """Return the content of a JSON file."""
     return parse_json(read_text(path, most_bytes))
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the content of a JSON text.
-
-    Raises:
-        ValueError: It is no JSON, or nested too deeply.
-    """
+    """Return the content of a JSON text."""
     if isinstance(text, bytes):
         text = text.decode("utf-8")
     _check_levels(_JSON_STRING.sub("", text))
@@ -123,12 +95,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_toml(path: Path | str) -> dict[str, Any]:
-    """Return the content of a TOML file.
-
-    Raises:
-        OSError: There is no such file, or it may not be read.
-        ValueError: It is no regular file, too large, or no TOML of a sensible depth.
-    """
+    """Return the content of a TOML file."""
     text = read_text(path, _MOST_TOML_BYTES)
     bare = _TOML_STRING.sub("x", text)
     _check_levels(bare)
@@ -144,9 +111,6 @@ def bounded_bytes(shape: Iterable[object], item_bytes: int, most_bytes: int) -> 
         shape: Its axes.
         item_bytes: Size of one value.
         most_bytes: Largest size.
-
-    Raises:
-        ValueError: The axes are no sizes, or the array is larger.
     """
     sizes: list[Any] = list(shape)
     if len(sizes) > _MOST_AXES:
@@ -160,11 +124,7 @@ def bounded_bytes(shape: Iterable[object], item_bytes: int, most_bytes: int) -> 
 
 
 def check_archive(entries: Iterable[zipfile.ZipInfo], most_bytes: int) -> None:
-    """Refuse a zip archive that unpacks to more than a size.
-
-    Raises:
-        ValueError: It does.
-    """
+    """Refuse a zip archive that unpacks to more than a size."""
     if sum(entry.file_size for entry in entries) > most_bytes:
         raise ValueError(f"it unpacks to more than {most_bytes} bytes")
 

@@ -63,14 +63,14 @@ class Lines:
     def advance(self, stage: str, done: int, total: int) -> None:
         """Print a line if one is due."""
         now = monotonic()
-        known = self._stages.setdefault(stage, _Stage(now, done, now))
-        spent, steps = now - known.begun_at, done - known.begun_with
+        begun = self._stages.setdefault(stage, _Stage(now, done, now))
+        spent, steps = now - begun.begun_at, done - begun.begun_with
         if done >= total:
             del self._stages[stage]
             if steps:
                 self.message(f"{stage}: {total} of {total} in {_clock(spent)}")
-        elif now - known.told_at >= _BETWEEN_LINES_S:
-            self._stages[stage] = known._replace(told_at=now)
+        elif now - begun.told_at >= _BETWEEN_LINES_S:
+            self._stages[stage] = begun._replace(told_at=now)
             left = f", {_clock(spent / steps * (total - done))} left" if steps else ""
             text = self._status.get(stage, "")
             self.message(f"{stage}: {done} of {total}{left}{text and ', '}{text}")

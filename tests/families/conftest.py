@@ -161,9 +161,9 @@ def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agr
     def compare(model: Any, scheme: str, texts: Sequence[str]) -> dict[str, Agreement]:
         from tts_compress import find_recipe
         from tts_compress.progress import Silent
-        from tts_compress.qat.call_task import call_task
         from tts_compress.qat.prepare import convert_qat, prepare_qat
         from tts_compress.qat.recorded_calls import record_calls
+        from tts_compress.qat.training import call_task
 
         recipe = find_recipe(model.family, scheme)
         rules = tuple(

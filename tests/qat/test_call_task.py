@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from tts_compress import find_recipe
 from tts_compress.models.distillation import Call, Objective
-from tts_compress.qat.call_task import call_task
 from tts_compress.qat.prepare import prepare_qat
 from tts_compress.qat.recorded_calls import RecordedCalls, compared_outputs
 from tts_compress.qat.task import Task
+from tts_compress.qat.training import call_task
 
 
 def _task(objective: Objective, teacher: nn.Module, call: Call) -> Task:

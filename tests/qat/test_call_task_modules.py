@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from tts_compress import find_recipe
 from tts_compress.errors import ModelError, RecipeError
-from tts_compress.qat.call_task import module_task
 from tts_compress.qat.fake_quantize import switch_fake_quant
 from tts_compress.qat.losses import kl_divergence, waveform_loss
 from tts_compress.qat.prepare import prepare_qat
 from tts_compress.qat.task import Task
+from tts_compress.qat.training import module_task
 
 
 class Speech(nn.Module):

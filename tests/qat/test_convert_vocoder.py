@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from tts_compress import find_recipe
 from tts_compress.audio import Audio, read_wav
 from tts_compress.numerics.spectra import log_mel
-from tts_compress.qat.call_task import module_task
 from tts_compress.qat.fake_quantize import (
     disable_observer,
     switch_fake_quant,
 )
 from tts_compress.qat.prepare import convert_qat, prepare_qat
 from tts_compress.qat.task import Task
+from tts_compress.qat.training import module_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable

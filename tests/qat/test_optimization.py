@@ -7,31 +7,31 @@ from collections import Counter
 import pytest
 import torch
 
-from tts_compress.qat.optimization import batch_places, joined, rate_share, spread
+from tts_compress.qat.optimization import batch_indices, joined, rate_share, spread
 from tts_compress.qat.options import TrainingOptions
 from tts_compress.qat.task import Example
 
 
 def test_every_example_comes_once_before_any_comes_again() -> None:
-    places = [place for step in range(7) for place in batch_places(10, 3, step, seed=0)]
+    places = [place for step in range(7) for place in batch_indices(10, 3, step, seed=0)]
     assert sorted(places[:10]) == sorted(places[10:20]) == list(range(10))
     assert places[:10] != places[10:20]
 
 
 def test_batches_follow_from_seed_and_step_alone() -> None:
-    later = [batch_places(10, 4, step, seed=3) for step in range(9)]
-    assert batch_places(10, 4, 8, seed=3) == later[8]
-    assert [batch_places(10, 4, step, seed=4) for step in range(9)] != later
+    later = [batch_indices(10, 4, step, seed=3) for step in range(9)]
+    assert batch_indices(10, 4, 8, seed=3) == later[8]
+    assert [batch_indices(10, 4, step, seed=4) for step in range(9)] != later
 
 
 def test_batches_may_be_larger_than_everything_there_is() -> None:
-    assert Counter(batch_places(3, 7, 0, seed=0)).total() == 7
-    assert set(Counter(batch_places(3, 6, 5, seed=0)).values()) == {2}
+    assert Counter(batch_indices(3, 7, 0, seed=0)).total() == 7
+    assert set(Counter(batch_indices(3, 6, 5, seed=0)).values()) == {2}
 
 
 def test_twice_the_batch_is_two_batches() -> None:
-    twice = [place for step in range(4) for place in batch_places(11, 8, step, seed=0)]
-    once = [place for step in range(8) for place in batch_places(11, 4, step, seed=0)]
+    twice = [place for step in range(4) for place in batch_indices(11, 8, step, seed=0)]
+    once = [index for step in range(8) for index in batch_indices(11, 4, step, seed=0)]
     assert twice == once
 
 

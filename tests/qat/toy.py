@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from tts_compress import find_recipe
 from tts_compress.artifact import TrainingRecord
 from tts_compress.qat import trainer
-from tts_compress.qat.call_task import module_task
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.prepare import prepare_qat
 from tts_compress.qat.task import Task
+from tts_compress.qat.training import module_task
 
 OPTIONS: dict[str, Any] = {
     "steps": 24,

@@ -23,9 +23,8 @@ from tts_compress.numerics.weights import round_weight
 from tts_compress.progress import Silent
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule
-from tts_compress.torch import gpu
-from tts_compress.torch.convert import convert
-from tts_compress.torch.gpu import runs_on_gpu
+from tts_compress.torch import convert as conversion
+from tts_compress.torch.convert import convert, runs_on_gpu
 from tts_compress.torch.layers.base import layer_state
 from tts_compress.torch.layers.checkpoint import restore_root, write_root
 from tts_compress.torch.layers.geometry import Geometry
@@ -92,7 +91,7 @@ def float8(torchao: Any, on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def _lie_on(
     monkeypatch: pytest.MonkeyPatch, *devices: str, capability: tuple[int, int] = (9, 0)
 ) -> None:
-    monkeypatch.setattr(gpu, "_devices", lambda _: {torch.device(name) for name in devices})
+    monkeypatch.setattr(conversion, "_devices", lambda _: {torch.device(name) for name in devices})
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tts_compress import compress, manifest_of
 from tts_compress.errors import ModelError
-from tts_compress.torch.layers import operator
+from tts_compress.torch.layers.base import build_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,13 +132,12 @@ def test_an_export_keeps_lengths_open() -> None:
 def test_packed_weights_serve_the_graph_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a program that was read from a file packs them, once."""
     built: list[object] = []
-    build = operator._build
 
     def counted(*given: Any) -> Any:
         built.append(given)
-        return build(*given)
+        return build_layer(*given)
 
-    monkeypatch.setattr(operator, "_build", counted)
+    monkeypatch.setattr("tts_compress.torch.layers.integer.build_layer", counted)
     small = compress(nn.Linear(64, 64), "int8")
     x = torch.randn(3, 64)
     torch.compile(small, backend="aot_eager")(x)

@@ -1,22 +1,45 @@
-"""The `tts-compress` command: one file per subcommand, one subcommand per stage, parsing only."""
+"""The `tts-compress` command: one file per subcommand, one subcommand per stage, parsing only.
+
+Here is what all have in common: the parser, and the ends of the program that are neither a result
+nor an error of the user's.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
+import shlex
+import signal
 import sys
+import threading
+import traceback
 import warnings
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from datetime import UTC, datetime
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from tts_compress.cli.command import BAD_USE, GOOD, UNREAD, Command, Output, Parser
-from tts_compress.cli.ending import TerminatedError, failed, stoppable, stopped
+from tts_compress.cli.command import (
+    BAD_USE,
+    GOOD,
+    INTERNAL_ERROR,
+    INTERRUPTED,
+    TERMINATED,
+    UNREAD,
+    Command,
+    Output,
+    Parser,
+)
 from tts_compress.environment import installed_version
-from tts_compress.errors import TTSCompressError, TTSCompressWarning
+from tts_compress.errors import TTSCompressError, TTSCompressWarning, reason
 from tts_compress.families import families
+from tts_compress.plain import masked
 from tts_compress.terminal import show, show_json, tell, usable_streams
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
 
 __all__ = ["command_parser", "main"]
 
@@ -36,6 +59,14 @@ _COMMANDS = (
 )
 """Modules with a `COMMAND` and its function `run`, as the help lists them."""
 
+_ISSUES = "https://github.com/tts-compress/tts-compress/issues"
+_DEBUG = "TTS_COMPRESS_DEBUG"
+"""Variable that has tracebacks printed rather than kept in a file."""
+
+
+class TerminatedError(BaseException):
+    """The system asked the program to end; like `KeyboardInterrupt` no error that code catches."""
+
 
 @usable_streams()
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     code, resumes = GOOD, False
     try:
-        with stoppable(), _plain_warnings():
+        with _stoppable(), _plain_warnings():
             options = _parse(arguments)
             code, resumes = UNREAD, _resumes(options)
             with _checkout(options):
@@ -62,7 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell(str(error))
         return BAD_USE
     except (KeyboardInterrupt, TerminatedError) as error:
-        return stopped(error, resumes=resumes)
+        again = "run it again to go on" if resumes else "a new run begins from the start"
+        interrupted = isinstance(error, KeyboardInterrupt)
+        tell(f"{'interrupted' if interrupted else 'terminated'}; {again}")
+        return INTERRUPTED if interrupted else TERMINATED
     except BrokenPipeError:
         # The reader of a pipe has gone; point the streams elsewhere so that closing them is quiet.
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -70,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(nowhere, stream.fileno())
         return code
     except Exception as error:
-        return failed(error)
+        return _failed(error)
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:
@@ -87,8 +121,8 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
 
 def _resumes(options: Namespace) -> bool:
     """Return True if the same command goes on with what was done; `evaluate` may have no output."""
-    given = vars(options)
-    return options.resumes and bool(given.get("work") or given.get("output", "a plan's"))
+    output = getattr(options, "work", None) or getattr(options, "output", "a plan's")
+    return options.resumes and bool(output)
 
 
 @contextmanager
@@ -144,3 +178,70 @@ def _model_forms() -> str:
         for family in families().values()
     ]
     return "\n  ".join(["models:", "an artifact's directory", *forms])
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Turn the signals that ask the program to end into exceptions while the block lasts.
+
+    A second Ctrl-C ends it at once, whatever it is cleaning up; its processes end with it.
+    """
+    with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            handlers = ((signal.SIGINT, _interrupt), (signal.SIGTERM, _terminate))
+            for number, handler in handlers:
+                if signal.getsignal(number) not in {signal.SIG_DFL, signal.default_int_handler}:
+                    continue  # ignored, as for a job in the background, or the caller's
+                stack.callback(signal.signal, number, signal.signal(number, handler))
+        yield
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    del number, frame
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    raise KeyboardInterrupt
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    del number, frame
+    raise TerminatedError
+
+
+def _failed(error: Exception) -> int:
+    """Tell about an error that nothing in the program expects; return its exit code."""
+    if isinstance(error, OSError) and error.strerror:  # a full disk, too many open files
+        where = "" if error.filename is None else f": '{error.filename}'"
+        tell(f"{error.strerror}{where}")
+        return BAD_USE
+    if isinstance(error, MemoryError):
+        tell("not enough memory; use a machine with more, or a smaller model")
+        return INTERNAL_ERROR
+    said = f"internal error: {type(error).__name__}: {reason(error)}"
+    if os.environ.get(_DEBUG):
+        print(masked("".join(traceback.format_exception(error))), file=sys.stderr)
+        tell(f"{said}; report it at {_ISSUES} with the lines above")
+    elif path := _keep(error):
+        tell(f"{said}; report it at {_ISSUES} with '{path}'")
+    else:
+        tell(f"{said}; report it at {_ISSUES} with what it prints where {_DEBUG}=1 is set")
+    return INTERNAL_ERROR
+
+
+def _keep(error: Exception) -> str | None:
+    """Write all that a report needs into a file of the user's cache; return its path."""
+    lines = [
+        f"tts-compress {installed_version('tts-compress')}, Python {platform.python_version()}, "
+        f"{platform.platform()}",
+        shlex.join(sys.argv),
+        "".join(traceback.format_exception(error)),
+    ]
+    with suppress(Exception):  # the error itself may be that nothing can be written
+        from tts_compress.artifact import write_text_atomically
+        from tts_compress.evaluation.store import cache_folder
+
+        folder = cache_folder() / "errors"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{datetime.now(UTC):%Y-%m-%d-%H%M%S}-{os.getpid()}.txt"
+        write_text_atomically(path, masked("\n".join(lines)))
+        return str(path)
+    return None

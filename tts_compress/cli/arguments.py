@@ -38,11 +38,7 @@ PROMPT = (
 
 
 def check_unused(options: Namespace, file: str, kind: str, remark: str = "") -> None:
-    """Check that the output holds no such file yet, or that it may be replaced.
-
-    Raises:
-        ArtifactError: It holds one, and there is no `--force`.
-    """
+    """Check that the output holds no such file yet, or that it may be replaced."""
     if (options.output / file).exists() and not options.force:
         raise ArtifactError(
             f"'{options.output}' has a {kind}; use --force to replace it{remark}, or another output"
@@ -50,18 +46,13 @@ def check_unused(options: Namespace, file: str, kind: str, remark: str = "") -> 
 
 
 def prompted(model: ModelT, options: Namespace) -> ModelT:
-    """Return a model with the prompt that was given on the command line, if one was.
-
-    Raises:
-        ModelError: It speaks by no prompt, or the recording cannot be read.
-    """
+    """Return a model with the prompt that was given on the command line, if one was."""
     from tts_compress.models.base import Prompt, Speaking, TTSModel
 
-    given = (options.reference, options.reference_text, options.description)
-    if given == (None, None, None):
+    audio, text = options.reference, options.reference_text
+    prompt = Prompt(audio=audio, text=text, description=options.description)
+    if prompt == Prompt():
         return model
     if not isinstance(model, TTSModel) or model.speaking.prompt is None:
         raise ModelError(f"'{model.spec}' speaks by no prompt; leave reference and description out")
-    audio, text, description = given
-    prompt = Prompt(audio=audio, text=text, description=description)
     return model.speaking_as(Speaking(prompt=prompt))

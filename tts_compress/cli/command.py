@@ -61,8 +61,8 @@ class Parser(ArgumentParser):
         """Parse, and refuse what is left over while the command's own options are known."""
         options, rest = super().parse_known_args(args, namespace)
         if rest:
-            known = self._option_string_actions
-            self.error(f"unrecognized arguments: {' '.join(rest)}{nearest(rest[0], known)}")
+            near = nearest(rest[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(rest)}{near}")
         return options, rest
 
 
@@ -137,9 +137,12 @@ def options_from(arguments: Namespace, kind: type[OptionsT], **more: Any) -> Opt
         more: Fields that no argument holds.
     """
     values = {field.name: getattr(arguments, field.name, None) for field in fields(kind)}
-    given = {name: value for name, value in values.items() if value is not None}
-    lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
-    return kind(**given | lists | more)
+    stated = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in values.items()
+        if value is not None
+    }
+    return kind(**stated | more)
 
 
 class Command:

@@ -39,8 +39,8 @@ def run(options: Namespace) -> Output:
     from tts_compress.models import open_model
 
     model = prompted(open_model(options.model), options)
-    found = inspect_model(model, _shares(model, wanted=options.time))
-    return Output(found, inspection_tables(found))
+    inspection = inspect_model(model, _shares(model, wanted=options.time))
+    return Output(inspection, inspection_tables(inspection))
 
 
 def _shares(model: Model, *, wanted: bool | None) -> dict[str, float] | None:

@@ -87,8 +87,8 @@ def run(options: Namespace) -> Output:
     recipe = options.recipe
     scheme = options.scheme or (scheme_of(recipe) if recipe else None) or "int8"
     if options.format is not None:
-        found = find_recipe(model.family, scheme, recipe)
-        recipe = found.model_copy(update={"format": options.format})
+        recipe = find_recipe(model.family, scheme, recipe)
+        recipe = recipe.model_copy(update={"format": options.format})
     with progress_bars() as progress:
         small = compress(
             model,

@@ -1,6 +1,7 @@
 """Distance of two renderings of a text from a third, and the unit it is counted in."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +33,7 @@ _TELEPHONE_LEVEL = 10.0 ** (-26.0 / 20.0)
 _MU = 255.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distances:
+class Distances(NamedTuple):
     """Distances from one other rendering, decibels."""
 
     reference: float
@@ -56,16 +56,12 @@ def observe(reference: Audio, candidate: Audio, other: Audio) -> Distances:
     rates = {audio.sample_rate for audio in (reference, candidate, other)}
     if len(rates) > 1:
         raise ValueError(f"cannot compare audio at {sorted(rates)} Hz")
-    found = {"reference": reference, "candidate": candidate, "coded": mu_law(reference)}
-    longest = max(audio.duration_s for audio in (*found.values(), other))
+    coded = mu_law(reference)
+    longest = max(audio.duration_s for audio in (reference, candidate, other))
     overlap = _OVERLAP if longest < _LONG_S else 4
     target = spectrum(other, overlap)
-    return Distances(
-        **{
-            role: compare_warped(spectrum(audio, overlap), target).distance_db
-            for role, audio in found.items()
-        }
-    )
+    spectra = (spectrum(audio, overlap) for audio in (reference, candidate, coded))
+    return Distances(*(compare_warped(each, target).distance_db for each in spectra))
 
 
 def mu_law(audio: Audio) -> Audio:

@@ -42,9 +42,6 @@ class Histogram:
             values: A sample of a tensor, any shape.
             low: The whole tensor's smallest value.
             high: The whole tensor's largest value.
-
-        Raises:
-            QuantizationError: A value is not finite.
         """
         if not (np.isfinite(low) and np.isfinite(high) and np.isfinite(values).all()):
             raise QuantizationError("calibration met values that are not finite")
@@ -81,11 +78,7 @@ class Histogram:
 
 
 def choose_range(histogram: Histogram, calibration: Calibration) -> Range:
-    """Return an observer's range for the observed values; it always holds zero.
-
-    Raises:
-        QuantizationError: Nothing was seen.
-    """
+    """Return an observer's range for the observed values; it always holds zero."""
     if histogram.low > histogram.high:
         raise QuantizationError("calibration saw no values; is the calibration set empty?")
     full = (min(histogram.low, 0.0), max(histogram.high, 0.0))

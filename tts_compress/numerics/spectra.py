@@ -156,18 +156,18 @@ def _band_distances(left: _Array, right: _Array, band: Sequence[tuple[int, int]]
     centre = right.mean()
     left, right = left - centre, right - centre
     energies = np.square(left).sum(axis=1)[:, None], np.square(right).sum(axis=1)
-    found = []
+    distances: list[_Array] = []
     for first in range(0, len(left), _BLOCK):
         rows = band[first : first + _BLOCK]
         columns = slice(rows[0][0], rows[-1][1])
         block = energies[0][first : first + _BLOCK] + energies[1][columns]
         block -= 2.0 * (left[first : first + _BLOCK] @ right[columns].T)
         block = np.sqrt(np.maximum(block, 0.0) / left.shape[1])
-        found += [
+        distances += [
             row[begin - columns.start : end - columns.start]
             for row, (begin, end) in zip(block, rows, strict=True)
         ]
-    return found
+    return distances
 
 
 def align(costs: Sequence[_Array], starts: Sequence[int]) -> list[tuple[int, int]]:
@@ -191,8 +191,8 @@ def _next_row(above: _Array, cost: _Array, offset: int) -> _Array:
     min over k <= j of entry[k] + sum(cost[k..j]); with prefix sums that is a running minimum.
     """
     padded = np.full(offset + len(cost) + 1, np.inf)
-    known = min(len(above), len(padded) - 1)
-    padded[1 : known + 1] = above[:known]
+    shared = min(len(above), len(padded) - 1)
+    padded[1 : shared + 1] = above[:shared]
     entry = np.minimum(padded[offset:-1], padded[offset + 1 :])
     sums = cost.cumsum()
     return np.asarray(sums + np.minimum.accumulate(entry - (sums - cost)))
@@ -200,9 +200,9 @@ def _next_row(above: _Array, cost: _Array, offset: int) -> _Array:
 
 def _trace_back(totals: Sequence[_Array], starts: Sequence[int]) -> list[tuple[int, int]]:
     def total(cell: tuple[int, int]) -> float:
-        row, place = cell[0], cell[1] - starts[cell[0]]
-        is_cell = row >= 0 and 0 <= place < len(totals[row])
-        return float(totals[row][place]) if is_cell else np.inf
+        row, offset = cell[0], cell[1] - starts[cell[0]]
+        is_cell = row >= 0 and 0 <= offset < len(totals[row])
+        return float(totals[row][offset]) if is_cell else np.inf
 
     row, column = len(totals) - 1, starts[-1] + len(totals[-1]) - 1
     path = [(row, column)]

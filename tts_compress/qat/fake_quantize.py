@@ -15,23 +15,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from tts_compress.errors import QuantizationError
+from tts_compress.numerics.affine import LEVELS
 from tts_compress.numerics.four_bits import HIGHEST, LOWEST, Blocks
 from tts_compress.numerics.histogram import Histogram, Range, choose_range
 from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.recipe import Calibration
-from tts_compress.torch.layers.codes import (
-    activation_codes,
-    from_rows,
-    group_scales,
-    round_groups,
-)
+from tts_compress.torch.layers.codes import activation_codes, from_rows, group_scales, round_groups
 from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.integer_convolution import transposed_phases
 from tts_compress.torch.observe import add_sample
-
-_LEVELS = 255
 
 _WITHIN = 0.499
 """Steps from a code within which a weight is surely rounded to it."""
@@ -63,7 +58,7 @@ class _RoundAffine(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
         step, zero = activation_codes(float(low), float(high))
         scale = torch.tensor(step)
-        first, last = -zero, _LEVELS - zero
+        first, last = -zero, LEVELS - zero
         # The very numbers of `torch.fake_quantize_per_tensor_affine`, whose loop is not vectorized
         # on processors.
         rounded = torch.mul(values, 1 / scale).round_().clamp_(first, last).mul_(scale)
@@ -72,7 +67,7 @@ class _RoundAffine(torch.autograd.Function):
             ctx.save_for_backward(values, low, high, rounded)
         else:
             # As torch counts it, a value that rounds to the outermost codes is not clipped.
-            half = (high - low) / _LEVELS / 2
+            half = (high - low) / LEVELS / 2
             ctx.save_for_backward(values, low - half, high + half)
         return rounded
 
@@ -93,7 +88,7 @@ class _RoundAffine(torch.autograd.Function):
         to_low = clipped.sum() - to_high
         # The paper's factor; the batch does not count, so that its size changes no gradient.
         features = values.numel() // max(values.shape[0], 1) if values.dim() else 1
-        factor = (max(features, 1) * _LEVELS) ** -0.5
+        factor = (max(features, 1) * LEVELS) ** -0.5
         ends = (to_low - rounding) * factor, (to_high + rounding) * factor
         return inside, ends[0].double(), ends[1].double()
 
@@ -132,11 +127,7 @@ class ActivationFakeQuantize(FakeQuantize):
         self.log_stretch = nn.Parameter(torch.zeros(2)) if learned else None
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return values, rounded or not, in their own type.
-
-        Raises:
-            QuantizationError: The observer is on and meets a value that is not finite.
-        """
+        """Return values, rounded or not, in their own type."""
         if self.observer_enabled[0] and values.numel():
             self.observe(values.detach())
             if self.fake_quant_enabled[0]:
@@ -146,11 +137,7 @@ class ActivationFakeQuantize(FakeQuantize):
         return round_affine(values.float(), *self._ends()).to(values.dtype)
 
     def observe(self, values: Tensor) -> None:
-        """Count a sample of the values, any shape but empty.
-
-        Raises:
-            QuantizationError: A value is not finite.
-        """
+        """Count a sample of the values, any shape but empty."""
         add_sample(self.seen, values)
 
     def adopt(self) -> bool:
@@ -176,7 +163,7 @@ class ActivationFakeQuantize(FakeQuantize):
         with torch.no_grad():
             low, high = self._ends()
         scale, zero = activation_codes(float(low), float(high))
-        return -zero * scale, (_LEVELS - zero) * scale
+        return -zero * scale, (LEVELS - zero) * scale
 
     def _ends(self) -> tuple[Tensor, Tensor]:
         """Return the range, FP64 scalars; copies, because observing changes buffers in place."""
@@ -205,7 +192,7 @@ class DynamicFakeQuantize(FakeQuantize):
         low, high = (end.double() for end in torch.aminmax(values.detach()))
         if self.least_step:
             span = high.clamp(min=0) - low.clamp(max=0)
-            least = self.least_step * _LEVELS
+            least = self.least_step * LEVELS
             stretch = torch.where(span > 0, least / span, 1).clamp(min=1)
             low, high = low * stretch, high * stretch
         return round_affine(values.float(), low, high).to(values.dtype)
@@ -242,11 +229,7 @@ class WeightFakeQuantize(FakeQuantize):
         self.phases = phases
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Return the weight, rounded or not.
-
-        Raises:
-            QuantizationError: A weight is not finite, or the group does not divide its inputs.
-        """
+        """Return the weight, rounded or not."""
         if not self.fake_quant_enabled[0]:
             return weight
         with torch.no_grad():
@@ -321,19 +304,15 @@ class BlockFakeQuantize(WeightFakeQuantize):
         return self._from_channels(rows.clamp(middle - half, middle + half), weight.shape)
 
     def blocks(self, weight: Tensor) -> Blocks[Tensor]:
-        """Return a weight in four bits.
-
-        Raises:
-            QuantizationError: It is not finite.
-        """
+        """Return a weight in four bits."""
         if not torch.isfinite(weight).all():
             raise QuantizationError("a weight is not finite; the checkpoint is damaged")
         rows = self.channels(weight.detach()).flatten(1)
         codes = (rows / self._steps(rows)).round().clamp(LOWEST, HIGHEST)
         return Blocks(codes.to(torch.int8), self.factors, self.scales)
 
+    @override
     def codes(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the 8-bit codes that four bits stand for, `[channels, all else]`, and scales."""
         blocks = self.blocks(weight)
         return blocks.wide(), blocks.scales
 
@@ -357,11 +336,7 @@ def _from_phases(rows: Tensor, geometry: Geometry) -> Tensor:
 
 
 def disable_observer(root: nn.Module) -> None:
-    """Freeze every range below a module at what was observed.
-
-    Raises:
-        QuantizationError: Some saw nothing; all stay on.
-    """
+    """Freeze every range below a module at what was observed."""
     active = [
         (name, part)
         for name, part in root.named_modules()
@@ -386,11 +361,7 @@ def switch_fake_quant(root: nn.Module, *, on: bool) -> None:
 
 @contextmanager
 def observing(root: nn.Module) -> Iterator[None]:
-    """Observe ranges below a module in the block, without rounding, and freeze them behind it.
-
-    Raises:
-        QuantizationError: Some saw nothing.
-    """
+    """Observe ranges below a module in the block, without rounding, and freeze them behind it."""
     switch_fake_quant(root, on=False)
     yield
     disable_observer(root)

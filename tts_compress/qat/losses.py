@@ -62,12 +62,9 @@ def objective_terms(
 
 def target_variances(examples: Sequence[Example]) -> list[float]:
     """Return the variance of each target over all examples; 1 where it is constant."""
-    found = []
-    for tensors in zip(*(example.targets for example in examples), strict=True):
-        values = torch.cat([tensor.double().flatten() for tensor in tensors])
-        variance = float(values.var(correction=0))
-        found.append(variance if variance > 0 else 1.0)
-    return found
+    targets = zip(*(example.targets for example in examples), strict=True)
+    values = (torch.cat([tensor.double().flatten() for tensor in tensors]) for tensors in targets)
+    return [float(each.var(correction=0)) or 1.0 for each in values]
 
 
 def kl_divergence(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
@@ -102,9 +99,9 @@ def waveform_loss(student: Tensor, teacher: Tensor) -> Tensor:
         teacher: The same of the teacher.
     """
     _check_shapes(student, teacher)
-    found, target = student.float(), teacher.detach().float()
-    spectra = [(_log_spectrum(found, n) - _log_spectrum(target, n)).abs().mean() for n in _WINDOWS]
-    return (found - target).abs().mean() + torch.stack(spectra).mean()
+    output, target = student.float(), teacher.detach().float()
+    spectra = [(_log_spectrum(output, n) - _log_spectrum(target, n)).abs().mean() for n in _WINDOWS]
+    return (output - target).abs().mean() + torch.stack(spectra).mean()
 
 
 def log_mel_loss(student: Tensor, teacher: Tensor, *, sample_rate: int) -> Tensor:
@@ -123,11 +120,11 @@ def log_mel_loss(student: Tensor, teacher: Tensor, *, sample_rate: int) -> Tenso
     mel = MelSpectrogram(sample_rate, n_fft=window, hop_length=window // 4, n_mels=80, center=False)
     mel = mel.to(student.device)
     missing = max(window - student.shape[-1], 0)  # short outputs are padded, both alike
-    found, target = (
+    output, target = (
         mel(functional.pad(samples, (0, missing))).clamp(min=_SILENCE * window**2).log() / 2
         for samples in (student.float(), teacher.detach().float())
     )
-    difference: Tensor = (found - target).abs().mean()
+    difference: Tensor = (output - target).abs().mean()
     return difference
 
 
@@ -157,7 +154,7 @@ def _prior_distance(pairs: Sequence[tuple[Tensor, Tensor]], deviation: int) -> T
     """
     unit = pairs[deviation][1].exp().clamp_min(_MIN_DEVIATION)
     means = [pair for position, pair in enumerate(pairs) if position != deviation]
-    terms = [mse(found / unit, target / unit) for found, target in means]
+    terms = [mse(output / unit, target / unit) for output, target in means]
     return _sum([*terms, mse(*pairs[deviation])])
 
 

@@ -63,8 +63,8 @@ def rate_share(options: TrainingOptions, step: int, seconds: float = 0.0) -> flo
     return _LAST_SHARE + (1 - _LAST_SHARE) * (1 + cos(pi * done)) / 2
 
 
-def batch_places(count: int, size: int, step: int, seed: int) -> list[int]:
-    """Return the places of the examples of one update.
+def batch_indices(count: int, size: int, step: int, seed: int) -> list[int]:
+    """Return the indices of the examples of one update.
 
     Every example is met once before any is met again, in an order that differs each time.
 
@@ -74,15 +74,13 @@ def batch_places(count: int, size: int, step: int, seed: int) -> list[int]:
         step: Number of the update, from 0.
         seed: Seed of the order.
     """
-    orders: dict[int, list[int]] = {}
-    places = []
-    for position in range(step * size, (step + 1) * size):
-        turn, place = divmod(position, count)
-        if turn not in orders:
-            source = torch.Generator().manual_seed(seed * 1_000_003 + turn)
-            orders[turn] = torch.randperm(count, generator=source).tolist()
-        places.append(orders[turn][place])
-    return places
+    orders: list[int] = []
+    first, last = step * size // count, ((step + 1) * size - 1) // count
+    for turn in range(first, last + 1):
+        source = torch.Generator().manual_seed(seed * 1_000_003 + turn)
+        orders += torch.randperm(count, generator=source).tolist()
+    start = step * size - first * count
+    return orders[start : start + size]
 
 
 def spread(examples: Sequence[T], wanted: int) -> list[T]:
@@ -165,7 +163,9 @@ class Optimization:
         self.batch_part = options.batch_size
         """Examples that are computed at once; halved where they do not fit into memory."""
 
-        self.learning_rate = options.learning_rate or _default_rate(self.student)
+        weights = [p for p in self.student.modules() if isinstance(p, WeightFakeQuantize)]
+        coarse = any(isinstance(part, BlockFakeQuantize) or part.group for part in weights)
+        self.learning_rate = options.learning_rate or (_FOUR_BITS if coarse else _EIGHT_BITS)
         """Peak rate of weights."""
 
         self._task = task
@@ -219,11 +219,11 @@ class Optimization:
         """Return the terms of a loss on examples, which several processes share among them."""
         loss = TrainingLoss(self._task, student, self.accelerator.device)
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
-        own = examples[rank::world]
+        shard = examples[rank::world]
         totals: dict[str, Tensor] = {}
         with self.accelerator.autocast():
-            for start in range(0, len(own), at_once):
-                _add(totals, loss(own[start : start + at_once], len(examples)))
+            for start in range(0, len(shard), at_once):
+                _add(totals, loss(shard[start : start + at_once], len(examples)))
             if world > 1:  # a process may have had none
                 for name in loss(examples[:1], 1):
                     totals.setdefault(name, torch.zeros((), device=self.accelerator.device))
@@ -252,8 +252,8 @@ class Optimization:
         device, scaler = self.accelerator.device, self.accelerator.scaler
         if device.type == "cuda":
             tensors["random/cuda"] = torch.cuda.get_rng_state(device)
-        known = replace(state, scaler=scaler.state_dict() if scaler else {})
-        return known, {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+        state = replace(state, scaler=scaler.state_dict() if scaler else {})
+        return state, {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
     def restore(self, state: TrainingState, tensors: dict[str, Tensor]) -> None:
         """Go back to a snapshot."""
@@ -276,21 +276,19 @@ class Optimization:
 
     def _weights(self) -> dict[str, Tensor]:
         """Return the tensors of the student, its average and the best one, by names in files."""
-        held = {
+        parts = {
             "model": self.student.state_dict(),
             "average": dict(self._average.module.named_parameters()),
             "best": self._best,
         }
-        return {f"{part}/{name}": t for part, own in held.items() for name, t in own.items()}
+        return {f"{part}/{name}": t for part, named in parts.items() for name, t in named.items()}
 
     def _next(self, step: int) -> list[Example]:
         """Return this process's examples of an update."""
-        own = self.options.batch_size * self.options.accumulation
-        whole = own * self.accelerator.num_processes
-        examples = self._task.train
-        places = batch_places(len(examples), whole, step, self.options.seed)
-        start = own * self.accelerator.process_index
-        return [examples[place] for place in places[start : start + own]]
+        examples, size = self._task.train, self.options.batch_size * self.options.accumulation
+        whole, start = size * self.accelerator.num_processes, size * self.accelerator.process_index
+        indices = batch_indices(len(examples), whole, step, self.options.seed)
+        return [examples[index] for index in indices[start : start + size]]
 
     def _gradients(self, examples: Sequence[Example]) -> dict[str, float]:
         """Compute gradients, in smaller parts if memory does not suffice; return the loss."""
@@ -336,15 +334,6 @@ def is_finite(terms: dict[str, float]) -> bool:
 def listed(terms: dict[str, float]) -> str:
     """Return terms as a message shows them."""
     return ", ".join(f"{name} {value:.4g}" for name, value in terms.items())
-
-
-def _default_rate(student: nn.Module) -> float:
-    parts = student.modules()
-    coarse = any(
-        isinstance(p, BlockFakeQuantize) or (isinstance(p, WeightFakeQuantize) and p.group)
-        for p in parts
-    )
-    return _FOUR_BITS if coarse else _EIGHT_BITS
 
 
 def _moving_average(student: nn.Module, share: float) -> AveragedModel:

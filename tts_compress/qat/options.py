@@ -145,11 +145,7 @@ class TrainingOptions:
             ("seed", 0 <= self.seed <= _MOST, "0 or more"),
             ("loss", self.loss in (None, *get_args(Loss)), "mse, kl or waveform"),
             ("averaging", 0 <= self.averaging < 1, "0 or more, below 1"),
-            (
-                "threads",
-                threads is None or 1 <= threads <= 4096,
-                "1 to 4096, or leave it out",
-            ),
+            ("threads", threads is None or 1 <= threads <= 4096, "1 to 4096, or leave it out"),
         ]
         wrong = [
             f"{n} is {getattr(self, n)}; give {accepted}" for n, ok, accepted in checks if not ok
@@ -189,11 +185,7 @@ def is_main_process() -> bool:
 
 
 def require_packages() -> None:
-    """Check, before minutes of work, that the packages that training needs are installed.
-
-    Raises:
-        MissingExtraError: torch, safetensors or accelerate is not.
-    """
+    """Check, before minutes of work, that the packages that training needs are installed."""
     for package in ("torch", "safetensors", "accelerate"):
         if find_spec(package) is None:
             raise MissingExtraError(package, "qat")

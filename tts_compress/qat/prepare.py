@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
+from typing_extensions import override
 
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import (
@@ -19,9 +20,9 @@ from tts_compress.qat.fake_quantize import (
 )
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.recipe import Calibration, Recipe
-from tts_compress.torch.convert import Converted, finish, refuse_unfit, round_stored
-from tts_compress.torch.decisions import Decision, decide
-from tts_compress.torch.layers.base import CompressedLayer, build_layer, layer_state
+from tts_compress.torch.convert import Converted, compressed, finish, refuse_unfit, round_stored
+from tts_compress.torch.decisions import LayerDecision, decide
+from tts_compress.torch.layers.checkpoint import STORED_TYPES
 from tts_compress.torch.layers.geometry import RECURRENT, Geometry, apply_operator
 from tts_compress.torch.layers.integer import is_pointwise
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize, replace_module
@@ -29,8 +30,6 @@ from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, norma
 _TRAINED = frozenset({"int8", "int4"})
 _ROUNDED_AFTERWARDS = frozenset(kind.__name__ for kind in RECURRENT)
 """Layers that train in FP32: their kernels take all steps at once, and none rounds in between."""
-
-_STORED = frozenset({"float32", "float16", "bfloat16"})
 
 _LEAST_STEP_OF_LINEAR = 6.1e-5
 """torch's dynamic kernels for linear layers round no finer; its name there is
@@ -52,7 +51,7 @@ class FakeQuantizedLayer(nn.Module):
     def __init__(
         self,
         module: nn.Module,
-        decision: Decision,
+        decision: LayerDecision,
         calibration: Calibration | None,
         *,
         learned_ranges: bool = False,
@@ -81,11 +80,7 @@ class FakeQuantizedLayer(nn.Module):
             self.activation_fake_quant = ActivationFakeQuantize(calibration, learned=learned_ranges)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the layer's output with rounded values; `inputs` are indices for an embedding.
-
-        Raises:
-            QuantizationError: A weight, or a value that is observed, is not finite.
-        """
+        """Return the layer's output with rounded values; `inputs` are indices for an embedding."""
         try:
             weight = self.weight_fake_quant(self.weight)
             if self.activation_fake_quant is not None:
@@ -96,20 +91,8 @@ class FakeQuantizedLayer(nn.Module):
             return F.embedding(inputs, weight)
         return apply_operator(self.geometry, inputs, weight, self.bias)
 
-    @torch.no_grad()
-    def build(self) -> CompressedLayer:
-        """Return the compressed layer with the trained weight, which is finite, and range."""
-        weights, activations = self.decision.weights, self.decision.activations
-        fake_quant, limits = self.activation_fake_quant, None
-        if isinstance(fake_quant, ActivationFakeQuantize):
-            limits = fake_quant.limits()
-        state = layer_state(
-            self, weights, activations, group_size=self.decision.group_size, limits=limits
-        )
-        return build_layer(self.geometry, weights, activations, state)
-
+    @override
     def extra_repr(self) -> str:
-        """Return the description that printing the module shows."""
         shape = "×".join(map(str, self.geometry.shape))
         return f"{shape}, weights={self.decision.weights}, activations={self.decision.activations}"
 
@@ -122,7 +105,7 @@ class PreparedModule:
     """The module with fake-quantized layers, in evaluation mode: dropout would be noise that the
     teacher never had, and statistics of batches are not deployed."""
 
-    decisions: tuple[Decision, ...]
+    decisions: tuple[LayerDecision, ...]
     """Decisions for every layer with weights, which they name below `module`."""
 
     def observing(self) -> AbstractContextManager[None]:
@@ -161,8 +144,7 @@ def prepare_qat(
         SchemeError: There is no such scheme.
         RecipeError: The recipe has what only ONNX graphs have.
     """
-    if isinstance(recipe, str):
-        recipe = find_recipe("module", recipe)
+    recipe = find_recipe("module", recipe) if isinstance(recipe, str) else recipe
     if any(isinstance(module, FakeQuantize) for module in root.modules()):
         raise QuantizationError("the module is already prepared; prepare the original")
     copy = own_tensors(normalize(copy_sharing_tensors(root)).eval(), trainable=True)
@@ -170,7 +152,7 @@ def prepare_qat(
     refuse_unfit(copy, decisions)
     _refuse_untrainable(copy, decisions)
     for decision in decisions:
-        if decision.weights in _TRAINED and decision.operator not in _ROUNDED_AFTERWARDS:
+        if _is_trained(decision):
             module = copy.get_submodule(decision.module)
             layer = FakeQuantizedLayer(
                 module, decision, recipe.calibration, learned_ranges=learned_ranges
@@ -205,11 +187,10 @@ def convert_qat(prepared: PreparedModule) -> Converted:
     rounded: dict[int, nn.Parameter] = {}
     for decision in prepared.decisions:
         layer = root.get_submodule(decision.module)
-        if isinstance(layer, FakeQuantizedLayer):
-            root = replace_module(root, decision.module, layer.build())
-        elif decision.is_layer:
-            chosen = (decision.weights, decision.activations)
-            part = build_layer(Geometry.of(layer), *chosen, layer_state(layer, *chosen))
+        if decision.is_layer:
+            fake = getattr(layer, "activation_fake_quant", None)
+            limits = fake.limits() if isinstance(fake, ActivationFakeQuantize) else None
+            part = compressed(layer, decision, limits=limits)
             root = replace_module(root, decision.module, part)
         elif decision.weights != "float32":
             round_stored(layer, decision.weights, rounded)
@@ -233,17 +214,20 @@ def own_tensors(root: nn.Module, *, trainable: bool) -> nn.Module:
     return copy_sharing_tensors(root, copied)
 
 
-def _refuse_untrainable(root: nn.Module, decisions: Sequence[Decision]) -> None:
+def _is_trained(decision: LayerDecision) -> bool:
+    return decision.weights in _TRAINED and decision.operator not in _ROUNDED_AFTERWARDS
+
+
+def _refuse_untrainable(root: nn.Module, decisions: Sequence[LayerDecision]) -> None:
     """Refuse arithmetic that is not trained for, and weights that are not FP32."""
     for decision in decisions:
-        is_stored = decision.weights in _STORED and decision.activations == "none"
-        if decision.weights not in _TRAINED and not is_stored:
+        is_stored = decision.weights in {"float32", *STORED_TYPES}
+        if decision.weights not in _TRAINED and not (is_stored and decision.activations == "none"):
             raise QuantizationError(
                 f"'{decision.module}': training rounds to int8 and int4, not to "
                 f"{decision.weights} with {decision.activations} activations; give another recipe"
             )
-    candidates = (d for d in decisions if d.operator not in _ROUNDED_AFTERWARDS)
-    trained = [d for d in candidates if d.weights in _TRAINED]
+    trained = [d for d in decisions if _is_trained(d)]
     if not trained:
         raise QuantizationError(
             "the recipe has no int8 or int4 weights for this module, so there is nothing to train; "

@@ -18,7 +18,7 @@ from tts_compress.models.distillation import Call, Objective
 from tts_compress.models.interception import intercepted
 from tts_compress.progress import Progress, report_message
 from tts_compress.qat.fake_quantize import FakeQuantize
-from tts_compress.qat.task import digest_tensors, held_out_places
+from tts_compress.qat.task import digest_tensors, held_out_indices
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
 _MOST_TRAINED, _MOST_HELD_OUT = 128, 32
@@ -51,13 +51,6 @@ def record_calls(
         student: Its root with fake-quantized layers.
         texts: Texts that the teacher speaks, each with the seed of its noise.
         progress: Receives reports of every text, and of components that are not trained.
-
-    Raises:
-        QuantizationError: No component can be trained.
-        RecipeError: There is one text only.
-        ModelError: The model cannot speak, lacks a module that it names, or an objective is about
-            scores of a model that has none.
-        TextError: A text cannot be spoken.
     """
     if len(texts) < 2:
         raise RecipeError(f"{len(texts)} texts to train on; give 2 or more: one is held out")
@@ -68,36 +61,36 @@ def record_calls(
             rounded.append(objective)
         else:
             report_message(progress, f"{objective.name} is not rounded: it is not trained")
-    judged = held_out_places(len(texts))
-    found: list[RecordedCalls] = []
+    judged = held_out_indices(len(texts))
+    recorded: list[RecordedCalls] = []
     if rounded:
         root = copy_sharing_tensors(model.root())
 
-        def record(places: Sequence[int], most: int) -> list[list[Call]]:
+        def record(indices: Sequence[int], most: int) -> list[list[Call]]:
             recorders = [CallRecorder(objective, most=most) for objective in rounded]
             speaker = model.with_root(root, None)  # a new one reads its recording again
-            for done, place in enumerate(places):
-                progress.advance("record", done, len(places))
-                _record_text(speaker, root, recorders, *texts[place])
-            progress.advance("record", len(places), len(places))
+            for done, index in enumerate(indices):
+                progress.advance("record", done, len(indices))
+                _record_text(speaker, root, recorders, *texts[index])
+            progress.advance("record", len(indices), len(indices))
             return [recorder.calls for recorder in recorders]
 
         train = record([i for i in range(len(texts)) if i not in judged], _MOST_TRAINED)
         held_out = record(judged, _MOST_HELD_OUT)
         for objective, calls, others in zip(rounded, train, held_out, strict=True):
-            known = set(map(_digest, others))
-            new = [call for call in calls if _digest(call) not in known]
+            judged_inputs = set(map(_digest, others))
+            new = [call for call in calls if _digest(call) not in judged_inputs]
             if new and others:
-                found.append(RecordedCalls(objective=objective, train=new, held_out=others))
+                recorded.append(RecordedCalls(objective=objective, train=new, held_out=others))
                 continue
             reason = "gets the same inputs for every text" if calls and others else "is not called"
             report_message(progress, f"{objective.name} {reason}: it is rounded without training")
-    if not found:
+    if not recorded:
         raise QuantizationError(
             "the recipe rounds no component that can be trained; compress the model without "
             "training"
         )
-    return found
+    return recorded
 
 
 def _record_text(
@@ -168,9 +161,6 @@ class CallRecorder:
 
         Args:
             root: The module the objective's names are below; restored, also after an error.
-
-        Raises:
-            ModelError: There is no such module or method.
         """
         module, method = _module_of(root, self.objective), self.objective.method
         if not callable(getattr(module, method, None)):
@@ -182,13 +172,13 @@ class CallRecorder:
     def __call__(self, method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         """Make a call, and keep it or not."""
         index, self._seen = self._seen, self._seen + 1
-        place = index if index < self._most else self._random.randrange(self._seen)
-        if place >= self._most:
+        slot = index if index < self._most else self._random.randrange(self._seen)
+        if slot >= self._most:
             return method(*arguments, **keywords)
         before = tree_map(_copy, (arguments, keywords))  # a module may change its inputs
         output = method(*arguments, **keywords)
         call = Call(arguments=before[0], keywords=before[1], output=tree_map(_copy, output))
-        self._kept[place : place + 1] = [(index, call)]
+        self._kept[slot : slot + 1] = [(index, call)]
         return output
 
 
@@ -221,22 +211,19 @@ def compared_outputs(
         objective: Names them.
         output: The output of the module.
         keywords: Keywords of the call, which determine how many steps count; None for all.
-
-    Raises:
-        ModelError: The output has no such tensors.
     """
     leaves, _ = tree_flatten(output)
-    found = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
-    positions = objective.outputs or range(len(found))
-    if not found or max(positions) >= len(found):
+    real = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
+    positions = objective.outputs or range(len(real))
+    if not real or max(positions) >= len(real):
         raise ModelError(
-            f"'{objective.module}.{objective.method}' returned {len(found)} floating-point "
+            f"'{objective.module}.{objective.method}' returned {len(real)} floating-point "
             f"tensors and the objective compares {list(positions) or 'at least one'}"
         )
     if keywords is None or objective.steps_of is None:
-        return [found[position] for position in positions]
+        return [real[position] for position in positions]
     steps = keywords[objective.steps_of].shape[-1]
-    return [found[position][..., -steps:, :] for position in positions]
+    return [real[position][..., -steps:, :] for position in positions]
 
 
 def _module_of(root: nn.Module, objective: Objective) -> nn.Module:

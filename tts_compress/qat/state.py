@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tts_compress.artifact import atomic_file
 from tts_compress.errors import ArtifactError
 from tts_compress.qat.task import Task, digest_tensors
 from tts_compress.torch.layers.checkpoint import TensorFile
@@ -71,11 +72,7 @@ class Checkpoints:
         self._last: Snapshot | None = None
 
     def save(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot in the place of the last.
-
-        Raises:
-            ArtifactError: The file cannot be written.
-        """
+        """Keep a snapshot in the place of the last."""
         # Tensors that share memory are no error of ours: each is written as it is.
         state, tensors = snapshot
         tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
@@ -84,16 +81,12 @@ class Checkpoints:
             return
         if not self._writes:
             return
-        partial = self._path.with_suffix(".partial")
         stated = {"state": asdict(state), "training": self._identity}
         metadata = {name: json.dumps(value) for name, value in stated.items()}
-        try:
+        with atomic_file(self._path) as partial:
             save_file(tensors, partial, metadata)
             with partial.open("rb") as file:
                 os.fsync(file.fileno())
-            partial.replace(self._path)
-        except OSError as error:
-            raise ArtifactError(f"cannot write '{self._path}': {error}") from error
 
     def drop(self) -> None:
         """Remove the file, if there is one."""
@@ -101,25 +94,21 @@ class Checkpoints:
             self._path.unlink(missing_ok=True)
 
     def load(self) -> Snapshot | None:
-        """Return the last snapshot; None if there is none.
-
-        Raises:
-            ArtifactError: The file cannot be read, or is of another training.
-        """
+        """Return the last snapshot; None if there is none."""
         if self._path is None or not self._path.is_file():
             return self._last
         file = TensorFile(self._path)
         try:
-            found = json.loads(file.metadata["training"])
+            stated = json.loads(file.metadata["training"])
             state = TrainingState(**json.loads(file.metadata["state"]))
         except (KeyError, ValueError, TypeError) as error:
             raise ArtifactError(
                 f"'{self._path}' is no checkpoint of a training ({error}); "
                 "start anew with --restart"
             ) from error
-        if found != self._identity:
+        if stated != self._identity:
             raise ArtifactError(
-                f"'{self._path}' is of another training: {_differences(found, self._identity)}; "
+                f"'{self._path}' is of another training: {_differences(stated, self._identity)}; "
                 "repeat its options, or start anew with --restart"
             )
         return state, {name: file.read(name) for name in file.names}
@@ -141,13 +130,13 @@ def identity_of(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _differences(found: Any, wanted: dict[str, Any]) -> str:
-    if not isinstance(found, dict):
+def _differences(stated: Any, wanted: dict[str, Any]) -> str:
+    if not isinstance(stated, dict):
         return "it does not state which"
     return ", ".join(
         f"other {name}"
         if name in {"model", "examples"}
-        else f"{name} {found.get(name)} there, {wanted.get(name)} here"
-        for name in found | wanted
-        if found.get(name) != wanted.get(name)
+        else f"{name} {stated.get(name)} there, {wanted.get(name)} here"
+        for name in stated | wanted
+        if stated.get(name) != wanted.get(name)
     )

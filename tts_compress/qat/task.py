@@ -53,8 +53,8 @@ class Task:
     from a student's inputs. None where the student itself is judged."""
 
 
-def held_out_places(count: int) -> list[int]:
-    """Return the positions of the texts or calls that a student is judged on, rising."""
+def held_out_indices(count: int) -> list[int]:
+    """Return the indices of the texts or calls that a student is judged on, rising."""
     return list(range(_HELD_OUT - 1, count, _HELD_OUT)) or [count - 1]
 
 

@@ -40,11 +40,7 @@ _FORMATS = {
 
 @contextmanager
 def accelerated(options: TrainingOptions) -> Iterator[Accelerator]:
-    """Yield an accelerator; threads and random numbers are as before afterwards.
-
-    Raises:
-        QuantizationError: fp16 was asked for without a GPU.
-    """
+    """Yield an accelerator; threads and random numbers are as before afterwards."""
     on_gpu = options.device == "auto" and torch.cuda.is_available()
     if options.mixed_precision == "fp16" and not on_gpu:
         raise QuantizationError(
@@ -116,13 +112,13 @@ def device_load(device: torch.device) -> dict[str, float]:
     """
     if device.type != "cuda":
         return {}
-    found = {
+    load = {
         "gpu_allocated_bytes": float(torch.cuda.memory_allocated(device)),
         "gpu_peak_bytes": float(torch.cuda.max_memory_allocated(device)),
     }
     with suppress(ImportError, RuntimeError):  # no pynvml, or a driver without the counter
-        found["gpu_utilisation_percent"] = float(torch.cuda.utilization(device))
-    return found
+        load["gpu_utilisation_percent"] = float(torch.cuda.utilization(device))
+    return load
 
 
 LOG_NAME = "log.jsonl"
@@ -170,25 +166,19 @@ class RunLog:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """Return the events of a training, up to the line that a killed run did not finish.
-
-    Raises:
-        ArtifactError: There is a log that cannot be read.
-    """
+    """Return the events of a training, up to the line that a killed run did not finish."""
     path = folder / LOG_NAME
     if not path.is_file():
         return []
-    found: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     try:
         lines = read_text(path).splitlines()
     except (OSError, ValueError) as error:
         raise ArtifactError(f"cannot read '{path}': {error}") from error
-    for line in lines:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            break
-    return found
+    with suppress(ValueError):
+        for line in lines:
+            events.append(json.loads(line))  # noqa: PERF401  those before the broken line count
+    return events
 
 
 def _line(event: dict[str, Any]) -> str:
@@ -211,11 +201,6 @@ def train(task: Task, run: TrainingRun) -> TrainingRecord:
         task: The task, with an untrained student, also to resume.
         run: Its options, the folder of checkpoints and the log, made if it is not there, and the
             progress of every update.
-
-    Raises:
-        QuantizationError: Nothing is rounded or trainable, losses stay not finite, or training
-            brings nothing better and the options make that an error.
-        ArtifactError: The folder holds a checkpoint of another training, or another is using it.
     """
     _refuse_idle(task)
     options = run.options
@@ -249,7 +234,6 @@ class _Trainer:
         self._held_out = spread(task.held_out, optimization.options.held_out)
         self._checkpoints = checkpoints
         self._progress = progress
-        self._log = RunLog(None)
         self._clock = monotonic()
 
     def run(self, folder: Path | None, effect: str) -> TrainingRecord:

@@ -20,34 +20,26 @@ from tts_compress.config import (
 )
 from tts_compress.errors import RecipeError, SchemeError
 from tts_compress.recipes.formats import CALIBRATED
-from tts_compress.recipes.recipe import Recipe
+from tts_compress.recipes.recipe import Coverage, Recipe
 from tts_compress.recipes.schemes import find_scheme
 
 
-class _Component(Config):
+class _Component(Coverage):
     """Modules that schemes treat alike; of several that cover a module the first decides."""
 
     match: str | tuple[str, ...]
     """Patterns on dotted module names, as in a rule."""
 
-    operators: tuple[str, ...] = ()
-    skip_graph_inputs: bool = False
-    skip_upsampled: bool = False
-    durations: bool = False
-    min_channels: int = 1
-    min_kernel: int = 1
-    min_weights: int = 1
-
-    def rules(self, given: str | Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def rules(self, form: str | Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the rules, one per pattern, that a format makes of the component.
 
         Args:
-            given: "int8 dynamic": weights and, if not FP32, activations; or a table of such a
+            form: "int8 dynamic": weights and, if not FP32, activations; or a table of such a
                 `format` and further keys of a rule; or "skip" for none.
         """
-        if given == "skip":
+        if form == "skip":
             return
-        extra = {"format": given} if isinstance(given, str) else dict(given)
+        extra = {"format": form} if isinstance(form, str) else dict(form)
         weights, _, activations = str(extra.pop("format", "float32")).partition(" ")
         named = {"weights": weights, "activations": activations or "none"}
         patterns = (self.match,) if isinstance(self.match, str) else self.match
@@ -89,15 +81,10 @@ class _FamilyFile(ConfigFile):
     scheme: dict[str, _Scheme] = Field(default_factory=dict)
 
     def resolve(self, name: str, path: Path) -> Recipe:
-        """Return the recipe of a scheme.
-
-        Raises:
-            SchemeError: The family has no such scheme.
-            RecipeError: Its table, or one it is based on, is malformed.
-        """
+        """Return the recipe of a scheme."""
         if name not in self.scheme:
-            known = ", ".join(sorted(self.scheme)) or "none"
-            raise SchemeError(f"no scheme {name!r} for family {self.family!r}; available: {known}")
+            names = ", ".join(sorted(self.scheme)) or "none"
+            raise SchemeError(f"no scheme {name!r} for family {self.family!r}; available: {names}")
         table = self._inherited(name, path)
         formats, calibration = table.pop("formats", {}), table.pop("calibration", {})
         rules: list[dict[str, Any]] = []
@@ -126,11 +113,9 @@ class _FamilyFile(ConfigFile):
             following = self.scheme[following].base
         table: dict[str, Any] = {"calibration": {}}
         for each in reversed(chain):
-            own = self.scheme[each].model_dump(
-                mode="json", exclude={"base", "calibration"}, exclude_unset=True
-            )
-            table |= own
-            table["calibration"] |= self.scheme[each].calibration
+            scheme, without = self.scheme[each], {"base", "calibration"}
+            table |= scheme.model_dump(mode="json", exclude=without, exclude_unset=True)
+            table["calibration"] |= scheme.calibration
         return table
 
 
@@ -152,25 +137,21 @@ def find_recipe(family: str, scheme: str, recipe: Recipe | str | Path | None = N
     """
     scheme = find_scheme(scheme, schemes_of(family)).name
     if isinstance(recipe, Recipe):
-        found, name = _checked(recipe), f"{recipe.family}-{recipe.scheme}"
+        recipe, name = _checked(recipe), f"{recipe.family}-{recipe.scheme}"
     else:
         if recipe is None and family not in data_names("calib/recipes"):
             raise SchemeError(f"no scheme {scheme!r} for family {family!r}; available: none")
         name = family if recipe is None else str(recipe)
-        found = _read(data_file("calib/recipes", name), scheme)
-    if found.family != family:
-        raise RecipeError(f"recipe '{name}' is for family {found.family!r}, not {family!r}")
-    if found.scheme != scheme:
-        raise RecipeError(f"recipe '{name}' is for scheme {found.scheme!r}, not {scheme!r}")
-    return found if found.uses_calibration else found.model_copy(update={"calibration": None})
+        recipe = _read(data_file("calib/recipes", name), scheme)
+    if recipe.family != family:
+        raise RecipeError(f"recipe '{name}' is for family {recipe.family!r}, not {family!r}")
+    if recipe.scheme != scheme:
+        raise RecipeError(f"recipe '{name}' is for scheme {recipe.scheme!r}, not {scheme!r}")
+    return recipe if recipe.uses_calibration else recipe.model_copy(update={"calibration": None})
 
 
 def scheme_of(recipe: str | Path) -> str | None:
-    """Return the scheme of a TOML file of one recipe; None for a file of a family's recipes.
-
-    Raises:
-        RecipeError: The file is missing or is not TOML.
-    """
+    """Return the scheme of a TOML file of one recipe; None for a file of a family's recipes."""
     stated = json.loads(read_table(data_file("calib/recipes", str(recipe)))).get("scheme")
     return stated if isinstance(stated, str) else None
 
@@ -184,11 +165,7 @@ def _read(path: Path, scheme: str) -> Recipe:
 
 
 def _with_base(file: _FamilyFile) -> _FamilyFile:
-    """Return a family's recipes with those of the family they are based on.
-
-    Raises:
-        RecipeError: There are none of that family.
-    """
+    """Return a family's recipes with those of the family they are based on."""
     if file.base is None:
         return file
     base = _with_base(read_config(data_file("calib/recipes", file.base), _FamilyFile))

@@ -25,38 +25,35 @@ class Group:
 
 
 def find_groups(
-    modules: Iterable[str], given: Sequence[str] = (), *, each_layer: bool = False
+    modules: Iterable[str], first: Sequence[str] = (), *, each_layer: bool = False
 ) -> tuple[Group, ...]:
     """Return the groups of the modules of a model, in the order of the modules.
 
     Args:
         modules: Dotted names of modules that hold weights.
-        given: Patterns, each of which makes a group of the modules that match none before it.
+        first: Patterns, each of which makes a group of the modules that match none before it.
         each_layer: Make a group of every other module; by default modules whose names are alike
             up to the first number are one, such as the convolutions of `dec.resblocks.1`.
-
-    Raises:
-        RecipeError: A given pattern matches nothing that is left.
     """
     names = list(dict.fromkeys(modules))
     members: dict[str, list[str]] = {}
     for name in names:
-        pattern = next((p for p in given if fnmatchcase(name, p)), None)
+        pattern = next((p for p in first if fnmatchcase(name, p)), None)
         key = pattern or (name if each_layer else _block(name))
         members.setdefault(key, []).append(name)
-    for pattern in given:
+    for pattern in first:
         if pattern not in members:
-            known = ", ".join(sorted({name.split(".")[0] for name in names}))
+            components = ", ".join(sorted({name.split(".")[0] for name in names}))
             raise RecipeError(
                 f"group {pattern!r} matches no layer that is not in another group; "
-                f"the model's components are {known}"
+                f"the model's components are {components}"
             )
-    # Groups that were given come first: as rules they decide before the others.
-    order = sorted(members, key=lambda key: given.index(key) if key in given else len(given))
+    # As rules, the groups of these patterns decide before the others.
+    order = sorted(members, key=lambda key: first.index(key) if key in first else len(first))
     return tuple(
         Group(
             name=key,
-            patterns=(key,) if key in given else _patterns(key, members[key]),
+            patterns=(key,) if key in first else _patterns(key, members[key]),
             modules=tuple(members[key]),
         )
         for key in order
@@ -66,7 +63,7 @@ def find_groups(
 def _block(module: str) -> str:
     """Return a name up to its first number."""
     parts = module.split(".")
-    numbers = (place for place, part in enumerate(parts) if part.isdecimal())
+    numbers = (index for index, part in enumerate(parts) if part.isdecimal())
     return ".".join(parts[: next(numbers, len(parts)) + 1])
 
 

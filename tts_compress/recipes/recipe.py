@@ -25,7 +25,7 @@ _ARITHMETIC = {
 }
 
 _WEIGHTS_OF: dict[Algorithm, tuple[Weights, ...]] = {
-    Algorithm.RTN: (),  # goes with all
+    Algorithm.RTN: tuple(Weights),
     Algorithm.GPTQ: (Weights.INT4, Weights.INT8),
     Algorithm.INC_RTN: (Weights.INT4,),
     Algorithm.INC_GPTQ: (Weights.INT4,),
@@ -52,16 +52,11 @@ class Calibration(Config):
     Takes a pass over the first calls more."""
 
 
-class Rule(Config):
-    """The format of the modules whose dotted name matches."""
+class Coverage(Config):
+    """Conditions on the operators that a rule is about, besides their modules' names."""
 
-    match: str
-    """An `fnmatch` pattern on module names such as `dec.resblocks.0.convs.1`."""
-
-    weights: Weights = Field(default=Weights.FLOAT32, strict=False)
-    activations: Activations = Field(default=Activations.NONE, strict=False)
-    exclude: tuple[str, ...] = ()
-    """Patterns of modules left in FP32 although `match` covers them."""
+    operators: tuple[str, ...] = ()
+    """Operator types, ONNX's or torch's; empty means every type the technique supports."""
 
     skip_graph_inputs: bool = False
     """Leave out operators that read an input of the graph."""
@@ -78,12 +73,20 @@ class Rule(Config):
     min_weights: int = Field(default=1, ge=1)
     """Leave out operators with fewer weights than this."""
 
-    operators: tuple[str, ...] = ()
-    """Operator types the rule is about, ONNX's or torch's; empty means every type the technique
-    supports."""
-
     durations: bool = False
     """Cover only operators of an ONNX graph that decide durations and nothing else of the sound."""
+
+
+class Rule(Coverage):
+    """The format of the modules whose dotted name matches."""
+
+    match: str
+    """An `fnmatch` pattern on module names such as `dec.resblocks.0.convs.1`."""
+
+    weights: Weights = Field(default=Weights.FLOAT32, strict=False)
+    activations: Activations = Field(default=Activations.NONE, strict=False)
+    exclude: tuple[str, ...] = ()
+    """Patterns of modules left in FP32 although `match` covers them."""
 
     group_size: int = Field(default=64, ge=16)
     """Inputs that share a scale, where weights have four bits; in a convolution inputs × kernel."""
@@ -95,19 +98,21 @@ class Rule(Config):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Rule":
-        allowed = _ARITHMETIC[self.weights]
-        if self.activations not in allowed:
-            raise ValueError(
-                f"activations {self.activations!r} do not go with weights {self.weights!r}; "
-                f"accepted: {', '.join(allowed)}"
-            )
-        bits = _WEIGHTS_OF[self.algorithm]
-        if bits and self.weights not in bits:
-            raise ValueError(
-                f"algorithm {self.algorithm!r} does not go with weights {self.weights!r}; "
-                f"accepted: {', '.join(bits)}"
-            )
+        for problem, value, accepted in (
+            (f"activations {self.activations!r} do", self.activations, _ARITHMETIC[self.weights]),
+            (f"algorithm {self.algorithm!r} does", self.weights, _WEIGHTS_OF[self.algorithm]),
+        ):
+            if value not in accepted:
+                raise ValueError(
+                    f"{problem} not go with weights {self.weights!r}; "
+                    f"accepted: {', '.join(accepted)}"
+                )
         return self
+
+    @property
+    def observes(self) -> bool:
+        """True if ranges or codes are chosen from data."""
+        return self.activations in CALIBRATED or self.algorithm.endswith("gptq")
 
     def covers(self, module: str, operator: str, *, decides_durations: bool = False) -> bool:
         """Return True if this rule decides about an operator of a module."""
@@ -144,19 +149,12 @@ class Recipe(ConfigFile):
     def uses_calibration(self) -> bool:
         """True if ranges or codes are chosen from data, or the model is trained on it."""
         trained = any(scheme.trained for scheme in SCHEMES if scheme.name == self.scheme)
-        return trained or self._observes
-
-    @property
-    def _observes(self) -> bool:
-        return any(
-            rule.activations in CALIBRATED or rule.algorithm.endswith("gptq")
-            for rule in self.component
-        )
+        return trained or any(rule.observes for rule in self.component)
 
     @model_validator(mode="after")
     def _calibrated_when_needed(self) -> "Recipe":
         static = any(rule.activations in CALIBRATED for rule in self.component)
-        if self._observes and self.calibration is None:
+        if self.calibration is None and any(rule.observes for rule in self.component):
             raise ValueError(
                 "a rule with static activations, or an algorithm that observes ('gptq', "
                 "'inc-gptq'), needs a [calibration] table"
@@ -195,9 +193,5 @@ class CalibrationSet(ConfigFile):
 
 
 def read_calibration_set(name: str) -> CalibrationSet:
-    """Return a shipped calibration set, or the one in a user's TOML file.
-
-    Raises:
-        RecipeError: There is none of that name, or the file is malformed.
-    """
+    """Return a shipped calibration set, or the one in a user's TOML file."""
     return read_config(data_file("calib/sets", name), CalibrationSet)

@@ -24,11 +24,7 @@ class Quality(StrEnum):
 
 
 def find_quality(name: str) -> Quality:
-    """Return the quality of a name.
-
-    Raises:
-        SchemeError: There is none.
-    """
+    """Return the quality of a name."""
     if name not in set(Quality):
         raise SchemeError(f"no quality {name!r}; available: {', '.join(Quality)}")
     return Quality(name)
@@ -83,22 +79,19 @@ _OTHER_NAMES = {
 """Common words for schemes, as torch and other tools have them."""
 
 
-def find_scheme(name: str, known: Iterable[str] = ()) -> Scheme:
+def find_scheme(name: str, listed: Iterable[str] = ()) -> Scheme:
     """Return the scheme that a name means: upper or lower case, `_` or `-`, and a few other names.
 
     Args:
         name: `int8-static`, `INT8_STATIC`, `float16`.
-        known: Names that an error lists, such as a family's; without any, those of all schemes.
-
-    Raises:
-        SchemeError: There is none; the message lists those there are.
+        listed: Names that an error lists, such as a family's; without any, those of all schemes.
     """
     schemes = {scheme.name: scheme for scheme in SCHEMES}
     plain = name.strip().lower().replace("_", "-")
     plain = _OTHER_NAMES.get(plain, plain)
     if plain in schemes:
         return schemes[plain]
-    listed = [name for name in schemes if name in set(known)] or list(schemes)
+    names = [name for name in schemes if name in set(listed)] or list(schemes)
     raise SchemeError(
-        f"unknown scheme {name!r}; known schemes: {', '.join(listed)}{nearest(plain, listed)}"
+        f"unknown scheme {name!r}; known schemes: {', '.join(names)}{nearest(plain, names)}"
     )

@@ -1,27 +1,38 @@
-"""Conversion of an FP32 module by a recipe, with a record of its layers."""
+"""Conversion of an FP32 module by a recipe, with a record of its layers.
 
+The integer layers are for CPUs. On a GPU the same recipes give linear layers to torchao; everything
+else of a recipe, 16-bit floats and weights that are only stored small, is the same everywhere.
+"""
+
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord
-from tts_compress.errors import QuantizationError
+from tts_compress.errors import QuantizationError, TTSCompressWarning
+from tts_compress.numerics.histogram import Range
 from tts_compress.progress import Progress
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.torch.decisions import (
-    Decision,
+    LayerDecision,
     count_decisions,
     count_layers,
     decide,
     describe_untouched,
 )
-from tts_compress.torch.gpu import fit_to_gpu, runs_on_gpu, warn_of_kept
-from tts_compress.torch.layers.base import CompressedLayer, build_layer, layer_state, share_weight
+from tts_compress.torch.layers.base import (
+    CompressedLayer,
+    build_layer,
+    find_layer,
+    layer_state,
+    share_weight,
+)
 from tts_compress.torch.layers.checkpoint import STORED_TYPES
 from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.module_surgery import (
@@ -32,6 +43,10 @@ from tts_compress.torch.layers.module_surgery import (
 )
 from tts_compress.torch.observe import observe_ranges
 from tts_compress.torch.weight_codes import choose_codes
+
+_EIGHT_BITS = {Activations.DYNAMIC, Activations.STATIC, Activations.FLOAT8}
+_FLOAT8_FROM = (8, 9)
+"""The first compute capability with 8-bit floats."""
 
 _STAGES = (
     (".qat", "prepared for training"),
@@ -46,11 +61,7 @@ _HARMLESS = ("torch.ao.quantization.stubs", "torch.ao.nn.intrinsic.modules")
 
 
 def refuse_foreign(root: nn.Module) -> None:
-    """Refuse a module that torch.ao or torchao, or `prepare_qat`, made of the FP32 one.
-
-    Raises:
-        QuantizationError: It holds a layer, an observer or a tensor of theirs.
-    """
+    """Refuse a module that torch.ao or torchao, or `prepare_qat`, made of the FP32 one."""
     tensors = ((name, parameter.data) for name, parameter in root.named_parameters())
     for name, part in chain(root.named_modules(), tensors):
         home, kind = type(part).__module__, type(part).__name__
@@ -102,11 +113,6 @@ def convert(
         recipe: The format of each layer.
         run: Calls a module with calibration data; None where the recipe needs none.
         progress: Receives every layer.
-
-    Raises:
-        QuantizationError: The recipe does not fit the module, or the finished module does not
-            hold what the recipe promises.
-        MissingExtraError: A package is not installed.
     """
     on_gpu = runs_on_gpu(root, recipe)
     copy = normalize(copy_sharing_tensors(root)).eval()
@@ -129,21 +135,38 @@ def convert(
         if not decision.is_layer:
             round_stored(module, decision.weights, rounded)
             continue
-        chosen, device = (decision.weights, decision.activations), "cuda" if on_gpu else "cpu"
-        settings: Any = {"group_size": decision.group_size, "limits": limits.get(name)}
-        state = layer_state(module, *chosen, **settings, device=device) | codes.get(name, {})
-        layer = build_layer(Geometry.of(module), *chosen, state, device=device)
+        settings: Any = {"limits": limits.get(name), "codes": codes.get(name)}
+        layer = compressed(module, decision, **settings, device="cuda" if on_gpu else "cpu")
         copy = replace_module(copy, name, layer)
     progress.advance("compress", len(changed), len(changed))
     return finish(copy, decisions)
 
 
-def finish(root: nn.Module, decisions: Sequence[Decision]) -> Converted:
-    """Return a finished module with its records, after counting its layers.
+def compressed(
+    module: nn.Module,
+    decision: LayerDecision,
+    *,
+    limits: Range | None = None,
+    codes: dict[str, Tensor] | None = None,
+    device: str = "cpu",
+) -> CompressedLayer:
+    """Return the layer that replaces a module.
 
-    Raises:
-        QuantizationError: They are not what was decided.
+    Args:
+        module: The layer in FP32.
+        decision: Its format.
+        limits: The range of its input, for static activations.
+        codes: Codes and scales that an algorithm chose; by default weights are rounded to nearest.
+        device: The type of device the layer runs on.
     """
+    chosen = (decision.weights, decision.activations)
+    settings: Any = {"group_size": decision.group_size, "limits": limits, "device": device}
+    state = layer_state(module, *chosen, **settings) | (codes or {})
+    return build_layer(Geometry.of(module), *chosen, state, device=device)
+
+
+def finish(root: nn.Module, decisions: Sequence[LayerDecision]) -> Converted:
+    """Return a finished module with its records, after counting its layers."""
     for decision in decisions:
         if decision.tied and decision.is_layer:
             leader = root.get_submodule(decision.tied)
@@ -161,13 +184,8 @@ def finish(root: nn.Module, decisions: Sequence[Decision]) -> Converted:
     )
 
 
-def refuse_unfit(root: nn.Module, decisions: Sequence[Decision]) -> None:
-    """Refuse a module that cannot be compressed, with reasons.
-
-    Raises:
-        QuantizationError: The module is compressed already, has no weights in memory or some that
-            are not finite, or has none that the decisions would change.
-    """
+def refuse_unfit(root: nn.Module, decisions: Sequence[LayerDecision]) -> None:
+    """Refuse a module that cannot be compressed, with reasons."""
     if any(isinstance(module, CompressedLayer) for module in root.modules()):
         raise QuantizationError("the module is already compressed; compress the original")
     refuse_foreign(root)
@@ -181,8 +199,7 @@ def refuse_unfit(root: nn.Module, decisions: Sequence[Decision]) -> None:
     for decision in decisions:
         if decision.is_layer:
             refuse_hooks(root.get_submodule(decision.module), decision.module)
-    changed = [decision.module for decision in decisions if decision.weights != Weights.FLOAT32]
-    if changed:
+    if any(decision.weights != Weights.FLOAT32 for decision in decisions):
         return
     reasons = describe_untouched(root, decisions)
     shown = "".join(f"\n- {reason}" for reason in reasons[:_SHOWN_REASONS])
@@ -199,9 +216,6 @@ def round_stored(module: nn.Module, weights: str, done: dict[int, nn.Parameter])
         weights: The type in the file, `float16` or `bfloat16`.
         done: Parameters rounded before, by the original's identity: what modules share stays
             shared.
-
-    Raises:
-        QuantizationError: A weight is too large for the type.
     """
     kind = STORED_TYPES[weights]
     for name, parameter in list(module.named_parameters(recurse=False)):
@@ -210,6 +224,81 @@ def round_stored(module: nn.Module, weights: str, done: dict[int, nn.Parameter])
             if not torch.isfinite(values).all():
                 largest = parameter.abs().max()
                 raise QuantizationError(f"a weight of {largest:g} is too large for {kind}")
-            made = nn.Parameter(values, requires_grad=False)
-            done[id(parameter)] = done[id(made)] = made
+            rounded = nn.Parameter(values, requires_grad=False)
+            done[id(parameter)] = done[id(rounded)] = rounded
         setattr(module, name, done[id(parameter)])
+
+
+def runs_on_gpu(root: nn.Module, recipe: Recipe) -> bool:
+    """Return True if a recipe asks for arithmetic in eight bits and the module lies on a GPU.
+
+    Args:
+        root: The module.
+        recipe: The format of each layer.
+    """
+    devices = _devices(root)
+    asked = {rule.activations for rule in recipe.component} & _EIGHT_BITS
+    if Activations.FLOAT8 in asked:
+        _check_float8(devices)
+    if not asked or all(device.type != "cuda" for device in devices):
+        return False
+    if Activations.STATIC in asked:
+        raise QuantizationError(
+            f"'{recipe.scheme}' rounds activations with fixed ranges, which is for CPUs; "
+            "on a GPU take 'int8-dynamic'"
+        )
+    if any(device.type != "cuda" for device in devices):
+        shown = ", ".join(sorted(map(str, devices)))
+        raise QuantizationError(f"the module lies on {shown}; move all of it to the GPU, or none")
+    return True
+
+
+def fit_to_gpu(root: nn.Module, decisions: Sequence[LayerDecision]) -> tuple[LayerDecision, ...]:
+    """Return the decisions, with FP32 and a reason where no kernel of a GPU carries one out."""
+    fitted = []
+    for decision in decisions:
+        geometry, reason = Geometry.of(root.get_submodule(decision.module)), ""
+        layer = find_layer(geometry, decision.weights, decision.activations, device="cuda")
+        if layer is not None:
+            reason = layer.objection(geometry, decision.group_size)
+        elif decision.is_layer:
+            reason = f"there is no {decision.operator} in integers on a GPU"
+        fp32: Any = {"weights": Weights.FLOAT32, "activations": Activations.NONE, "reason": reason}
+        fitted.append(replace(decision, **fp32) if reason else decision)
+    return tuple(fitted)
+
+
+def warn_of_kept(decisions: Sequence[LayerDecision], fitted: Sequence[LayerDecision]) -> None:
+    """Warn of layers that are compressed on a CPU, but not on a GPU."""
+    kept = [new for old, new in zip(decisions, fitted, strict=True) if new is not old]
+    if kept:
+        warnings.warn(
+            f"{len(kept)} layers keep FP32 on a GPU, such as '{kept[0].module}': {kept[0].reason}",
+            TTSCompressWarning,
+            stacklevel=8,  # the caller of `compress`
+        )
+
+
+def _devices(root: nn.Module) -> set[torch.device]:
+    return {parameter.device for parameter in root.parameters()}
+
+
+def _check_float8(devices: set[torch.device]) -> None:
+    """Refuse 8-bit floats where there is no arithmetic with them."""
+    needed = (
+        "8-bit floats ('fp8') need an NVIDIA GPU of compute capability 8.9 or more (Ada, Hopper, "
+        "Blackwell)"
+    )
+    others = sorted(str(device) for device in devices if device.type != "cuda")
+    if others:
+        raise QuantizationError(
+            f"{needed}; the module lies on {', '.join(others)}: move it to such a GPU, "
+            "or take 'int8', which CPUs compute with"
+        )
+    if torch.version.hip is not None:
+        raise QuantizationError(f"{needed}, and this is a build of torch for ROCm; take 'bf16'")
+    for device in sorted(devices, key=str):
+        version = torch.cuda.get_device_capability(device)
+        if version < _FLOAT8_FROM:
+            shown = ".".join(map(str, version))
+            raise QuantizationError(f"{needed}; {device} has {shown}: take 'int8' or 'fp16'")

@@ -24,7 +24,7 @@ STATED = frozenset({_EXCLUDED, _KEPT, _NOT_COVERED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision(LayerRecord):
+class LayerDecision(LayerRecord):
     """The format of one layer, and how it is reached."""
 
     group_size: int
@@ -46,15 +46,12 @@ class Decision(LayerRecord):
         return LayerRecord(**{item.name: getattr(self, item.name) for item in fields(LayerRecord)})
 
 
-def decide(root: nn.Module, recipe: Recipe) -> tuple[Decision, ...]:
+def decide(root: nn.Module, recipe: Recipe) -> tuple[LayerDecision, ...]:
     """Return a recipe's decision for every layer with weights, in the modules' order.
 
     Args:
         root: A normalized module: weight norm folded, attention opened.
         recipe: The first rule that covers a layer, and can be applied to it, decides.
-
-    Raises:
-        RecipeError: The recipe has settings that only ONNX graphs have.
     """
     _refuse_graph_settings(recipe)
     decisions, tied = [], tied_layers(root)
@@ -65,7 +62,7 @@ def decide(root: nn.Module, recipe: Recipe) -> tuple[Decision, ...]:
         rule, reason = _choose(name, geometry, recipe)
         if unfit := _unfit(module):
             rule, reason = _KEEP, unfit
-        decision = Decision(
+        decision = LayerDecision(
             module=name,
             operator=geometry.operator,
             weights=rule.weights,
@@ -90,12 +87,12 @@ def _unfit(module: nn.Module) -> str:
     return ""
 
 
-def _agreed(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+def _agreed(decisions: Sequence[LayerDecision]) -> tuple[LayerDecision, ...]:
     """Return the decisions, with one format for layers that share a weight in 8 or 4 bits.
 
     INT8 weights with FP32 arithmetic are what every kind of layer has, and keep as it is stored.
     """
-    sharing: dict[str, list[Decision]] = {}
+    sharing: dict[str, list[LayerDecision]] = {}
     for decision in decisions:
         sharing.setdefault(decision.tied or decision.module, []).append(decision)
     common = {
@@ -111,14 +108,14 @@ def _agreed(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
 
 
 def _refuse_graph_settings(recipe: Recipe) -> None:
-    given = {
+    settings = {
         f"format = {recipe.format!r}": recipe.format != "qdq",
         "float_residuals": recipe.float_residuals,
         "equalize": recipe.calibration is not None and recipe.calibration.equalize,
         "skip_graph_inputs": any(rule.skip_graph_inputs for rule in recipe.component),
         "skip_upsampled": any(rule.skip_upsampled for rule in recipe.component),
     }
-    if wrong := [name for name, is_given in given.items() if is_given]:
+    if wrong := [name for name, is_on in settings.items() if is_on]:
         raise RecipeError(
             f"{', '.join(wrong)}: a matter of ONNX graphs, and this model runs in torch; "
             "leave it out"
@@ -165,7 +162,7 @@ def count_decisions(decisions: Iterable[LayerRecord]) -> Counter[str]:
     return Counter(_label(d.operator, d.weights, d.activations) for d in decisions)
 
 
-def count_layers(root: nn.Module, decisions: Sequence[Decision]) -> Counter[str]:
+def count_layers(root: nn.Module, decisions: Sequence[LayerDecision]) -> Counter[str]:
     """Return the number of layers of each operator and format that a finished module holds.
 
     Args:
@@ -189,26 +186,22 @@ def _label(operator: str, weights: str, activations: str) -> str:
 
 def other_parts(root: nn.Module) -> list[LayerRecord]:
     """Return a record of each part of a module with weights of its own that is no known layer."""
-    sizes = {
-        name: sum(parameter.numel() for parameter in module.parameters(recurse=False))
-        for name, module in walk_layers(root)
-        if operator_of(module) is None and not isinstance(module, CompressedLayer)
-    }
     return [
         LayerRecord(
             module=name,
-            operator=type(root.get_submodule(name)).__name__,
+            operator=type(module).__name__,
             weights=Weights.FLOAT32,
             activations=Activations.NONE,
             parameters=size,
             reason="there is no compressed layer of its kind",
         )
-        for name, size in sizes.items()
-        if size
+        for name, module in walk_layers(root)
+        if operator_of(module) is None and not isinstance(module, CompressedLayer)
+        if (size := sum(parameter.numel() for parameter in module.parameters(recurse=False)))
     ]
 
 
-def describe_untouched(root: nn.Module, decisions: Sequence[Decision]) -> list[str]:
+def describe_untouched(root: nn.Module, decisions: Sequence[LayerDecision]) -> list[str]:
     """Return the reasons why a module would stay as it is, one for each part with weights."""
     parts = [*decisions, *other_parts(root)]
     reasons = [f"'{part.module}' ({part.operator}): {part.reason}" for part in parts]

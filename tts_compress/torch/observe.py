@@ -41,9 +41,6 @@ def observe_ranges(
         names: Dotted names of layers.
         run: Calls the module with calibration data.
         settings: Settings of the ranges.
-
-    Raises:
-        QuantizationError: A layer was never run, or met values that are not finite.
     """
     histograms = {name: Histogram() for name in names}
 
@@ -60,11 +57,7 @@ def observe_ranges(
 
 
 def add_sample(histogram: Histogram, values: Tensor) -> None:
-    """Count a sample of a tensor's values, any shape but empty.
-
-    Raises:
-        QuantizationError: A value is not finite.
-    """
+    """Count a sample of a tensor's values, any shape but empty."""
     low, high = (float(limit) for limit in torch.aminmax(values))
     step = max(values.numel() // _SAMPLE, 1)
     histogram.add(values.flatten()[::step].float().cpu().numpy(), low, high)
@@ -90,9 +83,6 @@ def observe_moments(
 
     Yields:
         Names, and Σ x xᵀ over all rows x of their input: FP32, `[inputs, inputs]`.
-
-    Raises:
-        QuantizationError: A layer was never run, or met values that are not finite.
     """
     left, alone = list(names), frozenset[str]()
     while left:
@@ -137,7 +127,7 @@ def _refuse_idle(names: Iterable[str]) -> None:
         )
 
 
-class _Moments:
+class _RunningMoments:
     """A running Σ x xᵀ."""
 
     def __init__(self, inputs: int, device: torch.device) -> None:
@@ -173,7 +163,7 @@ class _Pass:
     def __init__(self, alone: frozenset[str], budget_bytes: int) -> None:
         self.calls: Counter[str] = Counter()
         self._alone, self._left_bytes = alone, budget_bytes
-        self._moments: dict[str, _Moments] = {}  # by the first layer that saw the input
+        self._moments: dict[str, _RunningMoments] = {}  # by the first layer that saw the input
         self.leaders: dict[str, str | None] = {}  # None where memory was short
         self._strays: set[str] = set()  # layers that began like another, but had other inputs later
         self._last: tuple[str, Tensor] | None = None
@@ -220,7 +210,7 @@ class _Pass:
         if self._moments and needed > self._left_bytes:
             return None
         self._left_bytes -= needed
-        self._moments[name] = _Moments(inputs, rows.device)
+        self._moments[name] = _RunningMoments(inputs, rows.device)
         return name
 
     def _same(self, rows: Tensor) -> str | None:

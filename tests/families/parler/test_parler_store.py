@@ -274,15 +274,18 @@ def test_the_codecs_activations_are_the_official_ones(
     """Both packages have the same formula; what replaces it walks through memory in blocks."""
     import torch
 
-    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize
-    from tts_compress.torch.layers.snake import Snake
+    from tts_compress.torch.layers.module_surgery import (
+        BlockedSnake,
+        copy_sharing_tensors,
+        normalize,
+    )
 
     for model in (tiny_parler, ParlerModel.open(str(wrapped_dir), "older")):
         codec = model.root().get_submodule("audio_encoder")
         ours = normalize(copy_sharing_tensors(codec))
         checked = 0
         for name, replaced in ours.named_modules():
-            if isinstance(replaced, Snake):
+            if isinstance(replaced, BlockedSnake):
                 official = codec.get_submodule(name)
                 signal = torch.randn(2, replaced.alpha.shape[1], 50)
                 with torch.inference_mode():

@@ -10,14 +10,16 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, weight_norm
 
-from tts_compress.torch.layers.attention import OpenAttention, open_attention
 from tts_compress.torch.layers.module_surgery import (
+    BlockedSnake,
+    OpenAttention,
     copy_sharing_tensors,
     fold_weight_norm,
     normalize,
+    open_attention,
     replace_module,
+    replace_snake,
 )
-from tts_compress.torch.layers.snake import Snake, replace_snake
 
 
 class Local(nn.Module):
@@ -169,7 +171,7 @@ def test_snake_in_blocks_equals_the_formula(shape: tuple[int, ...], last: bool) 
     torch.manual_seed(0)
     x = torch.randn(shape)
     x = x.transpose(1, 2).contiguous().transpose(1, 2) if last else x
-    snake = Snake(nn.Parameter(torch.rand(1, shape[1], 1) + 0.1))
+    snake = BlockedSnake(nn.Parameter(torch.rand(1, shape[1], 1) + 0.1))
     expected = x.double() + torch.sin(snake.alpha.double() * x.double()) ** 2 / snake.alpha.double()
     with torch.inference_mode():
         found = snake(x)

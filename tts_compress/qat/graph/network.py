@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tts_compress.errors import QuantizationError
+from tts_compress.numerics.affine import LEVELS
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, pass_through
 from tts_compress.qat.graph.operators import (
     ARITHMETIC,
@@ -35,14 +36,6 @@ def _reshape(attributes: Attributes, x: Tensor, shape: Tensor) -> Tensor:
     if not attributes.get("allowzero", 0):
         sizes = [x.shape[i] if size == 0 else size for i, size in enumerate(sizes)]
     return x.reshape(sizes)
-
-
-def _flatten(attributes: Attributes, x: Tensor) -> Tensor:
-    return x.reshape(x.shape[: attributes.get("axis", 1)].numel(), -1)
-
-
-def _squeeze(_: Attributes, x: Tensor, axes: Tensor | None = None) -> Tensor:
-    return x.squeeze() if axes is None else x.squeeze(tuple(read_integers(axes)))
 
 
 def _unsqueeze(_: Attributes, x: Tensor, axes: Tensor) -> Tensor:
@@ -82,12 +75,12 @@ def _pad(
     value: Tensor | float | None = None,
     axes: Tensor | None = None,
 ) -> Tensor:
-    given = read_integers(pads)
+    sizes = read_integers(pads)
     chosen = list(range(x.ndim)) if axes is None else read_integers(axes)
     mode = attributes.get("mode", "constant")
     ends = [(0, 0)] * x.ndim
     for i, axis in enumerate(chosen):
-        ends[axis] = (given[i], given[i + len(chosen)])
+        ends[axis] = (sizes[i], sizes[i + len(chosen)])
     if mode == "constant":
         both = [size for pair in reversed(ends) for size in pair]
         return functional.pad(x, both, value=float(value or 0))
@@ -103,8 +96,8 @@ def _expand(_: Attributes, x: Tensor, shape: Tensor) -> Tensor:
 
 
 def _gather(attributes: Attributes, x: Tensor, indices: Tensor) -> Tensor:
-    places: list[slice | Tensor] = [slice(None)] * (attributes.get("axis", 0) % x.ndim)
-    return x[(*places, indices.to(x.device))]
+    before: list[slice | Tensor] = [slice(None)] * (attributes.get("axis", 0) % x.ndim)
+    return x[(*before, indices.to(x.device))]
 
 
 def _gather_elements(attributes: Attributes, x: Tensor, indices: Tensor) -> Tensor:
@@ -137,19 +130,16 @@ def _resize(
         raise attributes.refuse("is given sizes or axes, and not a factor for each axis")
     for axis, factor in enumerate(scales.tolist()):
         if factor != 1:
-            made = torch.arange(int(x.shape[axis] * factor), device=x.device)
-            x = x.index_select(axis, (made / factor).floor().long())
+            positions = torch.arange(int(x.shape[axis] * factor), device=x.device)
+            x = x.index_select(axis, (positions / factor).floor().long())
     return x
 
 
 def repeats_values(node: onnx.NodeProto) -> bool:
     """Return True if a `Resize` takes the value before each position, rather than a mean."""
-    found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    expected = {"mode": b"nearest", "coordinate_transformation_mode": b"asymmetric"}
-    return (
-        found.get("nearest_mode") == b"floor"
-        and expected.items() <= ({"mode": b"nearest"} | found).items()
-    )
+    stated = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    expected = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+    return stated.get("mode", b"nearest") == b"nearest" and expected.items() <= stated.items()
 
 
 def _range(_: Attributes, start: Tensor, limit: Tensor, step: Tensor) -> Tensor:
@@ -179,7 +169,7 @@ SHAPES: dict[str, Operator] = {
     "ConstantOfShape": _fill,
     "Dropout": lambda _, x, *__: x,
     "Expand": _expand,
-    "Flatten": _flatten,
+    "Flatten": lambda attributes, x: x.reshape(x.shape[: attributes.get("axis", 1)].numel(), -1),
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_slices,
@@ -194,7 +184,9 @@ SHAPES: dict[str, Operator] = {
     "Size": lambda _, x: torch.tensor(x.numel(), dtype=torch.int64),
     "Slice": _slice,
     "Split": _split,
-    "Squeeze": _squeeze,
+    "Squeeze": lambda _, x, axes=None: x.squeeze(
+        tuple(range(x.ndim) if axes is None else read_integers(axes))
+    ),
     "Tile": lambda _, x, repeats: x.repeat(read_integers(repeats)),
     "Transpose": lambda attributes, x: x.permute(
         attributes.get("perm", list(reversed(range(x.ndim))))
@@ -202,7 +194,6 @@ SHAPES: dict[str, Operator] = {
     "Unsqueeze": _unsqueeze,
 }
 """Operators by name."""
-
 
 OPERATORS: dict[str, Operator] = {**ARITHMETIC, **SHAPES}
 """Operators of the standard domain by name. Random ones are missing: noise has to be an input."""
@@ -225,24 +216,19 @@ _ONCE_ATTRIBUTES = {
 
 def is_trainable(node: onnx.NodeProto) -> bool:
     """Return True if a node can be computed in torch."""
-    known = node.domain in {"", "ai.onnx"} and node.op_type in OPERATORS
-    return known and (node.op_type != "Resize" or repeats_values(node))
+    is_standard = node.domain in {"", "ai.onnx"} and node.op_type in OPERATORS
+    return is_standard and (node.op_type != "Resize" or repeats_values(node))
 
 
 def find_operator(node: onnx.NodeProto, opset: int) -> Callable[..., tuple[Tensor, ...]]:
-    """Return the function that computes a node from its inputs, None for each that is left out.
-
-    Raises:
-        QuantizationError: The operator is not known here.
-    """
-    operator = OPERATORS[node.op_type] if is_trainable(node) else None
-    attributes = Attributes(node, opset)
-    if operator is None:
+    """Return the function that computes a node from its inputs, None for each that is left out."""
+    if not is_trainable(node):
         name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         raise QuantizationError(
             f"operator {name} of node '{node.name or node.output[0]}' cannot be trained; "
             "leave it outside of the part that is"
         )
+    operator, attributes = OPERATORS[node.op_type], Attributes(node, opset)
     names = _ONCE_ATTRIBUTES.get(node.op_type, ())
     written = [attributes.get(name) for name in names] if attributes.keys() & names else []
 
@@ -296,9 +282,6 @@ class GraphNetwork(nn.Module):
         roundings: Quantizers at each node that has any, by the node's first output.
         quantizers: The modules that round, by name; they train, move and are saved with the
             network.
-
-    Raises:
-        QuantizationError: An operator, or the type of a constant, is unknown in torch.
     """
 
     def __init__(
@@ -331,11 +314,11 @@ class GraphNetwork(nn.Module):
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs for the inputs, both in the order of their names."""
-        known: dict[str, Tensor | None] = {"": None, **self._positions}
-        known |= {name: getattr(self, _attribute(name)) for name in self._real}
-        known |= zip(self.inputs, values, strict=True)
+        tensors: dict[str, Tensor | None] = {"": None, **self._positions}
+        tensors |= {name: getattr(self, _attribute(name)) for name in self._real}
+        tensors |= zip(self.inputs, values, strict=True)
         for step in self._steps:
-            arguments = [known[name] for name in step.reads]
+            arguments = [tensors[name] for name in step.reads]
             for position, quantizer in step.rounding.inputs.items():
                 arguments[position] = self.quantizers[_attribute(quantizer)](arguments[position])
             first, *others = step.compute(*arguments)
@@ -344,10 +327,11 @@ class GraphNetwork(nn.Module):
             if step.rounding.kept is not None:
                 first = self._on_grid(first, step.rounding.kept)
             # A node may make more than it is asked for.
-            known |= {n: made for n, made in zip(step.makes, (first, *others), strict=False) if n}
+            outputs = zip(step.makes, (first, *others), strict=False)
+            tensors |= {name: tensor for name, tensor in outputs if name}
             for name in step.last_read:
-                del known[name]
-        return tuple(value for name in self.outputs if (value := known[name]) is not None)
+                del tensors[name]
+        return tuple(value for name in self.outputs if (value := tensors[name]) is not None)
 
     def quantizer(self, name: str) -> nn.Module | None:
         """Return a quantizer by its name; None where this part of the graph has no use for it."""
@@ -364,11 +348,11 @@ class GraphNetwork(nn.Module):
         if not quantizer.fake_quant_enabled[0]:
             return values
         low, high = quantizer.limits()
-        step = (high - low) / 255 or 1.0
+        step = (high - low) / LEVELS or 1.0
         zero, step = round(-low / step), step * grid.factor
         # A tenth of all codes has a tenth in the middle between two others: as integer kernels
         # do, codes are rounded, which count from 0, and not multiples of the step.
-        codes = torch.div(values.detach(), step).add_(zero).round_().clamp_(0, 255)
+        codes = torch.div(values.detach(), step).add_(zero).round_().clamp_(0, LEVELS)
         return pass_through(values, codes.sub_(zero).mul_(step))
 
 

@@ -1,6 +1,6 @@
 """ONNX operators that compute, and what operators are written with: attributes and constants."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -141,12 +141,8 @@ def _cumulate(attributes: Attributes, x: Tensor, axis: Tensor) -> Tensor:
 def _convolve(
     attributes: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
-    axes, function = weight.ndim - 2, _CONVOLUTIONS.get(weight.ndim)
-    if function is None:
-        raise attributes.refuse(f"has a weight of {weight.ndim} dimensions")
-    strides = attributes.get("strides", [1] * axes)
-    dilations = attributes.get("dilations", [1] * axes)
-    pads = attributes.get("pads", [0] * 2 * axes)
+    function, window = _window(attributes, weight, _CONVOLUTIONS)
+    axes, strides, dilations, pads, group = window
     if (automatic := attributes.get("auto_pad", "NOTSET")).startswith("SAME"):
         sizes = zip(x.shape[2:], weight.shape[2:], strides, dilations, strict=True)
         pads = _halves(
@@ -158,7 +154,6 @@ def _convolve(
         # torch counts from the last axis on, and both ends of an axis beside each other.
         both = [pads[i + end] for i in reversed(range(axes)) for end in (0, axes)]
         x, padding = functional.pad(x, both), [0] * axes
-    group = attributes.get("group", 1)
     result: Tensor = function(x, weight, bias, strides, padding, dilations, group)
     return result
 
@@ -166,14 +161,10 @@ def _convolve(
 def _convolve_transposed(
     attributes: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
-    axes, function = weight.ndim - 2, _TRANSPOSED.get(weight.ndim)
-    if function is None:
-        raise attributes.refuse(f"has a weight of {weight.ndim} dimensions")
-    strides = attributes.get("strides", [1] * axes)
+    function, window = _window(attributes, weight, _TRANSPOSED)
+    axes, strides, dilations, cuts, group = window
     extra = attributes.get("output_padding", [0] * axes)
-    group, dilations = attributes.get("group", 1), attributes.get("dilations", [1] * axes)
     result: Tensor = function(x, weight, bias, strides, 0, extra, group, dilations)
-    cuts = attributes.get("pads", [0] * 2 * axes)
     automatic, shape = attributes.get("auto_pad", "NOTSET"), attributes.get("output_shape")
     if shape is None and automatic.startswith("SAME"):
         shape = [size * stride for size, stride in zip(x.shape[2:], strides, strict=True)]
@@ -184,6 +175,18 @@ def _convolve_transposed(
         length = result.shape[axis + 2] - cuts[axis] - cuts[axis + axes]
         result = result.narrow(axis + 2, cuts[axis], length)
     return result
+
+
+def _window(
+    attributes: Attributes, weight: Tensor, functions: Mapping[int, Callable[..., Tensor]]
+) -> tuple[Callable[..., Tensor], tuple[int, list[int], list[int], list[int], int]]:
+    """Return torch's function, and the number of axes, strides, dilations, pads and groups."""
+    axes, function = weight.ndim - 2, functions.get(weight.ndim)
+    if function is None:
+        raise attributes.refuse(f"has a weight of {weight.ndim} dimensions")
+    strides, dilations = (attributes.get(name, [1] * axes) for name in ("strides", "dilations"))
+    pads, group = attributes.get("pads", [0] * 2 * axes), attributes.get("group", 1)
+    return function, (axes, strides, dilations, pads, group)
 
 
 def _halves(totals: list[int], automatic: str) -> list[int]:

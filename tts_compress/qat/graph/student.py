@@ -38,7 +38,7 @@ _FIXED: dict[str, Range] = {"Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 128 / 127)}
 """Quantizers with the range of a function, whatever was observed."""
 
 
-class Share(NamedTuple):
+class ObservedShare(NamedTuple):
     """The range of a quantizer: that observed of a tensor, times a factor at each end."""
 
     tensor: str
@@ -53,7 +53,7 @@ class RoundingPlan:
     roundings: dict[str, Rounding] = field(default_factory=dict)
     """Roundings by the first output of the node."""
 
-    shares: dict[str, tuple[Share, ...]] = field(default_factory=dict)
+    shares: dict[str, tuple[ObservedShare, ...]] = field(default_factory=dict)
     """Observed ranges that are the same, for each quantizer with a range of its own."""
 
     joined: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class RoundingPlan:
     def own(self, tensor: str) -> str:
         """Return the quantizer with a tensor's observed range."""
         group = self.joined.get(tensor, (tensor,))
-        self.shares[group[0]] = tuple(Share(member) for member in group)
+        self.shares[group[0]] = tuple(ObservedShare(member) for member in group)
         return group[0]
 
     def range(self, quantizer: str, conversion: Conversion) -> Range:
@@ -94,13 +94,13 @@ def plan_rounding(conversion: Conversion) -> RoundingPlan:
         return plan
     static = {d.output: d for d in conversion.decisions if d.activations == "static"}
     for node in graph.nodes:
-        made = node.output[0] if node.output else ""
-        if made in static:
-            read = node.input if static[made].weight is None else node.input[:1]
+        result = node.output[0] if node.output else ""
+        if result in static:
+            read = node.input if static[result].weight is None else node.input[:1]
             data = {i: t for i, t in enumerate(read) if graph.constant(t) is None}
             inputs = {i: plan.own(tensor) for i, tensor in data.items() if tensor not in static}
-            output = None if made in graph.outputs else plan.own(made)
-            plan.roundings[made] = Rounding(inputs=inputs, output=output)
+            output = None if result in graph.outputs else plan.own(result)
+            plan.roundings[result] = Rounding(inputs=inputs, output=output)
     return plan
 
 
@@ -116,7 +116,7 @@ def _plan_region(graph: Graph, conversion: Conversion, plan: RoundingPlan) -> No
     grids: dict[str, Grid] = {}
     made_inside: set[str] = set()
     for node in region.nodes:
-        made = node.output[0]
+        result = node.output[0]
         data = {i: t for i, t in enumerate(node.input) if t and graph.constant(t) is None}
         inputs = {i: plan.own(tensor) for i, tensor in data.items() if tensor not in made_inside}
         grids |= {data[i]: Grid(name) for i, name in inputs.items()}
@@ -124,22 +124,22 @@ def _plan_region(graph: Graph, conversion: Conversion, plan: RoundingPlan) -> No
         source, factor = sources.pop(), _factor(graph, region, node)
         output: str | None = None
         kept: Grid | None = None
-        if made in region.sums:
+        if result in region.sums:
             # A LeakyRelu's output for a sum is rounded in the range observed for the sum.
-            sum_, slope = region.sums[made], attribute(node, "alpha", 0.01)
-            output = f"{made}/sum"
-            plan.shares[output] = (Share(sum_.total, sum_.factor * slope, sum_.factor),)
-        elif made in region.clipped:  # rounded behind the Relu, which comes to the same
-            grids[made] = Grid(plan.own(graph.readers(made)[0].output[0]))
+            sum_, slope = region.sums[result], attribute(node, "alpha", 0.01)
+            output = f"{result}/sum"
+            plan.shares[output] = (ObservedShare(sum_.total, sum_.factor * slope, sum_.factor),)
+        elif result in region.clipped:  # rounded behind the Relu, which comes to the same
+            grids[result] = Grid(plan.own(graph.readers(result)[0].output[0]))
         elif factor is not None and source is not None and not sources:
-            grids[made] = Grid(source.quantizer, source.factor * factor)
-            kept = grids[made] if node.op_type == "LeakyRelu" else None
-        elif made not in region.skipped and made not in region.real:
-            output = node.op_type if node.op_type in _FIXED else plan.own(made)
+            grids[result] = Grid(source.quantizer, source.factor * factor)
+            kept = grids[result] if node.op_type == "LeakyRelu" else None
+        elif result not in region.skipped and result not in region.real:
+            output = node.op_type if node.op_type in _FIXED else plan.own(result)
         if output is not None:
-            grids[made] = Grid(output)
+            grids[result] = Grid(output)
         made_inside.update(node.output)
-        plan.roundings[made] = Rounding(inputs=inputs, output=output, kept=kept)
+        plan.roundings[result] = Rounding(inputs=inputs, output=output, kept=kept)
 
 
 def _factor(graph: Graph, region: Region, node: onnx.NodeProto) -> float | None:
@@ -167,10 +167,6 @@ def build_student(
         subgraph: A part of its graph.
         calibration: Settings of the observers.
         learned_ranges: True to train ranges.
-
-    Raises:
-        QuantizationError: No weight of the subgraph is rounded to integers, or one in a way that
-            cannot be trained.
     """
     plan = plan_rounding(conversion)
     decisions = {d.output: d for d in conversion.decisions if d.weights != "float32"}
@@ -178,8 +174,8 @@ def build_student(
     quantizers: dict[str, nn.Module] = {}
     roundings: dict[str, Rounding] = {}
     for node in subgraph.model.graph.node:
-        made = node.output[0]
-        rounding = plan.roundings.get(made, Rounding())
+        result = node.output[0]
+        rounding = plan.roundings.get(result, Rounding())
         inputs = dict(rounding.inputs)
         for name in (*inputs.values(), rounding.output, rounding.kept and rounding.kept.quantizer):
             if name and name not in quantizers:
@@ -187,23 +183,28 @@ def build_student(
                 quantizers[name] = activation = ActivationFakeQuantize(calibration, learned=learned)
                 activation.set_limits(_FIXED.get(name) or plan.range(name, conversion))
                 activation.observer_enabled.zero_()
-        if (decision := decisions.get(made)) is not None and decision.weight is not None:
-            inputs[list(node.input).index(decision.weight)] = name = f"{made}.weight"
+        if (decision := decisions.get(result)) is not None and decision.weight is not None:
+            inputs[list(node.input).index(decision.weight)] = name = f"{result}.weight"
             weight = _weight_quantizer(node, decision, constants[decision.weight])
             if decision.weights == "int4":
-                weight = _block_quantizer(conversion, decision, weight)
+                assert isinstance(weight, WeightFakeQuantize)
+                blocks = _blocks(conversion, decision, weight)
+                weight = BlockFakeQuantize(blocks, axis=weight.axis, phases=weight.phases)
             quantizers[name] = weight
             if decision.activations == "dynamic":
                 inputs[0] = name = f"{node.input[0]}.dynamic"
                 quantizers[name] = DynamicFakeQuantize()
-        roundings[made] = replace(rounding, inputs=inputs)
+        roundings[result] = replace(rounding, inputs=inputs)
     if not any(isinstance(module, WeightFakeQuantize) for module in quantizers.values()):
         raise QuantizationError(
             "no weight of the part that is trained is rounded to integers; name its modules in "
             "the recipe"
         )
     network = GraphNetwork(subgraph, roundings=roundings, quantizers=quantizers)
-    _start_from_codes(network, conversion)
+    with torch.no_grad():  # weights move no farther than it takes to be rounded to their codes
+        for decision, quantizer, parameter in _trained_blocks(conversion, network):
+            blocks = _blocks(conversion, decision, quantizer)
+            parameter.copy_(quantizer.start(parameter, blocks))
     return network
 
 
@@ -225,24 +226,15 @@ def _weight_quantizer(
     return WeightFakeQuantize(axis=decision.axis, multiplied=multiplied, phases=phases)
 
 
-def _block_quantizer(
-    conversion: Conversion, decision: Decision, found: FakeQuantize
-) -> BlockFakeQuantize:
-    """Return the quantizer of a four-bit weight in the place of that for eight bits."""
-    assert isinstance(found, WeightFakeQuantize)
-    blocks = _blocks(conversion, decision, found)
-    return BlockFakeQuantize(blocks, axis=found.axis, phases=found.phases)
-
-
 def _blocks(
     conversion: Conversion, decision: Decision, quantizer: WeightFakeQuantize
 ) -> Blocks[Tensor]:
     """Return what post-training quantization makes of a weight."""
     stored = (t for t in conversion.graph.graph.initializer if t.name == decision.weight)
     rows = quantizer.channels(torch.tensor(numpy_helper.to_array(next(stored))))
-    found = conversion.codes.blocks(decision.output, rows.numpy())
-    assert found is not None
-    return Blocks(*map(torch.from_numpy, (found.codes, found.factors, found.scales)))
+    blocks = conversion.codes.blocks(decision.output, rows.numpy())
+    assert blocks is not None
+    return Blocks(*map(torch.from_numpy, (blocks.codes, blocks.factors, blocks.scales)))
 
 
 def _trained_blocks(
@@ -256,19 +248,8 @@ def _trained_blocks(
             yield decision, quantizer, weight
 
 
-def _start_from_codes(network: GraphNetwork, conversion: Conversion) -> None:
-    """Move weights no farther than it takes to be rounded to the codes that were chosen."""
-    with torch.no_grad():
-        for decision, quantizer, weight in _trained_blocks(conversion, network):
-            weight.copy_(quantizer.start(weight, _blocks(conversion, decision, quantizer)))
-
-
 def learned_conversion(conversion: Conversion, student: GraphNetwork) -> Conversion:
-    """Return a conversion with a student's weights and ranges in the places of the original ones.
-
-    Raises:
-        QuantizationError: A trained value is not finite.
-    """
+    """Return a conversion with a student's weights and ranges in place of the original ones."""
     graph, ranges = copy_model(conversion.graph), dict(conversion.ranges)
     for tensor in graph.graph.initializer:
         if (values := student.trained(tensor.name)) is not None:
@@ -288,8 +269,8 @@ def learned_conversion(conversion: Conversion, student: GraphNetwork) -> Convers
             )
     chosen = dict(conversion.chosen)
     for decision, rounding, weight in _trained_blocks(conversion, student):
-        found = rounding.blocks(weight)
-        arrays = (part.cpu().numpy() for part in (found.codes, found.factors, found.scales))
+        blocks = rounding.blocks(weight)
+        arrays = (part.cpu().numpy() for part in (blocks.codes, blocks.factors, blocks.scales))
         chosen[decision.output] = Blocks(*arrays)
     return replace(conversion, graph=graph, ranges=ranges, chosen=chosen)
 

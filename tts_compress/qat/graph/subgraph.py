@@ -47,10 +47,6 @@ def extract_subgraph(
         inputs: Tensors that the part is given, of whatever type; by default the inputs of the graph
             that its outputs depend on.
         outputs: Tensors that it makes; by default all outputs of the graph.
-
-    Raises:
-        QuantizationError: An output is made by no operator, or depends on an input of the graph
-            that is not among the given ones.
     """
     graph = Graph(copy_model(model))
     stored = initializer_names(model.graph)
@@ -88,21 +84,18 @@ def last_part(
         model: It is not changed.
         fits: False for an operator that is left outside.
         outputs: Some of the graph's outputs.
-
-    Raises:
-        QuantizationError: An output is made by such an operator.
     """
     graph = Graph(model)
-    given = set(graph.inputs) - initializer_names(model.graph)
-    borders = given.union(*(node.output for node in graph.nodes if not fits(node)))
-    found = {end for name in outputs for end in upstream(graph, name, borders)[1]} & borders
-    if outside := sorted(found.intersection(outputs) - given):
+    sources = set(graph.inputs) - initializer_names(model.graph)
+    borders = sources.union(*(node.output for node in graph.nodes if not fits(node)))
+    ends = {end for name in outputs for end in upstream(graph, name, borders)[1]} & borders
+    if outside := sorted(ends.intersection(outputs) - sources):
         raise QuantizationError(
             f"output {outside[0]!r} is made by an operator that cannot be trained, so nothing "
             "before it can"
         )
-    made = [tensor for node in sort_nodes(graph.nodes) for tensor in node.output]
-    inputs = [tensor for tensor in (*graph.inputs, *made) if tensor in found]
+    computed = [tensor for node in sort_nodes(graph.nodes) for tensor in node.output]
+    inputs = [tensor for tensor in (*graph.inputs, *computed) if tensor in ends]
     return extract_subgraph(model, inputs, outputs)
 
 
@@ -116,14 +109,14 @@ def find_passage(part: Subgraph) -> str | None:
     for node in nodes:
         if not varying.isdisjoint(tensors_read(node)):
             varying.update(node.output)
-    found, crossed = output, {output}
+    passage, crossed = output, {output}
     for node in reversed(nodes):
         if crossed.isdisjoint(node.output):
             continue
         crossed = crossed.difference(node.output) | (tensors_read(node) & varying)
         if len(crossed) == 1 and crossed.isdisjoint(part.inputs):
-            (found,) = crossed
-    return None if found == output else found
+            (passage,) = crossed
+    return None if passage == output else passage
 
 
 def voice_subgraph(model: onnx.ModelProto) -> tuple[Subgraph, str]:
@@ -135,9 +128,6 @@ def voice_subgraph(model: onnx.ModelProto) -> tuple[Subgraph, str]:
 
     Args:
         model: A prepared graph in FP32.
-
-    Raises:
-        QuantizationError: It is not built like a Piper voice.
     """
     graph = Graph(model)
     prior, deviation = _sample(graph)
@@ -182,7 +172,7 @@ def _other_inputs(graph: Graph, prior: str, audio: str) -> list[str]:
     for node in sort_nodes(graph.nodes):
         behind = set().union(*(sources.get(tensor, set()) for tensor in tensors_read(node)))
         sources |= {tensor: {prior} if tensor == prior else behind for tensor in node.output}
-    found: dict[str, None] = {}
+    others: dict[str, None] = {}
     waiting, seen = [audio], {prior}
     while waiting:
         tensor = waiting.pop()
@@ -194,5 +184,5 @@ def _other_inputs(graph: Graph, prior: str, audio: str) -> list[str]:
         if maker is not None and (prior in behind or behind <= {SPEAKER}):
             waiting += sorted(tensors_read(maker))
         elif behind:
-            found[tensor] = None
-    return list(found)
+            others[tensor] = None
+    return list(others)

@@ -27,7 +27,7 @@ from tts_compress.qat.graph.subgraph import (
     voice_subgraph,
 )
 from tts_compress.qat.losses import log_mel_loss, mse, waveform_loss
-from tts_compress.qat.task import Example, Outputs, Task, held_out_places
+from tts_compress.qat.task import Example, Outputs, Task, held_out_indices
 from tts_compress.recipes.recipe import Recipe
 
 _SAMPLE_RATE = 22_050
@@ -123,13 +123,8 @@ def graph_task(
         sample_rate: Sample rate of a voice, Hz; None for a bare graph.
         frames: Frames that each segment of a call is for, besides those for context.
         learned_ranges: True to train ranges of activations.
-
-    Raises:
-        QuantizationError: The recipe rounds nothing in the part that is trained, or there are too
-            few calls to hold one out.
     """
     assert recipe.calibration is not None, "the conversion was calibrated by it"
-    given = {value.name for value in conversion.graph.graph.input}
     besides: list[str] = []
     behind: Subgraph | None = None
     if recipe.family == "piper":
@@ -143,13 +138,14 @@ def graph_task(
         raise QuantizationError(
             f"{len(recorded)} calls to train on; give 2 or more: one is held out"
         )
+    graph_inputs = {value.name for value in conversion.graph.graph.input}
     cut: Cut | None = None
     if behind is not None:
         cut = _find_cut(behind, recorded, frames)
         part = part if cut is None else behind
     # Noise drawn for a whole call does not belong to a segment of it, and tensors inside the graph
     # have their time on any axis.
-    elif not noise_inputs(part.inputs) and (besides or given.issuperset(part.inputs)):
+    elif not noise_inputs(part.inputs) and (besides or graph_inputs.issuperset(part.inputs)):
         cut = _find_cut(part, recorded, frames)
     examples = [
         Example(
@@ -159,11 +155,11 @@ def graph_task(
         for values in recorded
     ]
     cut = cut or Cut(frames=max(_length(e.inputs[0]) for e in examples), context=0)
-    places = held_out_places(len(examples))
+    indices = held_out_indices(len(examples))
+    judged = [examples[index] for index in indices]
     if SPEAKER in part.inputs:
         # Texts go round the speakers: every eighth may always be the same one's, the last are not.
-        places = list(range(len(examples) - len(places), len(examples)))
-    judged = [examples[place] for place in places]
+        judged = examples[-len(indices) :]
     names = ("flow", "decoder") if besides else tuple(part.outputs)
     return Task(
         student=build_student(
@@ -182,7 +178,9 @@ def _sound_part(model: onnx.ModelProto, ends: frozenset[str]) -> tuple[Subgraph,
     Nothing that lengths depend on is in it: a student of other lengths could not be compared. The
     second part is None where the graph decides no lengths, or there is no such tensor.
     """
-    deciding, outputs = length_outputs(model, ends), _real_outputs(model)
+    floats = {TensorProto.FLOAT, TensorProto.UNDEFINED}
+    outputs = [o.name for o in model.graph.output if o.type.tensor_type.elem_type in floats]
+    deciding = length_outputs(model, ends)
     if deciding.issuperset(outputs):  # a predictor of nothing else
         deciding = frozenset()
     outputs = [name for name in outputs if name not in deciding]
@@ -206,12 +204,6 @@ def _find_cut(part: Subgraph, recorded: Sequence[Mapping[str, Any]], frames: int
     return None if context is None else Cut(frames=frames, context=context)
 
 
-def _real_outputs(model: onnx.ModelProto) -> list[str]:
-    """Return the outputs that are no whole numbers, such as durations."""
-    floats = {TensorProto.FLOAT, TensorProto.UNDEFINED}
-    return [o.name for o in model.graph.output if o.type.tensor_type.elem_type in floats]
-
-
 def _terms(
     names: Sequence[str], cut: Cut, sample_rate: int, outputs: Outputs, example: Example
 ) -> dict[str, Tensor]:
@@ -220,22 +212,21 @@ def _terms(
     A waveform is compared by its samples, its spectra and its mel spectrum; anything else by
     squared difference in units of the prior's deviation, or of the target's own.
     """
-    found: dict[str, Tensor] = {}
+    terms: dict[str, Tensor] = {}
     targets = [cut.core(target, example) for target in example.targets]
     for name, output, teacher in zip(names, outputs, targets, strict=False):
         student = cut.core(output, example)
         channels, frames = output.shape[1:-1].numel(), _length(example.inputs[0])
         if channels == 1 and output.shape[-1] >= _SAMPLES_PER_FRAME * frames:
-            found[name] = waveform_loss(student, teacher)
-            mel = log_mel_loss(student, teacher, sample_rate=sample_rate)
-            found[f"{name} log-mel"] = mel
+            terms[name] = waveform_loss(student, teacher)
+            terms[f"{name} log-mel"] = log_mel_loss(student, teacher, sample_rate=sample_rate)
             continue
         if len(targets) > len(names):  # examples of a voice have the deviation besides
             unit = targets[-1].clamp_min(_LEAST_DEVIATION)
         else:
             unit = teacher.std().clamp_min(torch.finfo(teacher.dtype).tiny)
-        found[name] = mse(student / unit, teacher / unit)
-    return found
+        terms[name] = mse(student / unit, teacher / unit)
+    return terms
 
 
 def _converted(
@@ -249,22 +240,19 @@ def _converted(
         conversion: The teacher, prepared.
         inputs: Any inputs of the student, for their types.
         student: The task's own, or a copy of it with other values.
-
-    Raises:
-        QuantizationError: A trained value is not finite.
     """
     finished = feed_noise(convert(learned_conversion(conversion, student)))
     part = extract_subgraph(finished, student.inputs, student.outputs).model
-    for value, given in zip(part.graph.input, inputs, strict=True):
-        kind = helper.np_dtype_to_tensor_dtype(given.numpy().dtype)
+    for value, tensor in zip(part.graph.input, inputs, strict=True):
+        kind = helper.np_dtype_to_tensor_dtype(tensor.numpy().dtype)
         value.type.tensor_type.elem_type = kind
     session = open_session(part, "the converted graph", torch.get_num_threads())
 
     def compute(*values: Tensor) -> Outputs:
         arrays = (value.cpu().numpy() for value in values)
         feeds = dict(zip(student.inputs, arrays, strict=True))
-        made = run_session(session, feeds, "the converted graph")
-        return tuple(torch.from_numpy(output).to(values[0].device) for output in made)
+        outputs = run_session(session, feeds, "the converted graph")
+        return tuple(torch.from_numpy(output).to(values[0].device) for output in outputs)
 
     return compute
 
@@ -282,12 +270,12 @@ def _receptive_field(network: nn.Module, inputs: tuple[Tensor, ...]) -> int | No
     with torch.no_grad():
         before, after = network(*inputs), network(changed, *inputs[1:])
     field = 0
-    for one, other in zip(before, after, strict=True):
-        if one.dim() < 2 or one.shape[-1] % frames or one.shape != other.shape:
+    for output, other in zip(before, after, strict=True):
+        if output.dim() < 2 or output.shape[-1] % frames or output.shape != other.shape:
             return None
-        difference = (one - other).abs().flatten(0, -2).amax(0)
-        reached = (difference > _NOTICEABLE * one.abs().amax()).nonzero().flatten()
+        difference = (output - other).abs().flatten(0, -2).amax(0)
+        reached = (difference > _NOTICEABLE * output.abs().amax()).nonzero().flatten()
         if reached.numel():
-            first, last = (int(place) * frames // one.shape[-1] for place in reached[[0, -1]])
+            first, last = (int(at) * frames // output.shape[-1] for at in reached[[0, -1]])
             field = max(field, middle - first, last - middle)
     return None if field >= middle - 1 else field + 1

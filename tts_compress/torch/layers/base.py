@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.formats import Activations, Weights
@@ -98,8 +99,8 @@ class CompressedLayer(nn.Module):
         """
         return torch.empty(self.geometry.shape, dtype=torch.int8, device="meta")
 
+    @override
     def extra_repr(self) -> str:
-        """Return the text that printing the module shows."""
         shape = "×".join(map(str, self.geometry.shape))
         return f"{shape}, weights={self.weights}, activations={self.activations}"
 
@@ -187,7 +188,6 @@ def layer_state(
         group_size: Weights that share a scale, for four bits.
         limits: The range of its input, for static activations.
         device: The type of device the layer runs on.
-
     """
     geometry = Geometry.of(module)
     layer = find_layer(geometry, weights, activations, device=device)

@@ -27,11 +27,7 @@ _MAPPED_BYTES = 1 << 22
 
 
 def import_safetensors() -> Any:
-    """Return the package `safetensors`, with its module `torch`.
-
-    Raises:
-        MissingExtraError: It is not installed.
-    """
+    """Return the package `safetensors`, with its module `torch`."""
     try:
         import safetensors.torch
     except ImportError as error:
@@ -47,10 +43,6 @@ class TensorFile:
 
     Args:
         path: The file.
-
-    Raises:
-        ArtifactError: It is no such file, or its header does not fit its content.
-        MissingExtraError: safetensors is not installed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,11 +55,7 @@ class TensorFile:
         """The names of the tensors."""
 
     def read(self, name: str) -> Tensor:
-        """Return a copy of a tensor.
-
-        Raises:
-            ArtifactError: There is none of that name.
-        """
+        """Return a copy of a tensor."""
         if name not in self.names:
             raise ArtifactError(
                 f"'{self._path}' holds no tensor {name!r}; compress the model again"
@@ -112,10 +100,6 @@ def write_root(
         layers: The decisions for its layers; some only concern how a file stores them.
         metadata: One text to write beside the tensors, in place of the format that transformers
             asks for; safetensors would write several in random order.
-
-    Raises:
-        ArtifactError: The file cannot be written.
-        MissingExtraError: safetensors is not installed.
     """
     package = import_safetensors()
     halved = {
@@ -147,10 +131,6 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
 
     Returns:
         The root; another module only if the root itself is a layer that is compressed.
-
-    Raises:
-        ArtifactError: The file's tensors are not those of the modules.
-        MissingExtraError: safetensors is not installed.
     """
     file = TensorFile(path)
     if layers:
@@ -223,9 +203,8 @@ def save_module(module: nn.Module, path: Path | str, *, force: bool = False) -> 
     content = {"layers": [asdict(layer) for layer in layers]}
     if (manifest := vars(module).get(_MANIFEST)) is not None:
         content["manifest"] = manifest.to_json()
-    stated = json.dumps(content)
     with atomic_file(target) as partial:
-        write_root(module, partial, metadata={_KEY: stated})
+        write_root(module, partial, metadata={_KEY: json.dumps(content)})
     return target
 
 
@@ -309,8 +288,8 @@ def _fill(root: nn.Module, file: TensorFile, used: set[str], path: Path) -> None
                 if values.shape != tensor.shape:
                     raise ArtifactError(f"'{path}': tensor {full!r} has another shape")
                 left.discard(full)
-                made = nn.Parameter(values, requires_grad=False) if is_parameter else values
-                filled[id(tensor)] = filled[id(made)] = made
+                new = nn.Parameter(values, requires_grad=False) if is_parameter else values
+                filled[id(tensor)] = filled[id(new)] = new
             holder: dict[str, Any] = module._parameters if is_parameter else module._buffers  # noqa: SLF001
             holder[key] = filled[id(tensor)]
     if left:

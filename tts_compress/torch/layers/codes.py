@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tts_compress.numerics.affine import LEVELS
+
 GROUP_LIMIT = 7
 """The largest magnitude of a four-bit code."""
 
@@ -67,5 +69,5 @@ def activation_codes(low: float, high: float) -> tuple[float, int]:
     torch's kernels take the scale in float64, unlike graphs (`numerics.affine`).
     """
     low, high = min(low, 0.0), max(high, 0.0)
-    scale = max((high - low) / 255, float(torch.finfo(torch.float32).tiny))
+    scale = max((high - low) / LEVELS, float(torch.finfo(torch.float32).tiny))
     return scale, round(-low / scale)

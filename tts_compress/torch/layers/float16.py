@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor
+from typing_extensions import override
 
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer
@@ -32,13 +33,13 @@ class Float16Layer(CompressedLayer):
         super().__init__(geometry, {name: value.to(kind) for name, value in state.items()})
 
     @classmethod
+    @override
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
-        """Return the weight, which is cast when the layer is built."""
-        return {"weight": layer.weight}
+        return {"weight": layer.weight}  # cast when the layer is built
 
     @property
+    @override
     def weight(self) -> Tensor:
-        """The weight itself."""
         return self.values
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -9,13 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 
-KINDS = (
-    nn.Linear,
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.ConvTranspose1d,
-    nn.Embedding,
-)
+KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.Embedding)
 RECURRENT = (nn.LSTM, nn.GRU)
 _GATES = {"LSTM": 4, "GRU": 3}
 
@@ -69,8 +63,8 @@ class Geometry:
 
         A module that replaces one has its `geometry`.
         """
-        if isinstance(known := getattr(module, "geometry", None), Geometry):
-            return known
+        if isinstance(geometry := getattr(module, "geometry", None), Geometry):
+            return geometry
         operator = operator_of(module)
         assert operator is not None, type(module)
         names = getattr(nn, operator).__constants__ + getattr(module, "upstream_names", [])

@@ -7,6 +7,7 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from tts_compress.recipes.formats import Weights
 from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer
@@ -37,16 +38,16 @@ class Int4Layer(CompressedLayer):
     """
 
     @classmethod
+    @override
     def objection(cls, geometry: Geometry, group_size: int) -> str:
-        """Return an objection to groups that do not divide an output channel."""
         inputs = math.prod(geometry.shape) // geometry.shape[geometry.channel_axis]
         if inputs % group_size == 0:
             return ""
         return f"its {inputs} inputs are no multiple of the group of {group_size}"
 
     @classmethod
+    @override
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
-        """Return packed codes and scales."""
         rows = layer.weight.movedim(layer.geometry.channel_axis, 0).flatten(1)
         scales = group_scales(rows, layer.group_size)
         return {"weight": pack_nibbles(round_groups(rows, scales)), "weight_scale": scales}
@@ -83,8 +84,8 @@ class Int4Linear(Int4Layer):
         self.group = geometry.shape[1] // self.scales.shape[1]
         self._in_kernel_layout = False
 
+    @override
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return `[..., outputs]` in the type of the inputs."""
         if not self._in_kernel_layout and self._fits_kernel(inputs.device):
             self._enter_kernel_layout()
         if not self._in_kernel_layout:
@@ -109,8 +110,8 @@ class Int4Linear(Int4Layer):
         moved.scales = moved.scales.to(torch.bfloat16)  # a cast is not meant for them
         return moved
 
+    @override
     def state(self) -> dict[str, Tensor]:
-        """Return the tensors that a file keeps."""
         codes, scales = self.stored()
         return super().state() | {"weight": codes, "weight_scale": scales}
 

@@ -8,26 +8,31 @@ for the tensor, weights to `int8` with one scale per output channel, sums are 32
 `onednn` are two implementations of them on x86, `qnnpack` one on ARM. On x86 `fbgemm` comes first:
 it takes 0.86 of `onednn`'s time on one row, the case of autoregressive models, and 1.08 on 512 rows
 (AVX512-VNNI, one thread); and `onednn` has no ranges known before.
+
+`torch.compile` and `torch.export` cannot look into packed weights. What they record instead is the
+operator `tts_compress::integer_layer`, with a layer's state as constants; it packs them when it
+first runs, unless a layer has.
 """
 
+import json
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
+from typing_extensions import override
 
 from tts_compress.errors import ModelError
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.torch.layers.base import CompressedLayer, register_layer
-from tts_compress.torch.layers.geometry import Geometry
-from tts_compress.torch.layers.operator import (
-    Constants,
-    describe_layer,
-    is_recorded,
-    record,
-)
+from tts_compress.torch.layers.base import CompressedLayer, build_layer, register_layer
+from tts_compress.torch.layers.geometry import Geometry, apply_operator
+
+_NAME = "tts_compress::integer_layer"
+torch.library.define(_NAME, "(Tensor[] inputs, Tensor[] state, str layer) -> Tensor[]")
 
 INTEGERS = (Activations.DYNAMIC, Activations.STATIC)
 _ENGINES = ("fbgemm", "onednn", "qnnpack")
@@ -35,6 +40,44 @@ _ENGINES = ("fbgemm", "onednn", "qnnpack")
 
 _LEAST_CHANNELS = 8
 """Channels of a group below which integers are not faster than FP32."""
+
+
+class Constants:
+    """The state of a layer as graphs record it; empty until one does, and in copies."""
+
+    tensors: tuple[Tensor, ...] = ()
+
+    def fill(self, layer: "IntegerLayer") -> None:
+        """Take the tensors of a layer, outside of what is being recorded."""
+        if not self.tensors:
+            with _disable_current_modes():
+                self.tensors = tuple(layer.state().values())
+            vars(self.tensors[0])["layer"] = layer  # the operator need not pack it again
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
+
+
+def is_recorded() -> bool:
+    """Return True while torch records what a module computes."""
+    is_compiling = torch.compiler.is_compiling()
+    is_tracing = torch._C._get_tracing_state()  # noqa: SLF001  `torch.jit.is_tracing` in half its time
+    if is_tracing or (is_compiling and torch.onnx.is_in_onnx_export()):
+        raise ModelError(
+            "torch.jit.trace and torch.onnx.export cannot record integer layers; for ONNX export "
+            "the FP32 module and compress the graph (`tts-compress quantize onnx:FILE`), else use "
+            "torch.export.export"
+        )
+    return is_compiling
+
+
+def record(layer: "IntegerLayer", inputs: list[Tensor]) -> list[Tensor]:
+    """Return the results of a layer by the operator, so that a graph records it."""
+    layer.unfold()
+    results: list[Tensor] = torch.ops.tts_compress.integer_layer(
+        inputs, layer.constants.tensors, layer.description
+    )
+    return results
 
 
 class Packed:
@@ -86,8 +129,11 @@ class IntegerLayer(CompressedLayer):
             self.activations = Activations.STATIC
         self.input_scale = float(state["input_scale"]) if static else None
         self.input_zero_point = int(state["input_zero_point"]) if static else 0
-        names = ["weight", *self._unpacked]  # as `state` orders them
-        self.constants, self.description = Constants(), describe_layer(geometry, names)
+        items = {item.name: getattr(geometry, item.name) for item in fields(geometry)}
+        del items["dtype"]  # a matter of tables
+        # What the operator is told besides tensors: their names, as `state` orders them, and shape.
+        self.description = json.dumps([["weight", *self._unpacked], items])
+        self.constants = Constants()
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the outputs of the layer it replaces, in the type of the inputs."""
@@ -110,8 +156,8 @@ class IntegerLayer(CompressedLayer):
     vars(unfold)["_dynamo_marked_constant"] = True
 
     @classmethod
+    @override
     def objection(cls, geometry: Geometry, group_size: int) -> str:
-        """Return an objection to dilation of a transposed convolution, and to narrow groups."""
         del group_size
         if geometry.operator == "ConvTranspose1d" and geometry.dilation > 1:
             return "no integer kernel computes a dilated transposed convolution"
@@ -121,11 +167,7 @@ class IntegerLayer(CompressedLayer):
         return ""
 
     def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
-        """Refuse to leave the CPU: weights are packed for its kernels, and would stay behind.
-
-        Raises:
-            ModelError: The layer is moved to another device.
-        """
+        """Refuse to leave the CPU: weights are packed for its kernels, and would stay behind."""
         del recurse  # nothing in here is cast either
         if (device := fn(torch.empty(0)).device.type) != "cpu":
             raise ModelError(
@@ -134,8 +176,8 @@ class IntegerLayer(CompressedLayer):
             )
         return self
 
+    @override
     def state(self) -> dict[str, Tensor]:
-        """Return the tensors that a file keeps."""
         return {"weight": self.unpack(), **self._unpacked}
 
     @abstractmethod
@@ -149,11 +191,11 @@ class Int8Linear(IntegerLayer):
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         super().__init__(geometry, state)
-        given = (state["weight"], state["weight_scale"], state.get("bias"))
-        self._packed = Packed(pack_linear, unpack_linear, *given)
+        tensors = (state["weight"], state["weight_scale"], state.get("bias"))
+        self._packed = Packed(pack_linear, unpack_linear, *tensors)
 
+    @override
     def compute(self, inputs: Tensor) -> Tensor:
-        """Return `[..., outputs]` in the type of the inputs."""
         # The usual case first: a decoder's step runs hundreds of layers for microseconds each.
         if inputs.dtype is torch.float32 and inputs.dim() > 1:
             return self._multiply(inputs)
@@ -170,8 +212,8 @@ class Int8Linear(IntegerLayer):
             )
         return outputs
 
+    @override
     def unpack(self) -> Tensor:
-        """Return the codes of the weight."""
         return self._packed.codes()
 
 
@@ -224,10 +266,43 @@ class Int8PointwiseConv1d(Int8Linear):
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         super().__init__(geometry, {**state, "weight": state["weight"].squeeze(-1)})
 
+    @override
     def compute(self, inputs: Tensor) -> Tensor:
-        """Return `[batch, outputs, time]` in the type of the inputs."""
         return super().compute(inputs.transpose(-1, -2)).transpose(-1, -2)
 
+    @override
     def unpack(self) -> Tensor:
-        """Return the codes of the weight."""
         return super().unpack().unsqueeze(-1)
+
+
+def _read(text: str) -> tuple[list[str], Geometry]:
+    names, items = json.loads(text)
+    lists = {key: tuple(value) for key, value in items.items() if isinstance(value, list)}
+    return names, Geometry(**items | lists)
+
+
+def _run(inputs: list[Tensor], state: list[Tensor], text: str) -> list[Tensor]:
+    layer: Any = vars(state[0]).get("layer")
+    if layer is None:
+        names, geometry = _read(text)
+        activations = Activations.STATIC if "input_scale" in names else Activations.DYNAMIC
+        tensors = dict(zip(names, state, strict=True))
+        layer = build_layer(geometry, Weights.INT8, activations, tensors)
+        vars(state[0])["layer"] = layer
+    # In the order that `_shapes` tells, whatever a kernel's is.
+    return [result.contiguous() for result in layer.results(inputs)]
+
+
+def _shapes(inputs: list[Tensor], _: list[Tensor], text: str) -> list[Tensor]:
+    geometry, (values, *states) = _read(text)[1], inputs
+    if states:
+        told = geometry.attributes
+        width = told["hidden_size"] * (1 + told["bidirectional"])
+        outputs = values.new_empty(*values.shape[:-1], width)
+        return [outputs, *(torch.empty_like(each) for each in states)]
+    like = apply_operator(geometry, values, values.new_empty(geometry.shape), None)
+    return [values.new_empty(like.shape)]
+
+
+torch.library.impl(_NAME, "CPU", _run)
+torch.library.register_fake(_NAME, _shapes)

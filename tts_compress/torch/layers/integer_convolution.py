@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
+from typing_extensions import override
 
 from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.formats import Weights
@@ -30,23 +31,21 @@ class Int8Conv1d(IntegerLayer):
         super().__init__(geometry, state)
         window = ([geometry.stride], [geometry.padding], [geometry.dilation], geometry.groups)
         scales, zeros = state["weight_scale"], torch.zeros(geometry.shape[0], dtype=torch.int64)
-        given = (state["weight"], scales, geometry.shape, window)
-        self._packed = Packed(_pack_convolution, Tensor.to_dense, *given)
+        arguments = (state["weight"], scales, geometry.shape, window)
+        self._packed = Packed(_pack_convolution, Tensor.to_dense, *arguments)
         self._kernel = (scales, zeros, state.get("bias"), *window)
 
+    @override
     def compute(self, inputs: Tensor) -> Tensor:
-        """Return `[batch, outputs, time]` in the type of the inputs.
-
-        Raises:
-            ValueError: An input is not finite.
-        """
         if inputs.dim() == 3 and not len(inputs):  # the kernel takes one row or more
             return self.compute(inputs.new_zeros(1, *inputs.shape[1:]))[:0]
         values = pad(self.geometry, inputs.detach().float())  # the kernel has no gradients
         plain = plain_view(values)
         scale, zero_point = self._codes_of(plain)
         rounded = torch.quantize_per_tensor(plain, scale, zero_point, torch.quint8)
-        codes = _as_bytes(rounded)
+        # Without the copy that `int_repr` makes.
+        codes = torch.empty(0, dtype=torch.uint8)
+        codes.set_(rounded.untyped_storage(), 0, rounded.shape, rounded.stride())
         codes = codes if plain is values else codes.transpose(-1, -2)
         outputs: Tensor = torch.ops.onednn.qconv1d_pointwise(
             codes.unsqueeze(0) if codes.dim() == 2 else codes,
@@ -58,8 +57,8 @@ class Int8Conv1d(IntegerLayer):
         )
         return outputs.reshape(*values.shape[:-2], *outputs.shape[-2:]).to(inputs.dtype)
 
+    @override
     def unpack(self) -> Tensor:
-        """Return the codes of the weight."""
         return self._packed.codes().reshape(self.geometry.shape)
 
     def _codes_of(self, values: Tensor) -> tuple[float, int]:
@@ -80,12 +79,6 @@ def _pack_convolution(
         codes.reshape(shape), scales, 1.0, 0, *window, None
     )
     return packed
-
-
-def _as_bytes(rounded: Tensor) -> Tensor:
-    """Return the codes of a quantized tensor without a copy, which `int_repr` makes."""
-    codes = torch.empty(0, dtype=torch.uint8)
-    return codes.set_(rounded.untyped_storage(), 0, rounded.shape, rounded.stride())
 
 
 _PLAIN_FP32_OUTPUT: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "")
@@ -119,14 +112,14 @@ class Int8ConvTranspose1d(IntegerLayer):
         self.phases = Int8Conv1d(plain, inner)
 
     @classmethod
+    @override
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
-        """Return codes and scales per output channel of each phase."""
         phases = transposed_phases(layer.weight, layer.geometry)
         codes, scales = round_weight(phases, 0, multiplied=True)
         return {"weight": codes, "weight_scale": scales}
 
+    @override
     def compute(self, inputs: Tensor) -> Tensor:
-        """Return `[batch, outputs, time]` in the type of the inputs."""
         shape = self.geometry
         phases = self.phases.compute(inputs)
         outputs = phases.shape[-2] // shape.stride
@@ -143,8 +136,8 @@ class Int8ConvTranspose1d(IntegerLayer):
         cropped: Tensor = woven[..., shape.padding : shape.padding + length + shape.output_padding]
         return cropped
 
+    @override
     def unpack(self) -> Tensor:
-        """Return the codes of the weight, by phases."""
         return self.phases.unpack()
 
 

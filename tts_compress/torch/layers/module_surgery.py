@@ -1,26 +1,36 @@
-"""Changes to a tree of modules: copies that share tensors, and replaced modules."""
+"""Changes to a tree of modules: copies that share tensors, and replaced modules.
+
+What hides its layers is replaced by an equal that has them. `nn.MultiheadAttention` keeps its input
+projections in one bare parameter and hands it to a function, so replacing linear layers passes it
+over, and `nn.TransformerEncoderLayer` has a fast path that reads weights behind its modules' backs.
+GPT-2 and its like keep the weights of their linear layers transposed. The Snake activation of
+neural codecs is computed in blocks that fit a processor's cache.
+"""
 
 import copy
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
+import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from tts_compress.errors import QuantizationError
-from tts_compress.torch.layers.attention import open_attention
-from tts_compress.torch.layers.snake import replace_snake
-from tts_compress.torch.layers.transposed_linear import replace_transposed
+from tts_compress.torch.layers.geometry import plain_view
 
-_REPLACEMENTS: tuple[Callable[[nn.Module], nn.Module | None], ...] = (
-    open_attention,
-    replace_snake,
-    replace_transposed,
-)
+_SNAKES = {("dac.nn.layers", "Snake1d"), ("transformers.models.dac.modeling_dac", "Snake1d")}
+"""Modules that compute Snake, with a parameter `alpha` `[1, channels, 1]`."""
+
+_TRANSPOSED = ("transformers.pytorch_utils", "Conv1D")
+"""The module that multiplies `[..., inputs]` by a weight `[inputs, outputs]`."""
+
+_BLOCK = 1 << 16
+"""Values of a block: with what is computed from them, they stay in a processor's cache."""
+
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
@@ -39,8 +49,8 @@ def copy_sharing_tensors(
     for part in module.modules():
         # Also attributes: the old weight norm keeps a computed weight as one, which cannot be
         # copied while it is part of a graph of gradients.
-        own = (vars(part), part._parameters, part._buffers)  # noqa: SLF001
-        for value in (value for held in own for value in held.values()):
+        attributes = (vars(part), part._parameters, part._buffers)  # noqa: SLF001
+        for value in (value for held in attributes for value in held.values()):
             if isinstance(value, Tensor) and id(value) not in memo:
                 memo[id(value)] = copied(value)
             elif isinstance(value, threading.local):
@@ -57,19 +67,15 @@ def normalize(root: nn.Module) -> nn.Module:
     fold_weight_norm(holder)
     for parent in list(holder.modules()):
         for name, child in list(parent.named_children()):
-            replaced = (replace(child) for replace in _REPLACEMENTS)
-            if (ours := next(filter(None, replaced), None)) is not None:
+            ours = open_attention(child) or replace_snake(child) or replace_transposed(child)
+            if ours is not None:
                 refuse_hooks(child, name)
                 setattr(parent, name, ours.train(child.training))
     return holder[0]
 
 
 def refuse_hooks(module: nn.Module, name: str) -> None:
-    """Refuse a module that is to be exchanged, and calls functions that the new one would not.
-
-    Raises:
-        QuantizationError: It has hooks.
-    """
+    """Refuse a module that is to be exchanged, and calls functions that the new one would not."""
     if module._forward_hooks or module._forward_pre_hooks:  # noqa: SLF001  there is no other way
         raise QuantizationError(
             f"'{name}' has forward hooks, which its compressed layer would lose; remove them, or "
@@ -114,11 +120,181 @@ def _fold_parametrizations(module: nn.Module) -> None:
     """
     parametrizations = module.parametrizations
     assert isinstance(parametrizations, nn.ModuleDict)
-    kinds = [[type(step) for step in steps.children()] for steps in parametrizations.children()]
-    if any(kind != [_WeightNorm] for kind in kinds):
+    steps = [list(map(type, each.children())) for each in parametrizations.children()]
+    if any(kinds != [_WeightNorm] for kinds in steps):
         return
     weights = {name: getattr(module, name).detach() for name in parametrizations}
     del module._modules["parametrizations"]  # noqa: SLF001  its own attribute access is overridden
     module.__class__ = type(module).__bases__[0]
     for name, weight in weights.items():
         module.register_parameter(name, nn.Parameter(weight, requires_grad=False))
+
+
+class OpenAttention(nn.Module):
+    """Multi-head attention equal to a `torch.nn.MultiheadAttention`, in evaluation.
+
+    Args:
+        closed: The module whose weights it shares.
+    """
+
+    def __init__(self, closed: nn.MultiheadAttention) -> None:
+        super().__init__()
+        self.embed_dim, self.num_heads = closed.embed_dim, closed.num_heads
+        self.head_dim, self.batch_first = closed.head_dim, closed.batch_first
+        self._qkv_same_embed_dim = False  # makes nn.TransformerEncoderLayer call this module
+        self.in_proj_weight, self.in_proj_bias = None, None  # it asks for them first
+        if closed.in_proj_weight is not None:
+            weights = closed.in_proj_weight.chunk(3)
+        else:
+            weights = (closed.q_proj_weight, closed.k_proj_weight, closed.v_proj_weight)
+        biases = (None,) * 3 if closed.in_proj_bias is None else closed.in_proj_bias.chunk(3)
+        self.q_proj, self.k_proj, self.v_proj = map(_linear, weights, biases)
+        self.out_proj = _linear(closed.out_proj.weight, closed.out_proj.bias)
+
+    def forward(  # noqa: PLR0913, PLR0917  the signature of what it replaces
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return output and attention weights, as `torch.nn.MultiheadAttention` does.
+
+        The mask decides; `is_causal` is a hint that one is causal, and needs it to be given.
+        """
+        if is_single := query.dim() == 2:
+            query, key, value = (t.unsqueeze(0) for t in (query, key, value))
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+        elif not self.batch_first:
+            query, key, value = (t.transpose(0, 1) for t in (query, key, value))
+        mask = _join(key_padding_mask, attn_mask, query, self.num_heads)
+        output, weights = self._attend((query, key, value), mask, need_weights)
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        if is_single:
+            return output.squeeze(0), None if weights is None else weights.squeeze(0)
+        return output if self.batch_first else output.transpose(0, 1), weights
+
+    def _attend(
+        self, inputs: tuple[Tensor, Tensor, Tensor], mask: Tensor | None, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return output `[batch, time, dim]` and weights `[batch, heads, queries, keys]`."""
+        layers = (self.q_proj, self.k_proj, self.v_proj)
+        rows = (layer(x) for layer, x in zip(layers, inputs, strict=True))
+        q, k, v = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in rows)
+        weights = None
+        if need_weights:
+            scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
+            weights = torch.softmax(scores if mask is None else scores + mask, -1)
+            heads = weights @ v
+        else:
+            heads = F.scaled_dot_product_attention(q, k, v, mask)
+        return self.out_proj(heads.transpose(1, 2).flatten(2)), weights
+
+
+def open_attention(module: nn.Module) -> OpenAttention | None:
+    """Return the equal of an `nn.MultiheadAttention`; None for any other module.
+
+    Also for one that appends learned keys or zeros (`add_bias_kv`, `add_zero_attn`).
+    """
+    # A subclass with a forward of its own may do anything.
+    if type(module).forward is not nn.MultiheadAttention.forward:
+        return None
+    assert isinstance(module, nn.MultiheadAttention)
+    appends = module.bias_k is not None or module.add_zero_attn
+    return None if appends else OpenAttention(module)
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    layer.weight = nn.Parameter(weight.detach(), requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach(), requires_grad=False)
+    return layer
+
+
+def _join(padding: Tensor | None, mask: Tensor | None, query: Tensor, heads: int) -> Tensor | None:
+    """Return one mask that is added to scores `[batch, heads, queries, keys]`."""
+    masks = [] if padding is None else [padding[:, None, None, :]]
+    if mask is not None:
+        masks.append(mask if mask.dim() == 2 else mask.view(-1, heads, *mask.shape[1:]))
+    joined: Tensor | None = None
+    for part in masks:
+        added = part.to(query.dtype)
+        if part.dtype == torch.bool:
+            added = torch.zeros_like(added).masked_fill(part, float("-inf"))
+        joined = added if joined is None else joined + added
+    return joined
+
+
+class BlockedSnake(nn.Module):
+    """`x + sin²(αx) / α` for each channel (Ziyin et al., 2020, arXiv 2006.08195), as DAC has it.
+
+    Written as the formula stands, each step walks through memory once more; beside convolutions in
+    integers that is a large part of a codec's time.
+
+    Args:
+        alpha: `[1, channels, 1]`.
+    """
+
+    def __init__(self, alpha: nn.Parameter) -> None:
+        super().__init__()
+        self.alpha = alpha
+
+    def forward(self, signal: Tensor) -> Tensor:
+        """Return the activation of `[batch, channels, time]`."""
+        if torch.is_grad_enabled() or signal.dim() != 3 or signal.is_cuda:
+            return signal + torch.sin(self.alpha * signal).square() / (self.alpha + 1e-9)
+        plain = plain_view(signal)
+        last = plain is not signal  # channels lie last
+        plain = plain.contiguous()
+        outputs = torch.empty_like(plain)
+        alpha = self.alpha.view((1, -1) if last else (-1, 1)).to(signal.dtype)
+        factor = (alpha + 1e-9).reciprocal().expand(plain.shape[1:])
+        alpha = alpha.expand(plain.shape[1:])
+        rows = max(_BLOCK // plain.shape[2], 1)
+        scratch = torch.empty_like(plain[0, :rows])
+        for source, target in zip(plain, outputs, strict=True):
+            for start in range(0, len(source), rows):
+                block = slice(start, start + rows)
+                values = source[block]
+                sines = scratch[: len(values)]
+                torch.mul(values, alpha[block], out=sines)
+                sines.sin_().square_()
+                torch.addcmul(values, sines, factor[block], out=target[block])
+        return outputs.transpose(-1, -2) if last else outputs
+
+
+def replace_snake(module: nn.Module) -> BlockedSnake | None:
+    """Return the equal of a Snake activation of a known package; None for any other module."""
+    kind = type(module)
+    if (kind.__module__, kind.__name__) not in _SNAKES:
+        return None
+    return BlockedSnake(module.get_parameter("alpha"))
+
+
+class TransposedLinear(nn.Linear):
+    """A linear layer equal to a `Conv1D` of transformers, with that module's attributes.
+
+    Args:
+        upstream: The module whose weights it shares.
+    """
+
+    upstream_names: ClassVar[list[str]] = ["nf", "nx"]
+
+    def __init__(self, upstream: nn.Module) -> None:
+        weight, bias = upstream.get_parameter("weight"), upstream.get_parameter("bias")
+        super().__init__(weight.shape[0], weight.shape[1], device="meta")
+        self.nx, self.nf = weight.shape
+        self.weight = nn.Parameter(weight.detach().t(), requires_grad=False)
+        self.bias = nn.Parameter(bias.detach(), requires_grad=False)
+
+
+def replace_transposed(module: nn.Module) -> TransposedLinear | None:
+    """Return the equal of a `Conv1D` of transformers; None for any other module."""
+    kind = type(module)
+    return TransposedLinear(module) if (kind.__module__, kind.__name__) == _TRANSPOSED else None

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
+from typing_extensions import override
 
 from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.formats import Activations, Weights
@@ -21,10 +22,11 @@ from tts_compress.torch.layers.integer import (
     INTEGERS,
     IntegerLayer,
     Packed,
+    is_recorded,
     pack_linear,
+    record,
     unpack_linear,
 )
-from tts_compress.torch.layers.operator import is_recorded, record
 
 _BUFFERS = {"weight": "codes", "weight_scale": "scales", "bias": "biases"}
 """`bias` is one of torch's own attributes: whether there are biases."""
@@ -52,8 +54,8 @@ class Int8Recurrent(CompressedLayer):
     """True if the kernel takes no layer without biases."""
 
     @classmethod
+    @override
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
-        """Return the codes of all matrices in one row, and the scales of their rows."""
         multiplied = cls.activations != Activations.NONE
         parts = _split(layer.geometry, layer.weight)
         pairs = [round_weight(part, 0, multiplied=multiplied) for part in parts]
@@ -138,19 +140,19 @@ class IntegerRecurrent(Int8Recurrent, IntegerLayer):
             self._biases.append(needed)
 
     @classmethod
+    @override
     def objection(cls, geometry: Geometry, group_size: int) -> str:
-        """Return an objection to projections."""
         del group_size
         return "no integer kernel projects states" if geometry.attributes["proj_size"] else ""
 
+    @override
     def steps(self, inputs: list[Tensor], sizes: Tensor | None) -> list[Tensor]:
-        """Return outputs and states."""
         if sizes is None and is_recorded():
             return record(self, inputs)
         return super().steps(inputs, sizes)
 
+    @override
     def results(self, inputs: list[Tensor]) -> list[Tensor]:
-        """Return outputs and states for values and states."""
         return super().steps(inputs, None)
 
     def _kernel(self) -> tuple[Callable[..., Any], list[Any]]:
@@ -161,8 +163,8 @@ class IntegerRecurrent(Int8Recurrent, IntegerLayer):
             return torch.quantized_gru, cells
         return partial(torch.quantized_lstm, dtype=torch.qint8, use_dynamic=True), cells
 
+    @override
     def unpack(self) -> Tensor:
-        """Return the codes of all matrices in one row."""
         return torch.cat([part.codes().flatten() for parts in self._packed for part in parts])
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
+from typing_extensions import override
 
 from tts_compress.errors import ArtifactError, MissingExtraError
 from tts_compress.recipes.formats import Activations, Weights
@@ -40,9 +41,6 @@ class TorchaoLinear(CompressedLayer):
         geometry: The shape of the layer it replaces.
         state: `weight` (int8, or float8 e4m3), `weight_scale` (FP32, one per output or one for
             all) and `bias` where there is one.
-
-    Raises:
-        MissingExtraError: torchao is not installed.
     """
 
     _dtype: ClassVar[torch.dtype]
@@ -65,14 +63,14 @@ class TorchaoLinear(CompressedLayer):
             self.inner.bias = nn.Parameter(bias.to(self._dtype), requires_grad=False)
         package = load_torchao()
         package.quantize_(self.inner, self.config(package, by_row=scales.numel() > 1))
-        made: Any = self.inner.weight
+        weight: Any = self.inner.weight
         with torch.no_grad():  # the codes torchao chose are overwritten
-            made.qdata.copy_(codes)
-            made.scale.copy_(scales.view(made.scale.shape))
+            weight.qdata.copy_(codes)
+            weight.scale.copy_(scales.view(weight.scale.shape))
 
     @classmethod
+    @override
     def objection(cls, geometry: Geometry, group_size: int) -> str:
-        """Return an objection to shapes that the GPU's kernel does not take."""
         del group_size
         outputs, inputs = geometry.shape
         if outputs % cls.multiple == 0 and inputs % cls.multiple == 0:
@@ -101,14 +99,14 @@ class TorchaoInt8Linear(TorchaoLinear):
     _dtype, multiple = torch.float32, 8
 
     @classmethod
+    @override
     def config(cls, package: Any, *, by_row: bool) -> Any:
-        """Return torchao's configuration, which always has a scale for each row."""
         del by_row
         # torchao would set options of torch's compiler for the whole process.
         return package.Int8DynamicActivationInt8WeightConfig(version=2, set_inductor_config=False)
 
+    @override
     def state(self) -> dict[str, Tensor]:
-        """Return the tensors that a file keeps: those of the layer for CPUs."""
         weight: Any = self.inner.weight
         state = {"weight": weight.qdata, "weight_scale": weight.scale.flatten()}
         bias: Tensor | None = self.inner.bias
@@ -123,19 +121,19 @@ class TorchaoFloat8Linear(TorchaoLinear):
     multiple = 16
 
     @classmethod
+    @override
     def quantize(cls, layer: FloatLayer) -> dict[str, Tensor]:
-        """Return codes, and scales `[outputs, 1]` or `[1, 1]` as the weight's GPU takes them."""
         limit = torch.finfo(FLOAT8).max
         peaks = layer.weight.abs().amax(1, keepdim=True)
         generation, _ = torch.cuda.get_device_capability(layer.weight.device)
         peaks = peaks if generation in _BY_ROW else peaks.amax(0, keepdim=True)
         scales = (peaks / limit).clamp_min(torch.finfo(torch.float32).tiny)  # not zero for zeros
         codes = (layer.weight / scales).clamp(-limit, limit).to(FLOAT8)
-        return {"weight": codes, "weight_scale": scales}
+        return {"weight": codes, "weight_scale": scales}  # [outputs, 1] or [1, 1]
 
     @classmethod
+    @override
     def config(cls, package: Any, *, by_row: bool) -> Any:
-        """Return torchao's configuration, with scales for each row or for the whole."""
         return package.Float8DynamicActivationFloat8WeightConfig(
             granularity=package.PerRow() if by_row else package.PerTensor(),
             activation_value_lb=_LEAST_PEAK,
@@ -147,11 +145,7 @@ class TorchaoFloat8Linear(TorchaoLinear):
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Refuse to be saved.
-
-        Raises:
-            ArtifactError: The weights are 8-bit floats.
-        """
+        """Refuse to be saved."""
         raise ArtifactError(
             "weights in 8-bit floats are made on the GPU they run on and cannot be saved; "
             "save the FP32 model and compress it there, or take 'int8', which can be saved"
@@ -159,11 +153,7 @@ class TorchaoFloat8Linear(TorchaoLinear):
 
 
 def load_torchao() -> Any:
-    """Return torchao's module of techniques.
-
-    Raises:
-        MissingExtraError: It is not installed.
-    """
+    """Return torchao's module of techniques."""
     try:
         return import_module("torchao.quantization")
     except ModuleNotFoundError as error:

@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor
+from typing_extensions import override
 
 from tts_compress.recipes.formats import Weights
 from tts_compress.torch.layers.base import CompressedLayer, register_layer
@@ -39,9 +40,9 @@ class Int8WeightOnly(CompressedLayer):
         return (outputs if bias is None else outputs + bias).to(inputs.dtype)
 
     @property
+    @override
     def weight(self) -> Tensor:
-        """The numbers of a table, which upstream code also looks up or multiplies by itself."""
-        if self.geometry.operator == "Embedding":
+        if self.geometry.operator == "Embedding":  # upstream code also looks up by itself
             return (self.codes.float() * self.scales.unsqueeze(-1)).to(self.geometry.dtype)
         return super().weight
 
