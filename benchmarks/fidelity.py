@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 
 from benchmarks.holding import Held, HoldingSession, bake
-from benchmarks.results import Fidelity
 from benchmarks.sentences import Sentence
 from benchmarks.voices.voice import DURATIONS, BenchVoice
 from tts_compress.audio import Audio
@@ -28,12 +27,29 @@ _SENTENCES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fidelity:
+    """Distance to FP32 under the same noise, over all sentences."""
+
+    snr_db: float | None
+    """At FP32's durations and other held tensors; None where it is not finite."""
+
+    log_mel_db: float
+    """At the same."""
+
+    kept_durations: float | None
+    """Share of ids whose predicted duration is FP32's."""
+
+    duration_change: float | None
+    """Change of the total, relative to FP32's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spoken:
     """One sentence as synthesized by one file."""
 
     audio: Audio
     own: Held
-    """The file's own values of the held tensors, whatever it was given."""
+    """Values of the held tensors that the file computed, whatever it was given."""
 
 
 def speak(
@@ -51,23 +67,22 @@ def speak(
     model: Any = load(path)
     graph = onnx.load(path)
     tensors, fed = voice.held(graph.graph), feed_noise(graph)
-    given = None if reference is None else reference[0].own
-    session = HoldingSession(fed, tensors, given, path.name)
+    session = HoldingSession(fed, tensors, reference[0].own if reference else None, path.name)
     noises = input_names(session.session)
     spoken = []
     for index, sentence in enumerate(sentences):
         seed = noise * _SENTENCES + index
-        held = None if reference is None else reference[index].own
+        held = reference[index].own if reference else None
         # As `synthesize` draws noise for the first call of a text.
-        made, own = session.run(sentence.feeds | draw_noise(noises, seed=(seed, 0)), held)
+        samples, own = session.run(sentence.feeds | draw_noise(noises, seed=(seed, 0)), held)
         if isinstance(model, GraphChain) and model.followers():
-            # The first graph decides durations; how the others follow the voice knows.
+            # The first graph decides durations; the voice runs the others.
             first = bake(graph, tensors, held or own, path.name)
             manifest: Any = model.manifest  # of FP32 there is none
             chain: Any = model.with_graph(first, manifest)
-            made = chain.synthesize(sentence.request["text"], seed=seed).samples
+            samples = chain.synthesize(sentence.request["text"], seed=seed).samples
         audio = Audio(
-            samples=np.asarray(made, np.float32).reshape(-1),
+            samples=np.asarray(samples, np.float32).reshape(-1),
             sample_rate=model.sample_rate,
             durations=np.rint((held or own)[DURATIONS]).astype(np.int64).reshape(-1),
         )
@@ -79,8 +94,10 @@ def compare(reference: Sequence[Spoken], candidate: Sequence[Spoken]) -> Fidelit
     """Return the distance from the reference of a candidate given the reference's durations."""
     pairs = zip(reference, candidate, strict=True)
     differences = [observe(before.audio, after.audio) for before, after in pairs]
-    frames = np.concatenate([spoken.own[DURATIONS].reshape(-1) for spoken in reference])
-    own = np.concatenate([spoken.own[DURATIONS].reshape(-1) for spoken in candidate])
+    frames, own = (
+        np.concatenate([spoken.own[DURATIONS].reshape(-1) for spoken in side])
+        for side in (reference, candidate)
+    )
     return Fidelity(
         snr_db=snr_db(differences),
         log_mel_db=float(np.mean([one.spectra.distance_db for one in differences])),

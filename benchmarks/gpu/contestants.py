@@ -1,25 +1,18 @@
 """FP32, what torch has of its own, and our schemes, each as something that runs once."""
 
-from __future__ import annotations
-
-import warnings
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from tts_compress.progress import Silent
-from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.torch.convert import convert
+from benchmarks.networks.contestants import make_scheme
+from benchmarks.networks.network import Network, Step
+from tts_compress.recipes.family import schemes_of
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from benchmarks.networks.network import Network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +56,14 @@ class Prepared:
 
     contestant: Contestant
     root: nn.Module
-    step: Callable[[], torch.Tensor]
+    step: Step
     """Runs the network once; only inside of `arithmetic`."""
 
     device: torch.device
 
-    @contextmanager
-    def arithmetic(self) -> Iterator[None]:
-        """Compute as the contestant does, and as before afterwards."""
-        with _arithmetic(self.contestant, self.device):
-            yield
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """Return a context that computes as the contestant does."""
+        return _arithmetic(self.contestant, self.device)
 
 
 def prepare_contestant(
@@ -89,40 +80,30 @@ def prepare_contestant(
     Raises:
         TTSCompressError: The scheme cannot be applied there.
     """
-    device = next(root.parameters()).device
-    made = (
-        copy_sharing_tensors(root)
-        if contestant.scheme is None
-        else _compressed(network, root, contestant)
-    )
+    device, scheme = next(root.parameters()).device, contestant.scheme
+    if scheme is None:
+        own = copy_sharing_tensors(root)
+    else:
+        family = "" if scheme in schemes_of(network.family) else "module:"
+        own = make_scheme(network, root, family + scheme).root
     if contestant.compiled:
-        for child in made.children():
+        for child in own.children():
             child.compile(dynamic=False, mode=mode)
-    placed = {name: _Placed(child, device) for name, child in made.named_children()}
+    placed = {name: _Placed(child, device) for name, child in own.named_children()}
     with _arithmetic(contestant, device):
         step = network.call(nn.ModuleDict(placed))
-    return Prepared(contestant=contestant, root=made, step=step, device=device)
-
-
-def _compressed(network: Network, root: nn.Module, contestant: Contestant) -> nn.Module:
-    scheme = str(contestant.scheme)
-    family = network.family if scheme in schemes_of(network.family) else "module"
-    recipe = find_recipe(family, scheme)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the table shows what was converted
-        return convert(root, recipe, None, progress=Silent()).root
+    return Prepared(contestant=contestant, root=own, step=step, device=device)
 
 
 @contextmanager
 def _arithmetic(contestant: Contestant, device: torch.device) -> Iterator[None]:
-    """Set what products are computed in; convolutions have a switch of their own."""
+    """Compute as a contestant does, and as before afterwards; convolutions have a switch."""
     matrix, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if contestant.tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = contestant.tf32
+    kind = contestant.autocast
     try:
-        with ExitStack() as stack:
-            if contestant.autocast is not None:
-                stack.enter_context(torch.autocast(device.type, contestant.autocast))
+        with nullcontext() if kind is None else torch.autocast(device.type, kind):
             yield
     finally:
         torch.set_float32_matmul_precision(matrix)

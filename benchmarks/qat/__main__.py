@@ -1,28 +1,33 @@
-"""Command line: ``python -m benchmarks.qat``."""
-
-from __future__ import annotations
+"""`python -m benchmarks.qat`: every contestant's distance to FP32, as a table and as curves."""
 
 import argparse
 import sys
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import torch
 
-from benchmarks.qat.clips import ASSETS, mean_distance, read_clips
-from benchmarks.qat.contestants import CONTESTANTS, Work, make, reference
-from benchmarks.qat.report import Found, write_report
-from benchmarks.turns import take_turns
-from tts_compress.errors import TTSCompressError
+from benchmarks.clips import ASSETS, Clip, read_clips, write_feeds
+from benchmarks.command import Command
+from benchmarks.hifigan import (
+    Published,
+    Vocoder,
+    find_published,
+    least_times,
+    open_graph,
+    runs,
+    sound,
+)
+from benchmarks.qat.contestants import CONTESTANTS, Contestant, Work, make
+from benchmarks.report import table, write_report
+from tts_compress.environment import describe_environment
+from tts_compress.numerics.spectra import log_mel_distance
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.trainer import read_log
 from tts_compress.terminal import progress_bars, show
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.qat.contestants import Contestant, Vocoder
 
 _RATES = {8: 1e-5, 4: 5e-5}
 """Learning rates by the bits of weights: rounding to eight bits leaves errors so small that larger
@@ -32,78 +37,86 @@ _ROUNDS = 20
 """Rounds in which the vocoders are timed against each other."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; 2 is usage or bad input. Without assets there is nothing to do."""
-    options = _parser().parse_args(arguments)
-    vocoder = options.assets / "hifigan-v2-ljspeech"
-    if not vocoder.is_dir():
-        show(f"skipped: '{options.assets}' holds no hifigan-v2-ljspeech; name it by --assets")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The distance of one contestant from FP32."""
+
+    name: str
+    bits: int
+    distance_db: float
+    """Mean log-mel distance on the clips that are held out."""
+
+    options: dict[str, Any] | None
+    """Options of the training; None where there was none."""
+
+    curve: tuple[tuple[int, float], ...]
+    """The loss on held-out pieces by update."""
+
+    time_ratio: float | None = None
+    """The time it takes, over that of the same one without training; None of what is that."""
+
+
+def _run(options: argparse.Namespace) -> int:
+    published = find_published(options.assets)
+    if published is None:
         return 0
-    try:
-        found = _measure(options, vocoder)
-        show(*(f"{row.name:<22}{row.distance_db:.3f} dB" for row in found))
-        paths = write_report(found, options.clips, _command(options), options.report)
-        show(*(f"written: {path}" for path in paths))
-    except TTSCompressError as error:
-        print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    results = _measure(options, published)
+    document = {
+        "environment": describe_environment(),
+        "held_out_clips": options.clips,
+        "contestants": [asdict(row) for row in results],
+    }
+    trained = [row for row in results if row.curve]
+    lines = _markdown(results, options)
+    paths = write_report(options.report, document, lines, lambda pyplot: _draw(trained, pyplot))
+    show(*(f"written: {path}" for path in paths))
     return 0
 
 
-def _measure(options: argparse.Namespace, vocoder: Path) -> list[Found]:
+def _measure(options: argparse.Namespace, published: Published) -> list[Result]:
     options.output.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(options.threads)  # of teachers, too
-    clips = read_clips(options.assets / "speech-ljspeech32" / "wavs", options.clips)
+    clips = read_clips(options.assets, 2 * options.clips)
+    train, held_out = clips[::2], clips[1::2]
     work = Work(
-        graph=vocoder / "generator_v2.fp32.onnx",
-        checkpoint=vocoder / "generator_v2",
-        clips=clips,
-        feeds=clips.write_feeds(options.output / "feeds.npz"),
+        published=published,
+        train=train,
+        feeds=write_feeds(options.output / "feeds.npz", train),
         options={bits: _training(options, rate) for bits, rate in _RATES.items()},
     )
-    references = clips.sounds(reference(work.graph))
-    found = []
+    fp32 = runs(open_graph(published.graph))
+    results = []
     vocoders: dict[str, Vocoder] = {}
     for contestant in CONTESTANTS:
         if contestant.name not in options.contestants:
             continue
         folder = options.output / contestant.name
         with progress_bars() as progress:
-            made = make(contestant, work, TrainingRun(folder=folder, progress=progress))
-        vocoders[contestant.name] = made
+            vocoder = make(contestant, work, TrainingRun(folder=folder, progress=progress))
+        vocoders[contestant.name] = vocoder
         curve = [e for e in read_log(folder) if e["event"] == "held-out"]
-        found.append(
-            Found(
-                name=contestant.name,
-                bits=contestant.bits,
-                distance_db=mean_distance(references, clips.sounds(made)),
-                options=work.options[contestant.bits].identity() if contestant.untrained else None,
-                curve=tuple((event["step"], event["loss"]) for event in curve),
-                time_ratio=_time_ratio(vocoders, contestant, clips.held_out[0]),
-            )
+        pairs = [(sound(fp32, clip), sound(vocoder, clip)) for clip in held_out]
+        result = Result(
+            name=contestant.name,
+            bits=contestant.bits,
+            distance_db=float(np.mean([log_mel_distance(*pair) for pair in pairs])),
+            options=work.options[contestant.bits].identity() if contestant.untrained else None,
+            curve=tuple((event["step"], event["loss"]) for event in curve),
+            time_ratio=_time_ratio(vocoders, contestant, held_out[0]),
         )
-        show(f"{contestant.name}: {found[-1].distance_db:.3f} dB")
-    return found
+        show(f"{result.name}: {result.distance_db:.3f} dB")
+        results.append(result)
+    return results
 
 
-def _time_ratio(vocoders: dict[str, Vocoder], contestant: Contestant, mel: Any) -> float | None:
+def _time_ratio(vocoders: dict[str, Vocoder], contestant: Contestant, clip: Clip) -> float | None:
     """Return the time of a trained vocoder over that of the same one without training."""
     if contestant.untrained not in vocoders:
         return None
     torch.set_num_threads(1)
     pair = {name: vocoders[name] for name in (contestant.untrained, contestant.name)}
-    runs = {name: partial(vocoder, mel) for name, vocoder in pair.items()}
-    before, after = take_turns(runs, rounds=_ROUNDS).values()
-    return min(after) / min(before)
-
-
-def _command(options: argparse.Namespace) -> str:
-    given = {"contestants": " ".join(options.contestants), "steps": options.steps}
-    given |= {"batch-size": options.batch_size, "clips": options.clips, "threads": options.threads}
-    words = [f"--{name} {value}" for name, value in given.items()]
-    if not options.learned_ranges:
-        words.append("--no-learned-ranges")
-    return " ".join(["python -m benchmarks.qat", *words])
+    before, after = least_times(pair, clip, _ROUNDS).values()
+    return after / before
 
 
 def _training(options: argparse.Namespace, rate: float) -> TrainingOptions:
@@ -118,31 +131,80 @@ def _training(options: argparse.Namespace, rate: float) -> TrainingOptions:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="benchmarks.qat", description=__doc__)
-    names = [contestant.name for contestant in CONTESTANTS]
-    parser.add_argument("--assets", type=Path, default=ASSETS, metavar="DIR")
-    parser.add_argument("--contestants", nargs="+", choices=names, default=names)
-    parser.add_argument("--clips", type=int, default=16, help="of each kind (%(default)s)")
-    parser.add_argument("--steps", type=int, default=400, help="(%(default)s)")
-    parser.add_argument("--batch-size", type=int, default=4, help="(%(default)s)")
-    parser.add_argument("--threads", type=int, default=2, help="(%(default)s)")
-    parser.add_argument(
-        "--learned-ranges",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="train the ranges of activations, too (%(default)s)",
-    )
-    parser.add_argument("--output", type=Path, default=Path("out/bench-qat"), metavar="DIR")
-    parser.add_argument(
-        "--report",
-        type=Path,
-        default=Path("eval/reports/qat"),
-        metavar="STEM",
-        help="of .json, .md and .svg (%(default)s)",
-    )
-    return parser
+def _markdown(results: Sequence[Result], options: argparse.Namespace) -> list[str]:
+    def share(after: str, before: str) -> float | None:
+        """Return the part of a distance that is left; None where one was not measured."""
+        by_name = {row.name: row.distance_db for row in results}
+        return by_name[after] / by_name[before] if {after, before} <= by_name.keys() else None
 
+    lines = [
+        "# HiFi-GAN V2, trained without data",
+        "",
+        f"Mean log-mel distance to FP32 on {options.clips} recordings that nothing was calibrated "
+        "on or trained on.",
+        "",
+        *table(("", "bits of weights", "dB", "updates", "time, untrained = 1"), map(_row, results)),
+        "",
+    ]
+    if (left := share("int8-qat", "min-max")) is not None:
+        lines.append(f"`int8-qat` recovers {1 - left:.0%} of what plain min-max INT8 loses.")
+    if (left := share("min-max-qat", "min-max")) is not None:
+        lines.append(f"With the very same operators in integers, training recovers {1 - left:.0%}.")
+    if (left := share("int4-weight-only-qat", "int4-weight-only")) is not None:
+        lines.append(f"With four bits for each weight, {left:.0%} of the distance is left.")
+    return [*lines, "", f"Made by `{_command(options)}`."]
+
+
+def _row(row: Result) -> tuple[str, ...]:
+    steps = str(row.options["steps"]) if row.options else ""
+    time = "" if row.time_ratio is None else f"{row.time_ratio:.2f}"
+    return f"`{row.name}`", str(row.bits), f"{row.distance_db:.3f}", steps, time
+
+
+def _command(options: argparse.Namespace) -> str:
+    stated = {"contestants": " ".join(options.contestants), "steps": options.steps}
+    stated |= {"batch-size": options.batch_size, "clips": options.clips, "threads": options.threads}
+    words = [f"--{name} {value}" for name, value in stated.items()]
+    if not options.learned_ranges:
+        words.append("--no-learned-ranges")
+    return " ".join(["python -m benchmarks.qat", *words])
+
+
+def _draw(results: Sequence[Result], pyplot: Any) -> Any:
+    figure, panel = pyplot.subplots(figsize=(6, 4), layout="constrained")
+    for row in results:
+        steps, losses = zip(*row.curve, strict=True)
+        panel.plot(steps, [loss / losses[0] for loss in losses], marker="o", label=row.name)
+    panel.set_xlabel("updates")
+    panel.set_ylabel("held-out loss over that without training")
+    panel.set_ylim(bottom=0)
+    panel.spines[["top", "right"]].set_visible(False)
+    if results:
+        panel.legend(frameon=False)
+    return figure
+
+
+def _options(add: Callable[..., Any]) -> None:
+    names = [contestant.name for contestant in CONTESTANTS]
+    add("--assets", type=Path, default=ASSETS, metavar="DIR")
+    add("--contestants", nargs="+", choices=names, default=names)
+    add("--clips", type=int, default=16, help="of each kind (%(default)s)")
+    add("--steps", type=int, default=400, help="(%(default)s)")
+    add("--batch-size", type=int, default=4, help="(%(default)s)")
+    add("--threads", type=int, default=2, help="(%(default)s)")
+    ranges = "train the ranges of activations, too (%(default)s)"
+    add("--learned-ranges", action=argparse.BooleanOptionalAction, default=True, help=ranges)
+    add("--output", type=Path, default=Path("out/bench-qat"), metavar="DIR")
+    stem = Path("eval/reports/qat")
+    add("--report", type=Path, default=stem, metavar="STEM", help="of .json, .md and .svg")
+
+
+main = Command(
+    module="benchmarks.qat",
+    summary="Train a vocoder in eight and in four bits, and compare it with FP32.",
+    options=_options,
+    run=_run,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.vocoder.clips import Clip
-from benchmarks.vocoder.speak import FP32
+from benchmarks.clips import Clip
+from benchmarks.vocoder.contestants import FP32
 from tts_compress.audio import Audio, read_wav
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzer, find_recognizer

@@ -1,23 +1,21 @@
 """The results as JSON and as tables, and in words."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from benchmarks.vocoder.contestants import CONTESTANTS
+from benchmarks.report import table
+from benchmarks.vocoder.contestants import CONTESTANTS, FP32, NAIVE, OURS, RECORDING
 from benchmarks.vocoder.judge import QUANTITIES, Change, Judged, Quantity
-from benchmarks.vocoder.speak import FP32, NAIVE, OURS, RECORDING
-from tts_compress.artifact import write_text_atomically
 from tts_compress.environment import describe_environment, installed_version
 from tts_compress.evaluation.formatting import signed
 
 _DECIDING = ("distortion_db", "log_mel_db", "dnsmos_overall")
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+_LABELS = [quantity.label for quantity in QUANTITIES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Result:
     """One run."""
 
     judged: Judged
@@ -52,26 +50,18 @@ def holds(judged: Judged) -> bool:
     return all(order_is_shown(judged, q) for q in QUANTITIES if q.name in _DECIDING)
 
 
-def write_report(found: Found, stem: Path) -> tuple[Path, Path]:
-    """Write `<stem>.json` and `<stem>.md`."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = (stem.with_suffix(".json"), stem.with_suffix(".md"))
-    write_text_atomically(paths[0], json.dumps(_document(found), indent=2) + "\n")
-    write_text_atomically(paths[1], _markdown(found))
-    return paths
-
-
-def _document(found: Found) -> dict[str, object]:
-    judged = found.judged
+def document(result: Result) -> dict[str, object]:
+    """Return everything as plain data."""
+    judged = result.judged
     return {
-        "command": found.command,
+        "command": result.command,
         "environment": describe_environment(),
         "speechmos": installed_version("speechmos"),
         "recognizer": judged.recognizer,
-        "clips": list(found.clips),
+        "clips": list(result.clips),
         "words": judged.words.tolist(),
         "mu_law_distortion_db": judged.coded_db,
-        "speed": dict(found.speed),
+        "speed": dict(result.speed),
         "contestants": {
             name: {
                 "values": {quantity: row.tolist() for quantity, row in values.items()},
@@ -82,46 +72,42 @@ def _document(found: Found) -> dict[str, object]:
     }
 
 
-def _markdown(found: Found) -> str:
-    judged = found.judged
+def markdown(result: Result) -> list[str]:
+    """Return the lines of the report."""
+    judged = result.judged
+    contestants = [c for c in CONTESTANTS if c.name in judged.values]
+    stock = [c.name for c in contestants if c.kind == "stock"]
+    others = [name for name in judged.values if name not in {RECORDING, FP32}]
     environment = describe_environment()
-    lines = [
+    processor, packages = environment["processor"], environment["packages"]
+    versions = ", ".join(f"{name} {packages[name]}" for name in ("onnxruntime", "torch", "numpy"))
+    made_by = [(f"`{c.name}`", c.how, f"{result.speed[c.name]:.2f}") for c in contestants]
+    means = [[f"`{name}`", *(_mean(judged, name, q) for q in QUANTITIES)] for name in judged.values]
+    return [
         "# HiFi-GAN V2 in FP32, in our INT8, in stock INT8",
         "",
-        *_in_words(judged),
+        *_in_words(judged, stock),
         "",
-        f"{len(found.clips)} recordings of LJSpeech, from their own spectra. What is calibrated "
+        f"{len(result.clips)} recordings of LJSpeech, from their own spectra. What is calibrated "
         "hears one half of them and is judged on the other, in both directions. "
         f"Words are those of {len(judged.words)} texts of `en-full`, spoken by the demo voice and "
         "then by the vocoder from their spectra. Distortion is the "
         "distance of the metric `distortion`, from the recording; to FP32's, 8-bit mu-law adds "
         f"{judged.coded_db:.3f} dB. In brackets: 95 % intervals over resampled recordings.",
         "",
-        "| | made by | times FP32's speed |",
-        "| :-- | :-- | --: |",
-    ]
-    lines += [
-        f"| `{c.name}` | {c.how} | {found.speed[c.name]:.2f} |"
-        for c in CONTESTANTS
-        if c.name in judged.values
-    ]
-    stock = [c.name for c in CONTESTANTS if c.kind == "stock" and c.name in judged.values]
-    lines += ["", "## Mean values", "", *_head(QUANTITIES)]
-    lines += [
-        f"| `{name}` | {' | '.join(_mean(judged, name, q) for q in QUANTITIES)} |"
-        for name in judged.values
-    ]
-    for title, before, names in (
-        ("Against FP32", FP32, [name for name in judged.values if name not in {RECORDING, FP32}]),
-        (f"Stock INT8 against `{OURS}`", OURS, stock),
-    ):
-        lines += ["", f"## {title}", "", *_head(QUANTITIES)]
-        for name in names:
-            cells = [_change(judged, before, name, q) for q in QUANTITIES]
-            lines.append(f"| `{name}` | {' | '.join(cells)} |")
-    processor, packages = environment["processor"], environment["packages"]
-    versions = ", ".join(f"{name} {packages[name]}" for name in ("onnxruntime", "torch", "numpy"))
-    lines += [
+        *table(("", "made by", "times FP32's speed"), made_by, "ll"),
+        "",
+        "## Mean values",
+        "",
+        *table(("", *_LABELS), means),
+        "",
+        "## Against FP32",
+        "",
+        *_changes(judged, FP32, others),
+        "",
+        f"## Stock INT8 against `{OURS}`",
+        "",
+        *_changes(judged, OURS, stock),
         "",
         f"Words are heard by {judged.recognizer}. Opinions are "
         f"predicted by the networks of speechmos "
@@ -130,15 +116,12 @@ def _markdown(found: Found) -> str:
         "it.",
         "",
         f"{processor['model']}, {processor['integer_kernels']}, {processor['cores']} cores; "
-        f"{versions}. Made by `{found.command}` (`make bench-vocoder`).",
-        "",
+        f"{versions}. Made by `{result.command}` (`make bench-vocoder`).",
     ]
-    return "\n".join(lines)
 
 
-def _in_words(judged: Judged) -> list[str]:
+def _in_words(judged: Judged, stock: Sequence[str]) -> list[str]:
     """Return what the tables say."""
-    stock = [c.name for c in CONTESTANTS if c.kind == "stock" and c.name in judged.values]
     deciding = [quantity for quantity in QUANTITIES if quantity.name in _DECIDING]
     missing = [q.label for q in deciding if not order_is_shown(judged, q)]
     if missing:
@@ -174,9 +157,11 @@ def _more(change: Change) -> str:
     return "fewer than in FP32" if change.high < 0 else "no difference that these clips can show"
 
 
-def _head(quantities: Sequence[Quantity]) -> list[str]:
-    labels = " | ".join(quantity.label for quantity in quantities)
-    return [f"| | {labels} |", f"| :-- |{' --: |' * len(quantities)}"]
+def _changes(judged: Judged, before: str, names: Sequence[str]) -> list[str]:
+    rows = [
+        [f"`{name}`", *(_change(judged, before, name, q) for q in QUANTITIES)] for name in names
+    ]
+    return table(("", *_LABELS), rows)
 
 
 def _mean(judged: Judged, name: str, quantity: Quantity) -> str:
