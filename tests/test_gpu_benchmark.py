@@ -18,9 +18,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import run
 from benchmarks.gpu.__main__ import describe_results, file_stem, markdown
-from benchmarks.gpu.contestants import CONTESTANTS, prepare_contestant
 from benchmarks.gpu.probe import CudaProbe, held_bytes
-from benchmarks.gpu.run import Choice, Measured, Result, bench_network
+from benchmarks.gpu.run import (
+    CONTESTANTS,
+    Choice,
+    Measured,
+    Result,
+    bench_network,
+    prepare_contestant,
+)
 from benchmarks.networks.network import NETWORKS, Network
 from tts_compress.errors import EvaluationError, MissingExtraError
 

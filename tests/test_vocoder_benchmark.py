@@ -11,8 +11,7 @@ from benchmarks.clips import read_clips, read_sentences, split
 from benchmarks.vocoder import __main__ as command
 from benchmarks.vocoder import contestants
 from benchmarks.vocoder.contestants import FP32, NAIVE, OURS
-from benchmarks.vocoder.judge import QUANTITIES, Judged, Quantity
-from benchmarks.vocoder.report import order_is_shown
+from benchmarks.vocoder.judge import QUANTITIES, Judged, Quantity, order_is_shown
 
 _LOWER = Quantity(name="distance", label="", better="lower")
 _HIGHER = Quantity(name="score", label="", better="higher")

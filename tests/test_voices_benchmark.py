@@ -11,8 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchmarks.contestants import fp32_contestant, make_contestant
-from benchmarks.fidelity import Spoken, compare, speak
-from benchmarks.holding import HoldingSession
+from benchmarks.fidelity import HoldingSession, Spoken, compare, speak
 from benchmarks.sentences import Lengths
 from benchmarks.timing import Plan, measure_memory, summarize, time_in_turns
 from benchmarks.voices import VOICES

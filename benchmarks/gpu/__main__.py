@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import Command, positive
-from benchmarks.gpu.contestants import CONTESTANTS
 from benchmarks.gpu.probe import CudaProbe, Probe
-from benchmarks.gpu.run import Choice, Measured, Result, bench_network
+from benchmarks.gpu.run import CONTESTANTS, Choice, Measured, Result, bench_network
 from benchmarks.report import table, write_report
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError, MissingExtraError

@@ -14,8 +14,7 @@ from benchmarks.command import Command
 from benchmarks.hifigan import find_published
 from benchmarks.report import write_report
 from benchmarks.vocoder.contestants import CONTESTANTS, FP32, NAIVE, OURS, speak
-from benchmarks.vocoder.judge import judge
-from benchmarks.vocoder.report import Result, document, holds, markdown
+from benchmarks.vocoder.judge import Result, document, holds, judge, markdown
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.wav_files import make_directory

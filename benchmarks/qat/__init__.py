@@ -1,1 +1,0 @@
-"""The gain of training without data, on a real vocoder: `python -m benchmarks.qat`."""
