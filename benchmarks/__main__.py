@@ -1,70 +1,158 @@
-"""Command line of the benchmark: ``python -m benchmarks``."""
-
-from __future__ import annotations
+"""`python -m benchmarks`: FP32, stock quantization and our schemes, voice by voice."""
 
 import argparse
-import json
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Literal
 
-from benchmarks.contestants import PEERS
-from benchmarks.plot import write_plot
-from benchmarks.run import Choice, bench
-from benchmarks.sentences import Lengths
-from benchmarks.table import print_tables
-from benchmarks.timing import Plan
-from benchmarks.voices import VOICES, usual_voices
-from tts_compress.artifact import write_text_atomically
+from benchmarks.command import Command, positive
+from benchmarks.contestants import PEERS, Contestant, fp32_contestant, make_contestant
+from benchmarks.fidelity import Spoken, compare, speak
+from benchmarks.report import write_json
+from benchmarks.results import Bench, ContestantResult, VoiceResult, print_tables, write_plot
+from benchmarks.sentences import Lengths, Sentence
+from benchmarks.timing import Plan, measure_memory, time_in_turns
+from benchmarks.voices import VOICES, open_voice, usual_voices
+from benchmarks.voices.voice import BenchVoice
+from tts_compress.artifact import sha256_of
+from tts_compress.environment import describe_environment
 from tts_compress.errors import TTSCompressError
+from tts_compress.models.base import GraphModel
+from tts_compress.progress import Progress
 from tts_compress.recipes.family import schemes_of
-from tts_compress.recipes.schemes import Quality
+from tts_compress.recipes.schemes import Quality, find_scheme
 from tts_compress.terminal import progress_bars, show, show_json
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-_GOOD, _SCHEME_FAILED, _BAD_USE, _INTERRUPTED = 0, 1, 2, 130
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Voices, contestants and settings of a run."""
+
+    voices: tuple[str, ...]
+    schemes: tuple[str, ...] | None
+    """None for all that its family has and that do not train, or also those with `train`."""
+
+    train: bool
+    peers: tuple[str, ...]
+    lengths: Lengths
+    plan: Plan
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it and return 0; 1 if one of our schemes failed, 2 for usage or bad input."""
-    options = _parser().parse_args(arguments)
-    try:
-        return _run(options)
-    except TTSCompressError as error:
-        print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)
-        return _BAD_USE
-    except KeyboardInterrupt:
-        print("bench: interrupted; files made so far are kept, run it again", file=sys.stderr)
-        return _INTERRUPTED
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """A voice in FP32, and what it spoke."""
+
+    voice: BenchVoice
+    contestant: Contestant
+    sentences: Sequence[Sentence]
+    spoken: Sequence[Spoken]
 
 
 def _run(options: argparse.Namespace) -> int:
+    """Return 0; 1 if one of our schemes failed."""
     output: Path = options.output
-    output.mkdir(parents=True, exist_ok=True)
     with progress_bars() as progress:
-        found = bench(_choice(options), output / "work", progress)
-    document = found.to_dict()
-    write_text_atomically(output / "bench.json", json.dumps(document, indent=2) + "\n")
-    pictures = write_plot(found, output / "bench")
+        bench = _bench(choice_of(options), output / "work", progress)
+    paths = [write_json(output / "bench.json", asdict(bench)), *write_plot(bench, output / "bench")]
     if options.json:
-        show_json(document)
+        show_json(asdict(bench))
     else:
-        print_tables(found)
-        show("written: " + ", ".join(str(path) for path in (output / "bench.json", *pictures)))
-    ours = [c for voice in found.voices for c in voice.contestants if c.kind == "scheme"]
-    return _SCHEME_FAILED if any(c.error for c in ours) else _GOOD
+        print_tables(bench)
+        show("written: " + ", ".join(map(str, paths)))
+    ours = [c for voice in bench.voices for c in voice.contestants if c.kind == "scheme"]
+    return 1 if any(contestant.error for contestant in ours) else 0
 
 
-def _choice(options: argparse.Namespace) -> Choice:
-    quick: bool = options.quick
-    rounds, warm_ups = (5, 1) if quick else (8, 2)
-    plan = Plan(
-        threads=tuple(options.threads or ((1,) if quick else (1, 2))),
-        rounds=options.rounds or rounds,
-        warm_ups=warm_ups,
+def _bench(choice: Choice, work: Path, progress: Progress) -> Bench:
+    """Measure everything chosen; `work` keeps files for the next run."""
+    voices = []
+    for done, name in enumerate(choice.voices):
+        progress.advance("voices", done, len(choice.voices))
+        voices.append(_bench_voice(name, choice, work, progress))
+    progress.advance("voices", len(choice.voices), len(choice.voices))
+    return Bench(
+        environment=describe_environment(),
+        rounds=choice.plan.rounds,
+        warm_ups=choice.plan.warm_ups,
+        voices=tuple(voices),
     )
+
+
+def _bench_voice(name: str, choice: Choice, work: Path, progress: Progress) -> VoiceResult:
+    kind, voice = VOICES[name], open_voice(name, work / "voices")
+    sentences = kind.sentences(voice, choice.lengths)
+    contestants = _make_all(voice, choice, work / name, progress)
+    path = contestants[0].path
+    spoken = speak(path, sentences, kind)
+    reference = _Reference(kind, contestants[0], sentences, spoken)
+    results = []
+    for done, contestant in enumerate(contestants, 1):
+        results.append(_measure(contestant, reference))
+        progress.advance(f"{name}: compare", done, len(contestants))
+    sound = [index for index, result in enumerate(results) if result.error is None]
+    running = [contestants[index] for index in sound]
+    timings = time_in_turns(running, sentences, voice.sample_rate, choice.plan, progress)
+    for index, timing in zip(sound, timings, strict=True):
+        results[index] = replace(results[index], timings=tuple(timing))
+    floor = compare(spoken, speak(path, sentences, kind, spoken, noise=1))
+    return VoiceResult(
+        name=name,
+        weights="trained" if kind.trained else "random",
+        sample_rate=voice.sample_rate,
+        sha256=sha256_of(path),
+        sentences={sentence.name: sentence.tokens for sentence in sentences},
+        # Other noise alone shows nothing about durations: FP32 rounds its own.
+        noise_floor=replace(floor, kept_durations=None, duration_change=None),
+        contestants=tuple(results),
+    )
+
+
+def _make_all(
+    voice: GraphModel, choice: Choice, work: Path, progress: Progress
+) -> list[Contestant]:
+    files = voice.files().weights
+    chosen: list[tuple[Literal["peer", "scheme"], str]] = [("peer", name) for name in choice.peers]
+    chosen += [("scheme", name) for name in find_schemes(voice.family, choice)]
+    contestants = [fp32_contestant(files)]
+    for done, (kind, name) in enumerate(chosen, 1):
+        contestants.append(make_contestant(kind, name, files, work, progress))
+        progress.advance(f"{work.name}: make", done, len(chosen))
+    return contestants
+
+
+def find_schemes(family: str, choice: Choice) -> list[str]:
+    """Return the chosen schemes that a family has, in their order."""
+    names = schemes_of(family)
+    if choice.schemes is not None:
+        return [name for name in choice.schemes if name.partition("@")[0] in names]
+    return [name for name in names if choice.train or not find_scheme(name).trained]
+
+
+def _measure(contestant: Contestant, fp32: _Reference) -> ContestantResult:
+    """Return everything about a contestant but its speed."""
+    result = ContestantResult(kind=contestant.kind, name=contestant.name, making=contestant.cost)
+    if contestant.error is not None:
+        return replace(result, error=contestant.error)
+    is_fp32, size = contestant.kind == "reference", contestant.size_bytes()
+    try:
+        memory = measure_memory(contestant, fp32.sentences[-1])
+        fidelity = None
+        if not is_fp32:
+            spoken = speak(contestant.path, fp32.sentences, fp32.voice, fp32.spoken)
+            fidelity = compare(fp32.spoken, spoken)
+    except TTSCompressError as error:
+        if is_fp32:
+            raise
+        return replace(result, error=str(error))
+    ratio = fp32.contestant.size_bytes() / size
+    return replace(result, size_bytes=size, size_ratio=ratio, memory=memory, fidelity=fidelity)
+
+
+def choice_of(options: argparse.Namespace) -> Choice:
+    """Return what options state; `--quick` has defaults of its own."""
+    quick: bool = options.quick
     return Choice(
         voices=tuple(options.voices or (("medium",) if quick else usual_voices())),
         schemes=None if options.schemes is None else tuple(options.schemes),
@@ -74,17 +162,15 @@ def _choice(options: argparse.Namespace) -> Choice:
             seconds=tuple(options.seconds or ((5.0,) if quick else (1.0, 5.0))),
             tokens=tuple(options.tokens or ((20,) if quick else (20, 100))),
         ),
-        plan=plan,
+        plan=Plan(
+            threads=tuple(options.threads or ((1,) if quick else (1, 2))),
+            rounds=options.rounds or (5 if quick else 8),
+            warm_ups=1 if quick else 2,
+        ),
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks",
-        description="Time FP32, stock onnxruntime quantization and our schemes, in turns. Without "
-        "options it takes less than ten minutes on two cores.",
-    )
-    add = parser.add_argument
+def _options(add: Callable[..., Any]) -> None:
     add("--quick", action="store_true", help="one voice and length, 1 thread, 5 rounds")
     add("--voices", nargs="+", choices=VOICES, help="(medium demo)")
     qualities = {f"int8@{quality}" for quality in Quality}
@@ -92,23 +178,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--schemes", nargs="*", choices=schemes, metavar="SCHEME", help=_any(schemes))
     add("--train", action="store_true", help="also time schemes that train, for many minutes each")
     add("--peers", nargs="*", choices=PEERS, metavar="PEER", help=_any(PEERS))
-    add("--threads", nargs="+", type=_count, help="of each run (1 2)")
+    add("--threads", nargs="+", type=positive, help="of each run (1 2)")
     add("--seconds", nargs="+", type=_seconds, help="of each sentence of Piper's (1 5)")
-    add("--tokens", nargs="+", type=_count, help="of each sentence of other voices (20 100)")
-    add("--rounds", type=_count, help="timed runs of each (8)")
+    add("--tokens", nargs="+", type=positive, help="of each sentence of other voices (20 100)")
+    add("--rounds", type=positive, help="timed runs of each (8)")
     add("--output", type=Path, default=Path("out/bench"), help="folder (%(default)s)")
     add("--json", action="store_true", help="print bench.json in the place of tables")
-    return parser
 
 
 def _any(names: Sequence[str]) -> str:
     return f"any of {', '.join(names)}; none where no name follows (all)"
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
 
 
 def _seconds(text: str) -> float:
@@ -120,6 +199,14 @@ def _seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a length from 0.2 to 60 seconds")
     return value
 
+
+main = Command(
+    module="benchmarks",
+    summary="Time FP32, stock onnxruntime quantization and our schemes, in turns. Without "
+    "options it takes less than ten minutes on two cores.",
+    options=_options,
+    run=_run,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

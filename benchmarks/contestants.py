@@ -1,7 +1,5 @@
 """The files that compete, each made once in a fresh process and kept."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -10,21 +8,27 @@ import sys
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import tts_compress
-from benchmarks.results import MakingCost
 from tts_compress.artifact import sha256_of, write_text_atomically
 from tts_compress.config import data_file, data_names
 from tts_compress.environment import describe_processor
-
-if TYPE_CHECKING:
-    from tts_compress.progress import Progress
 
 PEERS = ("dynamic-quint8", "dynamic-default", "static", "static-conv", "fp16")
 """Keys of `peers.PEER_CALLS`, which loads slowly."""
 
 _COST = "cost.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakingCost:
+    """Cost of making a file in a fresh process."""
+
+    seconds: float
+    peak_bytes: int
+    cores: int
+    """The process was confined to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +43,6 @@ class Contestant:
     graphs: tuple[str, ...]
     """Names of all of its graphs."""
 
-    kept: Path | None = None
-    """Folder of what is remembered of it; None of FP32."""
-
     cost: MakingCost | None = None
     error: str | None = None
 
@@ -50,12 +51,17 @@ class Contestant:
         return sum(self.path.with_name(name).stat().st_size for name in self.graphs)
 
 
+def fp32_contestant(files: tuple[Path, ...]) -> Contestant:
+    """Return the voice itself, whose first graph is that which tokens go into."""
+    names = tuple(file.name for file in files)
+    return Contestant(kind="reference", name="fp32", path=files[0], graphs=names)
+
+
 def make_contestant(
     kind: Literal["peer", "scheme"],
     name: str,
     files: tuple[Path, ...],
     work: Path,
-    progress: Progress,
     calibration: Path | None = None,
 ) -> Contestant:
     """Return a contestant, from `work` if everything it depends on is as it was.
@@ -65,23 +71,17 @@ def make_contestant(
         name: Its maker; of a scheme that is compressed to a quality, `int8@good`.
         files: The graphs of the voice in FP32, that which tokens go into first.
         work: Folder of files that are kept.
-        progress: Told of its stages.
         calibration: The inputs of a bare graph.
     """
-    given = () if calibration is None else (calibration,)
-    folder = work / f"{kind}-{name}-{_key(kind, name, (*files, *given))}"
+    inputs = () if calibration is None else (calibration,)
+    folder = work / f"{kind}-{name}-{_key(kind, name, (*files, *inputs))}"
     voice, output = files[0], folder / "files"
-    contestant = Contestant(
-        kind=kind,
-        name=name,
-        path=output / voice.name,
-        graphs=tuple(file.name for file in files),
-        kept=folder,
-    )
+    graphs = tuple(file.name for file in files)
+    contestant = Contestant(kind=kind, name=name, path=output / voice.name, graphs=graphs)
     if not (folder / _COST).is_file():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        answer = _run([kind, name, str(voice), str(output), *map(str, given)], progress)
+        answer = _make([kind, name, str(voice), str(output), *map(str, inputs)])
         if "error" in answer:
             return replace(contestant, error=answer["error"])
         write_text_atomically(folder / _COST, json.dumps(answer))
@@ -91,22 +91,14 @@ def make_contestant(
     return replace(contestant, path=path, cost=cost)
 
 
-def _run(arguments: list[str], progress: Progress) -> dict[str, Any]:
+def _make(arguments: list[str]) -> dict[str, Any]:
     """Run the process that makes a file and return its last line of output."""
     command = [sys.executable, "-m", "benchmarks.make", *arguments]
-    answer: dict[str, Any] = {"error": "its process died"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8"
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if not line.startswith("{"):
-                continue  # chatter of a library
-            found: dict[str, Any] = json.loads(line)
-            if "stage" in found:
-                progress.advance(f"  {found['stage']}", found["done"], found["total"])
-            else:
-                answer = found
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    process = subprocess.run(command, stdout=pipe, stderr=nothing, text=True, check=False)
+    if process.returncode:
+        return {"error": "its process died"}
+    answer: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return answer
 
 

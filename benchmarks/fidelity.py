@@ -4,26 +4,149 @@ What else moves all that follows, such as the pitch of a sine source, is FP32's 
 states the tensors that are held.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
 
-from benchmarks.holding import Held, HoldingSession, bake
-from benchmarks.results import Fidelity
 from benchmarks.sentences import Sentence
 from benchmarks.voices.voice import DURATIONS, BenchVoice
 from tts_compress.audio import Audio
+from tts_compress.errors import ModelError
 from tts_compress.evaluation.metrics.signal import observe, snr_db
 from tts_compress.models import load
+from tts_compress.onnx.graph import copy_model, rename_read
 from tts_compress.onnx.noise import draw_noise, feed_noise
-from tts_compress.onnx.session import input_names
+from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
+
+Held = dict[str, "npt.NDArray[np.float64]"]
+"""Values of held tensors, by label."""
+
+_PREFIX = "benchmarks.held."
+_DTYPES = {"float": "float32", "float16": "float16", "double": "float64"}
+"""Of numpy, by the runtime's names; the integers have the same."""
+
+
+class HoldingSession:
+    """A graph that returns what it computed for some tensors, and may be given their values.
+
+    Args:
+        model: The graph; changed in place.
+        tensors: The tensors, by label.
+        given: Values in place of the graph's, from which only their number of axes is taken; None
+            to leave the graph as it is.
+        spec: Its name in messages.
+
+    Raises:
+        ModelError: The graph has no such tensor, or cannot be opened.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto, tensors: Mapping[str, str], given: Held | None, spec: str
+    ) -> None:
+        self._tensors, self._spec = dict(tensors), spec
+        self._outputs = [model.graph.output[0].name, *tensors.values()]
+        self._held = given is not None
+        self.session = _expose(model, tensors.values(), spec)
+        self._dtypes = _dtypes(self.session)
+        if given is not None:
+            for label, tensor in tensors.items():
+                element = helper.np_dtype_to_tensor_dtype(self._dtypes[tensor])
+                axes = [None] * given[label].ndim
+                value = helper.make_tensor_value_info(_PREFIX + label, element, axes)
+                model.graph.input.append(value)
+            _rename(model, tensors)
+            self.session = open_session(model, spec)
+
+    def run(self, feeds: Feeds, given: Held | None) -> tuple[npt.NDArray[np.float32], Held]:
+        """Return the first output, and what the graph itself computed for the tensors.
+
+        Args:
+            feeds: Inputs of the graph.
+            given: Values of the held tensors, if the session was made for some.
+        """
+        assert (given is not None) == self._held, "a session is made for held tensors or without"
+        for label, values in (given or {}).items():
+            feeds = feeds | {_PREFIX + label: values.astype(self._dtypes[self._tensors[label]])}
+        first, *own = run_session(self.session, feeds, self._spec, self._outputs)
+        computed = (np.asarray(value, np.float64) for value in own)
+        return np.asarray(first, np.float32), dict(zip(self._tensors, computed, strict=True))
+
+
+def bake(
+    model: onnx.ModelProto, tensors: Mapping[str, str], given: Held, spec: str
+) -> onnx.ModelProto:
+    """Return a copy of a graph in which tensors have values for good.
+
+    Args:
+        model: The graph.
+        tensors: The tensors, by label.
+        given: Their values.
+        spec: Its name in messages.
+
+    Raises:
+        ModelError: The graph has no such tensor, or cannot be opened.
+    """
+    copy = copy_model(model)
+    dtypes = _dtypes(_expose(copy_model(model), tensors.values(), spec))
+    for label, tensor in tensors.items():
+        values = given[label].astype(dtypes[tensor])
+        copy.graph.initializer.append(numpy_helper.from_array(values, _PREFIX + label))
+    _rename(copy, tensors)
+    return copy
+
+
+def _expose(
+    model: onnx.ModelProto, tensors: Iterable[str], spec: str
+) -> onnxruntime.InferenceSession:
+    """Let a graph return tensors, too, and open it."""
+    made = {name for node in model.graph.node for name in node.output}
+    returned = {value.name for value in model.graph.output}
+    for tensor in tensors:
+        if tensor not in made:
+            raise ModelError(f"'{spec}' has no tensor '{tensor}', which is held for comparing")
+        if tensor not in returned:
+            model.graph.output.append(helper.make_empty_tensor_value_info(tensor))
+    return open_session(model, spec)
+
+
+def _dtypes(session: onnxruntime.InferenceSession) -> dict[str, Any]:
+    """Return the dtypes of a session's outputs."""
+    types = {value.name: value.type[len("tensor(") : -1] for value in session.get_outputs()}
+    return {name: np.dtype(_DTYPES.get(kind, kind)) for name, kind in types.items()}
+
+
+def _rename(model: onnx.ModelProto, tensors: Mapping[str, str]) -> None:
+    """Let all operators read the held values."""
+    for node in model.graph.node:
+        rename_read(node, {tensor: _PREFIX + label for label, tensor in tensors.items()})
+
 
 _SENTENCES = 1_000
 """More than are compared; the next noise begins there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fidelity:
+    """Distance to FP32 under the same noise, over all sentences."""
+
+    snr_db: float | None
+    """At FP32's durations and other held tensors; None where it is not finite."""
+
+    log_mel_db: float
+    """At the same."""
+
+    kept_durations: float | None
+    """Share of ids whose predicted duration is FP32's."""
+
+    duration_change: float | None
+    """Change of the total, relative to FP32's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +155,7 @@ class Spoken:
 
     audio: Audio
     own: Held
-    """The file's own values of the held tensors, whatever it was given."""
+    """Values of the held tensors that the file computed, whatever it was given."""
 
 
 def speak(
@@ -50,22 +173,21 @@ def speak(
     model: Any = load(path)
     graph = onnx.load(path)
     tensors, fed = voice.held(graph.graph), feed_noise(graph)
-    given = None if reference is None else reference[0].own
-    session = HoldingSession(fed, tensors, given, path.name)
+    session = HoldingSession(fed, tensors, reference[0].own if reference else None, path.name)
     noises = input_names(session.session)
     spoken = []
     for index, sentence in enumerate(sentences):
         seed = noise * _SENTENCES + index
-        held = None if reference is None else reference[index].own
+        held = reference[index].own if reference else None
         # As `synthesize` draws noise for the first call of a text.
-        made, own = session.run(sentence.feeds | draw_noise(noises, seed=(seed, 0)), held)
+        samples, own = session.run(sentence.feeds | draw_noise(noises, seed=(seed, 0)), held)
         if len(model.parts) > 1:
-            # The first graph decides durations; how the others follow the voice knows.
+            # The first graph decides durations; the voice runs the others.
             first = bake(graph, tensors, held or own, path.name)
             chain = model.with_graphs({"": first}, model.manifest)
-            made = chain.synthesize(sentence.request["text"], seed=seed).samples
+            samples = chain.synthesize(sentence.request["text"], seed=seed).samples
         audio = Audio(
-            samples=np.asarray(made, np.float32).reshape(-1),
+            samples=np.asarray(samples, np.float32).reshape(-1),
             sample_rate=model.sample_rate,
             durations=np.rint((held or own)[DURATIONS]).astype(np.int64).reshape(-1),
         )
@@ -77,8 +199,10 @@ def compare(reference: Sequence[Spoken], candidate: Sequence[Spoken]) -> Fidelit
     """Return the distance from the reference of a candidate given the reference's durations."""
     pairs = zip(reference, candidate, strict=True)
     differences = [observe(before.audio, after.audio) for before, after in pairs]
-    frames = np.concatenate([spoken.own[DURATIONS].reshape(-1) for spoken in reference])
-    own = np.concatenate([spoken.own[DURATIONS].reshape(-1) for spoken in candidate])
+    frames, own = (
+        np.concatenate([spoken.own[DURATIONS].reshape(-1) for spoken in side])
+        for side in (reference, candidate)
+    )
     return Fidelity(
         snr_db=snr_db(differences),
         log_mel_db=float(np.mean([one.spectra.distance_db for one in differences])),

@@ -5,13 +5,16 @@ are compressed on some batches and judged on others.
 """
 
 import argparse
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.command import Command
+from benchmarks.report import table
 from tts_compress import EvaluationOptions, Recipe, compress, evaluate, find_recipe
 from tts_compress.errors import MissingExtraError
 from tts_compress.recipes.formats import Algorithm
@@ -70,9 +73,8 @@ def measure(width: int) -> Iterator[Row]:
         observes = algorithm in (Algorithm.GPTQ, Algorithm.INC_GPTQ)
         start = perf_counter()
         try:
-            small = compress(
-                block, recipe.scheme, recipe=recipe, calibration=seen if observes else None
-            )
+            calls = seen if observes else None
+            small = compress(block, recipe.scheme, recipe=recipe, calibration=calls)
         except MissingExtraError:
             yield Row(algorithm, None, 0.0)
             continue
@@ -81,25 +83,28 @@ def measure(width: int) -> Iterator[Row]:
         yield Row(algorithm, output.snr_db, seconds)
 
 
-def table(rows: Iterator[Row]) -> str:
-    """Return the rows as Markdown."""
-    lines = ["| algorithm | | signal-to-noise ratio | time |", "|---|---|---|---|"]
+def markdown(rows: Iterable[Row]) -> list[str]:
+    """Return the rows as a table."""
+    cells = []
     for row in rows:
-        shown = (
-            "not installed (extra `inc`) | "
-            if row.snr_db is None
-            else f"{row.snr_db:.1f} dB | {row.seconds:.1f} s"
-        )
-        lines.append(f"| `{row.algorithm}` | {_NAMES[row.algorithm]} | {shown} |")
-    return "\n".join(lines)
+        values = ("not installed (extra `inc`)", "")
+        if row.snr_db is not None:
+            values = (f"{row.snr_db:.1f} dB", f"{row.seconds:.1f} s")
+        cells.append((f"`{row.algorithm}`", _NAMES[row.algorithm], *values))
+    return table(("algorithm", "", "signal-to-noise ratio", "time"), cells, "llll")
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--width", type=int, default=768, help="inputs of the block (768)")
-    print(table(measure(parser.parse_args().width)))
+def _run(options: argparse.Namespace) -> int:
+    print("\n".join(markdown(measure(options.width))))
+    return 0
 
+
+main = Command(
+    module="benchmarks.four_bits",
+    summary="Compress a block of linear layers to four bits by each algorithm.",
+    options=lambda add: add("--width", type=int, default=768, help="inputs of the block (768)"),
+    run=_run,
+)
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

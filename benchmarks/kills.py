@@ -15,16 +15,17 @@ import signal
 import subprocess
 import sys
 import time
-from argparse import ArgumentParser
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from benchmarks.command import Command
 from tts_compress.artifact import read_manifest, sha256_of
 from tts_compress.evaluation.result import read_report
 
@@ -58,7 +59,7 @@ _TIMES = {"latency", "rtf", "memory", "load", "stages", "environment"}
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class Program:
     """A command line, run in a folder of its own, and its result."""
 
     arguments: tuple[str, ...]
@@ -91,16 +92,16 @@ def _sweep(folder: Path) -> list[dict[str, Any]] | None:
 
 
 COMMANDS = {
-    "quantize": Command(
+    "quantize": Program(
         ("quantize", "demo", "--calibration", "set.toml", "--output", "out", "--no-time"), _artifact
     ),
-    "evaluate": Command(
+    "evaluate": Program(
         ("evaluate", "demo", "small", "--suite", "suite.toml", "--output", "out"), _report
     ),
-    "qat": Command(
+    "qat": Program(
         ("qat", "demo", "--texts", "set.toml", "--output", "out", "--steps", "30"), _artifact
     ),
-    "sweep": Command(("sweep", "plan.toml", "--workers", "2"), _sweep),
+    "sweep": Program(("sweep", "plan.toml", "--workers", "2"), _sweep),
 }
 
 
@@ -151,7 +152,7 @@ class Place:
         return [str(path.relative_to(self.folder)) for path in found]
 
 
-def kill_and_resume(place: Place, command: Command, after_s: float, expected: object) -> str:
+def kill_and_resume(place: Place, command: Program, after_s: float, expected: object) -> str:
     """Kill a command after some seconds, and run it again; return how far it had come.
 
     Raises:
@@ -215,21 +216,27 @@ def run(names: list[str], moments: int, seed: int, folder: Path) -> int:
     return failures
 
 
-def main() -> int:
-    """Run the program and return its exit code."""
-    parser = ArgumentParser(prog="benchmarks.kills", description=__doc__.splitlines()[0])
-    parser.add_argument("--moments", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--commands", nargs="+", choices=[*COMMANDS], default=[*COMMANDS])
-    options = parser.parse_args()
-    folder = Path(mkdtemp(prefix="kills-"))
-    try:
-        failures = run(options.commands, options.moments, options.seed, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def _run(options: Namespace) -> int:
+    """Return 1 for a failure."""
+    with TemporaryDirectory(prefix="kills-") as folder:
+        failures = run(options.commands, options.moments, options.seed, Path(folder))
     print(f"{options.moments} kills, {failures} failures")
     return 1 if failures else 0
 
+
+def _options(add: Callable[..., Any]) -> None:
+    add("--moments", type=int, default=30)
+    add("--seed", type=int, default=0)
+    add("--commands", nargs="+", choices=[*COMMANDS], default=[*COMMANDS])
+
+
+main = Command(
+    module="benchmarks.kills",
+    label="kills",
+    summary="Kill commands at random moments, and run them again.",
+    options=_options,
+    run=_run,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

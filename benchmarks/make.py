@@ -3,46 +3,31 @@
 Its arguments are ``KIND NAME VOICE FOLDER``, and for a bare graph the ``.npz`` of its inputs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks.memory import peak_bytes
-from tts_compress.errors import TTSCompressError
+from tts_compress.errors import TTSCompressError, first_line
+from tts_compress.processes import peak_bytes
 
 _CORES = 2
 
 
-class _Reporter:
-    """Passes progress on to the parent, one JSON line each."""
-
-    def advance(self, stage: str, done: int, total: int) -> None:
-        print(json.dumps({"stage": stage, "done": done, "total": total}), flush=True)
-
-
 def _make(kind: str, name: str, voice: Path, output: Path, calibration: Path | None) -> None:
-    if kind == "scheme":
-        from tts_compress.compression import compress
-        from tts_compress.recipes.family import find_recipe
-
-        scheme, _, quality = name.partition("@")
-        model = voice if calibration is None else f"onnx:{voice}"
-        used = calibration if calibration and find_recipe("onnx", scheme).calibration else None
-        compress(
-            model,
-            scheme,
-            calibration=used,
-            quality=quality or None,
-            progress=_Reporter(),
-        ).save(output)
-    else:
+    if kind == "peer":
         from benchmarks.peers import make_peer
 
         make_peer(name, voice, output, calibration)
+        return
+    from tts_compress.compression import compress
+    from tts_compress.recipes.family import find_recipe
+
+    scheme, _, quality = name.partition("@")
+    model = voice if calibration is None else f"onnx:{voice}"
+    used = calibration if calibration and find_recipe("onnx", scheme).calibration else None
+    compress(model, scheme, calibration=used, quality=quality or None).save(output)
 
 
 def main(arguments: list[str]) -> None:
@@ -55,9 +40,10 @@ def main(arguments: list[str]) -> None:
     try:
         _make(kind, name, Path(voice), Path(output), calibration)
     except Exception as error:
-        known = isinstance(error, TTSCompressError)
-        text = str(error) if known else f"{type(error).__name__}: {error}"
-        print(json.dumps({"error": text.strip().splitlines()[0]}))
+        ours = isinstance(error, TTSCompressError)
+        print(
+            json.dumps({"error": ("" if ours else f"{type(error).__name__}: ") + first_line(error)})
+        )
         return
     cost = {"seconds": perf_counter() - start, "peak_bytes": peak_bytes(), "cores": _CORES}
     print(json.dumps(cost))

@@ -1,11 +1,12 @@
 """Other ways to compress voices in ONNX, by the tools' own public calls."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import onnx
 from onnxruntime.quantization import (
     CalibrationDataReader,
     CalibrationMethod,
@@ -19,88 +20,11 @@ from onnxruntime.quantization import (
 from tts_compress.models import load, open_model
 from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.models.feeds import graph_inputs, open_feeds
+from tts_compress.onnx.session import Feeds
 from tts_compress.recipes.recipe import read_calibration_set
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tts_compress.onnx.session import Feeds
 
 _UTTERANCES = 8
 """The stock calibrator watches every activation of the graph; more costs minutes."""
-
-
-def _dynamic_quint8(part: Path, output: Path, _: Iterator[Feeds]) -> None:
-    """Quantize as sherpa-onnx does for its published INT8 voices."""
-    quantize_dynamic(str(part), str(output), weight_type=QuantType.QUInt8)
-
-
-def _dynamic_default(part: Path, output: Path, _: Iterator[Feeds]) -> None:
-    quantize_dynamic(str(part), str(output))
-
-
-def _static(part: Path, output: Path, calls: Iterator[Feeds]) -> None:
-    """Quantize as onnxruntime's documentation advises for processors with VNNI."""
-    _quantize_static(part, output, calls, operators=None)
-
-
-def _static_conv(part: Path, output: Path, calls: Iterator[Feeds]) -> None:
-    """Quantize convolutions only: durations and quality suffer less."""
-    _quantize_static(part, output, calls, operators=["Conv"])
-
-
-def _fp16(part: Path, output: Path, _: Iterator[Feeds]) -> None:
-    """Convert as sherpa-onnx does for its published FP16 voices."""
-    import onnx
-    from onnxruntime.transformers.float16 import convert_float_to_float16
-
-    half = convert_float_to_float16(
-        onnx.load(part), keep_io_types=True, op_block_list=["RandomNormalLike", "Range"]
-    )
-    onnx.save(half, output)
-
-
-PEER_CALLS: dict[str, Callable[[Path, Path, Iterator[Feeds]], None]] = {
-    "dynamic-quint8": _dynamic_quint8,
-    "dynamic-default": _dynamic_default,
-    "static": _static,
-    "static-conv": _static_conv,
-    "fp16": _fp16,
-}
-
-
-def make_peer(name: str, voice: Path, folder: Path, calibration: Path | None = None) -> None:
-    """Write every graph of a voice, or a bare one, compressed, and the files beside them.
-
-    Args:
-        name: A key of `PEER_CALLS`.
-        voice: The voice's graph that tokens go into.
-        folder: The folder that is made.
-        calibration: The inputs of a bare graph.
-    """
-    model = load(voice) if calibration is None else open_model(f"onnx:{voice}")
-    assert isinstance(model, OnnxGraph)
-    model.save(folder)
-    for part, graph in model.parts.items():
-        [output] = folder.rglob(graph.path.name)
-        output.unlink()
-        PEER_CALLS[name](graph.path, output, _plain_feeds(model, part, calibration))
-
-
-def _quantize_static(
-    part: Path, output: Path, calls: Iterator[Feeds], operators: list[str] | None
-) -> None:
-    quantize_observed(
-        part,
-        output,
-        calls,
-        quant_format=QuantFormat.QDQ,
-        op_types_to_quantize=operators,
-        per_channel=True,
-        activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
-        calibrate_method=CalibrationMethod.MinMax,
-    )
 
 
 def quantize_observed(graph: Path, output: Path, calls: Iterator[Feeds], **settings: Any) -> None:
@@ -128,6 +52,60 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]  # no type informati
     def get_next(self) -> Feeds | None:
         """Return the next call's inputs; None after the last."""
         return next(self._calls, None)
+
+
+def _dynamic(graph: Path, output: Path, _: Iterator[Feeds], **settings: Any) -> None:
+    quantize_dynamic(str(graph), str(output), **settings)
+
+
+def _half(graph: Path, output: Path, _: Iterator[Feeds]) -> None:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    half = convert_float_to_float16(
+        onnx.load(graph), keep_io_types=True, op_block_list=["RandomNormalLike", "Range"]
+    )
+    onnx.save(half, output)
+
+
+_STATIC = partial(
+    quantize_observed,
+    quant_format=QuantFormat.QDQ,
+    per_channel=True,
+    activation_type=QuantType.QUInt8,
+    weight_type=QuantType.QInt8,
+    calibrate_method=CalibrationMethod.MinMax,
+)
+"""As onnxruntime's documentation advises for processors with VNNI."""
+
+PEER_CALLS: dict[str, Callable[[Path, Path, Iterator[Feeds]], None]] = {
+    # As sherpa-onnx does for its published INT8 voices.
+    "dynamic-quint8": partial(_dynamic, weight_type=QuantType.QUInt8),
+    "dynamic-default": _dynamic,
+    "static": _STATIC,
+    # Convolutions only: durations and quality suffer less.
+    "static-conv": partial(_STATIC, op_types_to_quantize=["Conv"]),
+    # As sherpa-onnx does for its published FP16 voices.
+    "fp16": _half,
+}
+"""Write a compressed graph, by name; the calls are inputs that ranges may be observed on."""
+
+
+def make_peer(name: str, voice: Path, folder: Path, calibration: Path | None = None) -> None:
+    """Write every graph of a voice, or a bare one, compressed, and the files beside them.
+
+    Args:
+        name: A key of `PEER_CALLS`.
+        voice: The voice's graph that tokens go into.
+        folder: The folder that is made.
+        calibration: The inputs of a bare graph.
+    """
+    model = load(voice) if calibration is None else open_model(f"onnx:{voice}")
+    assert isinstance(model, OnnxGraph)
+    model.save(folder)
+    for part, graph in model.parts.items():
+        [output] = folder.rglob(graph.path.name)
+        output.unlink()
+        PEER_CALLS[name](graph.path, output, _plain_feeds(model, part, calibration))
 
 
 def _plain_feeds(model: OnnxGraph, part: str, calibration: Path | None) -> Iterator[Feeds]:

@@ -1,8 +1,6 @@
-"""Sentences of a wanted length, and what a process is asked for to speak them."""
+"""Sentences of a wanted length, and the requests to `benchmarks.worker` that speak them."""
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,12 +37,7 @@ class Sentence:
     """Inputs of the first graph, without fed noise, for comparing sounds."""
 
     request: Mapping[str, Any]
-    """The request to `benchmarks.worker`, as JSON, for a run that is timed."""
-
-    def digest(self) -> str:
-        """Return a text that is another one for other inputs."""
-        values = {name: [str(v.dtype), v.tolist()] for name, v in self.feeds.items()}
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    """The request to the worker, as JSON, for a run that is timed."""
 
 
 def run_request(feeds: Feeds) -> dict[str, Any]:
@@ -58,25 +51,25 @@ def speak_request(text: str) -> dict[str, Any]:
     return {"do": "speak", "text": text}
 
 
-def id_sentences(voice: GraphModel, counts: Sequence[int]) -> list[Sentence]:
-    """Return sentences of so many random ids for a voice with a contract.
+def feeds_of(voice: GraphModel, text: str) -> Feeds:
+    """Return the inputs of a voice's first graph for a text, without fed noise."""
+    [call] = voice.calibration_calls([text], seed=0)
+    noise = set(noise_inputs(list(call)))
+    return {name: value for name, value in call.items() if name not in noise}
+
+
+def id_sentences(voice: GraphModel, lengths: Lengths) -> list[Sentence]:
+    """Return sentences of random ids for a voice with a contract.
 
     What the contract adds to them (edges, blanks) is not counted in their names.
     """
     random = np.random.default_rng(_SEED)
     sentences = []
-    for count in counts:
+    for count in lengths.tokens:
         text = "ids: " + " ".join(map(str, random.integers(1, _IDS, count)))
-        [call] = voice.calibration_calls([text], seed=0)
-        noise = set(noise_inputs(list(call)))
-        feeds = {name: value for name, value in call.items() if name not in noise}
-        longest = max(value.size for value in feeds.values() if value.dtype.kind == "i")
-        sentences.append(
-            Sentence(
-                name=f"{count} tokens",
-                tokens=int(longest),
-                feeds=feeds,
-                request=speak_request(text),
-            )
-        )
+        feeds = feeds_of(voice, text)
+        tokens = max(value.size for value in feeds.values() if value.dtype.kind == "i")
+        request = speak_request(text)
+        sentence = Sentence(name=f"{count} tokens", tokens=tokens, feeds=feeds, request=request)
+        sentences.append(sentence)
     return sentences

@@ -1,23 +1,23 @@
-"""Speed and memory: every contestant in a process of its own, run by run in turns."""
-
-from __future__ import annotations
+"""Times of contestants that take turns, and the memory of a fresh process."""
 
 import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from time import sleep
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from functools import partial
+from time import perf_counter, sleep
+from typing import TypeVar
 
-from benchmarks.results import Memory, Timing, summarize
+import numpy as np
+
+from benchmarks.contestants import Contestant
+from benchmarks.sentences import Sentence
 from tts_compress.evaluation import EvaluationOptions
+from tts_compress.evaluation.bootstrap import compare_times
 from tts_compress.evaluation.process import Worker
+from tts_compress.progress import Progress
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.contestants import Contestant
-    from benchmarks.sentences import Sentence
-    from tts_compress.progress import Progress
+Key = TypeVar("Key", bound=Hashable)
 
 _REST_S = 0.05
 """Before each run: onnxruntime's threads wait for work by spinning for a while after theirs, and
@@ -34,6 +34,115 @@ class Plan:
     warm_ups: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """Times of a contestant, and ratios of FP32's over them: higher is better."""
+
+    min_ms: float
+    median_ms: float
+    ratio_min: float
+    ratio_median: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing(Speed):
+    """Speed of one sentence at one number of threads."""
+
+    sentence: str
+    threads: int
+    audio_s: float
+    rtf: float
+    """Median time over the length of the audio; lower is better."""
+
+    interval: tuple[float, float] | None
+    """95 % interval of the mean ratio (geometric) of runs that took turns; None for one run."""
+
+    length_change: float
+    """Change of the audio's length, relative to FP32's; ratios of unequal lengths mislead."""
+
+    runs_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Memory of a fresh process that opens a file and synthesizes the longest sentence once."""
+
+    idle_bytes: int
+    """Before the file was opened."""
+
+    peak_bytes: int
+
+
+def take_turns(
+    runs: Mapping[Key, Callable[[], float]],
+    *,
+    rounds: int,
+    warm_ups: int = 3,
+    tell: Callable[[int, int], None] = lambda *_: None,
+) -> dict[Key, list[float]]:
+    """Return the results of every counted run; what disturbs one contestant disturbs all.
+
+    Args:
+        runs: Functions that run once and return the milliseconds; `clocked` makes one.
+        rounds: How often each one is counted.
+        warm_ups: Rounds before, which do not count.
+        tell: Called after each round with the number done and the total.
+    """
+    times: dict[Key, list[float]] = {name: [] for name in runs}
+    for turn in range(warm_ups + rounds):
+        for name, run in runs.items():
+            spent = run()
+            if turn >= warm_ups:
+                times[name].append(spent)
+        tell(turn + 1, warm_ups + rounds)
+    return times
+
+
+def clocked(run: Callable[[], object]) -> Callable[[], float]:
+    """Return a function that calls another one and returns the milliseconds that took."""
+
+    def timed() -> float:
+        start = perf_counter()
+        run()
+        return (perf_counter() - start) * 1e3
+
+    return timed
+
+
+def speed(own: Sequence[float], fp32: Sequence[float]) -> Speed:
+    """Return the speed of a contestant from its times and those of FP32, in milliseconds."""
+    return Speed(
+        min_ms=min(own),
+        median_ms=float(np.median(own)),
+        ratio_min=min(fp32) / min(own),
+        ratio_median=float(np.median(fp32) / np.median(own)),
+    )
+
+
+def summarize(
+    sentence: str, threads: int, runs: tuple[list[float], float], fp32: tuple[list[float], float]
+) -> Timing:
+    """Return a contestant's timing.
+
+    Args:
+        sentence: Its name.
+        threads: Number of threads of each run.
+        runs: The contestant's times in milliseconds, and the seconds of audio it spoke.
+        fp32: The same for FP32.
+    """
+    (own, audio_s), (reference, reference_s) = runs, fp32
+    return Timing(
+        sentence=sentence,
+        threads=threads,
+        audio_s=audio_s,
+        rtf=float(np.median(own)) / 1e3 / audio_s,
+        interval=compare_times(np.array(reference), np.array(own))[1],
+        length_change=audio_s / reference_s - 1.0,
+        runs_ms=tuple(own),
+        **asdict(speed(own, reference)),
+    )
+
+
 def time_in_turns(
     contestants: Sequence[Contestant],
     sentences: Sequence[Sentence],
@@ -41,36 +150,40 @@ def time_in_turns(
     plan: Plan,
     progress: Progress,
 ) -> list[list[Timing]]:
-    """Return the timings of each contestant; the first is FP32, which ratios are against.
+    """Return the timings of each contestant, which has a process; the first one is FP32.
 
     Raises:
         EvaluationError: A contestant cannot be run.
     """
-    found: list[list[Timing]] = [[] for _ in contestants]
-    total = len(plan.threads) * len(sentences) * (plan.warm_ups + plan.rounds)
-    done = 0
+    timings: list[list[Timing]] = [[] for _ in contestants]
     for threads in plan.threads:
         with ExitStack() as stack:
             workers = [stack.enter_context(_new_worker(c, threads)) for c in contestants]
             for worker in workers:
                 _open(worker, sentences[0], threads)
             for sentence in sentences:
-                runs: list[list[float]] = [[] for _ in workers]
-                seconds = [0.0] * len(workers)
-                for turn in range(plan.warm_ups + plan.rounds):
-                    # A disturbance of the machine for a while affects all of them.
-                    for index, worker in enumerate(workers):
-                        sleep(_REST_S)
-                        answer = _speak(worker, sentence)
-                        seconds[index] = answer["samples"] / sample_rate
-                        if turn >= plan.warm_ups:
-                            runs[index].append(answer["ms"])
-                    done += 1
-                    progress.advance("  time", done, total)
-                measured = list(zip(runs, seconds, strict=True))
-                for own, pair in zip(found, measured, strict=True):
-                    own.append(summarize(sentence.name, threads, pair, measured[0]))
-    return found
+                stage = partial(progress.advance, f"time {sentence.name}, threads: {threads}")
+                times, seconds = _time(workers, sentence, plan, stage)
+                runs = [(times[index], seconds[index] / sample_rate) for index in times]
+                for own, run in zip(timings, runs, strict=True):
+                    own.append(summarize(sentence.name, threads, run, runs[0]))
+    return timings
+
+
+def _time(
+    workers: Sequence[Worker], sentence: Sentence, plan: Plan, tell: Callable[[int, int], None]
+) -> tuple[dict[int, list[float]], dict[int, float]]:
+    """Return the milliseconds of all runs, and the samples of the last, by place."""
+    samples: dict[int, float] = {}
+
+    def run(index: int) -> float:
+        sleep(_REST_S)
+        response = _speak(workers[index], sentence)
+        samples[index] = response["samples"]
+        return response["ms"]
+
+    runs = {index: partial(run, index) for index in range(len(workers))}
+    return take_turns(runs, rounds=plan.rounds, warm_ups=plan.warm_ups, tell=tell), samples
 
 
 def measure_memory(contestant: Contestant, sentence: Sentence) -> Memory:

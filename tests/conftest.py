@@ -84,51 +84,25 @@ def demo() -> Path:
 @pytest.fixture(scope="session")
 def voice_config() -> dict[str, Any]:
     """Return a voice's configuration as Piper's training writes it."""
-    phoneme_ids = pytest.importorskip("piper.phoneme_ids")
-    return {
-        "audio": {"sample_rate": 16000, "quality": "tiny"},
-        "espeak": {"voice": "en-us"},
-        "inference": {"noise_scale": 0.667, "length_scale": 1.0, "noise_w": 0.8},
-        "phoneme_type": "espeak",
-        "phoneme_map": {},
-        "phoneme_id_map": phoneme_ids.DEFAULT_PHONEME_ID_MAP,
-        "num_symbols": 256,
-        "num_speakers": 1,
-        "speaker_id_map": {},
-        "piper_version": "1.0.0",
-    }
+    pytest.importorskip("piper.phoneme_ids")
+    from benchmarks.voices import piper
+
+    return piper.voice_config("tiny", 16_000, noise_w=0.8)
 
 
 @pytest.fixture(scope="session")
 def make_checkpoint() -> Callable[..., dict[str, Any]]:
     """Return a function that builds a checkpoint with seeded weights, in Lightning's layout."""
     torch = pytest.importorskip("torch")
-    models = pytest.importorskip("piper.train.vits.models")
-    defaults = pytest.importorskip("tts_compress.models.piper_checkpoint")._DEFAULTS
+    pytest.importorskip("piper.train.vits.models")
+    from benchmarks.voices import piper
 
     def make(**changes: Any) -> dict[str, Any]:
         stated = _TINY | changes
-        hyper = defaults | stated
-        torch.manual_seed(0)
-        same = {
-            name: value
-            for name, value in hyper.items()
-            if not name.startswith(("num_", "filter_length", "hop_", "segment_"))
-        }
-        network = models.SynthesizerTrn(
-            n_vocab=hyper["num_symbols"],
-            spec_channels=513,
-            segment_size=32,
-            n_speakers=hyper["num_speakers"],
-            **same,
-        )
+        network = piper.random_network(stated)
         with torch.no_grad():
-            for parameter in network.parameters():
-                if not parameter.any():  # flows begin as the identity; a trained one is none
-                    parameter.normal_(0, 0.1)
             network.dec.conv_post.weight *= 20  # loud enough to be audible
-        weights = {f"model_g.{name}": value for name, value in network.state_dict().items()}
-        weights["model_d.unused"] = torch.zeros(1)
+        weights = piper.training_weights(network) | {"model_d.unused": torch.zeros(1)}
         # Older trainings left paths among the hyper-parameters.
         stated["dataset_dir"] = pathlib.PosixPath("/data")
         return {"epoch": 1, "hyper_parameters": stated, "state_dict": weights}

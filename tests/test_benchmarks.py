@@ -9,10 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
-from benchmarks.__main__ import _choice, _parser
+from benchmarks.__main__ import choice_of, find_schemes, main
 from benchmarks.fidelity import compare, speak
-from benchmarks.results import summarize
-from benchmarks.run import find_schemes
+from benchmarks.timing import summarize
 from benchmarks.voices import VOICES
 from benchmarks.voices.piper_sentences import make_sentences, search_scale
 
@@ -30,10 +29,10 @@ def test_schemes_that_train_are_timed_only_when_asked_for(
     arguments: list[str], family: str
 ) -> None:
     """Training takes longer than everything else together."""
-    chosen = find_schemes(family, _choice(_parser().parse_args(arguments)))
+    chosen = find_schemes(family, choice_of(main.parse(arguments)))
     assert "int8" in chosen
     assert ("int8-qat" in chosen) == (arguments == ["--train"])
-    named = _choice(_parser().parse_args([*arguments, "--schemes", "int8-qat"]))
+    named = choice_of(main.parse([*arguments, "--schemes", "int8-qat"]))
     assert find_schemes(family, named) == ["int8-qat"]
 
 

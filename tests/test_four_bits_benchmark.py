@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.four_bits import measure, table
+from benchmarks.four_bits import markdown, measure
 from tts_compress.recipes.formats import Algorithm
 
 
@@ -22,7 +22,7 @@ def test_gptq_is_nearer_on_inputs_that_vary_together(monkeypatch: pytest.MonkeyP
     assert nearest is not None
     assert chosen is not None
     assert chosen > nearest + 3
-    lines = table(iter(rows.values())).splitlines()
+    lines = markdown(rows.values())
     assert lines[2].startswith("| `rtn` | rounding to nearest | ")
     assert lines[-1].endswith("| not installed (extra `inc`) |  |")
 

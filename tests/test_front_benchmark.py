@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.clips import read_clips
 from benchmarks.contestants import Contestant
 from benchmarks.front.__main__ import Settings, Voice, main, measure
-from benchmarks.front.report import Row, VoiceFigures, front, write_report
+from benchmarks.front.report import Row, VoiceFigures, front, write_figures
 from benchmarks.sentences import Sentence, run_request
 from benchmarks.timing import Plan
-from benchmarks.vocoder.clips import read_clips
 from tests.processors.emulation import NATIVE
 from tts_compress.evaluation.gates import read_gates
 from tts_compress.evaluation.suite import read_suite
@@ -57,7 +57,7 @@ def _figures(timing: dict[str, object] | None) -> VoiceFigures:
 
 def test_a_table_states_every_figure(tmp_path: Path) -> None:
     timing = {"ratio_median": 2.5, "ratio_min": 2.25, "interval": [2.0, 3.0]}
-    json_path, table, picture = write_report([_figures(timing)], tmp_path / "voices")
+    json_path, table, picture = write_figures([_figures(timing)], tmp_path / "voices")
     rows = [line for line in table.read_text("utf-8").splitlines() if line.startswith("| int8")]
     assert rows == [
         "| int8 --quality fast | 3.50× | 2.50× (2.00 … 3.00) | 2.25× | 0.42 (0.00 … 0.50) | "
@@ -70,11 +70,11 @@ def test_a_table_states_every_figure(tmp_path: Path) -> None:
     assert "<svg" in picture.read_text("utf-8")
     [voice] = json.loads(json_path.read_text())["voices"]
     again = VoiceFigures.from_json(json.dumps(voice))
-    assert write_report([again], tmp_path / "again")[1].read_bytes() == table.read_bytes()
+    assert write_figures([again], tmp_path / "again")[1].read_bytes() == table.read_bytes()
 
 
 def test_nothing_is_drawn_of_what_was_not_timed(tmp_path: Path) -> None:
-    paths = write_report([_figures(None)], tmp_path / "voices")
+    paths = write_figures([_figures(None)], tmp_path / "voices")
     assert [path.suffix for path in paths] == [".json", ".md"]
 
 

@@ -17,11 +17,17 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import run
-from benchmarks.gpu.contestants import CONTESTANTS, prepare_contestant
+from benchmarks.gpu.__main__ import describe_results, file_stem, markdown
 from benchmarks.gpu.probe import CudaProbe, held_bytes
-from benchmarks.gpu.report import describe_results, file_stem, write_markdown
-from benchmarks.gpu.run import Choice, Measured, Result, bench_network
-from benchmarks.networks.network import Network
+from benchmarks.gpu.run import (
+    CONTESTANTS,
+    Choice,
+    Measured,
+    Result,
+    bench_network,
+    prepare_contestant,
+)
+from benchmarks.networks.network import NETWORKS, Network
 from tts_compress.errors import EvaluationError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -90,7 +96,8 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
         return lambda: root["body"](inputs)  # type: ignore[index]
 
     found = Network(name="toy", family="module", summary="A toy", make=make, call=call)
-    monkeypatch.setattr(run, "find_network", lambda _: found)
+    for name in ("toy", "dit"):
+        monkeypatch.setitem(NETWORKS, name, lambda: found)
     return found
 
 
@@ -301,7 +308,7 @@ def _results() -> list[Result]:
 def test_the_report_is_a_table_for_each_network() -> None:
     document = describe_results(_DEVICE, _choice(), _results())
     assert json.loads(json.dumps(document))["networks"][0]["contestants"][1]["snr_db"] == 38.25
-    lines = write_markdown(document, _results()).splitlines()
+    lines = markdown(document, _results())
     assert lines[0] == "# Networks on NVIDIA X1"
     assert "Compute capability 9.0, 80 GiB, CUDA 13.0, torch " in lines[2]
     assert "medians of 3 runs in turns after 2 warm-ups" in lines[2]
@@ -309,7 +316,7 @@ def test_the_report_is_a_table_for_each_network() -> None:
         "## A DiT (336 M weights)",
         "",
         "| contestant | median | fastest | speed | weights | peak | SNR |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| :-- | --: | --: | --: | --: | --: | --: |",
         "| fp32 | 10.00 ms | 9.50 ms | 1.00× | 1300.00 MB | 1500.00 MB |  |",
         "| int8 | 4.00 ms | 3.80 ms | 2.50× | 400.00 MB | 600.00 MB | 38.2 dB |",
         r"| fp8 | failed: RuntimeError: a \| b |  |  |  |  |  |",
@@ -317,10 +324,14 @@ def test_the_report_is_a_table_for_each_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("networks", "stem"), [(["b", "a"], "gpu-nvidia-h100-80gb"), (["a"], "gpu-nvidia-h100-80gb-a")]
+    ("networks", "stem"),
+    [
+        (["parler-decoder", "dit"], "gpu-nvidia-h100-80gb"),
+        (["dit"], "gpu-nvidia-h100-80gb-dit"),
+    ],
 )
 def test_a_report_is_named_for_what_was_measured(networks: list[str], stem: str) -> None:
-    assert file_stem("NVIDIA H100 (80GB)", networks, ("a", "b")) == stem
+    assert file_stem("NVIDIA H100 (80GB)", networks) == stem
 
 
 def test_without_a_gpu_it_says_so(

@@ -11,9 +11,8 @@ from tts_compress.models.checkout import known_upstreams
 torch = pytest.importorskip("torch")
 
 from benchmarks.networks import __main__ as command  # noqa: E402
-from benchmarks.networks import architectures, run  # noqa: E402
 from benchmarks.networks.contestants import OPENED, make_peer  # noqa: E402
-from benchmarks.networks.network import Network  # noqa: E402
+from benchmarks.networks.network import NETWORKS, Network  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +28,7 @@ def _no_clones(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_network_without_its_clone_is_skipped_unless_it_was_asked_for(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "NETWORKS", {name: architectures.NETWORKS[name]})
+    monkeypatch.setattr(command, "NETWORKS", {name: NETWORKS[name]})
     output = ["--output", str(tmp_path / "networks.json")]
     assert command.main(output) == 0
     assert f"{name}: skipped: " in capsys.readouterr().out
@@ -60,9 +59,9 @@ def _network(official: float | None) -> Network:
 def test_fp32_is_what_upstream_runs(
     official: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(architectures.NETWORKS, "flute", lambda: _network(official))
-    choice = run.Choice(threads=(1,), rounds=1, peers=("fp32", OPENED), schemes=())
-    found = run.bench_network("flute", choice)
+    monkeypatch.setitem(NETWORKS, "flute", lambda: _network(official))
+    choice = command.Choice(threads=(1,), rounds=1, peers=("fp32", OPENED), schemes=())
+    found = command.bench_network("flute", choice)
     assert found.parameters == 20
     if official is None:
         assert [contestant.name for contestant in found.contestants] == ["fp32"]

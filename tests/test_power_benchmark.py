@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from benchmarks.power.__main__ import main
-from benchmarks.power.report import simulate
+from benchmarks.power.__main__ import main, simulate
 from benchmarks.power.simulate import (
     Intervals,
     Plan,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.qat.__main__ import main
+from benchmarks.qat import main
 
 if TYPE_CHECKING:
     from pathlib import Path

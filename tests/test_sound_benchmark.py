@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.power.simulate import ALARMS
 from benchmarks.sound.__main__ import main
+from benchmarks.sound.analysis import DISTORTION, Plan, Rows, Values, analyse, read_values
+from benchmarks.sound.measure import measure_voice
 from benchmarks.sound.plant import NAMES, plant
-from benchmarks.sound.report import ALARMS, Plan, analyse
-from benchmarks.sound.values import DISTORTION, Rows, Values, read_values
-from benchmarks.sound.voice_quality import measure_voice
 from tts_compress.audio import Audio
 
 _SHIPPED = Path(__file__).parents[1] / "eval" / "reports" / "sound-values.json"

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.clips import read_clips, read_sentences, split
 from benchmarks.vocoder import __main__ as command
-from benchmarks.vocoder import speak
-from benchmarks.vocoder.clips import read_clips, read_sentences, split
-from benchmarks.vocoder.judge import QUANTITIES, Judged, Quantity
-from benchmarks.vocoder.report import order_is_shown
-from benchmarks.vocoder.speak import FP32, NAIVE, OURS
+from benchmarks.vocoder import contestants
+from benchmarks.vocoder.contestants import FP32, NAIVE, OURS
+from benchmarks.vocoder.judge import QUANTITIES, Judged, Quantity, order_is_shown
 
 _LOWER = Quantity(name="distance", label="", better="lower")
 _HIGHER = Quantity(name="score", label="", better="higher")
@@ -114,6 +113,6 @@ def test_our_int8_is_between_fp32_and_stock_int8(
     table = stem.with_suffix(".md").read_text(encoding="utf-8")
     assert f"- log-mel distance to the recording, dB: `{NAIVE}`\n" in table
     kept = stem.with_suffix(".json").read_bytes()
-    monkeypatch.setattr(speak, "_make", None)  # nothing is made again
+    monkeypatch.setattr(contestants, "least_times", None)  # nothing is made again
     command.main(arguments)
     assert stem.with_suffix(".json").read_bytes() == kept

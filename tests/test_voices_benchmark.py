@@ -10,12 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks.contestants import Contestant, make_contestant
-from benchmarks.fidelity import Spoken, compare, speak
-from benchmarks.holding import HoldingSession
-from benchmarks.results import summarize
-from benchmarks.sentences import Lengths, id_sentences
-from benchmarks.timing import Plan, measure_memory, time_in_turns
+from benchmarks.contestants import fp32_contestant, make_contestant
+from benchmarks.fidelity import HoldingSession, Spoken, compare, speak
+from benchmarks.sentences import Lengths
+from benchmarks.timing import Plan, measure_memory, summarize, time_in_turns
 from benchmarks.voices import VOICES
 from benchmarks.voices import kokoro as kokoro_voice
 from benchmarks.voices import matcha as matcha_voice
@@ -59,13 +57,7 @@ def _held(_: onnx.GraphProto) -> Mapping[str, str]:
     return {DURATIONS: "encoder.tokens"}
 
 
-_TINY = BenchVoice(
-    name="tiny",
-    trained=False,
-    spec=lambda work: str(_chain(work)),
-    sentences=lambda voice, lengths: id_sentences(voice, lengths.tokens),
-    held=_held,
-)
+_TINY = BenchVoice(name="tiny", spec=lambda work: str(_chain(work)), held=_held)
 
 
 @pytest.mark.slow
@@ -73,13 +65,12 @@ def test_a_chain_is_made_timed_and_compared_as_one(tmp_path: Path) -> None:
     voice = _open(Path(_TINY.spec(tmp_path / "voice")))
     sentences = _TINY.sentences(voice, Lengths(seconds=(), tokens=(5,)))
     files = voice.files().weights
-    names = tuple(file.name for file in files)
-    fp32 = Contestant(kind="reference", name="fp32", path=files[0], graphs=names)
-    assert names == ("model-steps-3.onnx", "hifigan_v2.onnx")
+    fp32 = fp32_contestant(files)
+    assert fp32.graphs == ("model-steps-3.onnx", "hifigan_v2.onnx")
     assert fp32.size_bytes() == sum(file.stat().st_size for file in files)
     made = [
-        make_contestant("scheme", "int8-dynamic", files, tmp_path / "work", Silent()),
-        make_contestant("peer", "dynamic-quint8", files, tmp_path / "work", Silent()),
+        make_contestant("scheme", "int8-dynamic", files, tmp_path / "work"),
+        make_contestant("peer", "dynamic-quint8", files, tmp_path / "work"),
     ]
     assert [one.error for one in made] == [None, None]
     assert all(one.size_bytes() < fp32.size_bytes() for one in made)

@@ -1,32 +1,30 @@
-"""Command line: `python -m benchmarks.front`: every way to INT8 on voices that nobody here made."""
-
-from __future__ import annotations
+"""`python -m benchmarks.front`: every way to INT8 on voices that nobody here made."""
 
 import argparse
-import json
 import math
 import re
 import sys
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from benchmarks.contestants import Contestant, make_contestant
-from benchmarks.front.report import FASTEST, Row, VoiceFigures, write_report
-from benchmarks.qat.clips import ASSETS
-from benchmarks.qat.spectra import SAMPLE_RATE
-from benchmarks.sentences import Sentence, run_request, speak_request
+from benchmarks.clips import ASSETS, SAMPLE_RATE, Clip, middle_clip, read_clips, split, write_feeds
+from benchmarks.command import Command
+from benchmarks.contestants import Contestant, fp32_contestant, make_contestant
+from benchmarks.front.report import FASTEST, Row, VoiceFigures, write_figures
+from benchmarks.report import write_json
+from benchmarks.sentences import Sentence, feeds_of, run_request, speak_request
 from benchmarks.timing import Plan, time_in_turns
-from benchmarks.vocoder.clips import Clip, read_clips, split
 from benchmarks.voices.piper_sentences import make_sentences
 from tests.processors import player
 from tests.processors.emulation import NATIVE, Processor, open_processor
 from tests.processors.packages import NotAvailableError
-from tts_compress.artifact import atomic_directory, sha256_of, write_text_atomically
+from tts_compress.artifact import atomic_directory, sha256_of
 from tts_compress.audio import Audio
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError, TTSCompressError
@@ -40,14 +38,9 @@ from tts_compress.evaluation.subject import give_speakers, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.models import load, open_model
 from tts_compress.models.base import GraphModel
-from tts_compress.onnx.noise import noise_inputs
+from tts_compress.onnx.session import Feeds
+from tts_compress.progress import Progress
 from tts_compress.terminal import progress_bars, show
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tts_compress.onnx.session import Feeds
-    from tts_compress.progress import Progress
 
 _STOCK = ("dynamic-quint8", "dynamic-default", "static", "static-conv")
 _OURS = (FASTEST, "int8@good", "int8@high", "int8-weight-only")
@@ -99,51 +92,44 @@ class Voice:
     clips: Sequence[Clip] = ()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it and return 0; 1 if one of our candidates could not be made, 2 for bad input."""
-    options = _parser().parse_args(arguments)
-    try:
-        return _run(options)
-    except (TTSCompressError, NotAvailableError) as error:
-        print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-
-
 def _run(options: argparse.Namespace) -> int:
+    """Return 1 if one of our candidates could not be made."""
+    try:
+        processor = open_processor(options.processor)
+    except NotAvailableError as error:
+        raise EvaluationError(str(error)) from error
     figures = options.output / options.processor
     figures.mkdir(parents=True, exist_ok=True)
     suite = read_suite(options.suite)
+    few = {"utterances": suite.utterances[: options.texts], "seeds": (0,)}
     timed = not options.quality_only and options.processor == NATIVE.name
-    chosen = _choose(options)
-    for name, place in chosen.items():
+    for name, spec in _choose(options).items():
         with progress_bars() as progress:
             settings = Settings(
-                suite=suite.model_copy(
-                    update={"utterances": suite.utterances[: options.texts], "seeds": (0,)}
-                ),
+                suite=suite.model_copy(update=few),
                 gates=read_gates("default"),
                 words=options.words,
                 plan=Plan(threads=(1,), rounds=options.rounds, warm_ups=3) if timed else None,
-                processor=open_processor(options.processor),
+                processor=processor,
                 work=options.output / "work" / name,
                 progress=progress,
             )
-            voice = _open(name, place, settings, options.assets)
+            voice = _open(name, spec, settings, options.assets)
             found = measure(voice, _contestants(voice, settings, options), settings)
-        write_text_atomically(figures / f"{name}.json", json.dumps(asdict(found), indent=1) + "\n")
+        write_json(figures / f"{name}.json", asdict(found))
     # Voices of earlier runs stay in the report: each may have a run of its own.
     paths = sorted(figures.glob("*.json"), key=lambda path: _order(path.stem))
     voices = [VoiceFigures.from_json(path.read_text(encoding="utf-8")) for path in paths]
     suffix = "" if options.processor == NATIVE.name else f"-{options.processor}"
     stem = options.report.with_name(options.report.name + suffix)
-    show(*(f"written: {path}" for path in write_report(voices, stem)))
+    show(*(f"written: {path}" for path in write_figures(voices, stem)))
     ours = [row for voice in voices for row in voice.rows if row.kind == "scheme"]
     return 1 if any(row.error for row in ours) else 0
 
 
 def _order(name: str) -> tuple[int, str]:
-    known = ["demo", *_GIVEN]
-    return (known.index(name) if name in known else len(known)), name
+    order = ["demo", *_GIVEN]
+    return (order.index(name) if name in order else len(order)), name
 
 
 def _choose(options: argparse.Namespace) -> dict[str, str]:
@@ -178,9 +164,7 @@ def _timed_sentence(model: GraphModel, suite: Suite) -> Sentence:
         return make_sentences(model, [_SECONDS])[0]
     texts = sorted((utterance.text for utterance in suite.utterances), key=len)
     text = texts[len(texts) // 2]
-    [call] = model.calibration_calls([text], seed=0)
-    noise = set(noise_inputs(list(call)))
-    feeds = {name: value for name, value in call.items() if name not in noise}
+    feeds = feeds_of(model, text)
     chained = len(model.parts) > 1
     request = speak_request(text) if chained else run_request(feeds)
     return Sentence(name=text, tokens=len(text), feeds=feeds, request=request)
@@ -190,38 +174,34 @@ def _open_vocoder(graph: Path, settings: Settings, assets: Path) -> Voice:
     """Return the vocoder, which is judged on the clips that it is not calibrated on."""
     fold, _ = split(read_clips(assets, 32))
     settings.work.mkdir(parents=True, exist_ok=True)
-    calibration = settings.work / "feeds.npz"
-    np.savez(calibration, **{f"{call}/mel": c.mel for call, c in enumerate(fold.calibration)})
     clips = fold.judged[: len(settings.suite.utterances)]
-    timed = sorted(clips, key=lambda clip: clip.mel.shape[-1])[len(clips) // 2]
+    timed = middle_clip(clips)
     feeds: Feeds = {"mel": timed.mel}
     return Voice(
         name=_VOCODER,
         files=(graph,),
         sample_rate=SAMPLE_RATE,
         sentence=Sentence(name=timed.name, tokens=0, feeds=feeds, request=run_request(feeds)),
-        calibration=calibration,
+        calibration=write_feeds(settings.work / "feeds.npz", fold.calibration),
         clips=clips,
     )
 
 
 def _contestants(voice: Voice, settings: Settings, options: argparse.Namespace) -> list[Contestant]:
     """Return FP32 and all candidates; those that were made before are in the folder of work."""
-    names = tuple(file.name for file in voice.files)
-    found = [Contestant(kind="reference", name="fp32", path=voice.files[0], graphs=names)]
+    contestants = [fp32_contestant(voice.files)]
     for name in options.candidates:
         kind: Any = "peer" if name in _STOCK else "scheme"
-        rest = (voice.files, settings.work, settings.progress, voice.calibration)
-        found.append(make_contestant(kind, name, *rest))
-    for given in options.trained:
-        of, _, folder = given.partition("=")
+        made = make_contestant(kind, name, voice.files, settings.work, voice.calibration)
+        contestants.append(made)
+    for stated in options.trained:
+        of, _, folder = stated.partition("=")
         if of == voice.name:
             model = open_model(folder)
-            files = model.files().weights
             scheme = model.manifest.scheme if model.manifest else "given"
-            graphs = tuple(file.name for file in files)
-            found.append(Contestant(kind="scheme", name=scheme, path=files[0], graphs=graphs))
-    return found
+            fp32 = fp32_contestant(model.files().weights)
+            contestants.append(replace(fp32, kind="scheme", name=scheme))
+    return contestants
 
 
 def measure(voice: Voice, contestants: Sequence[Contestant], settings: Settings) -> VoiceFigures:
@@ -349,20 +329,12 @@ def _pair(index: int, clip: Clip, before: Audio, after: Audio) -> UtterancePair:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="benchmarks.front", description=__doc__)
-    add = parser.add_argument
+def _options(add: Callable[..., Any]) -> None:
     add("voices", nargs="*", metavar="VOICE", help="a further one: a path or spec")
     add("--only", nargs="+", metavar="NAME", help=f"of demo, {', '.join(_GIVEN)}, a further one's")
-    known = (*_STOCK, *_OURS)
-    add(
-        "--candidates",
-        nargs="+",
-        choices=known,
-        default=known,
-        metavar="NAME",
-        help=", ".join(known),
-    )
+    names = (*_STOCK, *_OURS)
+    shown = {"metavar": "NAME", "help": ", ".join(names)}
+    add("--candidates", nargs="+", choices=names, default=names, **shown)
     add("--trained", nargs="*", default=[], metavar="NAME=DIR", help="artifacts of int8-qat")
     add("--quality-only", action="store_true", help="time nothing")
     add("--processor", choices=(NATIVE.name, "haswell"), default=NATIVE.name, help="that plays")
@@ -372,15 +344,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=30, help="timed runs of each (%(default)s)")
     add("--assets", type=Path, default=ASSETS, metavar="DIR", help="of the voices of others")
     add("--output", type=Path, default=Path("out/bench-voices"), metavar="DIR", help="of all files")
-    add(
-        "--report",
-        type=Path,
-        default=Path("eval/reports/voices"),
-        metavar="STEM",
-        help="of .json, .md and .svg (%(default)s)",
-    )
-    return parser
+    stem, files = Path("eval/reports/voices"), "of .json, .md and .svg (%(default)s)"
+    add("--report", type=Path, default=stem, metavar="STEM", help=files)
 
+
+main = Command(
+    module="benchmarks.front",
+    summary="Time and judge every way to INT8 on trained voices.",
+    options=_options,
+    run=_run,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,27 +1,21 @@
 """The results as JSON, as tables and as a picture."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from benchmarks.plot import COLORS, open_pyplot
-from tts_compress.artifact import write_text_atomically
+from benchmarks.report import COLORS, MISSING, table, write_report
 from tts_compress.evaluation.formatting import signed
 from tts_compress.recipes.schemes import Quality
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 FASTEST = "int8@fast"
 """Seconds of making are compared with its."""
 
-_MISSING = "–"
 _MARKERS = "osv^DPX*dh"
 _BOUNDS = {quality.value: quality.bound for quality in Quality if quality.bound is not None}
 _HEAD = (
@@ -62,7 +56,7 @@ class Row:
     """Metrics of the gates that failed."""
 
     timing: dict[str, Any] | None = None
-    """A `benchmarks.results.Timing`; None where nothing was timed."""
+    """A `benchmarks.timing.Timing`; None where nothing was timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,32 +79,26 @@ class VoiceFigures:
     rows: Sequence[Row]
 
     @staticmethod
-    def from_json(text: str) -> VoiceFigures:
+    def from_json(text: str) -> "VoiceFigures":
         """Return what `asdict` was written of."""
         document = json.loads(text)
         rows = tuple(Row(**row) for row in document.pop("rows"))
         return VoiceFigures(**document, rows=rows)
 
 
-def write_report(voices: Sequence[VoiceFigures], stem: Path) -> list[Path]:
+def write_figures(voices: Sequence[VoiceFigures], stem: Path) -> list[Path]:
     """Write `<stem>.json`, `<stem>.md` and, of voices that were timed, `<stem>.svg`.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_suffix(suffix) for suffix in (".json", ".md")]
     document = {"voices": [asdict(voice) for voice in voices]}
-    write_text_atomically(paths[0], json.dumps(document, indent=2) + "\n")
-    write_text_atomically(paths[1], _markdown(voices))
     timed = [voice for voice in voices if any(row.timing for row in voice.rows)]
-    if timed:
-        paths.append(stem.with_suffix(".svg"))
-        _draw(timed, paths[-1])
-    return paths
+    draw = (lambda pyplot: _draw(timed, pyplot)) if timed else None
+    return write_report(stem, document, _markdown(voices), draw)
 
 
-def _markdown(voices: Sequence[VoiceFigures]) -> str:
+def _markdown(voices: Sequence[VoiceFigures]) -> list[str]:
     bounds = ", ".join(f"`{name}` promises {bound}" for name, bound in _BOUNDS.items())
     lines = [
         "# INT8 on trained voices",
@@ -130,11 +118,9 @@ def _markdown(voices: Sequence[VoiceFigures]) -> str:
             f"{len(voice.texts)} texts of `{voice.suite}`, one seed; gates {words}. Played by "
             f"{_processor(voice)}.",
             "",
-            _line(_HEAD),
-            f"| :-- |{' --: |' * (len(_HEAD) - 1)}",
-            *(_line(_cells(row, voice)) for row in voice.rows),
+            *table(_HEAD, (_cells(row, voice) for row in voice.rows)),
         ]
-    return "\n".join([*lines, "", "Made by `make bench-voices`.", ""])
+    return [*lines, "", "Made by `make bench-voices`."]
 
 
 def _processor(voice: VoiceFigures) -> str:
@@ -171,14 +157,14 @@ def _gate(metric: str) -> str:
 
 def _speed(timing: dict[str, Any] | None) -> tuple[str, str]:
     if timing is None:
-        return _MISSING, _MISSING
+        return MISSING, MISSING
     median = f"{timing['ratio_median']:.2f}×{_interval(timing['interval'])}"
     return median, f"{timing['ratio_min']:.2f}×"
 
 
 def _distortion(metrics: dict[str, Any]) -> str:
     found = metrics.get("distortion")
-    return f"{found['value']:.2f}{_interval(found['interval'])}" if found else _MISSING
+    return f"{found['value']:.2f}{_interval(found['interval'])}" if found else MISSING
 
 
 def _interval(ends: Sequence[float] | None) -> str:
@@ -189,7 +175,7 @@ def _interval(ends: Sequence[float] | None) -> str:
 def _pauses(row: Row, voice: VoiceFigures) -> str:
     rises = [(rise, place) for place, rise in enumerate(row.rises_db) if rise is not None]
     if not rises:
-        return _MISSING
+        return MISSING
     worst, place = max(rises)
     text = shorten(voice.texts[place].replace("|", " "), 32, placeholder=" …")
     return f"{signed(float(np.median([r for r, _ in rises])), 1)}, {signed(worst, 1)} ({text})"
@@ -197,7 +183,7 @@ def _pauses(row: Row, voice: VoiceFigures) -> str:
 
 def _seconds(row: Row, voice: VoiceFigures) -> str:
     if row.seconds is None:
-        return _MISSING
+        return MISSING
     fast = next((other.seconds for other in voice.rows if other.name == FASTEST), None)
     times = "" if fast is None else f" ({row.seconds / fast:.1f}×)"
     return f"{row.seconds:.0f} s{times}"
@@ -208,13 +194,8 @@ def _label(name: str) -> str:
     return f"{scheme} --quality {quality}" if quality else name
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _draw(voices: Sequence[VoiceFigures], path: Path) -> None:
+def _draw(voices: Sequence[VoiceFigures], pyplot: Any) -> Any:
     """Draw speed against distortion, a panel for each voice, with the front of what is best."""
-    pyplot = open_pyplot()
     figure, panels = pyplot.subplots(
         1, len(voices), figsize=(4.4 * len(voices) + 1.6, 4.4), squeeze=False, layout="constrained"
     )
@@ -222,41 +203,44 @@ def _draw(voices: Sequence[VoiceFigures], path: Path) -> None:
     markers = {name: _MARKERS[place % len(_MARKERS)] for place, name in enumerate(names)}
     shown: dict[str, Any] = {}
     for voice, panel in zip(voices, panels[0], strict=True):
-        points = [(1.0, 0.0)]
-        panel.plot(*points[0], "s", color=COLORS["reference"], label="FP32")
-        for row in voice.rows:
-            found = (row.metrics or {}).get("distortion")
-            if row.timing is None or found is None:
-                continue
-            x, y = point = (row.timing["ratio_median"], found["value"])
-            points.append(point)
-            panel.errorbar(
-                *point,
-                xerr=_arms(x, row.timing["interval"]),
-                yerr=_arms(y, found["interval"]),
-                fmt=markers[row.name],
-                color=COLORS[row.kind],
-                linewidth=0.8,
-                label=("onnxruntime " if row.kind == "peer" else "") + _label(row.name),
-            )
-        panel.step(*zip(*front(points), strict=True), where="pre", color="#bbbbbb", zorder=0)
-        for name, bound in _BOUNDS.items():
-            panel.axhline(bound, color="#cc6655", linewidth=0.8, linestyle="--", zorder=0)
-            panel.annotate(name, (1.0, bound), xycoords=("axes fraction", "data"), fontsize=8)
-        panel.set_yscale("symlog", linthresh=0.5)
-        ticks = [0, 0.25, 0.5, 1, 2, 4, 8, 16]
-        panel.set_yticks(ticks, [str(tick) for tick in ticks])
-        panel.set_ylim(-0.1, max(2.0, 1.3 * max(y for _, y in points)))
-        panel.set_xlim(left=0)
-        panel.set_xlabel("times faster than FP32")
-        panel.set_title(voice.name, fontsize=10)
-        panel.spines[["top", "right"]].set_visible(False)
+        _draw_voice(voice, panel, markers)
         handles, labels = panel.get_legend_handles_labels()
         shown = dict(zip(labels, handles, strict=True)) | shown
     panels[0][0].set_ylabel("distortion (1: telephone coding)")
     figure.legend(shown.values(), shown, loc="outside right upper", frameon=False, fontsize=8)
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    return figure
+
+
+def _draw_voice(voice: VoiceFigures, panel: Any, markers: dict[str, str]) -> None:
+    points = [(1.0, 0.0)]
+    panel.plot(*points[0], "s", color=COLORS["reference"], label="FP32")
+    for row in voice.rows:
+        distortion = (row.metrics or {}).get("distortion")
+        if row.timing is None or distortion is None:
+            continue
+        x, y = point = (row.timing["ratio_median"], distortion["value"])
+        points.append(point)
+        panel.errorbar(
+            *point,
+            xerr=_arms(x, row.timing["interval"]),
+            yerr=_arms(y, distortion["interval"]),
+            fmt=markers[row.name],
+            color=COLORS[row.kind],
+            linewidth=0.8,
+            label=("onnxruntime " if row.kind == "peer" else "") + _label(row.name),
+        )
+    panel.step(*zip(*front(points), strict=True), where="pre", color="#bbbbbb", zorder=0)
+    for name, bound in _BOUNDS.items():
+        panel.axhline(bound, color="#cc6655", linewidth=0.8, linestyle="--", zorder=0)
+        panel.annotate(name, (1.0, bound), xycoords=("axes fraction", "data"), fontsize=8)
+    panel.set_yscale("symlog", linthresh=0.5)
+    ticks = [0, 0.25, 0.5, 1, 2, 4, 8, 16]
+    panel.set_yticks(ticks, [str(tick) for tick in ticks])
+    panel.set_ylim(-0.1, max(2.0, 1.3 * max(y for _, y in points)))
+    panel.set_xlim(left=0)
+    panel.set_xlabel("times faster than FP32")
+    panel.set_title(voice.name, fontsize=10)
+    panel.spines[["top", "right"]].set_visible(False)
 
 
 def _arms(value: float, interval: Sequence[float] | None) -> list[list[float]] | None:

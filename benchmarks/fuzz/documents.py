@@ -32,17 +32,23 @@ def write_voice(folder: Path, dice: random.Random) -> None:
 
 def read_voice(folder: Path, dice: random.Random) -> object:
     """Inspect the voice; sometimes let it speak."""
-    from tts_compress.inspection import inspect_model, inspection_tables
     from tts_compress.models.base import TTSModel
-    from tts_compress.terminal import show, show_json
+    from tts_compress.terminal import show_json
 
     model = open_model(str(folder / "voice.onnx"))
-    found = inspect_model(model)
-    show(*inspection_tables(found))
-    show_json(found)
+    show_json(_inspect(model))
     if dice.random() < 0.1 and isinstance(model, TTSModel):
         return model.synthesize("Hello there.", seed=0)
-    return found
+    return model
+
+
+def _inspect(model: Any) -> Any:
+    from tts_compress.inspection import inspect_model, inspection_tables
+    from tts_compress.terminal import show
+
+    facts = inspect_model(model)
+    show(*inspection_tables(facts))
+    return facts
 
 
 _TOML = {
@@ -144,13 +150,8 @@ def write_manifest(folder: Path, dice: random.Random) -> None:
 
 def read_manifest(folder: Path, dice: random.Random) -> object:
     """Inspect the artifact."""
-    from tts_compress.inspection import inspect_model, inspection_tables
-    from tts_compress.terminal import show
-
     del dice
-    found = inspect_model(open_model(folder / "artifact"))
-    show(*inspection_tables(found))
-    return found
+    return _inspect(open_model(folder / "artifact"))
 
 
 def write_text(folder: Path, dice: random.Random) -> None:

@@ -3,6 +3,7 @@
 import io
 import random
 import zipfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,29 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.fuzz.mutate import mutate_bytes, mutate_graph
 from tts_compress.compression import compress
 from tts_compress.models import open_model
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.family import find_recipe, schemes_of
+from tts_compress.recipes.schemes import find_scheme
 
 _SCHEMES = ("int8-weight-only", "int8-dynamic", "fp16", "int8", "int4-weight-only")
+
+Value = tuple[str, int, list[Any]]
+"""Name, element type and shape of an input or an output."""
+
+
+def make_model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    weights: Sequence[onnx.TensorProto],
+    opset: int = 17,
+) -> onnx.ModelProto:
+    """Return a graph as a model."""
+    values = (
+        [helper.make_tensor_value_info(*value) for value in part] for part in (inputs, outputs)
+    )
+    graph = helper.make_graph(nodes, "bare", *values, weights)
+    opsets = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 @cache
@@ -27,23 +48,35 @@ def bare_graph() -> onnx.ModelProto:
     def weight(name: str, *shape: int) -> onnx.TensorProto:
         return numpy_helper.from_array(generator.normal(size=shape).astype(np.float32), name)
 
+    node, real = helper.make_node, TensorProto.FLOAT
     nodes = [
-        helper.make_node("Conv", ["x", "a.weight", "a.bias"], ["a"], "a", pads=[1, 1]),
-        helper.make_node("LeakyRelu", ["a"], ["b"], "b", alpha=0.1),
-        helper.make_node("ConvTranspose", ["b", "c.weight"], ["c"], "c", strides=[2], pads=[1, 1]),
-        helper.make_node("Transpose", ["c"], ["d"], "d", perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["d", "e.weight"], ["e"], "e"),
-        helper.make_node("Tanh", ["e"], ["y"], "y"),
+        node("Conv", ["x", "a.weight", "a.bias"], ["a"], "a", pads=[1, 1]),
+        node("LeakyRelu", ["a"], ["b"], "b", alpha=0.1),
+        node("ConvTranspose", ["b", "c.weight"], ["c"], "c", strides=[2], pads=[1, 1]),
+        node("Transpose", ["c"], ["d"], "d", perm=[0, 2, 1]),
+        node("MatMul", ["d", "e.weight"], ["e"], "e"),
+        node("Tanh", ["e"], ["y"], "y"),
     ]
-    weights = [
-        *(weight("a.weight", 64, 32, 3), weight("a.bias", 64)),
-        *(weight("c.weight", 64, 64, 4), weight("e.weight", 64, 64)),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32, "time"])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "frames", 64])
-    graph = helper.make_graph(nodes, "bare", [x], [y], weights)
-    opset = helper.make_opsetid("", 17)
-    return helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    weights = [weight("a.weight", 64, 32, 3), weight("a.bias", 64)]
+    weights += [weight("c.weight", 64, 64, 4), weight("e.weight", 64, 64)]
+    output = ("y", real, [1, "frames", 64])
+    return make_model(nodes, [("x", real, [1, 32, "time"])], [output], weights)
+
+
+def untrained_schemes(family: str) -> tuple[str, ...]:
+    """Return every scheme of a family that trains nothing."""
+    return tuple(name for name in schemes_of(family) if not find_scheme(name).trained)
+
+
+def compress_file(folder: Path, scheme: str) -> Path:
+    """Compress `graph.onnx`, calibrated on `calls.npz` where the scheme asks for it.
+
+    Returns:
+        The artifact.
+    """
+    needs = find_recipe("onnx", scheme).calibration is not None
+    calls = str(folder / "calls.npz") if needs else None
+    return compress(f"onnx:{folder / 'graph.onnx'}", scheme, calibration=calls).save(folder / "out")
 
 
 @cache
@@ -86,12 +119,7 @@ def write_npz(folder: Path, dice: random.Random) -> None:
 def compress_graph(folder: Path, dice: random.Random) -> object:
     """Compress the graph as a user's command does."""
     model: Any = open_model(f"onnx:{folder / 'graph.onnx'}")
-    found = [model.describe(), list(model.components())]
-    scheme = dice.choice(_SCHEMES)
-    needs = find_recipe("onnx", scheme).calibration is not None
-    given = str(folder / "calls.npz") if needs else None
-    small = compress(model, scheme, calibration=given)
-    return found, small.save(folder / "out")
+    return model.describe(), list(model.components()), compress_file(folder, dice.choice(_SCHEMES))
 
 
 def read_calls(folder: Path, dice: random.Random) -> object:

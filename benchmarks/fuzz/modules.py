@@ -8,21 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.fuzz.compare import DisagreementError, check_agreement
+from benchmarks.fuzz.graphs import untrained_schemes
 from tts_compress.compression import compress
-from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.schemes import find_scheme
+from tts_compress.recipes.family import find_recipe
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
 _TIME = 12
-
-
-@cache
-def module_schemes() -> tuple[str, ...]:
-    """Return every scheme of torch modules that trains nothing."""
-    return tuple(name for name in schemes_of("module") if not find_scheme(name).trained)
 
 
 @cache
@@ -137,7 +131,7 @@ def call_layer(folder: Path, dice: random.Random) -> object:
 
     torch.manual_seed(dice.randrange(1 << 30))
     torch.set_num_threads(1)
-    channels, scheme = dice.choice((16, 24, 64)), dice.choice(module_schemes())
+    channels, scheme = dice.choice((16, 24, 64)), dice.choice(untrained_schemes("module"))
     kinds = (torch.float32,) * 6 + (torch.float64, torch.float16, torch.bfloat16)
     dtype = dice.choice(kinds)
     net: Any = _chain_class()(*dice.choice(_LAYERS)(dice, channels)).eval().to(dtype)

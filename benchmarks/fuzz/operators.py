@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,10 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.fuzz.compare import bits_of, check_agreement, ratio_db
-from tts_compress.compression import compress
+from benchmarks.fuzz.graphs import compress_file, make_model, untrained_schemes
 from tts_compress.models import open_model
-from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.schemes import find_scheme
 
 _OPSETS = range(7, 23)
-
-
-@cache
-def graph_schemes() -> tuple[str, ...]:
-    """Return every scheme of bare graphs that trains nothing."""
-    return tuple(name for name in schemes_of("onnx") if not find_scheme(name).trained)
 
 
 class _Builder:
@@ -160,14 +151,12 @@ def write_chain(folder: Path, dice: random.Random) -> None:
     layers = [dice.choice(_WEIGHTED), *dice.choices(_LAYERS, k=dice.choice((0, 1, 2, 3)))]
     for layer in layers:
         name = layer(builder, name)
-    shapes: list[list[Any]] = [[1, channels, "T"], [1, builder.channels, "N"]]
-    values = [
-        helper.make_tensor_value_info(named, TensorProto.FLOAT, shape)
-        for named, shape in zip(("x", name), shapes, strict=True)
-    ]
-    graph = helper.make_graph(builder.nodes, "chain", [values[0]], [values[1]], builder.weights)
-    opset = helper.make_opsetid("", builder.opset)
-    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), folder / "graph.onnx")
+    inputs, outputs = (
+        [(named, TensorProto.FLOAT, shape)]
+        for named, shape in (("x", [1, channels, "T"]), (name, [1, builder.channels, "N"]))
+    )
+    model = make_model(builder.nodes, inputs, outputs, builder.weights, builder.opset)
+    onnx.save(model, folder / "graph.onnx")
     numbers, time = np.random.default_rng(dice.randrange(1 << 30)), dice.choice((1, 4, 20))
     calls = numbers.standard_normal((2, 1, channels, time), np.float32)
     np.savez(folder / "calls.npz", **{"0/x": calls[0], "1/x": calls[1]})
@@ -175,13 +164,10 @@ def write_chain(folder: Path, dice: random.Random) -> None:
 
 def run_chain(folder: Path, dice: random.Random) -> object:
     """Compress the graph, open the artifact as a user does, and compare what both return."""
-    source, scheme = folder / "graph.onnx", dice.choice(graph_schemes())
+    source, scheme = folder / "graph.onnx", dice.choice(untrained_schemes("onnx"))
     feeds = {"x": np.load(folder / "calls.npz")["0/x"]}
     expected = _run(source, feeds)
-    needs = find_recipe("onnx", scheme).calibration is not None
-    given = str(folder / "calls.npz") if needs else None
-    small: Any = compress(open_model(f"onnx:{source}"), scheme, calibration=given)
-    again: Any = open_model(small.save(folder / "out"))
+    again: Any = open_model(compress_file(folder, scheme))
     found = _run(again.files().weights[0], feeds)
     check_agreement(expected, found, scheme, lambda: _magnified_db(source, feeds, scheme))
     return again.describe(), list(again.components())

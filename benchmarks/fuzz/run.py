@@ -1,21 +1,25 @@
 """Cases in processes of their own, which are watched for hangs, signals and memory."""
 
-import multiprocessing
 import os
 import random
 import resource
+import sys
 import tempfile
 import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
-from typing import Any
+
+from tts_compress.errors import TTSCompressError
+from tts_compress.processes import Answer, Child, ChildEndedError, peak_bytes, serve
 
 MOST_BYTES = 2 * 10**9
 """Memory that a process may take."""
@@ -25,7 +29,6 @@ _ADDRESSES = 16 << 30
 
 _TIMEOUT_S = 120.0
 """Longest case; a machine that is busy with other things is no hang."""
-
 
 _UNEXPECTED = "please report"
 """Part of an error that says that the fault is not the user's."""
@@ -76,7 +79,6 @@ def run_case(seed: int, kind: str, folder: Path) -> bool:
         Exception: Anything else, which is a failure.
     """
     from benchmarks.fuzz.targets import KINDS
-    from tts_compress.errors import TTSCompressError
     from tts_compress.terminal import tell
 
     dice = random.Random(seed)  # noqa: S311
@@ -100,134 +102,86 @@ def fuzz(seeds: Sequence[int], kinds: Sequence[str] = (), *, jobs: int = 2) -> O
         jobs: Processes at a time.
     """
     begun, outcome = time.monotonic(), Outcome()
-    cases = iter(zip(seeds, kinds or map(kind_of, seeds), strict=True))
-    with TemporaryDirectory(prefix="fuzz-") as folder:
-        workers = [_Worker(folder) for _ in range(min(jobs, len(seeds)))]
+    kinds = kinds or [kind_of(seed) for seed in seeds]
+    idle: SimpleQueue[_Watched] = SimpleQueue()
+
+    def run(seed: int, kind: str) -> Answer:
+        watched = idle.get()
         try:
-            while running := _busy(workers, cases, outcome):
-                for worker in _finished(running):
-                    worker.end(outcome)
+            return watched.run(seed, kind)
         finally:
-            for worker in workers:
-                worker.close()
+            idle.put(watched)
+
+    with TemporaryDirectory(prefix="fuzz-") as folder, ThreadPoolExecutor(jobs) as pool:
+        for _ in range(jobs):
+            idle.put(_Watched(folder))
+        for seed, kind, result in zip(seeds, kinds, pool.map(run, seeds, kinds), strict=True):
+            outcome.cases[kind] += 1
+            outcome.refused[kind] += result["refused"]
+            outcome.peak_bytes = max(outcome.peak_bytes, result["peak_bytes"])
+            problem = result["problem"]
+            if problem is None and result["peak_bytes"] > MOST_BYTES:
+                problem = f"{result['peak_bytes'] / 1e9:.2f} GB"
+            if problem is not None:
+                outcome.failures.append(Failure(seed, kind, problem))
+        for _ in range(jobs):
+            idle.get().close()
     outcome.seconds = time.monotonic() - begun
     return outcome
 
 
-def _busy(
-    workers: list["_Worker"], cases: Iterator[tuple[int, str]], outcome: Outcome
-) -> list["_Worker"]:
-    """Give a case to each idle worker while there are some; return those that have one."""
-    for worker in workers:
-        if not worker.case and (case := next(cases, None)) is not None:
-            worker.begin(case)
-            outcome.cases[case[1]] += 1
-    return [worker for worker in workers if worker.case]
-
-
-class _Worker:
+class _Watched:
     """A process that runs one case after the other, with its temporary files in a folder."""
 
     def __init__(self, folder: str) -> None:
-        self.case: tuple[int, str] | None = None
-        self._folder = folder
-        self._start()
+        self._command = [sys.executable, "-m", "benchmarks.fuzz.run", folder]
+        self._child: Child | None = None
 
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self._folder), daemon=True)
-        self._process.start()
-        theirs.close()
-
-    def begin(self, case: tuple[int, str]) -> None:
-        """Send a case."""
-        self.case, self.since = case, time.monotonic()
-        with suppress(OSError):  # it died; `end` tells
-            self.pipe.send(case)
-
-    @property
-    def is_late(self) -> bool:
-        """True if the case takes too long."""
-        return time.monotonic() - self.since > _TIMEOUT_S
-
-    def end(self, outcome: Outcome) -> None:
-        """Take the result of the case, or what ended the process."""
-        assert self.case is not None
-        seed, kind = self.case
-        self.case = None
+    def run(self, seed: int, kind: str) -> Answer:
+        """Return the result of a case, or what ended the process."""
         try:
-            if not self.pipe.poll():
-                raise EOFError
-            refused, problem, peak = self.pipe.recv()
-        except (EOFError, OSError):
-            late = self._process.is_alive() and self.is_late
-            if late:
-                self._process.kill()
-            self._process.join()
-            problem = "hang" if late else f"ended with {self._process.exitcode}"
-            outcome.failures.append(Failure(seed, kind, problem))
-            self.pipe.close()
-            self._start()
-            return
-        outcome.peak_bytes = max(outcome.peak_bytes, peak)
-        outcome.refused[kind] += refused
-        if problem is None and peak > MOST_BYTES:
-            problem = f"{peak / 1e9:.2f} GB"
-        if problem is not None:
-            outcome.failures.append(Failure(seed, kind, problem))
+            if self._child is None:
+                self._child = Child(self._command)
+                self._child.ask(None, _TIMEOUT_S)
+            request = {"do": "run", "seed": seed, "kind": kind}
+            answer: Answer = self._child.ask(request, _TIMEOUT_S)["ok"]
+        except ChildEndedError as error:
+            self.close()
+            problem = "hang" if error.late else f"ended with {error.code}"
+            return {"refused": False, "problem": problem, "peak_bytes": 0}
+        return answer
 
     def close(self) -> None:
-        """End the process."""
-        with suppress(OSError):
-            self.pipe.send(None)
-        self._process.join(5)
-        self._process.kill()
+        """End the process; the next case starts another one."""
+        if self._child is not None:
+            self._child.close()
+        self._child = None
 
 
-def _finished(workers: list[_Worker]) -> Iterator[_Worker]:
-    """Yield workers that answered, ended or are late, once there are some."""
-    pipes: dict[Any, _Worker] = {worker.pipe: worker for worker in workers}
-    while pipes:
-        ready = [pipes[pipe] for pipe in wait(list(pipes), timeout=0.5)]
-        ready += [worker for worker in workers if worker.is_late and worker not in ready]
-        if ready:
-            yield from ready
-            return
+class _Host:
+    """Runs cases in this process, without a word to the terminal."""
 
+    def __init__(self, folder: str) -> None:
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
+        resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        warnings.simplefilter("ignore")
 
-def _serve(pipe: "Connection[Any, Any]", folder: str) -> None:
-    """Run the cases that come through a pipe, without a word to the terminal."""
-    tempfile.tempdir = os.environ["TMPDIR"] = folder
-    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
-    os.dup2(nothing, 2)
-    warnings.simplefilter("ignore")
-    while (case := pipe.recv()) is not None:
+    def run(self, seed: int, kind: str) -> Answer:
+        """Run a case; return what went wrong, if anything did, and the peak of memory."""
         refused, problem = False, None
-        _reset_peak()
+        with suppress(OSError):  # the kernel measures the peak anew, where it allows that
+            Path("/proc/self/clear_refs").write_text("5", "ascii")
         with TemporaryDirectory(prefix="case-") as place:
             try:
-                refused = run_case(case[0], case[1], Path(place))
+                refused = run_case(seed, kind, Path(place))
             except BaseException as error:
                 frames = traceback.extract_tb(error.__traceback__)
                 ours = [f for f in frames if "tts_compress" in f.filename] or frames
                 line = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
                 problem = f"{type(error).__name__} at {line}: {str(error)[:150]!r}"
-        pipe.send((refused, problem, _peak_bytes()))
+        return {"refused": refused, "problem": problem, "peak_bytes": peak_bytes()}
 
 
-def _reset_peak() -> None:
-    """Let the kernel measure the peak anew, where it allows that."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", "ascii")
-
-
-def _peak_bytes() -> int:
-    try:
-        lines = Path("/proc/self/status").read_text("ascii").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-    except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+if __name__ == "__main__":
+    serve(partial(_Host, sys.argv[1]))

@@ -92,6 +92,7 @@ def _run(
         [*("/bin/sh", "-c", script, "sh"), *process],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": root, "XDG_CACHE_HOME": str(folder / "cache"), **odd},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=_TIMEOUT_S,
         check=False,

@@ -13,6 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.fuzz.compare import DisagreementError, check_agreement
+from benchmarks.fuzz.graphs import make_model
 from benchmarks.fuzz.mutate import mutate_json
 from tts_compress.compression import compress
 from tts_compress.models import open_model
@@ -84,15 +85,6 @@ def _graphs() -> dict[str, bytes]:
         values = numbers.standard_normal(shape) / np.sqrt(_CHANNELS)
         return numpy_helper.from_array(values.astype(np.float32), name)
 
-    def model(nodes: list[Any], values: Any, weights: list[Any]) -> bytes:
-        inputs, outputs = (
-            [helper.make_tensor_value_info(*value) for value in part] for part in values
-        )
-        graph = helper.make_graph(nodes, "part", inputs, outputs, weights)
-        opset = helper.make_opsetid("", 17)
-        made = helper.make_model(graph, opset_imports=[opset], ir_version=8)
-        return bytes(made.SerializeToString())
-
     real, whole, node = TensorProto.FLOAT, TensorProto.INT64, helper.make_node
     first = [
         node("Gather", ["a.weight", "tokens"], ["a"], "a"),
@@ -127,8 +119,8 @@ def _graphs() -> dict[str, bytes]:
     tables = [weight("a.weight", 512, _CHANNELS), weight("b.weight", 2, _CHANNELS)]
     kernels = [weight("p.weight", _CHANNELS, _CHANNELS, 3), weight("s.weight", _CHANNELS, 1, 4)]
     return {
-        "voice.onnx": model(first, features, tables),
-        "vocoder.onnx": model(second, sound, kernels),
+        "voice.onnx": make_model(first, *features, tables).SerializeToString(),
+        "vocoder.onnx": make_model(second, *sound, kernels).SerializeToString(),
     }
 
 

@@ -1,33 +1,26 @@
-"""Command line: ``python -m benchmarks.gpu``."""
-
-from __future__ import annotations
+"""`python -m benchmarks.gpu`: its options and its report."""
 
 import argparse
-import json
+import re
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from benchmarks.gpu.contestants import CONTESTANTS
-from benchmarks.gpu.probe import CudaProbe
-from benchmarks.gpu.report import describe_results, file_stem, write_markdown
-from benchmarks.gpu.run import Choice, bench_network
-from tts_compress.artifact import write_text_atomically
-from tts_compress.errors import EvaluationError, MissingExtraError, TTSCompressError
-from tts_compress.terminal import progress_bars, show
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.gpu.run import Result
+from benchmarks.command import Command, positive
+from benchmarks.gpu.probe import CudaProbe, Probe
+from benchmarks.gpu.run import CONTESTANTS, Choice, Measured, Result, bench_network
+from benchmarks.report import table, write_report
+from tts_compress.environment import describe_environment
+from tts_compress.errors import EvaluationError, MissingExtraError
+from tts_compress.terminal import human_bytes, progress_bars, show
 
 _NETWORKS = ("dit", "parler-decoder")
-_REPORTS = Path("eval/reports")
+_HEAD = ("contestant", "median", "fastest", "speed", "weights", "peak", "SNR")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; 2 is usage or bad input."""
-    options = _parser().parse_args(arguments)
+def _run(options: argparse.Namespace) -> int:
     first = next(iter(CONTESTANTS))
     names = options.contestants or CONTESTANTS
     chosen = [n for n in names if options.compiled or not CONTESTANTS[n].compiled]
@@ -37,28 +30,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warm_ups=options.warm_ups,
         mode=options.mode,
     )
-    try:
-        probe = CudaProbe()
-        results = _measure(options.networks, choice, probe)
-    except TTSCompressError as error:
-        print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    probe = CudaProbe()
+    results = _measure(options.networks, choice, probe)
     document = describe_results(probe.describe(), choice, results)
     measured = [result.network for result in results]
-    stem = options.output or _REPORTS / file_stem(document["device"]["name"], measured, _NETWORKS)
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    text = write_markdown(document, results)
-    for path, content in (
-        (stem.with_name(f"{stem.name}.json"), json.dumps(document, indent=2) + "\n"),
-        (stem.with_name(f"{stem.name}.md"), text),
-    ):
-        write_text_atomically(path, content)
-        show(f"written: {path}")
-    print(text)
+    stem = options.output or Path("eval/reports") / file_stem(document["device"]["name"], measured)
+    lines = markdown(document, results)
+    show(*(f"written: {path}" for path in write_report(stem, document, lines)))
+    print("\n".join(lines))
     return 0
 
 
-def _measure(named: Sequence[str] | None, choice: Choice, probe: CudaProbe) -> list[Result]:
+def _measure(named: Sequence[str] | None, choice: Choice, probe: Probe) -> list[Result]:
     results = []
     with progress_bars() as progress:
         for name in named or _NETWORKS:
@@ -73,28 +56,82 @@ def _measure(named: Sequence[str] | None, choice: Choice, probe: CudaProbe) -> l
     return results
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu",
-        description="Time whole networks on an NVIDIA GPU: FP32, 16 bits and 8 bits, in turns.",
-    )
-    add = parser.add_argument
+def describe_results(
+    device: dict[str, str], choice: Choice, results: Sequence[Result]
+) -> dict[str, Any]:
+    """Return everything that was measured, and on what, as plain data."""
+    return {
+        "device": device,
+        "environment": describe_environment(),
+        "rounds": choice.rounds,
+        "warm_ups": choice.warm_ups,
+        "mode": choice.mode,
+        "networks": [asdict(result) for result in results],
+    }
+
+
+def file_stem(device: str, networks: Sequence[str]) -> str:
+    """Return a report's name: of the device and, unless all were measured, of the networks."""
+    parts = ["gpu", device, *(networks if set(networks) != set(_NETWORKS) else ())]
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-")
+
+
+def markdown(document: dict[str, Any], results: Sequence[Result]) -> list[str]:
+    """Return the lines of a report with a table for each network."""
+    device, packages = document["device"], document["environment"]["packages"]
+    versions = [f"{name} {packages[name]}" for name in ("torch", "torchao") if name in packages]
+    lines = [
+        f"# Networks on {device['name']}",
+        "",
+        f"Compute capability {device['capability']}, {device['memory']}, CUDA {device['cuda']}, "
+        f"{', '.join(versions)}; compiler mode `{document['mode']}`. Random weights; "
+        f"medians of {document['rounds']} runs in turns after {document['warm_ups']} "
+        "warm-ups.",
+        "",
+        "`fp32` computes every product in FP32; all others use TF32 for what they leave in FP32. "
+        "Speed is over `fp32`, by medians. Peak is the weights and what one run allocates. SNR is "
+        "against `fp32`, of outputs of random weights: it shows that the same is computed, not "
+        "how it sounds.",
+    ]
+    for result in results:
+        lines += ["", f"## {result.summary} ({result.parameters / 1e6:.0f} M weights)", ""]
+        lines += table(_HEAD, map(_cells, result.contestants))
+    return lines
+
+
+def _cells(measured: Measured) -> list[str]:
+    if measured.error is not None:
+        reason = measured.error.replace("|", "\\|")
+        return [measured.name, f"failed: {reason}", *[""] * (len(_HEAD) - 2)]
+    assert measured.weight_bytes is not None
+    assert measured.peak_bytes is not None
+    return [
+        measured.name,
+        f"{measured.median_ms:.2f} ms",
+        f"{measured.min_ms:.2f} ms",
+        f"{measured.ratio_median:.2f}×",
+        human_bytes(measured.weight_bytes),
+        human_bytes(measured.peak_bytes),
+        "" if measured.snr_db is None else f"{measured.snr_db:.1f} dB",
+    ]
+
+
+def _options(add: Callable[..., Any]) -> None:
     add("--networks", nargs="+", choices=_NETWORKS, help="instead of all that are installed")
     add("--contestants", nargs="+", choices=CONTESTANTS, metavar="NAME", help="instead of all")
     add("--eager", dest="compiled", action="store_false", help="leave out the compiled ones")
     add("--mode", default="default", help="of torch's compiler, such as reduce-overhead")
-    add("--rounds", type=_positive, default=50, help="timed runs of each (%(default)s)")
-    add("--warm-ups", type=_positive, default=10, help="runs before them (%(default)s)")
+    add("--rounds", type=positive, default=50, help="timed runs of each (%(default)s)")
+    add("--warm-ups", type=positive, default=10, help="runs before them (%(default)s)")
     add("--output", type=Path, help="files without their endings (eval/reports/gpu-<device>)")
-    return parser
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
-    return number
-
+main = Command(
+    module="benchmarks.gpu",
+    summary="Time whole networks on an NVIDIA GPU: FP32, 16 bits and 8 bits, in turns.",
+    options=_options,
+    run=_run,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

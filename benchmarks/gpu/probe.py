@@ -1,17 +1,13 @@
 """Time and memory of a GPU."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import torch
+from torch import nn
 
+from benchmarks.networks.network import Step
 from tts_compress.errors import EvaluationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from torch import nn
 
 
 class Probe(Protocol):
@@ -22,10 +18,10 @@ class Probe(Protocol):
     def describe(self) -> dict[str, str]:
         """Return the device's name and what its results depend on."""
 
-    def time_ms(self, step: Callable[[], torch.Tensor]) -> float:
+    def time_ms(self, step: Step) -> float:
         """Return the duration of one run, in milliseconds."""
 
-    def working_bytes(self, step: Callable[[], torch.Tensor]) -> int:
+    def working_bytes(self, step: Step) -> int:
         """Return the largest rise of allocated memory during one run, in bytes."""
 
 
@@ -56,7 +52,7 @@ class CudaProbe:
             "cuda": str(torch.version.cuda),
         }
 
-    def time_ms(self, step: Callable[[], torch.Tensor]) -> float:
+    def time_ms(self, step: Step) -> float:
         """Return the time between two events on the device's own clock, idle gaps included."""
         event: Any = torch.cuda.Event
         start, end = event(enable_timing=True), event(enable_timing=True)
@@ -67,7 +63,7 @@ class CudaProbe:
         torch.cuda.synchronize(self.device)
         return float(start.elapsed_time(end))
 
-    def working_bytes(self, step: Callable[[], torch.Tensor]) -> int:
+    def working_bytes(self, step: Step) -> int:
         """Return the growth of torch's own account of what is allocated."""
         torch.cuda.synchronize(self.device)
         before = torch.cuda.memory_allocated(self.device)
@@ -79,11 +75,8 @@ class CudaProbe:
 
 def held_bytes(root: nn.Module) -> int:
     """Return the bytes of a module's parameters and buffers; shared ones count once."""
-    found: dict[tuple[int, int], int] = {}
-    for tensor in (*root.parameters(), *root.buffers()):
-        for part in _plain(tensor):
-            found[part.data_ptr(), part.nbytes] = part.nbytes
-    return sum(found.values())
+    parts = (part for tensor in (*root.parameters(), *root.buffers()) for part in _plain(tensor))
+    return sum(size for _, size in {(part.data_ptr(), part.nbytes) for part in parts})
 
 
 def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -1,33 +1,151 @@
 """Preparing every contestant of a network and running them in turns."""
 
-from __future__ import annotations
-
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
+from torch import nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from benchmarks.gpu.contestants import CONTESTANTS, prepare_contestant
-from benchmarks.gpu.probe import held_bytes
-from benchmarks.networks.architectures import find_network
+from benchmarks.gpu.probe import Probe, held_bytes
+from benchmarks.networks.contestants import make_scheme
+from benchmarks.networks.network import NETWORKS, Network, Step, failure, snr_db
+from benchmarks.timing import speed, take_turns
+from tts_compress.recipes.family import schemes_of
+from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
-    from torch import nn
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """A way to run a network."""
 
-    from benchmarks.gpu.contestants import Prepared
-    from benchmarks.gpu.probe import Probe
-    from benchmarks.networks.network import Network
+    name: str
+    scheme: str | None = None
+    """A scheme of ours, applied by the family's recipe."""
+
+    autocast: torch.dtype | None = None
+    """The type that torch itself brings products into, for the whole network."""
+
+    tf32: bool = True
+    """Let products of FP32 lose all but 10 bits of mantissa, as is usual on GPUs."""
+
+    compiled: bool = False
+
+
+_EAGER = (
+    Contestant(name="fp32", tf32=False),
+    Contestant(name="fp32 tf32"),
+    Contestant(name="fp16 autocast", autocast=torch.float16),
+    Contestant(name="bf16 autocast", autocast=torch.bfloat16),
+    *(Contestant(name=scheme, scheme=scheme) for scheme in ("fp16", "bf16", "int8", "fp8")),
+)
+
+CONTESTANTS = {
+    contestant.name: contestant
+    for contestant in (
+        *_EAGER,
+        *(replace(each, name=f"{each.name} compiled", compiled=True) for each in _EAGER),
+    )
+}
+"""Contestants by name; the others are compared with the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A contestant on its device."""
+
+    contestant: Contestant
+    root: nn.Module
+    step: Step
+    """Runs the network once; only inside of `arithmetic`."""
+
+    device: torch.device
+
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """Return a context that computes as the contestant does."""
+        return _arithmetic(self.contestant, self.device)
+
+
+def prepare_contestant(
+    network: Network, root: nn.Module, contestant: Contestant, mode: str
+) -> Prepared:
+    """Return a contestant that is ready to run.
+
+    Args:
+        network: The network, which calls the root.
+        root: In FP32, on its device; not changed.
+        contestant: The contestant to prepare.
+        mode: Mode of torch's compiler, for those that are compiled.
+
+    Raises:
+        TTSCompressError: The scheme cannot be applied there.
+    """
+    device, scheme = next(root.parameters()).device, contestant.scheme
+    if scheme is None:
+        own = copy_sharing_tensors(root)
+    else:
+        family = "" if scheme in schemes_of(network.family) else "module:"
+        own = make_scheme(network, root, family + scheme).root
+    if contestant.compiled:
+        for child in own.children():
+            child.compile(dynamic=False, mode=mode)
+    placed = {name: _Placed(child, device) for name, child in own.named_children()}
+    with _arithmetic(contestant, device):
+        step = network.call(nn.ModuleDict(placed))
+    return Prepared(contestant=contestant, root=own, step=step, device=device)
+
+
+@contextmanager
+def _arithmetic(contestant: Contestant, device: torch.device) -> Iterator[None]:
+    """Compute as a contestant does, and as before afterwards; convolutions have a switch."""
+    matrix, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if contestant.tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = contestant.tf32
+    kind = contestant.autocast
+    try:
+        with nullcontext() if kind is None else torch.autocast(device.type, kind):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(matrix)
+        torch.backends.cudnn.allow_tf32 = convolution
+
+
+class _Placed(nn.Module):
+    """Calls a module with its tensors on a device; those that come again are moved once.
+
+    Networks are described with inputs on the CPU. What is no tensor is passed on as it is, because
+    a module may change it, as it does a cache.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device) -> None:
+        super().__init__()
+        self.module, self._device = module, device
+        self._moved = WeakTensorKeyDictionary()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the module's output."""
+        moved = {name: self._move(value) for name, value in kwargs.items()}
+        return self.module(*map(self._move, args), **moved)
+
+    def _move(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.device == self._device:
+            return value
+        if value not in self._moved:
+            self._moved[value] = value.to(self._device)
+        return self._moved[value]
+
 
 _VERSIONS = 4096
 """Contestants share the code of their modules, and the layers of a network share theirs."""
 
 _CALLS = 3
 """Before anything is timed: the compiler may start again when a number changes."""
+
+Tell = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +196,7 @@ class Result:
 
 
 @torch.no_grad()
-def bench_network(
-    name: str, choice: Choice, probe: Probe, tell: Callable[[str, int, int], None]
-) -> Result:
+def bench_network(name: str, choice: Choice, probe: Probe, tell: Tell) -> Result:
     """Build a network and measure every contestant on it.
 
     Args:
@@ -92,42 +208,42 @@ def bench_network(
     Raises:
         MissingExtraError: The network's package is not installed.
     """
-    network = find_network(name)
+    network = NETWORKS[name]()
     root = network.root().to(probe.device)
+    rows: dict[str, Measured] = {}
+
+    def time(made: Prepared) -> float:
+        with made.arithmetic():
+            return probe.time_ms(made.step)
+
     with _compiling():
         ready, outputs, failed = _prepare(network, root, choice, tell)
-        times = _take_turns(ready, choice, probe, lambda d, t: tell(f"time {name}", d, t))
+        runs = {key: partial(time, made) for key, made in ready.items()}
+        tell_time = partial(tell, f"time {network.name}")
+        times = take_turns(runs, rounds=choice.rounds, warm_ups=choice.warm_ups, tell=tell_time)
         first = choice.contestants[0]
-        rows = []
-        for key in choice.contestants:
-            if key in failed:
-                rows.append(Measured(name=key, error=failed[key]))
-                continue
-            with ready[key].arithmetic():
-                working = probe.working_bytes(ready[key].step)
-            held = held_bytes(ready[key].root)
-            rows.append(
-                Measured(
-                    name=key,
-                    median_ms=float(np.median(times[key])),
-                    min_ms=min(times[key]),
-                    ratio_median=float(np.median(times[first]) / np.median(times[key])),
-                    ratio_min=min(times[first]) / min(times[key]),
-                    weight_bytes=held,
-                    peak_bytes=held + working,
-                    snr_db=_snr(outputs[first], outputs[key]),
-                )
+        for key, made in ready.items():
+            with made.arithmetic():
+                working = probe.working_bytes(made.step)
+            held = held_bytes(made.root)
+            rows[key] = Measured(
+                name=key,
+                **asdict(speed(times[key], times[first])),
+                weight_bytes=held,
+                peak_bytes=held + working,
+                snr_db=snr_db(outputs[first], outputs[key]),
             )
+    rows |= {key: Measured(name=key, error=error) for key, error in failed.items()}
     return Result(
         network=name,
         summary=network.summary,
         parameters=sum(parameter.numel() for parameter in root.parameters()),
-        contestants=tuple(rows),
+        contestants=tuple(rows[key] for key in choice.contestants),
     )
 
 
 def _prepare(
-    network: Network, root: nn.Module, choice: Choice, tell: Callable[[str, int, int], None]
+    network: Network, root: nn.Module, choice: Choice, tell: Tell
 ) -> tuple[dict[str, Prepared], dict[str, torch.Tensor], dict[str, str]]:
     """Return the contestants that run, their outputs, and the errors of the others."""
     ready: dict[str, Prepared] = {}
@@ -146,10 +262,9 @@ def _prepare(
         except Exception as error:  # a compiler or a kernel may fail in any way
             if not ready:
                 raise  # without the first there is nothing to compare with
-            failed[key] = _first_line(error)
+            failed[key] = failure(error)
         else:
             ready[key] = made
-    tell(f"prepare {network.name}", len(choice.contestants), len(choice.contestants))
     return ready, outputs, failed
 
 
@@ -172,35 +287,7 @@ def _compiling() -> Iterator[None]:
         yield
 
 
-def _take_turns(
-    ready: dict[str, Prepared], choice: Choice, probe: Probe, tell: Callable[[int, int], None]
-) -> dict[str, list[float]]:
-    """Return the milliseconds of every timed run: what disturbs one disturbs all."""
-    times: dict[str, list[float]] = {name: [] for name in ready}
-    total = choice.warm_ups + choice.rounds
-    for turn in range(total):
-        for name, made in ready.items():
-            with made.arithmetic():
-                spent = probe.time_ms(made.step)
-            if turn >= choice.warm_ups:
-                times[name].append(spent)
-        tell(turn + 1, total)
-    return times
-
-
 def _finite(output: torch.Tensor) -> torch.Tensor:
     if not torch.isfinite(output).all():
         raise ValueError("the output is not finite")
     return output.double().cpu()
-
-
-def _snr(reference: torch.Tensor, candidate: torch.Tensor) -> float | None:
-    error = (reference - candidate).square().mean()
-    if not error:
-        return None
-    return float(10 * torch.log10(reference.square().mean() / error))
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"[:200]

@@ -3,3 +3,7 @@
 Run as ``python -m benchmarks.networks`` from the repository's root, in an environment that has the
 network's own package; ``--help`` lists the options.
 """
+
+from benchmarks.networks import architectures, clones
+
+__all__ = ["architectures", "clones"]

@@ -1,32 +1,81 @@
-"""Command line: ``python -m benchmarks.networks``."""
-
-from __future__ import annotations
+"""`python -m benchmarks.networks`: every contestant of every network, in turns."""
 
 import argparse
-import json
+import subprocess
 import sys
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from benchmarks.networks.architectures import NETWORKS
-from benchmarks.networks.contestants import COMPILED, PEERS
-from benchmarks.networks.run import Choice, bench_network
-from benchmarks.networks.table import print_table
-from tts_compress.artifact import write_text_atomically
+import torch
+from rich.table import Table
+from torch import nn
+
+from benchmarks.command import Command
+from benchmarks.networks.contestants import COMPILED, OPENED, PEERS, make_peer, make_scheme
+from benchmarks.networks.network import NETWORKS, Network, Step, failure, snr_db
+from benchmarks.report import write_json
+from benchmarks.timing import Speed, clocked, speed, take_turns
+from tts_compress.artifact import LayerRecord
 from tts_compress.environment import describe_environment
-from tts_compress.errors import MissingExtraError, ModelError, TTSCompressError
-from tts_compress.terminal import show
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.terminal import human_bytes, progress_bars, show
+from tts_compress.torch.layers.checkpoint import stored_bytes, write_root
 
 _SCHEMES = ("int8", "int8-weight-only", "int4-weight-only", "module:int4-weight-only", "bf16")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; 2 is usage or bad input."""
-    options = _parser().parse_args(arguments)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The contestants that are run, and how often."""
+
+    threads: tuple[int, ...]
+    rounds: int
+    peers: tuple[str, ...]
+    schemes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing(Speed):
+    """Times of one call at one number of threads."""
+
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """A peer, or a scheme of ours."""
+
+    name: str
+    timings: tuple[Timing, ...] = ()
+    snr_db: float | None = None
+    """SNR of its output against FP32's; weights are random, so only to see that it computes the
+    same."""
+
+    file_bytes: int | None = None
+    """Size of the saved weights; None for peers, which save none."""
+
+    size_ratio: float | None = None
+    load_peak_ratio: float | None = None
+    """Peak memory of a fresh process that loads them, over the file's bytes."""
+
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """All contestants of a network; the first is FP32."""
+
+    network: str
+    summary: str
+    parameters: int
+    contestants: tuple[Contestant, ...]
+
+
+def _run(options: argparse.Namespace) -> int:
     peers = [name for name in PEERS if options.compiled or name not in COMPILED]
     choice = Choice(
         threads=tuple(options.threads),
@@ -35,36 +84,125 @@ def main(arguments: Sequence[str] | None = None) -> int:
         schemes=tuple(options.schemes),
     )
     results = []
-    try:
-        for name in options.networks or NETWORKS:
-            try:
-                result = bench_network(name, choice)
-            except (MissingExtraError, ModelError) as error:
-                if options.networks:
-                    raise
-                show(f"{name}: skipped: {error}")
-                continue
-            print_table(result)
-            results.append(result)
-    except TTSCompressError as error:
-        print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    document = {
-        "environment": describe_environment(),
-        "networks": [asdict(result) for result in results],
-    }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(options.output, json.dumps(document, indent=2) + "\n")
-    show(f"written: {options.output}")
+    for name in options.networks or NETWORKS:
+        try:
+            results.append(bench_network(name, choice))
+        except (MissingExtraError, ModelError) as error:
+            if options.networks:
+                raise
+            show(f"{name}: skipped: {error}")
+            continue
+        _print_table(results[-1])
+    networks = [asdict(result) for result in results]
+    document = {"environment": describe_environment(), "networks": networks}
+    show(f"written: {write_json(options.output, document)}")
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.networks",
-        description="Time whole networks in torch: FP32, peers and schemes, in turns.",
+def bench_network(name: str, choice: Choice) -> Result:
+    """Build a network and measure every contestant on it.
+
+    Raises:
+        MissingExtraError: Its package is not installed.
+        ModelError: It runs from a clone, and none is named.
+    """
+    network = NETWORKS[name]()
+    root = network.root()
+    runs, sizes = _make(network, root, choice)
+    with torch.inference_mode(), progress_bars() as progress:
+        outputs = {key: run().float() for key, run in runs.items()}
+        timed = {key: clocked(run) for key, run in runs.items()}
+        tell = partial(progress.advance, f"time {name}")
+        times = {}
+        for threads in choice.threads:
+            torch.set_num_threads(threads)
+            times[threads] = take_turns(timed, rounds=choice.rounds, warm_ups=1, tell=tell)
+    contestants = []
+    for key in [*runs, *(k for k in sizes if k not in runs)]:
+        own = sizes.get(key, {})
+        if key in runs:
+            own["timings"] = tuple(
+                Timing(threads=threads, **asdict(speed(of[key], of["fp32"])))
+                for threads, of in times.items()
+            )
+            own["snr_db"] = snr_db(outputs["fp32"], outputs[key])
+        contestants.append(Contestant(name=key, **own))
+    return Result(
+        network=name,
+        summary=network.summary,
+        parameters=sum(p.numel() for p in root.parameters()),
+        contestants=tuple(contestants),
     )
-    add = parser.add_argument
+
+
+def _make(
+    network: Network, root: nn.Module, choice: Choice
+) -> tuple[dict[str, Step], dict[str, dict[str, Any]]]:
+    """Return the function that runs each contestant, and its sizes or its error."""
+    runs: dict[str, Step] = {}
+    sizes: dict[str, dict[str, Any]] = {}
+    with torch.inference_mode(), TemporaryDirectory() as folder:
+        for name in choice.peers:
+            if name == OPENED and network.official is None:
+                continue  # it is FP32
+            try:
+                runs[name] = make_peer(network, root, name)
+                runs[name]()
+            except Exception as error:  # a peer may fail in any way
+                runs.pop(name, None)
+                sizes[name] = {"error": failure(error)}
+        for scheme in choice.schemes:
+            done = make_scheme(network, root, scheme)
+            path = Path(folder) / "weights.safetensors"
+            write_root(done.root, path, done.layers)
+            size = path.stat().st_size
+            sizes[scheme] = {
+                "file_bytes": size,
+                "size_ratio": stored_bytes(root) / size,
+                "load_peak_ratio": _load_peak(network.name, path, done.layers) / size,
+            }
+            path.unlink()
+            runs[scheme] = network.call(done.root)
+    return runs, sizes
+
+
+def _load_peak(network: str, path: Path, layers: Sequence[LayerRecord]) -> int:
+    """Return the bytes a fresh process grows by at most while it loads saved weights."""
+    listed = write_json(path.with_suffix(".json"), [asdict(layer) for layer in layers])
+    command = [sys.executable, "-m", "benchmarks.networks.load", network, str(path), str(listed)]
+    run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return int(run.stdout.split()[-1])
+
+
+def _print_table(result: Result) -> None:
+    """Print every contestant of a network, ratios over FP32."""
+    table = Table(title=f"{result.summary} ({result.parameters / 1e6:.0f} M)", box=None)
+    table.add_column("contestant")
+    timings = result.contestants[0].timings
+    columns = [c for timing in timings for c in (f"ms, {timing.threads} thr.", "speed")]
+    for column in (*columns, "file", "smaller", "load peak", "SNR"):
+        table.add_column(column, justify="right")
+    for contestant in result.contestants:
+        table.add_row(*_row(contestant, len(timings)))
+    show(table)
+
+
+def _row(contestant: Contestant, timings: int) -> list[str]:
+    if contestant.error is not None:
+        return [contestant.name, f"failed: {contestant.error}"[:60]]
+    cells = [contestant.name]
+    for timing in contestant.timings:
+        cells += [f"{timing.min_ms:.1f}", f"{timing.ratio_min:.2f}×"]
+    cells += [""] * (1 + 2 * timings - len(cells))
+    if contestant.file_bytes is None:
+        cells += ["", "", ""]
+    else:
+        ratios = (f"{contestant.size_ratio:.2f}×", f"{contestant.load_peak_ratio:.2f}")
+        cells += [human_bytes(contestant.file_bytes), *ratios]
+    return [*cells, "" if contestant.snr_db is None else f"{contestant.snr_db:.1f} dB"]
+
+
+def _options(add: Callable[..., Any]) -> None:
     add("--networks", nargs="+", choices=NETWORKS, help="those that can be built here")
     add("--schemes", nargs="*", choices=_SCHEMES, default=_SCHEMES, metavar="SCHEME")
     add("--peers", nargs="*", choices=PEERS, metavar="PEER", help="instead of all")
@@ -72,8 +210,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--threads", nargs="+", type=int, default=[1, 2], help="of each run (1 2)")
     add("--rounds", type=int, default=8, help="timed runs of each (%(default)s)")
     add("--output", type=Path, default=Path("out/bench/networks.json"))
-    return parser
 
+
+main = Command(
+    module="benchmarks.networks",
+    summary="Time whole networks in torch: FP32, peers and schemes, in turns.",
+    options=_options,
+    run=_run,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,62 +1,26 @@
 """The networks, built by their own packages at published sizes, and one call of each."""
 
-from __future__ import annotations
-
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-from benchmarks.networks.clones import ns2_estimator, sovits_decoder, t2s_decoder
-from benchmarks.networks.network import Network
-from tts_compress.families import families
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_SYSTEMS = {
-    "dit": "f5-tts",
-    "vocos": "f5-tts",
-    "parler-decoder": "parler-tts",
-    "dac": "parler-tts",
-    "t2s-decoder": "gpt-sovits",
-    "sovits-decoder": "gpt-sovits",
-    "ns2-estimator": "naturalspeech2",
-    "vits": "transformers",
-}
+from benchmarks.networks.network import Network, Step, network
 
 
-def find_network(name: str) -> Network:
-    """Return the network of this name, with its construction and its call.
-
-    Raises:
-        MissingExtraError: Its package is not installed.
-        ModelError: It runs from a clone, and none is named.
-    """
-    torch.manual_seed(1)  # of its inputs
-    try:
-        return NETWORKS[name]()
-    except ImportError as error:
-        raise families()[_SYSTEMS[name]].missing(error) from error
-
-
+@network(
+    "dit",
+    "f5-tts",
+    "F5-TTS v1 Base: one step of the diffusion transformer, 2 × 600 frames (guidance)",
+)
 def _dit() -> Network:
     from tts_compress.models.f5.network import official, quiet
 
     kind = official("f5_tts.model").DiT
-    arch = {
-        "dim": 1024,
-        "depth": 22,
-        "heads": 16,
-        "ff_mult": 2,
-        "text_dim": 512,
-        "text_mask_padding": True,
-        "conv_layers": 4,
-        "pe_attn_head": None,
-        "attn_backend": "torch",
-        "attn_mask_enabled": False,
-    }
+    arch = {"dim": 1024, "depth": 22, "heads": 16, "ff_mult": 2, "text_dim": 512}
+    arch |= {"text_mask_padding": True, "conv_layers": 4, "pe_attn_head": None}
+    arch |= {"attn_backend": "torch", "attn_mask_enabled": False}
 
     def make() -> nn.Module:
         with quiet():
@@ -70,13 +34,13 @@ def _dit() -> Network:
         "mask": torch.ones(1, 600, dtype=torch.bool),
     }
 
-    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
-        return lambda: root["transformer"](**inputs, cfg_infer=True, cache=False)  # type: ignore[index]
+    def call(root: Any) -> Step:
+        return lambda: root["transformer"](**inputs, cfg_infer=True, cache=False)
 
-    summary = "F5-TTS v1 Base: one step of the diffusion transformer, 2 × 600 frames (guidance)"
-    return Network(name="dit", family="f5-tts", summary=summary, make=make, call=call)
+    return Network(make=make, call=call)
 
 
+@network("vocos", "f5-tts", "Vocos 24 kHz: 600 frames, 6.4 s of audio")
 def _vocos() -> Network:
     from tts_compress.models.f5.network import official
 
@@ -90,14 +54,18 @@ def _vocos() -> Network:
 
     mel = torch.randn(1, 100, 600)
 
-    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
-        vocoder: Any = root["vocoder"]  # type: ignore[index]
+    def call(root: Any) -> Step:
+        vocoder = root["vocoder"]
         return lambda: vocoder["head"](vocoder["backbone"](mel))
 
-    summary = "Vocos 24 kHz: 600 frames, 6.4 s of audio"
-    return Network(name="vocos", family="f5-tts", summary=summary, make=make, call=call)
+    return Network(make=make, call=call)
 
 
+@network(
+    "parler-decoder",
+    "parler-tts",
+    "Parler-TTS mini: one step of the decoder, batch 1, 100 steps in the cache",
+)
 def _parler_decoder() -> Network:
     from tts_compress.models.parler.network import find_tables, load_packages
 
@@ -126,8 +94,8 @@ def _parler_decoder() -> Network:
             table.fill()  # as in an artifact, whose file does not hold it
         return decoder
 
-    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
-        decoder: Any = root["decoder"]  # type: ignore[index]
+    def call(root: Any) -> Step:
+        decoder = root["decoder"]
         shared = {"encoder_hidden_states": described, "use_cache": True}
         cache = caches.EncoderDecoderCache(caches.DynamicCache(), caches.DynamicCache())
         positions = torch.arange(100)
@@ -136,18 +104,16 @@ def _parler_decoder() -> Network:
         def step() -> torch.Tensor:
             cache.self_attention_cache.crop(100)
             at = torch.tensor([100])
-            found = decoder(input_ids=token, past_key_values=cache, cache_position=at, **shared)
-            logits: torch.Tensor = found.logits
+            output = decoder(input_ids=token, past_key_values=cache, cache_position=at, **shared)
+            logits: torch.Tensor = output.logits
             return logits
 
         return step
 
-    summary = "Parler-TTS mini: one step of the decoder, batch 1, 100 steps in the cache"
-    return Network(
-        name="parler-decoder", family="parler-tts", summary=summary, make=make, call=call
-    )
+    return Network(make=make, call=call)
 
 
+@network("dac", "parler-tts", "DAC 44.1 kHz: decoding 172 frames, 2 s of audio")
 def _dac() -> Network:
     from tts_compress.models.parler.network import load_packages
 
@@ -166,25 +132,18 @@ def _dac() -> Network:
 
     codes = torch.randint(0, 1024, (1, 1, 9, 172))
 
-    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
-        codec: Any = root["audio_encoder"]  # type: ignore[index]
+    def call(root: Any) -> Step:
+        return lambda: root["audio_encoder"].decode(codes, audio_scales=[None])[0]
 
-        def decode() -> torch.Tensor:
-            audio: torch.Tensor = codec.decode(codes, audio_scales=[None])[0]
-            return audio
+    def blocks(root: Any) -> list[nn.Module]:
+        return list(root["audio_encoder"].model.decoder.model.children())
 
-        return decode
-
-    def blocks(root: nn.Module) -> list[nn.Module]:
-        codec: Any = root["audio_encoder"]  # type: ignore[index]
-        return list(codec.model.decoder.model.children())
-
-    summary = "DAC 44.1 kHz: decoding 172 frames, 2 s of audio"
-    return Network(
-        name="dac", family="parler-tts", summary=summary, make=make, call=call, blocks=blocks
-    )
+    return Network(make=make, call=call, blocks=blocks)
 
 
+@network(
+    "vits", "transformers", "VITS as VitsConfig() has it: 100 tokens, 3.2 s of audio at 16 kHz"
+)
 def _vits() -> Network:
     import transformers
 
@@ -192,35 +151,21 @@ def _vits() -> Network:
 
     ids = torch.randint(1, 38, (1, 100))
 
-    def call(root: Any) -> Callable[[], torch.Tensor]:
+    def call(root: Any) -> Step:
         # Two frames for each token: of random weights a rounded duration would say nothing.
         root.duration_predictor.register_forward_hook(lambda *call: torch.full_like(call[2], 0.5))
 
         def speak() -> torch.Tensor:
             with paired_noise(0):
-                found: torch.Tensor = root(input_ids=ids).waveform
-            return found
+                waveform: torch.Tensor = root(input_ids=ids).waveform
+            return waveform
 
         return speak
 
     def make() -> nn.Module:
-        network = transformers.VitsModel(transformers.VitsConfig())
+        vits: Any = transformers.VitsModel(transformers.VitsConfig())
         with torch.no_grad():
-            network.decoder.conv_post.weight *= 0.003  # of random weights, which would clip
-        made: nn.Module = network
-        return made
+            vits.decoder.conv_post.weight *= 0.003  # of random weights, which would clip
+        return vits  # type: ignore[no-any-return]
 
-    summary = "VITS as VitsConfig() has it: 100 tokens, 3.2 s of audio at 16 kHz"
-    return Network(name="vits", family="transformers", summary=summary, make=make, call=call)
-
-
-NETWORKS: dict[str, Callable[[], Network]] = {
-    "dit": _dit,
-    "vocos": _vocos,
-    "parler-decoder": _parler_decoder,
-    "dac": _dac,
-    "t2s-decoder": t2s_decoder,
-    "sovits-decoder": sovits_decoder,
-    "ns2-estimator": ns2_estimator,
-    "vits": _vits,
-}
+    return Network(make=make, call=call)

@@ -1,53 +1,33 @@
 """Networks of the systems that run from the user's clone, at the sizes their authors publish."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-from benchmarks.networks.network import Network
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from benchmarks.networks.network import Network, Step, network
 
 _CACHED = 200
 """Positions before the step that is timed: a prompt, a text, and some seconds of speech."""
 
-_T2S = {
-    "hidden_dim": 512,
-    "embedding_dim": 512,
-    "head": 16,
-    "linear_units": 2048,
-    "n_layer": 24,
-    "vocab_size": 1025,
-    "phoneme_vocab_size": 732,
-    "dropout": 0,
-    "EOS": 1024,
-}
-
+_T2S = {"hidden_dim": 512, "embedding_dim": 512, "head": 16, "linear_units": 2048, "n_layer": 24}
+_T2S |= {"vocab_size": 1025, "phoneme_vocab_size": 732, "dropout": 0, "EOS": 1024}
 
 _DECODER = (
-    "resblock",
-    "resblock_kernel_sizes",
-    "resblock_dilation_sizes",
-    "upsample_rates",
-    "upsample_initial_channel",
-    "upsample_kernel_sizes",
-    "gin_channels",
+    *("resblock", "resblock_kernel_sizes", "resblock_dilation_sizes", "upsample_rates"),
+    *("upsample_initial_channel", "upsample_kernel_sizes", "gin_channels"),
 )
 
 
-def t2s_decoder() -> Network:
-    """Return GPT-SoVITS' language model; FP32 is its scripted transformer.
-
-    Raises:
-        ModelError: No clone is named.
-        MissingExtraError: A package is not installed.
-    """
+@network(
+    "t2s-decoder",
+    "gpt-sovits",
+    f"GPT-SoVITS v2: one token of the language model, {_CACHED} positions in the cache",
+)
+def _t2s_decoder() -> Network:
+    """Return GPT-SoVITS' language model; FP32 is its scripted transformer."""
     from tts_compress.models.gpt_sovits.loading import Official
     from tts_compress.models.gpt_sovits.modules import open_decoder
 
@@ -65,50 +45,35 @@ def t2s_decoder() -> Network:
         vars(root)["scripted"] = scripted
         return root
 
-    def as_upstream(root: nn.Module) -> Callable[[], torch.Tensor]:
+    def as_upstream(root: nn.Module) -> Step:
         transformer: Any = vars(root)["scripted"]
         head: Any = root.get_submodule("t2s.ar_predict_layer")
         _, keys, values = transformer.process_prompt(prompt, hidden)
+        # Lists of their own: upstream puts the longer caches into those it is given.
+        return lambda: head(transformer.decode_next_token(step, [*keys], [*values])[0])
 
-        def decode() -> torch.Tensor:
-            # Lists of their own: upstream puts the longer caches into those it is given.
-            found, *_ = transformer.decode_next_token(step, [*keys], [*values])
-            logits: torch.Tensor = head(found)
-            return logits
-
-        return decode
-
-    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
+    def call(root: nn.Module) -> Step:
         transformer: Any = root.get_submodule("t2s.t2s_transformer")
         head: Any = root.get_submodule("t2s.ar_predict_layer")
         _, keys, values = transformer.process_prompt(prompt, hidden)
 
         def decode() -> torch.Tensor:
             keys.length = values.length = _CACHED
-            found, *_ = transformer.decode_next_token(step, keys, values)
-            logits: torch.Tensor = head(found)
+            logits: torch.Tensor = head(transformer.decode_next_token(step, keys, values)[0])
             return logits
 
         return decode
 
-    summary = f"GPT-SoVITS v2: one token of the language model, {_CACHED} positions in the cache"
-    return Network(
-        name="t2s-decoder",
-        family="gpt-sovits",
-        summary=summary,
-        make=make,
-        call=call,
-        official=as_upstream,
-    )
+    return Network(make=make, call=call, official=as_upstream)
 
 
-def sovits_decoder() -> Network:
-    """Return the decoder of GPT-SoVITS v2's synthesizer; FP32 is upstream's, with weight norm.
-
-    Raises:
-        ModelError: No clone is named.
-        MissingExtraError: A package is not installed.
-    """
+@network(
+    "sovits-decoder",
+    "gpt-sovits",
+    "GPT-SoVITS v2: its synthesizer's decoder, 200 frames, 4 s of audio",
+)
+def _sovits_decoder() -> Network:
+    """Return the decoder of the synthesizer; FP32 is upstream's, with weight norm."""
     from tts_compress.models.gpt_sovits.loading import Official
     from tts_compress.models.gpt_sovits.modules import open_residuals
 
@@ -128,33 +93,24 @@ def sovits_decoder() -> Network:
         open_residuals(official.checkout, root)
         return root
 
-    def as_upstream(root: nn.Module) -> Callable[[], torch.Tensor]:
+    def as_upstream(root: nn.Module) -> Step:
         own = build().eval()
         own.load_state_dict(root.state_dict())
         return call(own)
 
-    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
+    def call(root: nn.Module) -> Step:
         decoder: Any = root.get_submodule("vits.dec")
         return lambda: decoder(latent, g=style)
 
-    summary = "GPT-SoVITS v2: its synthesizer's decoder, 200 frames, 4 s of audio"
-    return Network(
-        name="sovits-decoder",
-        family="gpt-sovits",
-        summary=summary,
-        make=make,
-        call=call,
-        official=as_upstream,
-    )
+    return Network(make=make, call=call, official=as_upstream)
 
 
-def ns2_estimator() -> Network:
-    """Return the diffusion estimator of NaturalSpeech2.
-
-    Raises:
-        ModelError: No clone is named.
-        MissingExtraError: A package is not installed.
-    """
+@network(
+    "ns2-estimator",
+    "naturalspeech2",
+    "NaturalSpeech2: one step of the diffusion estimator, 375 frames, 5 s of audio",
+)
+def _ns2_estimator() -> Network:
     from tts_compress.models.naturalspeech2.network import Amphion
 
     amphion = Amphion()
@@ -173,11 +129,8 @@ def ns2_estimator() -> Network:
             estimator = amphion.network.WaveNet(arch)
         return nn.ModuleDict({"diffusion": nn.ModuleDict({"diff_estimator": estimator})})
 
-    def call(root: nn.Module) -> Callable[[], torch.Tensor]:
+    def call(root: nn.Module) -> Step:
         estimator: Any = root.get_submodule("diffusion.diff_estimator")
         return lambda: estimator(**inputs)
 
-    summary = "NaturalSpeech2: one step of the diffusion estimator, 375 frames, 5 s of audio"
-    return Network(
-        name="ns2-estimator", family="naturalspeech2", summary=summary, make=make, call=call
-    )
+    return Network(make=make, call=call)

@@ -1,25 +1,21 @@
 """FP32, what is in use today, and our schemes, each as a module of the same structure."""
 
-from __future__ import annotations
-
 import importlib
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks.networks.network import Network, Step
 from tts_compress.progress import Silent
 from tts_compress.recipes.family import find_recipe
 from tts_compress.torch.convert import Converted, convert
 from tts_compress.torch.layers.integer import IntegerLayer
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from benchmarks.networks.network import Network
 
 
 def make_scheme(network: Network, root: nn.Module, scheme: str) -> Converted:
@@ -27,40 +23,26 @@ def make_scheme(network: Network, root: nn.Module, scheme: str) -> Converted:
     family, _, name = scheme.rpartition(":")
     recipe = find_recipe(family or network.family, name)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # the table shows what was converted
         return convert(root, recipe, None, progress=Silent())
 
 
-def make_peer(network: Network, root: nn.Module, name: str) -> Callable[[], torch.Tensor]:
+def make_peer(network: Network, root: nn.Module, name: str) -> Step:
     """Return a function that runs a network as a peer does."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what torch deprecates is what people use
         return PEERS[name](network, root)
 
 
-def _fp32(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
-    return (network.official or network.call)(root)
-
-
-def _opened(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
-    return network.call(root)
-
-
-def _compiled(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
-    return network.call(_compile(network, copy_sharing_tensors(root)))
-
-
-def _plain_attention(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
-    run = network.call(root)
-
+def _within(context: Callable[[], AbstractContextManager[object]], run: Step) -> Step:
     def step() -> torch.Tensor:
-        with sdpa_kernel(SDPBackend.MATH):
+        with context():
             return run()
 
     return step
 
 
-def _int8_compiled(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
+def _int8_compiled(network: Network, root: nn.Module) -> Step:
     small = make_scheme(network, root, "int8").root
     disable: Any = torch.compiler.disable
     for layer in small.modules():
@@ -69,27 +51,13 @@ def _int8_compiled(network: Network, root: nn.Module) -> Callable[[], torch.Tens
     return network.call(_compile(network, small))
 
 
-def _autocast(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
-    run = network.call(root)
-
-    def step() -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
-            return run()
-
-    return step
-
-
-def _torch_ao(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
+def _torch_ao(network: Network, root: nn.Module) -> Step:
     quantization = importlib.import_module("torch.ao.quantization")
     small = quantization.quantize_dynamic(copy_sharing_tensors(root), {nn.Linear}, inplace=True)
     return network.call(small)
 
 
-def _torchao(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
-    return network.call(_by_torchao(root))
-
-
-def _torchao_compiled(network: Network, root: nn.Module) -> Callable[[], torch.Tensor]:
+def _torchao_compiled(network: Network, root: nn.Module) -> Step:
     inductor: Any = importlib.import_module("torch._inductor.config")
     small = _by_torchao(root)
     with inductor.patch(freezing=True):
@@ -126,14 +94,20 @@ OPENED = "fp32 opened"
 COMPILED = ("fp32 compiled", "int8 compiled", "torchao int8 compiled")
 """Those that take minutes to make."""
 
-PEERS: dict[str, Callable[[Network, nn.Module], Callable[[], torch.Tensor]]] = {
-    "fp32": _fp32,
-    OPENED: _opened,
-    "fp32 compiled": _compiled,
-    "fp32 plain attention": _plain_attention,
+PEERS: dict[str, Callable[[Network, nn.Module], Step]] = {
+    "fp32": lambda network, root: (network.official or network.call)(root),
+    OPENED: lambda network, root: network.call(root),
+    "fp32 compiled": lambda network, root: network.call(
+        _compile(network, copy_sharing_tensors(root))
+    ),
+    "fp32 plain attention": lambda network, root: _within(
+        lambda: sdpa_kernel(SDPBackend.MATH), network.call(root)
+    ),
     "int8 compiled": _int8_compiled,
-    "bf16 autocast": _autocast,
+    "bf16 autocast": lambda network, root: _within(
+        lambda: torch.autocast("cpu", torch.bfloat16), network.call(root)
+    ),
     "torch.ao dynamic": _torch_ao,
-    "torchao int8": _torchao,
+    "torchao int8": lambda network, root: network.call(_by_torchao(root)),
     "torchao int8 compiled": _torchao_compiled,
 }

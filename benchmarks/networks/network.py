@@ -1,36 +1,39 @@
 """The networks that are timed: how each is built, and one call of it."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from tts_compress.families import families
+
+Step = Callable[[], torch.Tensor]
+"""Runs a network once."""
+
+Call = Callable[[Any], Step]
+"""Returns what runs a root of a kind once, after what is not timed is prepared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """A network: its construction, its component's name for the recipes, and its call."""
 
-    name: str
-    family: str
-    summary: str
     make: Callable[[], nn.Module]
     """Builds it with random weights."""
 
-    call: Callable[[nn.Module], Callable[[], torch.Tensor]]
-    """Returns what runs a root of this kind once, after what is not timed is prepared."""
-
-    official: Callable[[nn.Module], Callable[[], torch.Tensor]] | None = None
-    """Returns what runs an uncompressed root as upstream does, where `call` does not: FP32."""
+    call: Call
+    official: Call | None = None
+    """As `call`, of an uncompressed root as upstream runs it, where `call` does not: FP32."""
 
     blocks: Callable[[nn.Module], list[nn.Module]] | None = None
     """Returns the parts to compile one by one; the items of the largest list unless given."""
+
+    name: str = ""
+    family: str = ""
+    summary: str = ""
 
     def root(self) -> nn.Module:
         """Return it with seeded weights, all of which matter."""
@@ -51,6 +54,33 @@ class Network:
         """Return it without memory for its weights, as loading builds it."""
         with _without_memory():
             return self.make().eval()
+
+
+NETWORKS: dict[str, Callable[[], Network]] = {}
+"""Builders of networks by name; importing `architectures` and `clones` fills them in."""
+
+
+def network(
+    name: str, family: str, summary: str
+) -> Callable[[Callable[[], Network]], Callable[[], Network]]:
+    """Register a function that returns a network, which imports its packages.
+
+    The registered one raises `MissingExtraError` where a package is not installed, and `ModelError`
+    where the network runs from a clone and none is named.
+    """
+
+    def register(build: Callable[[], Network]) -> Callable[[], Network]:
+        def find() -> Network:
+            torch.manual_seed(1)  # of its inputs
+            try:
+                return replace(build(), name=name, family=family, summary=summary)
+            except ImportError as error:
+                raise families()[family].missing(error) from error
+
+        NETWORKS[name] = find
+        return find
+
+    return register
 
 
 @contextmanager
@@ -76,3 +106,17 @@ def _fill_zeros(root: nn.Module) -> None:
     for parameter in root.parameters():
         if parameter.dim() > 1 and not parameter.any():
             nn.init.normal_(parameter, std=0.02)
+
+
+def snr_db(reference: torch.Tensor, candidate: torch.Tensor) -> float | None:
+    """Return the SNR of an output against another; None where they are equal or not finite."""
+    error = (reference - candidate).double().square().mean()
+    if not error or not torch.isfinite(error):
+        return None
+    return float(10 * torch.log10(reference.double().square().mean() / error))
+
+
+def failure(error: Exception) -> str:
+    """Return what is reported of a contestant that failed."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:200]

@@ -6,11 +6,11 @@ random sign for each text, since what has no direction is as likely to add error
 Damage is added to the latter.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +21,21 @@ from tts_compress.evaluation.plan import WordErrors
 Kind: TypeAlias = Literal["by word", "clustered"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
+Numbers: TypeAlias = npt.NDArray[Any]
 
-Intervals: TypeAlias = Callable[[Integers, Integers], npt.NDArray[np.float64]]
+Intervals: TypeAlias = Callable[[Numbers, Numbers], npt.NDArray[np.float64]]
 """Returns the intervals `[N, 2]` of differences and words `[N, B]`."""
 
 KINDS: tuple[Kind, ...] = ("by word", "clustered")
 
 RATES = (0.005, 0.01, 0.02, 0.04, 0.08)
 """Planted damage: errors added for each word."""
+
+ALARMS = (0.025, 0.075)
+"""Accepted shares of false alarms of a 95 % interval."""
+
+LIMITS = " to ".join(f"{100 * limit:g}" for limit in ALARMS)
+"""The same in per cent, in words."""
 
 _BATCH = 250
 """Comparisons whose resamples are held in memory at once."""
@@ -90,15 +97,20 @@ def damage(
 
 
 def share_outside(
-    differences: Integers, words: Integers, intervals: Intervals = paired_intervals
+    differences: Numbers, words: Numbers, intervals: Intervals = paired_intervals
 ) -> tuple[float, float]:
     """Return the shares of comparisons whose interval lies above zero, and below it."""
-    found = [
+    ends = [
         intervals(differences[start : start + _BATCH], words[start : start + _BATCH])
         for start in range(0, len(words), _BATCH)
     ]
-    low, high = np.concatenate(found).T
+    low, high = np.concatenate(ends).T
     return float((low > 0).mean()), float((high < 0).mean())
+
+
+def within_limits(shares: Iterable[float]) -> bool:
+    """Return True if all shares of false alarms are accepted."""
+    return all(ALARMS[0] <= share <= ALARMS[1] for share in shares)
 
 
 def false_alarms(

@@ -1,43 +1,51 @@
-"""Command line: `python -m benchmarks.sound`."""
+"""`python -m benchmarks.sound`: its options and its tables."""
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from benchmarks.sound.report import ALARMS, Plan, analyse, write_report
-from benchmarks.sound.values import DISTORTION, read_values
+from benchmarks.command import Command
+from benchmarks.power.simulate import LIMITS, within_limits
+from benchmarks.report import MISSING, table
+from benchmarks.sound.analysis import (
+    DISTORTION,
+    Finding,
+    Measured,
+    Plan,
+    Values,
+    analyse,
+    read_values,
+)
+from tts_compress.artifact import write_text_atomically
 from tts_compress.environment import describe_environment
-from tts_compress.errors import TTSCompressError
 from tts_compress.terminal import progress_bars, show
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; 1 is false alarms of `distortion` out of their limits, 2 is bad input."""
-    options = _parser().parse_args(arguments)
+def _run(options: argparse.Namespace) -> int:
+    """Return 1 for false alarms of `distortion` out of their limits."""
     plan = Plan(texts=tuple(options.texts), alarms=options.comparisons)
-    try:
-        with progress_bars() as progress:
-            if options.measure:
-                # Speaking needs more packages than the tables do.
-                from benchmarks.sound.measure import measure
-                from benchmarks.sound.plant import NAMES
+    with progress_bars() as progress:
+        if options.measure:
+            # Speaking needs more packages than the tables do.
+            from benchmarks.sound.measure import measure
+            from benchmarks.sound.plant import NAMES
 
-                measure(NAMES, options.suite, _machine(), options.values, progress)
-            values = read_values(options.values)
-            names = [DISTORTION, *values.reference]
-            found = {}
-            for place, name in enumerate(names):
-                progress.advance("simulate", place, len(names))
-                found[name] = analyse(values, name, plan)
-        command = f"python -m benchmarks.sound --comparisons {plan.alarms}"
-        write_report(found, values, command, options.report)
-        show(f"written: {options.report}")
-    except TTSCompressError as error:
-        print(f"prove: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    shares = [share for kind in found[DISTORTION].alarms.values() for share in kind.values()]
-    return 0 if all(ALARMS[0] <= share <= ALARMS[1] for share in shares) else 1
+            measure(NAMES, options.suite, _machine(), options.values, progress)
+        values = read_values(options.values)
+        names = [DISTORTION, *values.reference]
+        results = {}
+        for place, name in enumerate(names):
+            progress.advance("simulate", place, len(names))
+            results[name] = analyse(values, name, plan)
+    lines = _markdown(results, values)
+    command = f"python -m benchmarks.sound --comparisons {plan.alarms}"
+    lines += [f"Made by `{command}` (`make prove`).", ""]
+    write_text_atomically(options.report, "\n".join(lines))
+    show(f"written: {options.report}")
+    alarms = results[DISTORTION].alarms.values()
+    return 0 if within_limits(share for kind in alarms for share in kind.values()) else 1
 
 
 def _machine() -> str:
@@ -46,22 +54,74 @@ def _machine() -> str:
     return f"{facts['processor']['model']}, one thread, Python {facts['python']}, {packages}"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sound", description=__doc__)
-    add = parser.add_argument
+def _markdown(results: Mapping[str, Measured], values: Values) -> list[str]:
+    order = results[DISTORTION].findings
+    names = sorted(order, key=lambda name: abs(order[name].delta))
+
+    def findings(show: Callable[[Finding], str]) -> list[str]:
+        def row(name: str) -> list[str]:
+            cells = (one.findings.get(name) for one in results.values())
+            return [name, *(MISSING if cell is None else show(cell) for cell in cells)]
+
+        return ["", *table(("candidate", *results), map(row, names)), ""]
+
+    alarms = results[DISTORTION].alarms
+    texts = [*map(str, alarms["sign flips"])]
+    kinds = [f"{kind}, {size} texts" for kind in alarms for size in texts]
+    return [
+        "# Damage that words do not show",
+        "",
+        f"Candidates made from the demo voice speak `{values.suite}` ({len(values.takes)} texts, "
+        f"seeds {', '.join(map(str, values.seeds))}). Rows are ordered by `distortion`, which is "
+        "in shares of what mu-law adds; word errors are shares of words, opinion scores points, "
+        "all else decibels.",
+        "",
+        "## Candidate minus reference",
+        *findings(lambda one: f"{one.delta:+.3f}"),
+        "## The same in standard errors",
+        *findings(lambda one: f"{one.t:+.1f}"),
+        f"## Share of comparisons that find it, with {', '.join(texts)} texts",
+        *findings(lambda one: " / ".join(f"{100 * share:.0f}" for share in one.power.values())),
+        f"In %; texts are drawn with replacement. {MISSING}: not measured.",
+        "",
+        "## False alarms",
+        "",
+        "Share of 95 % intervals without zero where nothing changed: renderings of the reference "
+        f"dealt to both sides, and random signs. Accepted: {LIMITS} %.",
+        "",
+        *table(
+            ("measure", *kinds),
+            ([name, *_alarms(one, texts)] for name, one in results.items()),
+        ),
+        "",
+        f"Measured on {values.machine}; `sound-values.json`.",
+        "",
+    ]
+
+
+def _alarms(measured: Measured, texts: list[str]) -> list[str]:
+    shares = [kind.get(int(size)) for kind in measured.alarms.values() for size in texts]
+    return [MISSING if share is None else f"{100 * share:.1f} %" for share in shares]
+
+
+def _options(add: Callable[..., Any]) -> None:
     folder = Path("eval/reports")
     add("--values", type=Path, default=folder / "sound-values.json", metavar="JSON")
     add("--report", type=Path, default=folder / "sound.md", metavar="MD")
     add("--texts", type=int, nargs="+", default=[24, 100, 200], help="(24 100 200)")
     add("--comparisons", type=int, default=1000, help="without damage (%(default)s)")
-    add(
-        "--measure",
-        action="store_true",
-        help="first measure candidates that --values lacks, for an hour or so; needs `listen`",
-    )
+    first = "first measure candidates that --values lacks, for an hour or so; needs `listen`"
+    add("--measure", action="store_true", help=first)
     add("--suite", default="en-quick", help="to measure on (%(default)s)")
-    return parser
 
+
+main = Command(
+    module="benchmarks.sound",
+    label="prove",
+    summary="Damage to the demo voice that is smaller than words show, and the measures of it.",
+    options=_options,
+    run=_run,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

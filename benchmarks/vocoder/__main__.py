@@ -1,56 +1,39 @@
-"""Command line: `python -m benchmarks.vocoder`."""
+"""`python -m benchmarks.vocoder`: the order of FP32, our INT8 and stock INT8 in sound and words."""
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from benchmarks.qat.clips import ASSETS
-from benchmarks.vocoder.clips import read_clips, read_sentences
-from benchmarks.vocoder.contestants import CONTESTANTS, Given
-from benchmarks.vocoder.judge import judge
-from benchmarks.vocoder.report import Found, holds, write_report
-from benchmarks.vocoder.speak import FP32, NAIVE, OURS, speak
-from tts_compress.errors import TTSCompressError
+from benchmarks.clips import ASSETS, read_clips, read_sentences
+from benchmarks.command import Command
+from benchmarks.hifigan import find_published
+from benchmarks.report import write_report
+from benchmarks.vocoder.contestants import CONTESTANTS, FP32, NAIVE, OURS, speak
+from benchmarks.vocoder.judge import Result, document, holds, judge, markdown
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.terminal import progress_bars, show
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; 1 is an order that is not shown, 2 is bad input. Without assets nothing is done."""
-    options = _parser().parse_args(arguments)
-    vocoder = options.assets / "hifigan-v2-ljspeech"
-    if not vocoder.is_dir():
-        show(f"skipped: '{options.assets}' holds no hifigan-v2-ljspeech; name it by --assets")
+def _run(options: argparse.Namespace) -> int:
+    """Return 1 if an order is not shown. Without assets nothing is done."""
+    published = find_published(options.assets)
+    if published is None:
         return 0
-    try:
-        found = _measure(options, vocoder)
-        show(*(f"written: {path}" for path in write_report(found, options.report)))
-    except TTSCompressError as error:
-        print(f"bench: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0 if holds(found.judged) else 1
-
-
-def _measure(options: argparse.Namespace, vocoder: Path) -> Found:
     torch.set_num_threads(1)
     make_directory(options.output)
-    given = Given(
-        graph=vocoder / "generator_v2.fp32.onnx",
-        checkpoint=vocoder / "generator_v2",
-        folder=options.output,
-    )
     clips = read_clips(options.assets, options.clips)
     sentences = read_sentences(options.sentences)
     needed = {FP32, OURS, NAIVE, *options.others}
     chosen = [contestant for contestant in CONTESTANTS if contestant.name in needed]
     with progress_bars() as progress:
-        spoken = speak(given, clips, sentences, chosen, progress)
+        spoken = speak(published, (clips, sentences), chosen, options.output, progress)
         judged = judge(
             spoken.files,
             clips,
@@ -59,18 +42,19 @@ def _measure(options: argparse.Namespace, vocoder: Path) -> Found:
             Store(options.output),
             EvaluationOptions(jobs=options.jobs, progress=progress),
         )
-    return Found(
+    result = Result(
         judged=judged,
         clips=[clip.name for clip in clips],
         speed=spoken.speed,
         command=f"python -m benchmarks.vocoder --clips {len(clips)} --sentences {len(sentences)} "
         f"--recognizer {options.recognizer} --others {' '.join(options.others)}",
     )
+    paths = write_report(options.report, document(result), markdown(result))
+    show(*(f"written: {path}" for path in paths))
+    return 0 if holds(judged) else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="benchmarks.vocoder", description=__doc__)
-    add = parser.add_argument
+def _options(add: Callable[..., Any]) -> None:
     add("--assets", type=Path, default=ASSETS, metavar="DIR")
     others = [c.name for c in CONTESTANTS if c.name not in {FP32, OURS, NAIVE}]
     add("--others", nargs="*", choices=others, default=others, metavar="CONTESTANT")
@@ -78,22 +62,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--sentences", type=int, default=200, help="whose words are counted (%(default)s)")
     add("--recognizer", default="moonshine", metavar="NAME[:MODEL]", help="(%(default)s)")
     add("--jobs", type=int, default=os.cpu_count(), help="analyses at a time (%(default)s)")
-    add(
-        "--output",
-        type=Path,
-        default=Path("out/bench-vocoder"),
-        metavar="DIR",
-        help="of finished pieces, which are not made again (%(default)s)",
-    )
-    add(
-        "--report",
-        type=Path,
-        default=Path("eval/reports/vocoder"),
-        metavar="STEM",
-        help="of .json and .md (%(default)s)",
-    )
-    return parser
+    kept = "of finished pieces, which are not made again (%(default)s)"
+    add("--output", type=Path, default=Path("out/bench-vocoder"), metavar="DIR", help=kept)
+    stem = Path("eval/reports/vocoder")
+    add("--report", type=Path, default=stem, metavar="STEM", help="of .json and .md (%(default)s)")
 
+
+main = Command(
+    module="benchmarks.vocoder",
+    summary="Judge a vocoder in FP32, our INT8 and stock INT8 by sound and words.",
+    options=_options,
+    run=_run,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

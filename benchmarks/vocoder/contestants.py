@@ -1,34 +1,39 @@
-"""The vocoder in FP32, compressed by this project, and by the stock calls of onnxruntime."""
+"""The vocoder in FP32, in our INT8 and in onnxruntime's, and the audio of all of them."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
+from benchmarks.clips import Clip, Fold, middle_clip, split, write_feeds
+from benchmarks.hifigan import (
+    Published,
+    Vocoder,
+    calls,
+    least_times,
+    load_generator,
+    open_graph,
+    runs,
+    sound,
+)
 from benchmarks.peers import quantize_observed
-from benchmarks.qat.contestants import Vocoder, calls, reference, runs
-from benchmarks.qat.generator import load_generator
-from benchmarks.vocoder.clips import Fold
+from tts_compress.artifact import write_text_atomically
 from tts_compress.compression import compress
-from tts_compress.models import open_model
-from tts_compress.models.base import OnnxGraph
+from tts_compress.evaluation.wav_files import write_float_wav
+from tts_compress.progress import Progress
+
+RECORDING, FP32, OURS, NAIVE = "recording", "fp32", "int8", "stock-static"
+"""The order of the last three is to be seen."""
 
 _FEW = 8
 """Clips that the stock calibrator, which keeps every activation of all of them, observes."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """The vocoder as published, and where files of contestants go."""
-
-    graph: Path
-    """As ONNX."""
-
-    checkpoint: Path
-    folder: Path
+_ROUNDS = 10
+"""Rounds in which the vocoders are timed against each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,79 +45,111 @@ class Contestant:
     how: str
     """The call, for the report."""
 
-    make: Callable[[Given, Fold], Vocoder]
+    make: Callable[[Published, Fold, Path], Vocoder]
+    """Returns it, calibrated on a fold, with files in a folder."""
 
 
-def _int8(given: Given, fold: Fold) -> Vocoder:
-    feeds = given.folder / "feeds.npz"
-    np.savez(feeds, **{f"{call}/mel": clip.mel for call, clip in enumerate(fold.calibration)})
-    graph = open_model(f"onnx:{given.graph}")
-    small = compress(graph, "int8", calibration=feeds, quality="fast")
-    assert isinstance(small, OnnxGraph)
-    return runs(small.graph())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """Audio and speed of all contestants."""
+
+    files: Mapping[str, Sequence[Path]]
+    """WAV files of the clips, then of the sentences, by contestant; `recording` is among them."""
+
+    speed: Mapping[str, float]
+    """FP32's least time over the contestant's, by contestant."""
 
 
-def _int8_torch(given: Given, _: Fold) -> Vocoder:
-    return calls(compress(load_generator(given.checkpoint), "int8"))
+def _int8(published: Published, fold: Fold, folder: Path) -> Vocoder:
+    feeds = write_feeds(folder / "feeds.npz", fold.calibration)
+    return runs(compress(open_graph(published.graph), "int8", calibration=feeds, quality="fast"))
 
 
-def _static(given: Given, fold: Fold) -> Vocoder:
-    return _observed(given, fold)
-
-
-def _static_channels(given: Given, fold: Fold) -> Vocoder:
-    return _observed(given, fold, per_channel=True, activation_type=QuantType.QUInt8)
-
-
-def _observed(given: Given, fold: Fold, **settings: object) -> Vocoder:
-    output = given.folder / "stock.onnx"
+def _static(published: Published, fold: Fold, folder: Path, **settings: Any) -> Vocoder:
+    output = folder / "stock.onnx"
     feeds = ({"mel": clip.mel} for clip in fold.calibration[:_FEW])
-    quantize_observed(given.graph, output, feeds, **settings)
-    return reference(output)
+    quantize_observed(published.graph, output, feeds, **settings)
+    return runs(open_graph(output))
 
 
-def _dynamic(given: Given, _: Fold, **settings: object) -> Vocoder:
-    output = given.folder / "stock.onnx"
-    quantize_dynamic(str(given.graph), str(output), **settings)
-    return reference(output)
+def _dynamic(published: Published, _: Fold, folder: Path, **settings: Any) -> Vocoder:
+    output = folder / "stock.onnx"
+    quantize_dynamic(str(published.graph), str(output), **settings)
+    return runs(open_graph(output))
 
 
-def _dynamic_unsigned(given: Given, fold: Fold) -> Vocoder:
-    return _dynamic(given, fold, weight_type=QuantType.QUInt8)
+_CHANNELS = partial(_static, per_channel=True, activation_type=QuantType.QUInt8)
+_UNSIGNED = partial(_dynamic, weight_type=QuantType.QUInt8)
 
-
-CONTESTANTS = (
-    Contestant(
-        name="fp32", kind="fp32", how="the ONNX graph", make=lambda given, _: reference(given.graph)
-    ),
-    Contestant(
-        name="int8",
-        kind="ours",
-        how='`compress("vocoder.onnx", "int8", calibration=..., quality="fast")`',
-        make=_int8,
-    ),
-    Contestant(
-        name="int8-torch", kind="ours", how='`compress(module, "int8")`, in torch', make=_int8_torch
-    ),
-    Contestant(
-        name="stock-dynamic", kind="stock", how="`quantize_dynamic` as it comes", make=_dynamic
-    ),
-    Contestant(
-        name="stock-dynamic-quint8",
-        kind="stock",
-        how="`quantize_dynamic(weight_type=QUInt8)`",
-        make=_dynamic_unsigned,
-    ),
-    Contestant(
-        name="stock-static-per-channel",
-        kind="stock",
-        how="`quantize_static(per_channel=True, activation_type=QUInt8)`",
-        make=_static_channels,
-    ),
-    Contestant(
-        name="stock-static",
-        kind="stock",
-        how="`quantize_static` as it comes: QDQ, one scale a tensor, min-max",
-        make=_static,
-    ),
+CONTESTANTS = tuple(
+    Contestant(name=name, kind=kind, how=how, make=make)  # type: ignore[arg-type]
+    for name, kind, how, make in (
+        (FP32, "fp32", "the ONNX graph", lambda given, *_: runs(open_graph(given.graph))),
+        (
+            OURS,
+            "ours",
+            '`compress("vocoder.onnx", "int8", calibration=..., quality="fast")`',
+            _int8,
+        ),
+        (
+            "int8-torch",
+            "ours",
+            '`compress(module, "int8")`, in torch',
+            lambda given, *_: calls(compress(load_generator(given.checkpoint), "int8")),
+        ),
+        ("stock-dynamic", "stock", "`quantize_dynamic` as it comes", _dynamic),
+        ("stock-dynamic-quint8", "stock", "`quantize_dynamic(weight_type=QUInt8)`", _UNSIGNED),
+        (
+            "stock-static-per-channel",
+            "stock",
+            "`quantize_static(per_channel=True, activation_type=QUInt8)`",
+            _CHANNELS,
+        ),
+        (
+            NAIVE,
+            "stock",
+            "`quantize_static` as it comes: QDQ, one scale a tensor, min-max",
+            _static,
+        ),
+    )
 )
+
+
+def speak(
+    published: Published,
+    recordings: tuple[Sequence[Clip], Sequence[Clip]],
+    contestants: Sequence[Contestant],
+    folder: Path,
+    progress: Progress,
+) -> Spoken:
+    """Return the audio of clips and of sentences by each contestant.
+
+    What the folder holds, of an earlier run, is not made again.
+    """
+    clips, sentences = recordings
+    names = [contestant.name for contestant in contestants]
+    both = [*clips, *sentences]
+    wav = folder / "wav"
+    files = {
+        name: [wav / name / f"{clip.name}.wav" for clip in both] for name in (RECORDING, *names)
+    }
+    done = folder / "spoken.json"
+    made_from = {"clips": [clip.name for clip in both], "contestants": names}
+    kept = json.loads(done.read_text()) if done.is_file() else {}
+    if not made_from.items() <= kept.items():
+        done.unlink(missing_ok=True)
+        for clip, path in zip(both, files[RECORDING], strict=True):
+            write_float_wav(path, clip.recording)
+        vocoders: dict[str, Vocoder] = {}
+        for place, fold in enumerate(split(clips, sentences)):
+            for count, contestant in enumerate(contestants, place * len(contestants)):
+                progress.advance("make", count, 2 * len(contestants))
+                vocoder = vocoders[contestant.name] = contestant.make(published, fold, folder)
+                for clip in fold.judged:
+                    write_float_wav(
+                        wav / contestant.name / f"{clip.name}.wav", sound(vocoder, clip)
+                    )
+        least = least_times(vocoders, middle_clip(clips), _ROUNDS)
+        kept = made_from | {"speed": {name: least[FP32] / time for name, time in least.items()}}
+        write_text_atomically(done, json.dumps(kept) + "\n")
+    return Spoken(files=files, speed=kept["speed"])

@@ -5,18 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
-from benchmarks.sentences import Lengths, Sentence, id_sentences
 from benchmarks.voices.voice import (
     DURATIONS,
     BenchVoice,
     Packages,
-    imported,
     imported_in_part,
     keep_folder,
 )
-from tts_compress.models.base import GraphModel
 
 CONFIG: Mapping[str, Any] = {
     "vocab": {},
@@ -70,7 +66,7 @@ def build(folder: Path, config: Mapping[str, Any] = CONFIG) -> None:
     empty = folder / "empty.pth"
     torch.save({}, empty)
     # What the package imports on top of its network turns texts into phonemes.
-    with imported_in_part(("kokoro",), {}):
+    with imported_in_part(("kokoro",), {}) as imported:
         module = imported("kokoro.model")
         network = module.KModel(
             repo_id="hexgrad/Kokoro-82M",
@@ -110,17 +106,8 @@ def _let_speak(network: Any) -> None:
 
 def _spec(work: Path) -> str:
     PACKAGES.check("kokoro")
-    code = Path(__file__).read_text("utf-8")
-    folder = keep_folder(work, "kokoro", [code], build, ["kokoro", "torch", "transformers"])
-    return str(folder / "kokoro.onnx")
+    packages = ["kokoro", "torch", "transformers"]
+    return str(keep_folder(work, "kokoro", [Path(__file__)], build, packages) / "kokoro.onnx")
 
 
-def _sentences(voice: GraphModel, lengths: Lengths) -> list[Sentence]:
-    return id_sentences(voice, lengths.tokens)
-
-
-def _held(_: onnx.GraphProto) -> Mapping[str, str]:
-    return _HELD
-
-
-VOICES = (BenchVoice(name="kokoro", trained=False, spec=_spec, sentences=_sentences, held=_held),)
+VOICES = (BenchVoice(name="kokoro", spec=_spec, held=lambda _: _HELD),)

@@ -5,7 +5,7 @@ operator set and configuration are icefall's.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,17 +13,14 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from benchmarks.sentences import Lengths, Sentence, id_sentences
 from benchmarks.voices.voice import (
     DURATIONS,
     BenchVoice,
     Packages,
-    imported,
     imported_in_part,
     keep_folder,
 )
 from tts_compress.errors import ModelError
-from tts_compress.models.base import GraphModel
 
 STEPS = 3
 """Steps of the flow; sherpa-onnx documents `model-steps-3.onnx`."""
@@ -98,74 +95,54 @@ def build(folder: Path, config: Mapping[str, Any] = CONFIG) -> None:
 
     torch.manual_seed(0)
     # The packages' own beginnings import what trains and draws (lightning, hydra, matplotlib).
-    with imported_in_part(("matcha", "matcha.utils"), _stand_ins()):
-        _export_matcha(folder / f"model-steps-{STEPS}.onnx", config)
-        _export_vocoder(folder / "hifigan_v2.onnx", config)
+    with imported_in_part(("matcha", "matcha.utils"), _stand_ins()) as imported:
+        matcha = imported("matcha.models.matcha_tts").MatchaTTS
+        _export_matcha(matcha, folder / f"model-steps-{STEPS}.onnx", config)
+        generator = imported("matcha.hifigan.models").Generator(
+            SimpleNamespace(**config["vocoder"])
+        )
+        _export_vocoder(generator, folder / "hifigan_v2.onnx")
     table = "".join(f"{symbol} {number}\n" for number, symbol in enumerate(_PHONEMES))
     (folder / "tokens.txt").write_text(table, encoding="utf-8")
 
 
-def _export_matcha(path: Path, config: Mapping[str, Any]) -> None:
+def _export_matcha(kind: Any, path: Path, config: Mapping[str, Any]) -> None:
     import torch
 
-    network = (
-        imported("matcha.models.matcha_tts")
-        .MatchaTTS(
-            n_vocab=_SYMBOLS,
-            n_spks=1,
-            spk_emb_dim=64,
-            n_feats=_MELS,
-            encoder=SimpleNamespace(
-                encoder_type="RoPE Encoder",
-                encoder_params=SimpleNamespace(**config["encoder"]),
-                duration_predictor_params=SimpleNamespace(**config["durations"]),
-            ),
-            decoder=config["decoder"],
-            cfm=SimpleNamespace(name="CFM", solver="euler", sigma_min=1e-4),
-            data_statistics={"mel_mean": -5.5, "mel_std": 2.1},  # about LJSpeech's
-            out_size=None,
-        )
-        .eval()
-    )
+    network = kind(
+        n_vocab=_SYMBOLS,
+        n_spks=1,
+        spk_emb_dim=64,
+        n_feats=_MELS,
+        encoder=SimpleNamespace(
+            encoder_type="RoPE Encoder",
+            encoder_params=SimpleNamespace(**config["encoder"]),
+            duration_predictor_params=SimpleNamespace(**config["durations"]),
+        ),
+        decoder=config["decoder"],
+        cfm=SimpleNamespace(name="CFM", solver="euler", sigma_min=1e-4),
+        data_statistics={"mel_mean": -5.5, "mel_std": 2.1},  # about LJSpeech's
+        out_size=None,
+    ).eval()
     with torch.no_grad():  # about two frames a token, as of speech with blanks between phonemes
         network.encoder.proj_w.proj.bias.fill_(0.6)
 
-    class Exported(torch.nn.Module):
-        """Inputs and output as icefall exports them."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = network
-
-        def forward(self, x: Any, x_length: Any, noise_scale: Any, length_scale: Any) -> Any:
-            """Return the mel spectrogram."""
-            return self.model.synthesise(
-                x=x,
-                x_lengths=x_length,
-                n_timesteps=STEPS,
-                temperature=noise_scale,
-                length_scale=length_scale,
-            )["mel"]
+    def speak(x: Any, x_length: Any, noise_scale: Any, length_scale: Any) -> Any:
+        steps = {"n_timesteps": STEPS, "temperature": noise_scale, "length_scale": length_scale}
+        return network.synthesise(x=x, x_lengths=x_length, **steps)["mel"]
 
     # Long, so that the table of rotary positions is.
     ids = torch.ones(1, 1000, dtype=torch.long)
-    torch.onnx.export(
-        Exported().eval(),
-        (ids, torch.tensor([ids.shape[1]]), torch.ones(1), torch.ones(1)),
-        str(path),
-        dynamo=False,
-        opset_version=14,
-        input_names=["x", "x_length", "noise_scale", "length_scale"],
-        output_names=["mel"],
-        dynamic_axes={"x": {0: "N", 1: "L"}, "x_length": {0: "N"}, "mel": {0: "N", 2: "L"}},
-    )
+    scale = torch.ones(1)
+    inputs = {"x": ids, "x_length": torch.tensor([1000]), "noise_scale": scale}
+    axes = {"x": {0: "N", 1: "L"}, "x_length": {0: "N"}, "mel": {0: "N", 2: "L"}}
+    _export(network, speak, inputs | {"length_scale": scale.clone()}, axes, path)
     _add_metadata(path, _METADATA)
 
 
-def _export_vocoder(path: Path, config: Mapping[str, Any]) -> None:
+def _export_vocoder(generator: Any, path: Path) -> None:
     import torch
 
-    generator = imported("matcha.hifigan.models").Generator(SimpleNamespace(**config["vocoder"]))
     generator.remove_weight_norm()
     with torch.no_grad():
         for layer in generator.modules():
@@ -175,28 +152,42 @@ def _export_vocoder(path: Path, config: Mapping[str, Any]) -> None:
         loudness = generator.eval()(torch.randn(1, _MELS, 50)).square().mean().sqrt()
         generator.conv_post.weight *= 0.1 / loudness
 
-    class Exported(torch.nn.Module):
-        """Output as icefall exports it."""
+    def speak(mel: Any) -> Any:
+        return generator(mel).clamp(-1, 1).squeeze(1)
 
+    axes = {"mel": {0: "N", 2: "L"}, "audio": {0: "N", 1: "L"}}
+    _export(generator, speak, {"mel": torch.ones(1, _MELS, 100)}, axes, path)
+    _add_metadata(path, {"model_type": "hifigan", "sample_rate": "22050", "version": "1"})
+
+
+def _export(
+    network: Any,
+    call: Callable[..., Any],
+    inputs: dict[str, Any],
+    axes: dict[str, dict[int, str]],
+    path: Path,
+) -> None:
+    """Export a network with inputs and an output, the last of the axes, as icefall has them."""
+    import torch
+
+    class Exported(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = generator
+            self.model = network
 
-        def forward(self, mel: Any) -> Any:
-            """Return audio."""
-            return self.model(mel).clamp(-1, 1).squeeze(1)
+        def forward(self, *values: Any) -> Any:
+            return call(*values)
 
     torch.onnx.export(
         Exported().eval(),
-        (torch.ones(1, _MELS, 100),),
+        tuple(inputs.values()),
         str(path),
         dynamo=False,
         opset_version=14,
-        input_names=["mel"],
-        output_names=["audio"],
-        dynamic_axes={"mel": {0: "N", 2: "L"}, "audio": {0: "N", 1: "L"}},
+        input_names=[*inputs],
+        output_names=[[*axes][-1]],
+        dynamic_axes=axes,
     )
-    _add_metadata(path, {"model_type": "hifigan", "sample_rate": "22050", "version": "1"})
 
 
 def _add_metadata(path: Path, values: Mapping[str, str]) -> None:
@@ -235,14 +226,9 @@ def _stand_ins() -> dict[str, dict[str, Any]]:
 
 def _spec(work: Path) -> str:
     PACKAGES.check("matcha")
-    code = Path(__file__).read_text("utf-8")
     packages = ["matcha-tts", "conformer", "diffusers", "torch"]
-    folder = keep_folder(work, "matcha", [code], build, packages)
+    folder = keep_folder(work, "matcha", [Path(__file__)], build, packages)
     return str(folder / f"model-steps-{STEPS}.onnx")
-
-
-def _sentences(voice: GraphModel, lengths: Lengths) -> list[Sentence]:
-    return id_sentences(voice, lengths.tokens)
 
 
 def _held(graph: onnx.GraphProto) -> Mapping[str, str]:
@@ -257,4 +243,4 @@ def _held(graph: onnx.GraphProto) -> Mapping[str, str]:
     raise ModelError("the graph has no Ceil operator; Matcha's has, which makes whole frames")
 
 
-VOICES = (BenchVoice(name="matcha", trained=False, spec=_spec, sentences=_sentences, held=_held),)
+VOICES = (BenchVoice(name="matcha", spec=_spec, held=_held),)

@@ -1,22 +1,13 @@
 """Sentences of Piper voices: real phonemes, at a real speaking rate whatever the weights."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from onnx import helper
 
 from benchmarks.sentences import Sentence, run_request
-from tts_compress.onnx.session import open_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import onnx
-
-    from tts_compress.models.base import GraphModel
-    from tts_compress.onnx.session import Feeds
+from tts_compress.models.base import GraphModel
+from tts_compress.onnx.graph import with_outputs
+from tts_compress.onnx.session import Feeds, open_session
 
 FRAMES_PER_ID = 2.5
 """Frames of a phoneme id in Piper's English voices, pads between phonemes counted."""
@@ -41,10 +32,7 @@ class Durations:
     def __init__(self, voice: GraphModel) -> None:
         graph = voice.graph()
         ceil = next(node for node in graph.graph.node if node.op_type == "Ceil")
-        del graph.graph.output[:]
-        graph.graph.output.append(helper.make_empty_tensor_value_info(ceil.output[0]))
-        _drop_unneeded(graph.graph)
-        self._session = open_session(graph, voice.spec, 1)
+        self._session = open_session(with_outputs(graph, ceil.output), voice.spec, 1)
         usual = next(voice.calibration_calls([_TEXT], seed=0))
         self._ids = tuple(int(value) for value in usual["input"][0])
         self._noise, _, self._duration_noise = (float(value) for value in usual["scales"])
@@ -83,18 +71,6 @@ def _feeds(ids: Sequence[int], scales: tuple[float, float, float]) -> Feeds:
         "input_lengths": np.array([len(ids)], np.int64),
         "scales": np.array(scales, np.float32),
     }
-
-
-def _drop_unneeded(graph: onnx.GraphProto) -> None:
-    """Leave out what no output needs; the runtime would compute it all the same."""
-    needed = {value.name for value in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if needed & set(node.output):
-            needed |= set(node.input)
-            kept.append(node)
-    del graph.node[:]
-    graph.node.extend(reversed(kept))
 
 
 def make_sentences(

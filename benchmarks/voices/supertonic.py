@@ -5,40 +5,27 @@ Its package holds no networks, so they are built as what is published of their s
 
 from pathlib import Path
 
-import onnx
-
-from benchmarks.sentences import Lengths, Sentence, id_sentences
 from benchmarks.voices.voice import DURATIONS, BenchVoice, keep_folder
-from tts_compress.errors import MissingExtraError
-from tts_compress.models.base import GraphModel
+
+_CODE = Path(__file__).parents[1] / "supertonic.py"
 
 
 def _build(folder: Path) -> None:
-    from benchmarks.supertonic.files import write_voice
-    from benchmarks.supertonic.structure import Sizes
+    from benchmarks.supertonic import Sizes, write_voice
 
     write_voice(folder, Sizes())
 
 
 def _spec(work: Path) -> str:
-    code = [file.read_text("utf-8") for file in sorted(_CODE.glob("*.py"))]
-    try:
-        folder = keep_folder(work, "supertonic", code, _build, ["torch"])
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(str(error.name), "torch") from error
+    folder = keep_folder(work, "supertonic", [_CODE], _build, ["torch"])
     return str(folder / "onnx" / "duration_predictor.onnx")
 
 
-def _sentences(voice: GraphModel, lengths: Lengths) -> list[Sentence]:
-    return id_sentences(voice, lengths.tokens)
-
-
-def _held(graph: onnx.GraphProto) -> dict[str, str]:
-    """Return the seconds that the whole takes, the only output of the first graph."""
-    return {DURATIONS: graph.output[0].name}
-
-
-_CODE = Path(__file__).parents[1] / "supertonic"
 VOICES = (
-    BenchVoice(name="supertonic", trained=False, spec=_spec, sentences=_sentences, held=_held),
+    BenchVoice(
+        name="supertonic",
+        spec=_spec,
+        # Seconds of the whole, the only output of the first graph.
+        held=lambda graph: {DURATIONS: graph.output[0].name},
+    ),
 )

@@ -16,9 +16,9 @@ from typing import Any
 
 import onnx
 
-from benchmarks.sentences import Lengths, Sentence
+from benchmarks.sentences import Lengths, Sentence, id_sentences
 from tts_compress.artifact import atomic_directory
-from tts_compress.errors import ModelError
+from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.base import GraphModel
 
 DURATIONS = "durations"
@@ -30,16 +30,16 @@ class BenchVoice:
     """One voice, and what the benchmark cannot know about its system."""
 
     name: str
-    trained: bool
-    """False where the weights are random."""
-
     spec: Callable[[Path], str]
     """Makes the voice on first use in a folder → the spec by which it is loaded."""
 
-    sentences: Callable[[GraphModel, Lengths], list[Sentence]]
     held: Callable[[onnx.GraphProto], Mapping[str, str]]
     """Tensors of the first graph that are FP32's in all when sounds are compared, by label: those
     that move everything behind them, `DURATIONS` above all. The graph may be a compressed one."""
+
+    sentences: Callable[[GraphModel, Lengths], list[Sentence]] = id_sentences
+    trained: bool = False
+    """False where the weights are random."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,26 +75,35 @@ def keep_folder(
     Args:
         work: The folder it is kept in.
         name: Beginning of its name.
-        made_of: Values that JSON knows: settings, text of the code.
+        made_of: Values that JSON knows: settings, and files of code by their paths.
         make: Writes the files into a folder.
         packages: Distributions whose versions decide the files, too.
+
+    Raises:
+        MissingExtraError: torch or a part of Piper is not installed.
     """
-    asked = json.dumps([made_of, [version(package) for package in packages]])
+    stated = [part.read_text("utf-8") if isinstance(part, Path) else part for part in made_of]
+    asked = json.dumps([stated, [version(package) for package in packages]])
     folder = work / f"{name}-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
     if not folder.exists():
         # Networks are older than the torch that exports them, and some print.
         with warnings.catch_warnings(), redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")
-            with atomic_directory(folder, marker="") as partial:
-                make(partial)
+            try:
+                with atomic_directory(folder, marker="") as partial:
+                    make(partial)
+            except ModuleNotFoundError as error:
+                raise MissingExtraError(str(error.name), "torch") from error
     return folder
 
 
 @contextmanager
 def imported_in_part(
     packages: tuple[str, ...], stand_ins: Mapping[str, Mapping[str, Any]]
-) -> Iterator[None]:
+) -> Iterator[Callable[[str], Any]]:
     """Let modules be imported without the `__init__` of their packages, which import much more.
+
+    Yields a function that imports a module by its name.
 
     Args:
         packages: Those whose `__init__` is not run, outer ones first.
@@ -107,7 +116,7 @@ def imported_in_part(
             _register(name, stand_ins.get(name, {}), _folder(name))
         for name in stand_ins.keys() - set(packages):
             _register(name, stand_ins[name], None)
-        yield
+        yield importlib.import_module
     finally:
         tops = {name.partition(".")[0] for name in (*packages, *stand_ins)}
         for name in [name for name in sys.modules if name.partition(".")[0] in tops]:
@@ -129,8 +138,3 @@ def _folder(name: str) -> Path:
     places = sys.modules[top].__path__ if spec is None else spec.submodule_search_locations
     assert places, f"{top} is a package"
     return Path(next(iter(places))).joinpath(*inner)
-
-
-def imported(name: str) -> Any:
-    """Return a module of a package without type information."""
-    return importlib.import_module(name)

@@ -1,36 +1,31 @@
-"""Command line: `python -m benchmarks.web` prints how a voice plays in other runtimes."""
+"""`python -m benchmarks.web` prints how a voice plays in other runtimes."""
 
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
+from benchmarks.command import Command
 from benchmarks.web.plan import REFERENCE, Plan, write_plan
 from benchmarks.web.players import PLAYERS, Played, play, what_is_missing
 from tts_compress.environment import describe_processor
-from tts_compress.errors import TTSCompressError
 from tts_compress.terminal import human_bytes, show
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; 2 is bad input."""
-    options = _parser().parse_args(arguments)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            plan = write_plan(options.voice, Path(folder), rounds=options.rounds)
-            table = _table()
-            for player in options.players:
-                if reason := what_is_missing(player):
-                    show(f"{player} is left out: {reason}")
-                    continue
-                _add_rows(table, plan, play(player, plan))
-            show(f"{options.voice} on {describe_processor().model}, one thread", table)
-    except TTSCompressError as error:
-        print(f"bench-web: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+def _run(options: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        plan = write_plan(options.voice, Path(folder), rounds=options.rounds)
+        table = _table()
+        for player in options.players:
+            if reason := what_is_missing(player):
+                show(f"{player} is left out: {reason}")
+                continue
+            _add_rows(table, plan, play(player, plan))
+        show(f"{options.voice} on {describe_processor().model}, one thread", table)
     return 0
 
 
@@ -55,13 +50,19 @@ def _add_rows(table: Table, plan: Plan, played: Played) -> None:
         )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.web", description=__doc__)
-    parser.add_argument("voice", nargs="?", default="demo", help="a Piper voice (demo)")
-    parser.add_argument("--rounds", type=int, default=15, help="timed runs, in turns (15)")
-    parser.add_argument("--players", nargs="+", choices=PLAYERS, default=PLAYERS)
-    return parser
+def _options(add: Callable[..., Any]) -> None:
+    add("voice", nargs="?", default="demo", help="a Piper voice (demo)")
+    add("--rounds", type=int, default=15, help="timed runs, in turns (15)")
+    add("--players", nargs="+", choices=PLAYERS, default=PLAYERS)
 
+
+main = Command(
+    module="benchmarks.web",
+    label="bench-web",
+    summary="Play and time a voice in FP32 and INT8 in other runtimes.",
+    options=_options,
+    run=_run,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

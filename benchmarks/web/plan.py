@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks.holding import HoldingSession, bake
+from benchmarks.fidelity import HoldingSession, bake
+from benchmarks.voices import VOICES
 from tts_compress.audio import Samples
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError
@@ -79,11 +80,13 @@ def write_plan(
     quiet = (0.0, float(given["scales"][1]), 0.0)
     inputs["scales"] = np.array(quiet, np.float32)
     feeds = inputs | {name: given[name][:_NOISE] for name in noise_inputs(list(given))}
-    durations = _durations(original, feeds)
+    held, fed = VOICES["demo"].held, feed_noise(original.graph())
+    durations = HoldingSession(fed, held(fed.graph), None, spec).run(feeds, None)[1]
     sounds = {}
     for name, voice in voices.items():
         onnx.save(voice.graph(), folder / f"{name}.onnx")
-        fed = bake(feed_noise(voice.graph()), _rounded(voice), durations, name)
+        graph = feed_noise(voice.graph())
+        fed = bake(graph, held(graph.graph), durations, name)
         onnx.save(fed, folder / f"{name}.fed.onnx")
         session = open_session(fed, name, threads=1)
         sounds[name] = np.asarray(run_session(session, feeds, name)[0], np.float32).reshape(-1)
@@ -113,31 +116,11 @@ def _compressed(voice: GraphModel, form: str, utterances: int | None) -> GraphMo
     return small
 
 
-def _rounded(voice: GraphModel) -> dict[str, str]:
-    """Return the tensor of the frames of each id, by a label; a Piper voice has one `Ceil`."""
-    (ceil,) = (node for node in voice.graph().graph.node if node.op_type == "Ceil")
-    return {"durations": ceil.output[0]}
-
-
-def _durations(voice: GraphModel, feeds: Feeds) -> dict[str, Any]:
-    session = HoldingSession(feed_noise(voice.graph()), _rounded(voice), None, voice.spec)
-    return session.run(feeds, None)[1]
-
-
 def _document(plan: Plan) -> dict[str, Any]:
     """Return a plan as plain data for JavaScript."""
+    stated = {name: getattr(plan, name) for name in ("voices", "ids", "scales", "rounds")}
     feeds = {
-        name: {
-            "type": str(values.dtype),
-            "dims": list(values.shape),
-            "data": values.reshape(-1).tolist(),
-        }
-        for name, values in plan.feeds.items()
+        name: {"type": str(v.dtype), "dims": list(v.shape), "data": v.reshape(-1).tolist()}
+        for name, v in plan.feeds.items()
     }
-    return {
-        "voices": plan.voices,
-        "ids": plan.ids,
-        "scales": plan.scales,
-        "rounds": plan.rounds,
-        "feeds": feeds,
-    }
+    return stated | {"feeds": feeds}

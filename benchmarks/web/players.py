@@ -6,18 +6,22 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from queue import Empty, Queue
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from benchmarks.timing import clocked, take_turns
 from benchmarks.web.plan import REFERENCE, Plan
-from benchmarks.web.server import served
 from tts_compress.audio import Samples
 from tts_compress.environment import installed_version
 from tts_compress.errors import ModelError
@@ -100,13 +104,8 @@ def play(player: str, plan: Plan) -> Played:
 
 def _in_node(plan: Plan) -> Played:
     command = [str(find_program("node")), str(Path(__file__).with_name("node.mjs"))]
-    run = subprocess.run(
-        [*command, str(plan.folder)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=_PATIENCE_S,
-    )
+    command.append(str(plan.folder))
+    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_PATIENCE_S)
     if run.returncode:
         raise ModelError(f"node: {run.stderr.strip()[-500:]}")
     return _from_json("node", json.loads(run.stdout))
@@ -185,23 +184,18 @@ def _in_python(
     voices = [name for name in plan.voices if name not in without]
     runs = {name: open_file(plan.folder / f"{name}.onnx") for name in voices}
     feeds = {name: plan.feeds[name] for name in ("input", "input_lengths", "scales")}
-    seconds: dict[str, list[float]] = {name: [] for name in voices}
-    samples: dict[str, list[int]] = {name: [] for name in voices}
-    for turn in range(-1, plan.rounds):
-        for name, run in runs.items():
-            began = perf_counter()
-            made = run(feeds)
-            if turn >= 0:  # the first one also allocates
-                seconds[name].append(perf_counter() - began)
-                samples[name].append(made.size)
+    samples = {name: run(feeds).size for name, run in runs.items()}  # this one also allocates
+    timed = {name: clocked(partial(run, feeds)) for name, run in runs.items()}
+    times = take_turns(timed, rounds=plan.rounds, warm_ups=0)
+    fed = {name: open_file(plan.folder / f"{name}.fed.onnx")(plan.feeds) for name in voices}
     return Played(
         player=player,
         version=str(installed_version(player)),
         voices={
             name: PlayedVoice(
-                sound=open_file(plan.folder / f"{name}.fed.onnx")(plan.feeds).reshape(-1),
-                seconds=tuple(seconds[name]),
-                samples=tuple(samples[name]),
+                sound=fed[name].reshape(-1),
+                seconds=tuple(ms / 1e3 for ms in times[name]),
+                samples=(samples[name],) * plan.rounds,
             )
             for name in voices
         },
@@ -215,3 +209,61 @@ _PLAYERS: dict[str, Callable[[Plan], Played]] = {
     "openvino": _in_openvino,
 }
 PLAYERS = tuple(_PLAYERS)
+
+
+class Server:
+    """A running server.
+
+    Args:
+        address: Its URL.
+        results: What pages sent.
+    """
+
+    def __init__(self, address: str, results: "Queue[Any]") -> None:
+        self.address = address
+        self._results = results
+
+    def result(self, timeout_s: float) -> Any:
+        """Return what a page sent; None where none did in time."""
+        try:
+            return self._results.get(timeout=timeout_s)
+        except Empty:
+            return None
+
+
+@contextmanager
+def served(root: Path, voices: Path) -> Iterator[Server]:
+    """Serve a folder, and another one as `/voices/`, on a free port of this machine."""
+    results: Queue[Any] = Queue()
+    handler = partial(_Handler, directory=str(root), voices=voices, results=results)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        try:
+            yield Server(f"http://127.0.0.1:{http.server_port}", results)
+        finally:
+            http.shutdown()
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    extensions_map = SimpleHTTPRequestHandler.extensions_map | {
+        ".mjs": "text/javascript",
+        ".wasm": "application/wasm",
+    }
+
+    def __init__(self, *given: Any, voices: Path, results: "Queue[Any]", **more: Any) -> None:
+        self._voices, self._results = voices, results
+        super().__init__(*given, **more)
+
+    def translate_path(self, path: str) -> str:
+        name = path.partition("/voices/")[2]
+        return str(self._voices / Path(name).name) if name else super().translate_path(path)
+
+    def do_POST(self) -> None:
+        """Take what a page found."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(204)
+        self.end_headers()
+        self._results.put(json.loads(body))
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""

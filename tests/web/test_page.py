@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.web.players import HEADLESS, find_program, what_is_missing
-from benchmarks.web.server import served
+from benchmarks.web.players import HEADLESS, find_program, served, what_is_missing
 
 pytestmark = pytest.mark.slow
 

@@ -371,8 +371,7 @@ def make_matcha_vocos(make_matcha: Callable[..., Path]) -> Callable[..., Path]:
 def supertonic_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a tiny voice of Supertonic's structure, not to be changed."""
     pytest.importorskip("torch")
-    from benchmarks.supertonic.files import write_voice
-    from benchmarks.supertonic.structure import TINY
+    from benchmarks.supertonic import TINY, write_voice
 
     folder = tmp_path_factory.mktemp("supertonic") / "voice"
     write_voice(folder, TINY)

@@ -1,19 +1,41 @@
-"""A sweep by the real schedule on a real Ray cluster, whose seats sleep."""
+"""The efficiency of a sweep on many workers: the real schedule on a Ray cluster, whose seats sleep.
 
+`python -m benchmarks.scale` replaces each unit by a sleep of measured length.
+"""
+
+import argparse
+import json
 import random
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, get_args
 
+from benchmarks.command import Command
+from benchmarks.report import write_json
+from tts_compress.errors import TTSCompressError
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.progress import Progress
 from tts_compress.sweep.on_ray import RayExecutor
 from tts_compress.sweep.plan import OpenPlan, Scheme, Settings
-from tts_compress.sweep.results import open_results
+from tts_compress.sweep.results import Results, open_results
 from tts_compress.sweep.schedule import Outcome, Task, run_units
 from tts_compress.sweep.units import Identity, Kind, Opened, Unit, units_of
+from tts_compress.terminal import progress_bars, show
+
+_LENGTHS: dict[Kind, float] = {
+    "compress": 15.0,
+    "reference": 20.0,
+    "candidate": 12.0,
+    "time": 15.0,
+    "report": 15.0,
+}
+"""Mean seconds of each unit of a sweep of the demo voice on `en-quick` in four shards; printed by
+`python -m benchmarks.scale --measured OUT` from the log of such a sweep."""
 
 _SCHEMES = ("int8", "int8-static", "int8-weight-only", "fp16", "int8-dynamic", "bf16")
 
@@ -49,19 +71,6 @@ class SleepingSeat:
 
     def close(self) -> None:
         """Do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSleepingSeat:
-    """Opens a seat that sleeps."""
-
-    output: str
-    lengths: dict[Kind, float]
-    pace: float
-
-    def __call__(self) -> SleepingSeat:
-        """Return the seat."""
-        return SleepingSeat(self.output, self.lengths, self.pace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +138,9 @@ def simulate(shape: Shape, lengths: dict[Kind, float], progress: Progress) -> Me
         ray.init(address=cluster.address, log_to_driver=False)
         with TemporaryDirectory() as output:
             plan, tasks = make_tasks(shape, output)
-            seat = OpenSleepingSeat(output, lengths, shape.pace)
+            open_seat = partial(SleepingSeat, output, lengths, shape.pace)
             begun = time.monotonic()
-            lost = run_units(tasks, (), RayExecutor(plan, None, seat), progress)
+            lost = run_units(tasks, (), RayExecutor(plan, None, open_seat), progress)
             wall = time.monotonic() - begun
             done = len(list((Path(output) / "units").iterdir()))
     finally:
@@ -151,6 +160,63 @@ def busy_seconds(units: Iterable[Unit], lengths: dict[Kind, float], shape: Shape
     )
 
 
-def describe(shape: Shape, lengths: dict[Kind, float], found: Measured) -> dict[str, object]:
-    """Return everything for JSON."""
-    return {"shape": asdict(shape), "lengths_s": lengths, **asdict(found)}
+def measured_lengths(results: Results) -> dict[Kind, float]:
+    """Return the mean seconds of each kind of unit in a sweep's log.
+
+    Raises:
+        TTSCompressError: A kind is missing.
+    """
+    seconds: dict[str, list[float]] = {}
+    for executions in results.log(results.keys()).values():
+        for one in executions:
+            if "seconds" in one:
+                seconds.setdefault(one["unit"].split()[0], []).append(one["seconds"])
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    if missing := [kind for kind in kinds if kind not in seconds]:
+        raise TTSCompressError(f"the log has no unit of kind {missing[0]!r}; give a finished sweep")
+    return {kind: sum(seconds[kind]) / len(seconds[kind]) for kind in kinds}
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Return 1 for an efficiency below 90 per cent."""
+    lengths = _LENGTHS
+    if options.measured:
+        lengths = measured_lengths(open_results(options.measured))
+    shape = Shape(
+        voices=options.voices,
+        schemes=options.schemes,
+        shards=options.shards,
+        nodes=options.nodes,
+        processors=options.workers // options.nodes,
+        pace=options.pace,
+    )
+    with progress_bars() as progress:
+        measured = simulate(shape, lengths, progress)
+    document = {"shape": asdict(shape), "lengths_s": lengths, **asdict(measured)}
+    show(json.dumps(document, indent=2))
+    if options.output:
+        write_json(options.output, document)
+    return 0 if measured.efficiency >= 0.9 else 1
+
+
+def _options(add: Callable[..., Any]) -> None:
+    add("--voices", type=int, default=200)
+    add("--schemes", type=int, default=4)
+    add("--shards", type=int, default=4, help="of the suite (%(default)s)")
+    add("--workers", type=int, default=16, help="of all nodes (%(default)s)")
+    add("--nodes", type=int, default=4, help="of the cluster (%(default)s)")
+    add("--pace", type=float, default=0.05, help="of the sleeps (%(default)s)")
+    add("--measured", metavar="OUT", help="a sweep whose units' lengths count")
+    add("--output", type=Path, metavar="JSON")
+
+
+main = Command(
+    module="benchmarks.scale",
+    label="scale",
+    summary="Time a sweep of sleeping units by the real schedule on a Ray cluster.",
+    options=_options,
+    run=_run,
+)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,11 +1,16 @@
-"""Supertonic's four graphs as published, of any size, in torch.
+"""Supertonic's four graphs as published, of any size, in torch, and the files of a voice.
 
 After SupertonicTTS (arXiv 2503.23108) and the inputs, outputs and sizes of the published graphs.
 Left out: relative positions in the text encoder, and guidance.
 """
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -99,13 +104,10 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, others: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return frames that know others."""
         frames = x.transpose(1, 2)
+        sides = ((self.W_query, frames), (self.W_key, others), (self.W_value, others))
         query, key, value = (
             layer(of).reshape(len(x), -1, self.heads, x.shape[1] // self.heads).transpose(1, 2)
-            for layer, of in (
-                (self.W_query, frames),
-                (self.W_key, others),
-                (self.W_value, others),
-            )
+            for layer, of in sides
         )
         if self.rotary:
             query, key = self._rotated(query), self._rotated(key)
@@ -141,6 +143,10 @@ class Feed(nn.Module):
         return made.transpose(1, 2) * mask
 
 
+def _repeated(count: int, make: Callable[[], nn.Module]) -> nn.ModuleList:
+    return nn.ModuleList(make() for _ in range(count))
+
+
 class DurationPredictor(nn.Module):
     """Seconds of a text."""
 
@@ -148,8 +154,7 @@ class DurationPredictor(nn.Module):
         super().__init__()
         channels = sizes.duration
         self.char_embedder = nn.Embedding(sizes.characters, channels)
-        blocks = [ConvNeXt(channels, 4 * channels, 5) for _ in range(sizes.text_blocks)]
-        self.convnext = nn.ModuleList(blocks)
+        self.convnext = _repeated(sizes.text_blocks, lambda: ConvNeXt(channels, 4 * channels, 5))
         self.attention = Feed(channels, 4 * channels)
         self.layer1 = nn.Linear(channels + STYLE_DP[0] * STYLE_DP[1], 128)
         self.layer2 = nn.Linear(128, 1)
@@ -173,12 +178,9 @@ class TextEncoder(nn.Module):
         super().__init__()
         channels, hidden = sizes.text, sizes.text_hidden
         self.char_embedder = nn.Embedding(sizes.characters, channels)
-        blocks = [ConvNeXt(channels, hidden, 5) for _ in range(sizes.text_blocks)]
-        self.convnext = nn.ModuleList(blocks)
-        layers = [Feed(channels, hidden) for _ in range(sizes.text_attentions)]
-        self.attn_encoder = nn.ModuleList(layers)
-        prompts = [Attention(channels, STYLE[1], 2, rotary=False) for _ in range(2)]
-        self.prompted = nn.ModuleList(prompts)
+        self.convnext = _repeated(sizes.text_blocks, lambda: ConvNeXt(channels, hidden, 5))
+        self.attn_encoder = _repeated(sizes.text_attentions, lambda: Feed(channels, hidden))
+        self.prompted = _repeated(2, lambda: Attention(channels, STYLE[1], 2, rotary=False))
 
     def forward(self, text_ids: Tensor, style_ttl: Tensor, text_mask: Tensor) -> Tensor:
         """Return embeddings, shape [B, C, T]."""
@@ -227,8 +229,8 @@ class VectorEstimator(nn.Module):
         self.proj_in = nn.Conv1d(LATENT * FACTOR, channels, 1, bias=False)
         self.mlp1, self.mlp2 = nn.Linear(64, 256), nn.Linear(256, 64)
         self.main_blocks = nn.ModuleList(Cycle(sizes) for _ in range(sizes.cycles))
-        last = [ConvNeXt(channels, sizes.estimator_hidden, 5) for _ in range(sizes.cycles)]
-        self.last_convnext = nn.ModuleList(last)
+        last = partial(ConvNeXt, channels, sizes.estimator_hidden, 5)
+        self.last_convnext = _repeated(sizes.cycles, last)
         self.proj_out = nn.Conv1d(channels, LATENT * FACTOR, 1, bias=False)
         self.register_buffer("frequencies", 1_000 * 10_000 ** (-torch.arange(32) / 31))
 
@@ -272,3 +274,81 @@ class Vocoder(nn.Module):
         x = self.layer1(functional.pad(self.final_norm(x), (2, 0), mode="replicate"))
         frames: Tensor = self.layer2(self.act(x))
         return 0.1 * frames.transpose(1, 2).flatten(1)
+
+
+_BATCH = {0: "batch"}
+_TEXT, _FRAMES = {0: "batch", 1: "text"}, {0: "batch", 2: "latent"}
+_MASK = {0: "batch", 2: "text"}
+_AXES = {
+    "text_ids": _TEXT,
+    "text_mask": _MASK,
+    "text_emb": _MASK,
+    **dict.fromkeys(("style_dp", "style_ttl", "current_step", "total_step", "duration"), _BATCH),
+    **dict.fromkeys(("noisy_latent", "denoised_latent", "latent_mask", "latent"), _FRAMES),
+    "wav_tts": {0: "batch", 1: "samples"},
+}
+
+
+def write_voice(folder: Path, sizes: Sizes, *, seed: int = 0) -> Path:
+    """Write the graphs, settings and two voices, and return the graph that comes first."""
+    onnx = folder / "onnx"
+    onnx.mkdir(parents=True)
+    torch.manual_seed(seed)
+    tokens, frames = 7, 5
+    ids, text_mask = torch.ones(1, tokens, dtype=torch.int64), torch.ones(1, 1, tokens)
+    style, style_dp = torch.randn(1, *STYLE), torch.randn(1, *STYLE_DP)
+    latent, latent_mask = torch.randn(1, LATENT * FACTOR, frames), torch.ones(1, 1, frames)
+    one = torch.ones(1)
+    emb = torch.randn(1, sizes.text, tokens)
+    text = {"text_ids": ids, "style_dp": style_dp, "text_mask": text_mask}
+    _export(DurationPredictor(sizes), text, "duration", onnx / "duration_predictor.onnx")
+    text = {"text_ids": ids, "style_ttl": style, "text_mask": text_mask}
+    _export(TextEncoder(sizes), text, "text_emb", onnx / "text_encoder.onnx")
+    step = {
+        "noisy_latent": latent,
+        "text_emb": emb,
+        "style_ttl": style,
+        "latent_mask": latent_mask,
+        "text_mask": text_mask,
+        "current_step": 0 * one,
+        "total_step": 8 * one,
+    }
+    _export(VectorEstimator(sizes), step, "denoised_latent", onnx / "vector_estimator.onnx")
+    _export(Vocoder(sizes), {"latent": latent}, "wav_tts", onnx / "vocoder.onnx")
+    settings = {
+        "tts_version": "random weights",
+        "ae": {"sample_rate": 44_100, "base_chunk_size": HOP},
+        "ttl": {"latent_dim": LATENT, "chunk_compress_factor": FACTOR},
+    }
+    (onnx / "tts.json").write_text(json.dumps(settings), encoding="utf-8")
+    indexer = [n - 31 if 32 <= n < 127 else -1 for n in range(1 << 16)]
+    (onnx / "unicode_indexer.json").write_text(json.dumps(indexer), encoding="utf-8")
+    for number, name in enumerate(("F1", "M1")):
+        _write_style(folder / "voice_styles" / f"{name}.json", number)
+    return onnx / "duration_predictor.onnx"
+
+
+def _write_style(path: Path, seed: int) -> None:
+    path.parent.mkdir(exist_ok=True)
+    random = np.random.default_rng(seed)
+    shapes = {"style_ttl": (1, *STYLE), "style_dp": (1, *STYLE_DP)}
+    style = {
+        name: {"data": random.standard_normal(shape).round(4).tolist(), "dims": shape}
+        | {"type": "float32"}
+        for name, shape in shapes.items()
+    }
+    path.write_text(json.dumps(style), encoding="utf-8")
+
+
+def _export(module: nn.Module, inputs: dict[str, torch.Tensor], output: str, path: Path) -> None:
+    names = [*inputs]
+    torch.onnx.export(
+        module.eval(),
+        tuple(inputs.values()),
+        str(path),
+        input_names=names,
+        output_names=[output],
+        dynamic_axes={name: _AXES[name] for name in (*names, output)},
+        opset_version=17,
+        dynamo=False,
+    )

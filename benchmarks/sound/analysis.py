@@ -1,32 +1,82 @@
-"""False alarms and power of every measure, as tables.
+"""False alarms and power of a measure.
 
 Where nothing changed, a comparison is drawn by dealing the reference's renderings of each text to
 both sides, or by giving the candidate's difference of each text a random sign. Comparisons of more
 texts than were measured draw texts with replacement, as all with damage do; fewer draw without.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field, ValidationError
 
-from benchmarks.sound.values import DISTORTION, Values
-from tts_compress.artifact import write_text_atomically
-from tts_compress.evaluation.bootstrap import paired_interval, paired_intervals
+from benchmarks.power.simulate import share_outside
+from tts_compress.config import Config, describe_problems
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.bootstrap import paired_interval
+
+Rows: TypeAlias = tuple[tuple[float, ...], ...]
+"""Shape `[texts, seeds]`."""
+
+DISTORTION = "distortion"
+WORDS = "word errors"
+
+
+class Values(Config):
+    """Values of every measure, and distances between renderings."""
+
+    suite: str
+    seeds: tuple[int, ...] = Field(min_length=1)
+    machine: str
+    """Processor, threads and versions."""
+
+    units: dict[str, tuple[float, ...]]
+    """Per text, what differences are divided by, for `distortion` (decibels that mu-law adds to
+    the reference's distance from another rendering) and for `word errors` (words)."""
+
+    takes: tuple[Rows, ...]
+    """Distances between the reference's renderings of each text, seeds by seeds."""
+
+    reference: dict[str, Rows]
+    """By measure; of `distortion` there is none."""
+
+    other_seeds: dict[str, Rows]
+    """The reference with other seeds, likewise."""
+
+    candidates: dict[str, dict[str, Rows]] = Field(default_factory=dict)
+    """By name and measure; `distortion` in decibels added."""
+
+    def of(self, candidate: str, measure: str) -> npt.NDArray[np.float64] | None:
+        """Return candidate minus reference `[texts, seeds]`; None where it was not measured."""
+        rows = self.candidates[candidate].get(measure)
+        if rows is None:
+            return None
+        found: npt.NDArray[np.float64] = np.array(rows, np.float64)
+        return found if measure == DISTORTION else found - np.array(self.reference[measure])
+
+
+def read_values(path: Path) -> Values:
+    """Return what `--measure` wrote.
+
+    Raises:
+        EvaluationError: It cannot be read, or is no such file.
+    """
+    try:
+        return Values.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise EvaluationError(f"cannot read '{path}': {error.strerror or error}") from error
+    except ValidationError as error:
+        raise EvaluationError(f"'{path}' holds no values: {describe_problems(error)}") from error
+
 
 _Floats = npt.NDArray[np.float64]
 
-ALARMS = (0.025, 0.075)
-"""Accepted shares of false alarms of a 95 % interval."""
-
 _CERTAIN = 7.0
-"""Standard errors from which on every comparison finds a candidate, and none is drawn."""
-
-_BATCH = 250
-
-_NONE = "\N{EN DASH}"
+"""Standard errors from which on every comparison shows a candidate, and none is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +128,7 @@ def analyse(values: Values, measure: str, plan: Plan) -> Measured:
         }
         for name, sums in drawn.items():
             if sums is not None:
-                nothing[name][texts] = sum(_outside(sums, units[chosen]))
+                nothing[name][texts] = sum(share_outside(sums, units[chosen]))
     return Measured(
         findings={name: _find(found, units, plan, random) for name, found in differences.items()},
         alarms=nothing,
@@ -108,7 +158,7 @@ def _find(found: _Floats, units: _Floats, plan: Plan, random: np.random.Generato
     for texts in plan.texts:
         chosen = random.integers(len(units), size=(plan.found, texts))
         certain = abs(t) * np.sqrt(texts / len(units)) > _CERTAIN
-        shares = None if certain else _outside(means[chosen], units[chosen])
+        shares = None if certain else share_outside(means[chosen], units[chosen])
         power[texts] = shares[0 if delta > 0 else 1] if shares else 1.0
     return Finding(delta=delta, interval=paired_interval(means, units), t=t, power=power)
 
@@ -134,76 +184,3 @@ def _dealt(
     both = np.concatenate((values.reference[measure], values.other_seeds[measure]), axis=1)
     dealt = random.permuted(both[chosen], axis=2)
     return np.asarray(dealt[..., :seeds].mean(axis=2) - dealt[..., seeds:].mean(axis=2))
-
-
-def _outside(sums: _Floats, units: _Floats) -> tuple[float, float]:
-    """Return the shares of intervals above zero, and below it."""
-    found = [
-        paired_intervals(sums[start : start + _BATCH], units[start : start + _BATCH])
-        for start in range(0, len(sums), _BATCH)
-    ]
-    low, high = np.concatenate(found).T
-    return float((low > 0).mean()), float((high < 0).mean())
-
-
-def write_report(found: Mapping[str, Measured], values: Values, command: str, path: Path) -> None:
-    """Write the tables as Markdown."""
-    order = found[DISTORTION].findings
-    names = sorted(order, key=lambda name: abs(order[name].delta))
-    texts = list(found[DISTORTION].alarms["sign flips"])
-    seeds = ", ".join(map(str, values.seeds))
-    cells = {
-        (name, measure): finding
-        for measure, one in found.items()
-        for name, finding in one.findings.items()
-    }
-
-    def table(show: Callable[[Finding], str]) -> list[str]:
-        rows = [
-            [show(cells[name, measure]) if (name, measure) in cells else _NONE for measure in found]
-            for name in names
-        ]
-        return [
-            "",
-            f"| candidate | {' | '.join(found)} |",
-            f"| :-- |{' --: |' * len(found)}",
-            *(f"| {name} | {' | '.join(row)} |" for name, row in zip(names, rows, strict=True)),
-            "",
-        ]
-
-    limits = " to ".join(f"{100 * limit:g}" for limit in ALARMS)
-    alarms = found[DISTORTION].alarms
-    kinds = [f"{kind}, {size} texts" for kind in alarms for size in texts]
-    lines = [
-        "# Damage that words do not show",
-        "",
-        f"Candidates made from the demo voice speak `{values.suite}` ({len(values.takes)} texts, "
-        f"seeds {seeds}). Rows are ordered by `distortion`, which is in shares of what mu-law "
-        "adds; word errors are shares of words, opinion scores points, all else decibels.",
-        "",
-        "## Candidate minus reference",
-        *table(lambda one: f"{one.delta:+.3f}"),
-        "## The same in standard errors",
-        *table(lambda one: f"{one.t:+.1f}"),
-        f"## Share of comparisons that find it, with {', '.join(map(str, texts))} texts",
-        *table(lambda one: " / ".join(f"{100 * share:.0f}" for share in one.power.values())),
-        f"In %; texts are drawn with replacement. {_NONE}: not measured.",
-        "",
-        "## False alarms",
-        "",
-        "Share of 95 % intervals without zero where nothing changed: renderings of the reference "
-        f"dealt to both sides, and random signs. Accepted: {limits} %.",
-        "",
-        f"| measure | {' | '.join(kinds)} |",
-        f"| :-- |{' --: |' * len(kinds)}",
-    ]
-    for measure, one in found.items():
-        shares = [
-            f"{100 * kind[size]:.1f} %" if size in kind else _NONE
-            for kind in one.alarms.values()
-            for size in texts
-        ]
-        lines.append(f"| {measure} | {' | '.join(shares)} |")
-    lines += ["", f"Measured on {values.machine}; `sound-values.json`.", ""]
-    lines += [f"Made by `{command}` (`make prove`).", ""]
-    write_text_atomically(path, "\n".join(lines))

@@ -1,21 +1,87 @@
-"""HiFi-GAN's generator in torch, by the names of the published checkpoints."""
+"""HiFi-GAN V2 as published, as a graph and in torch, and vocoders as functions."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from typing import TYPE_CHECKING
-
+import onnx
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from benchmarks.clips import SAMPLE_RATE, Clip
+from benchmarks.timing import clocked, take_turns
+from tts_compress.audio import Audio
+from tts_compress.models import open_model
+from tts_compress.models.base import Model, OnnxGraph
+from tts_compress.onnx.session import open_session
+from tts_compress.terminal import show
 
 _SLOPE = 0.1
 _RATES = (8, 8, 2, 2)
 _TAPS = (3, 7, 11)
 _DILATIONS = (1, 3, 5)
+
+Vocoder = Callable[[Any], Any]
+"""Turns log mel spectra into samples, both numpy arrays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """The vocoder as published."""
+
+    graph: Path
+    """As ONNX."""
+
+    checkpoint: Path
+
+
+def find_published(assets: Path) -> Published | None:
+    """Return the vocoder in the folder of assets; None where it is not there, which is shown."""
+    folder = assets / "hifigan-v2-ljspeech"
+    if not folder.is_dir():
+        show(f"skipped: '{assets}' holds no {folder.name}; name it by --assets")
+        return None
+    graph = folder / "generator_v2.fp32.onnx"
+    return Published(graph=graph, checkpoint=folder / "generator_v2")
+
+
+def open_graph(graph: Path) -> OnnxGraph:
+    """Return a vocoder in a file as a model."""
+    model = open_model(f"onnx:{graph}")
+    assert isinstance(model, OnnxGraph)
+    return model
+
+
+def runs(model: Model | onnx.ModelProto) -> Vocoder:
+    """Return a vocoder that runs a graph on one thread."""
+    graph = model.graph() if isinstance(model, OnnxGraph) else model
+    session = open_session(graph, "a vocoder", threads=1)
+    return lambda mel: session.run(None, {"mel": mel})[0]
+
+
+def calls(module: nn.Module) -> Vocoder:
+    """Return a vocoder that calls a module."""
+
+    def call(mel: Any) -> Any:
+        with torch.inference_mode():
+            return module(torch.from_numpy(mel)).numpy()
+
+    return call
+
+
+def sound(vocoder: Vocoder, clip: Clip) -> Audio:
+    """Return what a vocoder makes of a clip."""
+    return Audio(samples=vocoder(clip.mel).reshape(-1), sample_rate=SAMPLE_RATE)
+
+
+def least_times(vocoders: dict[str, Vocoder], clip: Clip, rounds: int) -> dict[str, float]:
+    """Return the least time of each vocoder in turns, milliseconds."""
+    timed = {name: clocked(partial(vocoder, clip.mel)) for name, vocoder in vocoders.items()}
+    return {name: min(times) for name, times in take_turns(timed, rounds=rounds).items()}
 
 
 class _Residual(nn.Module):

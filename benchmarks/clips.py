@@ -1,20 +1,30 @@
-"""Recordings that vocoders are judged on by sound, and sentences of a voice, by their words."""
+"""Recordings for HiFi-GAN, which calibrate, train and judge, and sentences of a voice for words."""
 
 import csv
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.qat.clips import find_recordings
-from benchmarks.qat.spectra import SAMPLE_RATE, mel_spectrogram
+import numpy as np
+
 from tts_compress.audio import Audio, Samples, read_wav
+from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.normalizers import NORMALIZERS
 from tts_compress.evaluation.resampling import resample
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
 
-_HOP = 256
+ASSETS = Path(
+    os.environ.get("TTS_COMPRESS_ASSETS", Path(__file__).parents[2] / "shared" / "assets")
+)
+"""Folder of the vocoder and the recordings, which are no part of the project."""
+
+SAMPLE_RATE = 22_050
+_FFT, _HOP, _BANDS = 1024, 256, 80
+_TOP_MEL = 15 + 27 * np.log(8.0) / np.log(6.4)
+"""8 kHz on Slaney's scale, which is linear below 1 kHz, its mel 15."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,28 +56,29 @@ def read_clips(assets: Path, most: int) -> list[Clip]:
     Raises:
         EvaluationError: There are fewer than four.
     """
+    folder = assets / "speech-ljspeech32" / "wavs"
+    files = sorted(folder.glob("*.wav"))
+    if len(files) < 4:
+        raise EvaluationError(f"'{folder}' holds {len(files)} recordings; give 4 or more")
     with (assets / "sentences" / "ljspeech_metadata_all.csv").open(encoding="utf-8") as file:
         rows = csv.reader(file, delimiter="|", quoting=csv.QUOTE_NONE)
         texts = {row[0]: NORMALIZERS["en-v2"](row[-1]) for row in rows}
-    return [
-        _clip(path.stem, read_wav(path).samples, texts[path.stem])
-        for path in find_recordings(assets / "speech-ljspeech32" / "wavs", most)
-    ]
+    return [_clip(path.stem, read_wav(path).samples, texts[path.stem]) for path in files[:most]]
 
 
 def read_sentences(most: int) -> list[Clip]:
     """Return up to so many texts of `en-full`, spoken by the demo voice.
 
     A recognizer needs many words to tell two vocoders apart, and 32 recordings have 574. The
-    vocoder knows neither this voice nor these texts.
+    vocoder was trained on neither this voice nor these texts.
     """
     suite, voice = read_suite("en-full"), load("demo")
-    found = []
+    clips = []
     for place, item in enumerate(suite.utterances[:most]):
         audio = voice.synthesize(item.text, seed=0)
         samples = resample(audio.samples, audio.sample_rate, SAMPLE_RATE)
-        found.append(_clip(f"sentence-{place:03d}", samples, suite.transcript(item)))
-    return found
+        clips.append(_clip(f"sentence-{place:03d}", samples, suite.transcript(item)))
+    return clips
 
 
 def _clip(name: str, samples: Samples, transcript: str) -> Clip:
@@ -86,3 +97,37 @@ def split(clips: Sequence[Clip], sentences: Sequence[Clip] = ()) -> tuple[Fold, 
         Fold(calibration=odd, judged=[*even, *sentences[1::2]]),
         Fold(calibration=even, judged=[*odd, *sentences[::2]]),
     )
+
+
+def middle_clip(clips: Sequence[Clip]) -> Clip:
+    """Return the clip of middle length, on which vocoders are timed."""
+    return sorted(clips, key=lambda clip: clip.mel.shape[-1])[len(clips) // 2]
+
+
+def write_feeds(path: Path, clips: Sequence[Clip]) -> Path:
+    """Write spectra as inputs of a graph."""
+    np.savez(path, **{f"{call}/mel": clip.mel for call, clip in enumerate(clips)})
+    return path
+
+
+def mel_spectrogram(samples: Any) -> Any:
+    """Return what the published models were trained on, of samples in [-1, 1].
+
+    Shape `(1, 80, frames)`, FP32, logarithmic.
+    """
+    padded = np.pad(samples, (_FFT - _HOP) // 2, mode="reflect")
+    frames = np.lib.stride_tricks.sliding_window_view(padded, _FFT)[::_HOP]
+    spectra = np.fft.rfft(frames * np.hanning(_FFT + 1)[:-1], axis=1)
+    magnitudes = np.sqrt(np.abs(spectra) ** 2 + 1e-9)
+    return np.log((_filters() @ magnitudes.T).clip(1e-5)).astype(np.float32)[None]
+
+
+def _filters() -> Any:
+    """Return triangular filters of equal area, `(80, 513)`, from 0 to 8 kHz."""
+    mels = np.linspace(0, _TOP_MEL, _BANDS + 2)
+    linear = mels * 200 / 3
+    edges = np.where(mels < 15, linear, 1000 * np.exp((mels - 15) * np.log(6.4) / 27))
+    bins = np.linspace(0, SAMPLE_RATE / 2, _FFT // 2 + 1)
+    rising = (bins - edges[:-2, None]) / np.diff(edges)[:-1, None]
+    falling = (edges[2:, None] - bins) / np.diff(edges)[1:, None]
+    return np.minimum(rising, falling).clip(0) * (2 / (edges[2:] - edges[:-2]))[:, None]

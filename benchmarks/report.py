@@ -1,0 +1,80 @@
+"""The files of a report: JSON, Markdown, a picture."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tts_compress.artifact import write_text_atomically
+from tts_compress.errors import MissingExtraError
+
+MISSING = "\N{EN DASH}"
+"""A cell without a value."""
+
+COLORS = {"reference": "#333333", "peer": "#8a8f98", "scheme": "#0a7d5a"}
+"""By kind of contestant."""
+
+
+def write_json(path: Path, document: object) -> Path:
+    """Write a document and the folder it lies in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(path, json.dumps(document, indent=2) + "\n")
+    return path
+
+
+def write_report(
+    stem: Path,
+    document: object,
+    markdown: Sequence[str],
+    draw: Callable[[Any], Any] | None = None,
+) -> list[Path]:
+    """Write a report and return its files.
+
+    Args:
+        stem: Path of the files without their suffixes.
+        document: Content of the `.json`.
+        markdown: Lines of the `.md`.
+        draw: Returns the figure of the `.svg`, given matplotlib's module of functions.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    # The name of a device may have a dot.
+    paths = [stem.with_name(stem.name + suffix) for suffix in (".json", ".md", ".svg")]
+    write_json(paths[0], document)
+    write_text_atomically(paths[1], "\n".join(markdown) + "\n")
+    if draw is None:
+        return paths[:2]
+    pyplot = open_pyplot()
+    figure = draw(pyplot)
+    figure.savefig(paths[2], metadata={"Date": None})
+    pyplot.close(figure)
+    return paths
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "l") -> list[str]:
+    """Return the lines of a table in Markdown.
+
+    Args:
+        head: Titles of the columns.
+        rows: Texts of the cells.
+        align: `l` or `r` for each of the first columns; the others are aligned to the right.
+    """
+    rule = " | ".join({"l": ":--", "r": "--:"}[side] for side in align.ljust(len(head), "r"))
+    return [f"| {' | '.join(head)} |", f"| {rule} |", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def open_pyplot() -> Any:
+    """Return matplotlib's module of functions, for files.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "evaluate") from error
+    return pyplot

@@ -1,1 +1,0 @@
-"""Supertonic's four graphs with random weights."""
