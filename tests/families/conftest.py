@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+pytest.register_assert_rewrite("tests.families.conformance")
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path

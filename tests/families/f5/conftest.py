@@ -6,9 +6,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
+from tests.families.tiny import write_voice
 from tts_compress.models.f5.model import F5Model
 from tts_compress.models.f5.network import official, quiet
 
@@ -106,7 +106,8 @@ def make_f5_dir(f5_packages: None) -> Callable[..., Path]:
         weights = {f"ema_model.transformer.{k}": v for k, v in transformer.state_dict().items()}
         save_file(weights | {"step": torch.zeros(1)}, folder / "model_1.safetensors")
         torch.save(vocoder.state_dict(), folder / "vocoder" / "pytorch_model.bin")
-        _write_reference(folder)
+        write_voice(folder / "reference.wav")
+        (folder / "reference.txt").write_text("one two three four five six seven.\n")
         return folder
 
     return make
@@ -133,14 +134,3 @@ def _make_everything_matter(network: Any) -> None:
         for parameter in network.parameters():
             if not parameter.any():
                 parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
-
-
-def _write_reference(folder: Path) -> None:
-    """Write two seconds of a voice-like buzz with syllables, quiet as recordings are."""
-    import soundfile
-
-    time = np.arange(48_000) / 24_000
-    buzz = sum(np.sin(2 * np.pi * 120 * k * time) / k for k in range(1, 20))
-    syllables = 0.55 - 0.45 * np.cos(2 * np.pi * 4 * time)
-    soundfile.write(folder / "reference.wav", 0.08 * buzz * syllables, 24_000)
-    (folder / "reference.txt").write_text("one two three four five six seven.\n")

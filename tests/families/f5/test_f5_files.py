@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.families.damage import remove, replace, write
 from tts_compress.errors import ModelError, TTSCompressError
 from tts_compress.models.f5.files import F5Options
 from tts_compress.models.f5.model import F5Model
@@ -16,24 +17,6 @@ from tts_compress.models.f5.model import F5Model
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-
-def _remove(name: str) -> Callable[[Path], Any]:
-    return lambda folder: (folder / name).unlink()
-
-
-def _write(name: str, content: str | bytes) -> Callable[[Path], Any]:
-    written = content.encode() if isinstance(content, str) else content
-    return lambda folder: (folder / name).write_bytes(written)
-
-
-def _replace(name: str, old: str, new: str) -> Callable[[Path], Any]:
-    def change(folder: Path) -> None:
-        text = (folder / name).read_text()
-        assert old in text
-        (folder / name).write_text(text.replace(old, new))
-
-    return change
 
 
 def _spoil_weights(folder: Path) -> None:
@@ -60,34 +43,34 @@ def _write_pickle(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_remove("model_1.safetensors"), "holds no *.safetensors or *.pt; one checkpoint"),
-        (_write("model_2.pt", ""), "holds model_1.safetensors, model_2.pt; one checkpoint"),
-        (_remove("vocab.txt"), "holds no vocab.txt; an F5-TTS model is a checkpoint"),
-        (_remove("config.yaml"), "holds no config.yaml"),
-        (_remove("vocoder/config.yaml"), "vocoder' holds no config.yaml"),
-        (_remove("vocoder/pytorch_model.bin"), "holds no model.safetensors or pytorch_model.bin"),
-        (_write("config.yaml", "a: ["), "config.yaml': while parsing"),
-        (_write("config.yaml", "[1, 2]"), "config.yaml': file: Input should be a valid dictionary"),
-        (_write("config.yaml", "model: 3"), "model: Input should be a valid dictionary"),
+        (remove("model_1.safetensors"), "holds no *.safetensors or *.pt; one checkpoint"),
+        (write("model_2.pt", ""), "holds model_1.safetensors, model_2.pt; one checkpoint"),
+        (remove("vocab.txt"), "holds no vocab.txt; an F5-TTS model is a checkpoint"),
+        (remove("config.yaml"), "holds no config.yaml"),
+        (remove("vocoder/config.yaml"), "vocoder' holds no config.yaml"),
+        (remove("vocoder/pytorch_model.bin"), "holds no model.safetensors or pytorch_model.bin"),
+        (write("config.yaml", "a: ["), "config.yaml': while parsing"),
+        (write("config.yaml", "[1, 2]"), "config.yaml': file: Input should be a valid dictionary"),
+        (write("config.yaml", "model: 3"), "model: Input should be a valid dictionary"),
         (
-            _replace("config.yaml", "backbone: DiT", "backbone: Trainer"),
+            replace("config.yaml", "backbone: DiT", "backbone: Trainer"),
             "backbone: Input should be 'DiT'",
         ),
         (
-            _replace("config.yaml", "n_fft: 1024", "n_fft: 2048"),
+            replace("config.yaml", "n_fft: 1024", "n_fft: 2048"),
             "n_fft: Input should be 1024",
         ),
-        (_replace("config.yaml", "vocos", "bigvgan"), "mel_spec_type: Input should be 'vocos'"),
-        (_replace("config.yaml", "model:", "inference: {steps: 3}\nmodel:"), "states 'steps'"),
+        (replace("config.yaml", "vocos", "bigvgan"), "mel_spec_type: Input should be 'vocos'"),
+        (replace("config.yaml", "model:", "inference: {steps: 3}\nmodel:"), "states 'steps'"),
         (
-            _replace("vocoder/config.yaml", "vocos.models.VocosBackbone", "os.mkdir"),
+            replace("vocoder/config.yaml", "vocos.models.VocosBackbone", "os.mkdir"),
             "backbone.class_path: Input should be 'vocos.models.VocosBackbone'",
         ),
-        (_write("reference.txt", b"\xff"), "cannot read"),
-        (_replace("config.yaml", "dim: 64", "dim: 48"), "cannot be loaded with the files beside"),
-        (_replace("config.yaml", "dim: 64", "width: 64"), "cannot be loaded with the files beside"),
-        (_write("vocab.txt", " \na\n"), "model_1.safetensors' cannot be loaded"),
-        (_write("model_1.safetensors", "nothing"), "model_1.safetensors' cannot be loaded"),
+        (write("reference.txt", b"\xff"), "cannot read"),
+        (replace("config.yaml", "dim: 64", "dim: 48"), "cannot be loaded with the files beside"),
+        (replace("config.yaml", "dim: 64", "width: 64"), "cannot be loaded with the files beside"),
+        (write("vocab.txt", " \na\n"), "model_1.safetensors' cannot be loaded"),
+        (write("model_1.safetensors", "nothing"), "model_1.safetensors' cannot be loaded"),
         (_spoil_weights, "weight 'head.out.weight' has values that are not finite"),
         (_write_pickle, "model.pt' cannot be loaded"),
     ],

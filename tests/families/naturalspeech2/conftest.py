@@ -9,9 +9,9 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
+from tests.families.tiny import write_voice
 from tts_compress.errors import ModelError
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.naturalspeech2 import AMPHION
@@ -106,7 +106,7 @@ def make_ns2_dir(amphion: Path) -> Callable[..., Path]:
         network, codec = _networks(folder)
         torch.save(network.state_dict(), folder / "pytorch_model.bin")
         torch.save(codec.state_dict(), folder / CODEC)
-        _write_reference(folder / "reference.wav")
+        write_voice(folder / "reference.wav", seconds=1)
         return folder
 
     return make
@@ -170,13 +170,3 @@ def _networks(folder: Path) -> tuple[Any, Any]:
         table.copy_(torch.sin(torch.arange(len(table)).unsqueeze(1) * rates))
     model.quantizer.load_state_dict(codec.quantizer.state_dict())
     return model, codec
-
-
-def _write_reference(path: Path) -> None:
-    """Write a second of a voice-like buzz with syllables, quiet as recordings are."""
-    import soundfile
-
-    time = np.arange(24_000) / 24_000
-    buzz = sum(np.sin(2 * np.pi * 120 * k * time) / k for k in range(1, 20))
-    syllables = 0.55 - 0.45 * np.cos(2 * np.pi * 4 * time)
-    soundfile.write(path, 0.08 * buzz * syllables, 24_000)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.families.tiny import make_tokenizer
 from tts_compress.models.parler.model import ParlerModel
 from tts_compress.models.parler.network import load_packages
 from tts_compress.models.pretrained import quiet
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _CODEBOOKS = 9
 _CODES = 64
-_PRINTABLE = range(32, 127)
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +78,7 @@ def make_parler_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., P
             )
             directory = tmp_path_factory.mktemp("parler") / name
             model.save_pretrained(directory)
-        _make_tokenizer(transformers).save_pretrained(directory)
+        make_tokenizer(transformers, ("<pad>", "</s>", "<unk>")).save_pretrained(directory)
         (directory / "description.txt").write_text("a calm low voice\n", encoding="utf-8")
         return directory
 
@@ -134,19 +134,6 @@ def _make_audible(codec: Any) -> None:
     weight = last.weight
     weight *= 0.2 / levels[0]
     last.weight = weight
-
-
-def _make_tokenizer(transformers: Any) -> Any:
-    """Return a tokenizer with one token per character."""
-    tokenizers = pytest.importorskip("tokenizers")
-    ids = {letter: i for i, letter in enumerate(["<pad>", "</s>", "<unk>", *map(chr, _PRINTABLE)])}
-    characters = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, "<unk>"))
-    characters.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
-    characters.post_processor = tokenizers.processors.TemplateProcessing(
-        single="$A </s>", special_tokens=[("</s>", 1)]
-    )
-    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=characters, **special)
 
 
 @pytest.fixture(scope="session")

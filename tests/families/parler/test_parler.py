@@ -78,13 +78,6 @@ def test_speaks(tiny_parler: ParlerModel) -> None:
     assert len(audio.samples) % 512 == 0  # the codec's frames
 
 
-def test_a_seed_chooses_the_speech(tiny_parler: ParlerModel) -> None:
-    first, again = (tiny_parler.synthesize(TEXT, seed=3).samples for _ in range(2))
-    np.testing.assert_array_equal(first, again)
-    other = tiny_parler.synthesize(TEXT, seed=4).samples
-    assert len(first) != len(other) or np.abs(first - other).max() > 0.01
-
-
 def test_a_seed_pairs_two_models(tiny_parler: ParlerModel) -> None:
     """A model that hardly differs generates the same tokens, though it samples them."""
     import torch

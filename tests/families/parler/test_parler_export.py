@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TEXT = "A short text to speak."
-_BOUNDS_DB = {"int8-weight-only": 20, "int8-dynamic": 18, "int8-static": 15, "int8": 17}
-"""3 dB below what was measured."""
 
 
 @pytest.fixture(scope="module")
@@ -61,22 +59,19 @@ def test_graph_speaks_in_the_official_object(folder: Path, tiny_parler: ParlerMo
     assert tiny_parler.synthesize(_TEXT, seed=1).samples.tolist() == expected.samples.tolist()
 
 
-@pytest.mark.parametrize("scheme", _BOUNDS_DB)
-def test_every_scheme_speaks_in_the_official_object(
+def test_a_compressed_graph_speaks_in_the_official_object(
     folder: Path,
     tiny_parler: ParlerModel,
     snr_db: Callable[[Any, Any], float],
     tmp_path: Path,
-    scheme: str,
 ) -> None:
     """The codec decides nothing, so that tokens and lengths are equal."""
     path = folder / "audio_encoder.onnx"
-    calibration = folder / "audio_encoder.npz" if scheme in {"int8-static", "int8"} else None
-    small = compress(f"onnx:{path}", scheme, calibration=calibration).save(tmp_path / "small")
+    calls = folder / "audio_encoder.npz"
+    small = compress(f"onnx:{path}", "int8", calibration=calls).save(tmp_path / "small")
     exchanged = _with_codec(tiny_parler, small / path.name)
     reference, candidate = (m.synthesize(_TEXT, seed=1) for m in (tiny_parler, exchanged))
-    distance = snr_db(reference.samples, candidate.samples)
-    assert distance >= _BOUNDS_DB[scheme]
+    assert snr_db(reference.samples, candidate.samples) >= 17  # 3 dB below what was measured
     assert (small / path.name).stat().st_size < path.stat().st_size
 
 

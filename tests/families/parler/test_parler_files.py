@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.families.damage import alter, edit_weights, pickle_weights, remove, write
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.parler.files import ParlerOptions
 from tts_compress.models.parler.model import ParlerModel
@@ -19,34 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEXT = "please call again at ten"
-
-
-def _set(name: str, **changes: Any) -> Callable[[Path], None]:
-    """Return a function that changes settings in a JSON file; a dotted name reaches into a part."""
-
-    def change(directory: Path) -> None:
-        settings = json.loads((directory / name).read_text(encoding="utf-8"))
-        for key, value in changes.items():
-            part, _, inner = key.rpartition("__")
-            (settings[part] if part else settings)[inner] = value
-        (directory / name).write_text(json.dumps(settings), encoding="utf-8")
-
-    return change
-
-
-def _write(name: str, content: bytes) -> Callable[[Path], None]:
-    def write(directory: Path) -> None:
-        (directory / name).write_bytes(content)
-
-    return write
-
-
-def _remove(name: str) -> Callable[[Path], None]:
-    return lambda directory: (directory / name).unlink()
-
-
-def _pickle(directory: Path) -> None:
-    (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
 
 
 def _index(content: bytes) -> Callable[[Path], None]:
@@ -72,38 +45,27 @@ def _tokens(count: int) -> Callable[[Path], None]:
     return change
 
 
-def _edit_weights(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    def edit(directory: Path) -> None:
-        from safetensors.torch import load_file, save_file
-
-        tensors = load_file(directory / "model.safetensors")
-        change(tensors)
-        save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
-
-    return edit
-
-
 _HEAD = "decoder.lm_heads.0.weight"
 
 _DAMAGE = [
-    ("no configuration", _remove("config.json"), "holds no config.json"),
-    ("no generation settings", _remove("generation_config.json"), "no generation_config.json"),
-    ("no weights", _remove("model.safetensors"), "no weights instead of model.safetensors"),
-    ("pickled weights", _pickle, "only pickled weights"),
-    ("configuration is no JSON", _write("config.json", b"{"), "cannot read"),
-    ("another system", _set("config.json", model_type="bark"), "of type 'bark'"),
-    ("no codec", _set("config.json", audio_encoder=None), "says nothing about audio_encoder"),
-    ("no rate", _set("config.json", audio_encoder__sampling_rate=0), "sampling rate 0"),
-    ("unknown codec", _set("config.json", audio_encoder__model_type="x"), "cannot be loaded"),
-    ("truncated weights", _write("model.safetensors", b"12345678"), "cannot be loaded"),
-    ("a wider network", _set("config.json", decoder__hidden_size=48), "cannot be loaded"),
-    ("a weight is missing", _edit_weights(lambda t: t.pop(_HEAD)), "lacks 1 weights"),
-    ("not finite", _edit_weights(lambda t: t[_HEAD].fill_(float("nan"))), "not finite"),
-    ("ends at once", _set("generation_config.json", max_length=4), "max_length 4"),
-    ("no tokenizer", _remove("tokenizer.json"), "no tokenizer can be read"),
-    ("broken tokenizer", _write("tokenizer.json", b"[]"), "no tokenizer can be read"),
-    ("empty description", _write("description.txt", b" \n"), "is empty"),
-    ("description in another encoding", _write("description.txt", b"\xff\xfe"), "cannot read"),
+    ("no configuration", remove("config.json"), "holds no config.json"),
+    ("no generation settings", remove("generation_config.json"), "no generation_config.json"),
+    ("no weights", remove("model.safetensors"), "no weights instead of model.safetensors"),
+    ("pickled weights", pickle_weights, "only pickled weights"),
+    ("configuration is no JSON", write("config.json", b"{"), "cannot read"),
+    ("another system", alter("config.json", model_type="bark"), "of type 'bark'"),
+    ("no codec", alter("config.json", audio_encoder=None), "says nothing about audio_encoder"),
+    ("no rate", alter("config.json", audio_encoder__sampling_rate=0), "sampling rate 0"),
+    ("unknown codec", alter("config.json", audio_encoder__model_type="x"), "cannot be loaded"),
+    ("truncated weights", write("model.safetensors", b"12345678"), "cannot be loaded"),
+    ("a wider network", alter("config.json", decoder__hidden_size=48), "cannot be loaded"),
+    ("a weight is missing", edit_weights(lambda t: t.pop(_HEAD)), "lacks 1 weights"),
+    ("not finite", edit_weights(lambda t: t[_HEAD].fill_(float("nan"))), "not finite"),
+    ("ends at once", alter("generation_config.json", max_length=4), "max_length 4"),
+    ("no tokenizer", remove("tokenizer.json"), "no tokenizer can be read"),
+    ("broken tokenizer", write("tokenizer.json", b"[]"), "no tokenizer can be read"),
+    ("empty description", write("description.txt", b" \n"), "is empty"),
+    ("description in another encoding", write("description.txt", b"\xff\xfe"), "cannot read"),
     ("a tokenizer too large", _tokens(129), "has 129 tokens, and the model knows 128"),
     ("an index of nothing", _index(b"{}"), "cannot read"),
     ("an empty index", _index(b'{"weight_map": {}}'), "names no files"),
@@ -193,7 +155,7 @@ def test_the_published_form_of_the_older_codec(wrapped_dir: Path, tmp_path: Path
 
     directory = tmp_path / "published"
     shutil.copytree(wrapped_dir, directory)
-    _set("config.json", transformers_version="4.43.3", audio_encoder__model_type="dac")(directory)
+    alter("config.json", transformers_version="4.43.3", audio_encoder__model_type="dac")(directory)
     file = directory / "model.safetensors"
     old = {"parametrizations.weight.original0": "weight_g"}
     old["parametrizations.weight.original1"] = "weight_v"

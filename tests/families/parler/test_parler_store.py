@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tts_compress.artifact import LayerRecord, Manifest, Source, read_manifest
-from tts_compress.errors import ArtifactError
 from tts_compress.models.base import Prompt
 from tts_compress.models.parler.files import ParlerOptions
 from tts_compress.models.parler.model import ParlerModel
@@ -138,23 +137,6 @@ def test_an_artifact_runs_in_official_generation(tiny_parler: ParlerModel, tmp_p
     assert np.sqrt(np.square(spoken.samples).mean()) > 0.02
 
 
-def test_an_artifact_is_saved_again_byte_for_byte(tiny_parler: ParlerModel, tmp_path: Path) -> None:
-    again = _reopened(_compress(tiny_parler, ("decoder.model",)), tmp_path / "one")
-    again.save(tmp_path / "two")
-    first, second = (read_manifest(tmp_path / name) for name in ("one", "two"))
-    assert [n for n in first.files if first.files[n] != second.files[n]] == []
-    assert first == second
-
-
-def test_nothing_is_overwritten_without_force(tiny_parler: ParlerModel, tmp_path: Path) -> None:
-    small = _compress(tiny_parler, ("decoder.model",))
-    small.save(tmp_path / "int8")
-    with pytest.raises(ArtifactError, match="--force"):
-        small.save(tmp_path / "int8")
-    small.save(tmp_path / "int8", force=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["int8"]
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -234,15 +216,6 @@ def test_a_description_can_have_its_own_tokenizer(tiny_parler_dir: Path, tmp_pat
     saved = model.save(tmp_path / "saved")
     again = ParlerModel.open(str(saved), "again").synthesize(TEXT, seed=0).samples
     np.testing.assert_array_equal(again, spoken)
-
-
-def test_an_artifact_is_recognised_by_its_manifest(
-    tiny_parler: ParlerModel, tmp_path: Path
-) -> None:
-    saved = _compress(tiny_parler, ("decoder.model",)).save(tmp_path / "int8")
-    manifest = ParlerModel.open(str(saved), "again").manifest
-    assert manifest is not None
-    assert manifest.scheme == "int8-dynamic"
 
 
 @pytest.mark.parametrize("changed", [False, True])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.families.tiny import make_tokenizer
 from tts_compress.models import load
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ HIFIGAN = {
     "resblock_kernel_sizes": [3],
     "resblock_dilation_sizes": [[1, 3]],
 }
+_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 SYMBOLS = " abcdefghijklmnopqrstuvwxyz'-"
 
 
@@ -140,7 +142,7 @@ def make_speecht5(
             vocoder.conv_post.weight *= 0.2
         model.save_pretrained(directory)
         vocoder.save_pretrained(directory / "vocoder")
-        make_tokenizer(transformers).save_pretrained(directory)
+        make_tokenizer(transformers, _SPECIALS, end=123).save_pretrained(directory)
         return directory
 
     return make
@@ -189,7 +191,7 @@ def fastspeech2_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any)
         model.vocoder.conv_post.weight *= 0.2
     directory = tmp_path_factory.mktemp("fastspeech2") / "tiny"
     model.save_pretrained(directory)
-    make_tokenizer(transformers).save_pretrained(directory)
+    make_tokenizer(transformers, _SPECIALS, end=123).save_pretrained(directory)
     return directory
 
 
@@ -230,7 +232,7 @@ def bark_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Pat
     # By hand: version 5.23 cannot save a BarkGenerationConfig, though it reads one.
     settings = json.dumps(_bark_generation())
     (directory / "generation_config.json").write_text(settings, encoding="utf-8")
-    make_tokenizer(transformers).save_pretrained(directory)
+    make_tokenizer(transformers, _SPECIALS, end=123).save_pretrained(directory)
     return directory
 
 
@@ -287,20 +289,6 @@ def redraw(module: Any) -> None:
     elif isinstance(module, torch.nn.ConvTranspose1d):
         reach = module.in_channels * module.kernel_size[0] / module.stride[0]
         module.weight.normal_(0, reach**-0.5)
-
-
-def make_tokenizer(transformers: Any) -> Any:
-    """Return a tokenizer with one token per character, which needs no other package."""
-    tokenizers = pytest.importorskip("tokenizers")
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
-    ids = {letter: number for number, letter in enumerate([*special, *map(chr, range(32, 123))])}
-    characters = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, "<unk>"))
-    characters.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
-    characters.post_processor = tokenizers.processors.TemplateProcessing(
-        single="$A </s>", special_tokens=[("</s>", 2)]
-    )
-    named = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=characters, **named)
 
 
 @pytest.fixture

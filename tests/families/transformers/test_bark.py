@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from tests.families.transformers.schemes import case
-from tts_compress.compression import compress
-from tts_compress.errors import ModelError, TextError, TTSCompressWarning
+from tests.families.conformance import compressed
+from tts_compress.errors import ModelError, TextError
 from tts_compress.models import load
 from tts_compress.models.torch_noise import paired_noise
 
@@ -19,14 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEXT = "call at ten"
-IN_FLOATS, IN_INTEGERS = ("fp16", "bf16"), ("int8", "int8-static")
-SCHEMES = (*IN_FLOATS, *IN_INTEGERS, "int8-weight-only", "int4-weight-only", "int4-gptq")
-
-
-def _compress(model: Any, scheme: str) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TTSCompressWarning)  # the processor has no such arithmetic
-        return compress(model, scheme)
 
 
 def test_it_speaks_as_the_official_object(bark: Any, bark_dir: Path, transformers: Any) -> None:
@@ -41,33 +31,11 @@ def test_it_speaks_as_the_official_object(bark: Any, bark_dir: Path, transformer
     assert np.abs(found.samples).max() > 0.01
 
 
-def test_a_seed_chooses_the_tokens(bark: Any) -> None:
-    first, again, other = (bark.synthesize(TEXT, seed=seed).samples for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
-    assert first.shape != other.shape or not np.array_equal(first, other)
-
-
-@pytest.mark.parametrize("scheme", [case(name) for name in SCHEMES])
-def test_an_artifact_speaks_what_was_compressed(bark: Any, tmp_path: Path, scheme: str) -> None:
-    small = _compress(bark, scheme)
-    saved = small.save(tmp_path / scheme)
-    again = load(saved)
-    for seed in (0, 1):
-        found = again.synthesize(TEXT, seed=seed).samples
-        np.testing.assert_array_equal(found, small.synthesize(TEXT, seed=seed).samples)
-    before, after = (each.files().weights[0].stat().st_size for each in (bark, again))
-    assert after < 0.75 * before  # the codec's recurrent layers keep FP32
-    layers = {x.module: (x.weights, x.activations) for x in small.manifest.layers}
-    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
-    for part in ("semantic", "coarse_acoustics", "fine_acoustics"):
-        assert layers[f"{part}.layers.0.attn.att_proj"][1] == wanted.get(scheme, "none")
-
-
 def test_the_same_tokens_make_nearly_the_same_sound(bark: Any, snr_db: Any) -> None:
     """Language models apart: the codec's decoder is given the same codes."""
     import torch
 
-    small = _compress(bark, "int8")
+    small = compressed(bark, "int8")
     codes = torch.randint(16, (8, 1, 40), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         embedded = bark.root().codec_model.quantizer.decode(codes)
@@ -98,7 +66,7 @@ def test_a_preset_is_a_speech_to_go_on_from(bark: Any, bark_dir: Path, tmp_path:
     found = model.synthesize(TEXT, seed=0).samples
     plain = bark.synthesize(TEXT, seed=0).samples
     assert found.shape != plain.shape or not np.array_equal(found, plain)
-    small = _compress(model, "int8")
+    small = compressed(model, "int8")
     again = load(small.save(tmp_path / "int8")).synthesize(TEXT, seed=0).samples
     np.testing.assert_array_equal(again, small.synthesize(TEXT, seed=0).samples)
 

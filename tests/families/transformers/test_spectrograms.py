@@ -3,45 +3,20 @@
 from __future__ import annotations
 
 import shutil
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from tests.families.transformers.schemes import case
-from tts_compress.compression import compress
-from tts_compress.errors import ModelError, TextError, TTSCompressWarning
+from tests.families.conformance import compressed
+from tts_compress.errors import ModelError, TextError
 from tts_compress.models import load
 from tts_compress.models.torch_noise import paired_noise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 TEXT = "call at ten"
-
-# Least ratios of the audio to its difference from FP32's, in dB: 6 below what is measured.
-_LEAST_DB = {
-    "fp16": 50,
-    "bf16": 31,
-    "int8": 22,
-    "int8-static": 20,
-    "int8-weight-only": 25,
-    "int4-weight-only": 11,
-    "int4-gptq": 11,
-    "int4-inc": 11,
-}
-_IN_FLOATS = {
-    "speecht5": ("speecht5.decoder.prenet", "speecht5.encoder.prenet", "speech_decoder_postnet.p"),
-    "fastspeech2": ("model.encoder.", "model.duration_predictor."),
-}
-
-
-def _compress(model: Any, scheme: str) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TTSCompressWarning)  # the processor has no such arithmetic
-        return compress(model, scheme)
 
 
 def test_speecht5_speaks_as_the_official_object(
@@ -80,40 +55,6 @@ def test_fastspeech2_speaks_as_the_official_object(
     assert 0.01 < np.abs(found.samples).max() < 1
 
 
-def test_a_seed_chooses_the_dropout_of_speecht5(speecht5: Any) -> None:
-    first, again, other = (speecht5.synthesize(TEXT, seed=seed).samples for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-@pytest.mark.parametrize("name", ["speecht5", "fastspeech2"])
-@pytest.mark.parametrize(("scheme", "least_db"), [case(*limit) for limit in _LEAST_DB.items()])
-def test_a_recipe_keeps_the_sound(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    snr_db: Callable[[Any, Any], float],
-    name: str,
-    scheme: str,
-    least_db: float,
-) -> None:
-    voice = request.getfixturevalue(name)
-    small = _compress(voice, scheme)
-    for layer in small.manifest.layers:
-        if layer.module.startswith(_IN_FLOATS[name]):
-            assert (layer.weights, layer.activations) in {("float16", "none"), ("float32", "none")}
-    reference, found = (each.synthesize(TEXT, seed=0).samples for each in (voice, small))
-    assert found.shape == reference.shape
-    assert snr_db(reference, found) > least_db
-
-    saved = small.save(tmp_path / scheme)
-    original = sum(path.stat().st_size for path in voice.files().weights)
-    assert (saved / "model.safetensors").stat().st_size < 0.7 * original
-    again = load(saved)
-    assert again.sample_rate == voice.sample_rate
-    np.testing.assert_array_equal(again.synthesize(TEXT, seed=0).samples, found)
-    assert again.components().keys() == voice.components().keys()
-
-
 def test_the_files_of_speecht5_are_both_models(speecht5: Any, speecht5_dir: Path) -> None:
     weights = {path.relative_to(speecht5_dir).as_posix() for path in speecht5.files().weights}
     assert weights == {"model.safetensors", "vocoder/model.safetensors"}
@@ -149,7 +90,7 @@ def test_a_speaker_is_an_embedding_beside_the_voice(
     other = load(f"transformers:{voice}")
     said = other.synthesize(TEXT, seed=0).samples
     assert not np.array_equal(said, speecht5.synthesize(TEXT, seed=0).samples)
-    small = _compress(other, "int8")
+    small = compressed(other, "int8")
     saved = small.save(tmp_path / "int8")
     found = load(saved).synthesize(TEXT, seed=0).samples
     np.testing.assert_array_equal(found, small.synthesize(TEXT, seed=0).samples)
@@ -186,14 +127,3 @@ def test_a_text_has_a_limit(request: pytest.FixtureRequest, name: str) -> None:
     voice = request.getfixturevalue(name)
     with pytest.raises(TextError, match=r"tokens; give a text of 1 to"):
         voice.synthesize("again " * 1000, seed=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["speecht5", "fastspeech2"])
-def test_the_vocoder_is_trained(
-    request: pytest.FixtureRequest, train_on: Callable[..., Callable[..., Any]], name: str
-) -> None:
-    voice = request.getfixturevalue(name)
-    texts = tuple(f"say {number}" for number in ("one", "two", "three", "four", "five", "six"))
-    small = train_on(voice, (*texts, "seven", "eight"), steps=4)("int8-qat")
-    assert small.synthesize(TEXT, seed=0).samples.size

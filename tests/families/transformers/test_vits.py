@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import soundfile
 
-from tests.families.transformers.schemes import case
-from tts_compress.compression import compress
-from tts_compress.errors import ModelError, TTSCompressWarning
+from tests.families.conformance import compressed
+from tts_compress.errors import ModelError
 from tts_compress.models import load
 from tts_compress.models.base import Prompt, Speaking, TorchModel
 from tts_compress.models.speakers import primary_language
@@ -24,24 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEXT = "please call again at ten"
-
-# Least ratios of the audio to its difference from FP32's, in dB: 6 below what is measured.
-_LEAST_DB = {
-    "fp16": 50,
-    "bf16": 34,
-    "int8": 21,
-    "int8-dynamic": 21,
-    "int8-static": 17,
-    "int8-weight-only": 27,
-    "int4-weight-only": 27,
-}
-_DECIDES_DURATIONS = ("text_encoder.e", "duration_predictor.", "embed_speaker")
-
-
-def _compress(model: Any, scheme: str, **options: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TTSCompressWarning)  # the processor has no such arithmetic
-        return compress(model, scheme, **options)
 
 
 def test_it_speaks_as_the_official_object(vits: Any, vits_dir: Path, transformers: Any) -> None:
@@ -59,46 +39,8 @@ def test_it_speaks_as_the_official_object(vits: Any, vits_dir: Path, transformer
     assert vits.describe()["type"] == "vits"
 
 
-def test_a_seed_chooses_the_noise(vits: Any) -> None:
-    first, again, other, none = (
-        vits.synthesize(TEXT, seed=seed).samples for seed in (1, 1, 2, None)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert first.shape != other.shape or not np.array_equal(first, other)
-    np.testing.assert_array_equal(none, vits.synthesize(TEXT, seed=None).samples)
-
-
-@pytest.mark.parametrize(("scheme", "least_db"), [case(*limit) for limit in _LEAST_DB.items()])
-def test_a_recipe_keeps_the_durations_and_the_sound(
-    vits: Any,
-    tmp_path: Path,
-    snr_db: Callable[[Any, Any], float],
-    scheme: str,
-    least_db: float,
-) -> None:
-    small = _compress(vits, scheme)
-    for layer in small.manifest.layers:
-        if layer.module.startswith(_DECIDES_DURATIONS):
-            assert (layer.weights, layer.activations) in {("float16", "none"), ("float32", "none")}
-    spoken = []
-    for seed in range(3):
-        reference = vits.synthesize(TEXT, seed=seed).samples
-        spoken.append(small.synthesize(TEXT, seed=seed).samples)
-        assert spoken[-1].shape == reference.shape  # every id has its duration
-        assert snr_db(reference, spoken[-1]) > least_db  # so the noise is the same one
-
-    saved = small.save(tmp_path / scheme)
-    weights = "model.safetensors"
-    original = (vits.source.directory / weights).stat().st_size
-    assert (saved / weights).stat().st_size < 0.62 * original
-    again = load(saved)
-    for seed, samples in enumerate(spoken):
-        np.testing.assert_array_equal(again.synthesize(TEXT, seed=seed).samples, samples)
-    assert small.components().keys() == vits.components().keys()
-
-
 def test_int8_is_integers_where_the_time_is(vits: Any) -> None:
-    small = _compress(vits, "int8")
+    small = compressed(vits, "int8")
     formats = {x.module: (x.weights, x.activations) for x in small.manifest.layers}
     integers = {name for name, found in formats.items() if found == ("int8", "dynamic")}
     sound = {
@@ -113,7 +55,7 @@ def test_an_artifact_is_spoken_by_the_official_object(
 ) -> None:
     import torch
 
-    saved = _compress(vits, "int8").save(tmp_path / "int8")
+    saved = compressed(vits, "int8").save(tmp_path / "int8")
     opened: Any = load(saved)
     official = opened.root()
     assert isinstance(official, transformers.VitsModel)
@@ -136,7 +78,7 @@ def test_an_original_is_saved_in_the_official_format(
 
 @pytest.mark.slow
 def test_another_process_speaks_the_artifact_alike(vits: Any, tmp_path: Path) -> None:
-    small = _compress(vits, "int8")
+    small = compressed(vits, "int8")
     saved, wav = small.save(tmp_path / "int8"), tmp_path / "said.wav"
     command = ["-m", "tts_compress.cli", "synthesize", str(saved), TEXT]
     command += ["--seed", "5", "--output", str(wav)]
@@ -146,12 +88,6 @@ def test_another_process_speaks_the_artifact_alike(vits: Any, tmp_path: Path) ->
     expected = small.synthesize(TEXT, seed=5).samples
     assert rate == 16_000
     np.testing.assert_allclose(read, expected, atol=2e-4)  # 16 bits, other threads
-
-
-def test_the_same_voice_gives_the_same_bytes(vits: Any, tmp_path: Path) -> None:
-    first, second = (_compress(vits, "int8").save(tmp_path / name) for name in "ab")
-    for path in first.iterdir():
-        assert path.read_bytes() == (second / path.name).read_bytes(), path.name
 
 
 def test_speakers_are_chosen_by_number(choir: Any) -> None:

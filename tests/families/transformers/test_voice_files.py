@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.families.damage import (
+    WEIGHTS,
+    alter,
+    edit_weights,
+    pickle_weights,
+    remove,
+    write,
+)
 from tts_compress.errors import MissingExtraError, ModelError, TextError
 from tts_compress.models import load
 
@@ -16,76 +23,44 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEXT = "please call again at ten"
-WEIGHTS = "model.safetensors"
-
-
-def _edit_weights(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    def edit(directory: Path) -> None:
-        from safetensors.torch import load_file, save_file
-
-        tensors = load_file(directory / WEIGHTS)
-        change(tensors)
-        save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
-
-    return edit
-
-
-def _set(name: str, **changes: Any) -> Callable[[Path], None]:
-    def change(directory: Path) -> None:
-        settings = json.loads((directory / name).read_text(encoding="utf-8"))
-        (directory / name).write_text(json.dumps(settings | changes), encoding="utf-8")
-
-    return change
-
-
-def _write(name: str, content: bytes) -> Callable[[Path], None]:
-    def write(directory: Path) -> None:
-        (directory / name).write_bytes(content)
-
-    return write
-
-
-def _remove(name: str) -> Callable[[Path], None]:
-    return lambda directory: (directory / name).unlink()
-
-
-def _pickle(directory: Path) -> None:
-    (directory / WEIGHTS).rename(directory / "pytorch_model.bin")
 
 
 _FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no configuration": (_remove("config.json"), "holds no config.json"),
-    "broken configuration": (_write("config.json", b"{"), "cannot read .*config.json"),
+    "no configuration": (remove("config.json"), "holds no config.json"),
+    "broken configuration": (write("config.json", b"{"), "cannot read .*config.json"),
     "another type": (
-        _set("config.json", model_type="bert"),
+        alter("config.json", model_type="bert"),
         "of type 'bert'; accepted: .*speecht5, vits",
     ),
-    "a list": (_write("config.json", b"[]"), "of type None; accepted"),
-    "no tokenizer": (_remove("tokenizer_config.json"), "holds no tokenizer_config.json"),
-    "tokenizer of a list": (_write("tokenizer_config.json", b"[]"), "no tokenizer can be read"),
-    "no vocabulary": (_remove("vocab.json"), "no tokenizer can be read"),
-    "no weights": (_remove(WEIGHTS), "holds no weights"),
-    "pickled weights": (_pickle, "only pickled weights, which can run code"),
-    "truncated weights": (_write(WEIGHTS, b"\x08\0\0\0\0\0\0\0{}"), "cannot be loaded"),
+    "a list": (write("config.json", b"[]"), "of type None; accepted"),
+    "no tokenizer": (remove("tokenizer_config.json"), "holds no tokenizer_config.json"),
+    "tokenizer of a list": (write("tokenizer_config.json", b"[]"), "no tokenizer can be read"),
+    "no vocabulary": (remove("vocab.json"), "no tokenizer can be read"),
+    "no weights": (remove(WEIGHTS), "holds no weights"),
+    "pickled weights": (pickle_weights, "only pickled weights, which can run code"),
+    "truncated weights": (write(WEIGHTS, b"\x08\0\0\0\0\0\0\0{}"), "cannot be loaded"),
     "a weight missing": (
-        _edit_weights(lambda tensors: tensors.pop("decoder.conv_pre.weight")),
+        edit_weights(lambda tensors: tensors.pop("decoder.conv_pre.weight")),
         "lacks 1 weights .* 'decoder.conv_pre.weight'",
     ),
     "a weight of NaN": (
-        _edit_weights(lambda tensors: tensors["decoder.conv_pre.weight"].fill_(float("nan"))),
+        edit_weights(lambda tensors: tensors["decoder.conv_pre.weight"].fill_(float("nan"))),
         "not finite",
     ),
-    "other sizes": (_set("config.json", hidden_size=48), "cannot be loaded"),
-    "sampling rate": (_set("config.json", sampling_rate="fast"), "sampling rate 'fast', not Hz"),
-    "speakers": (_set("config.json", num_speakers=10**9), "num_speakers 1000000000"),
-    "wrong type": (_set("config.json", num_hidden_layers="six"), "cannot be loaded"),
+    "other sizes": (alter("config.json", hidden_size=48), "cannot be loaded"),
+    "sampling rate": (
+        alter("config.json", sampling_rate="fast"),
+        "sampling rate 'fast', not Hz",
+    ),
+    "speakers": (alter("config.json", num_speakers=10**9), "num_speakers 1000000000"),
+    "wrong type": (alter("config.json", num_hidden_layers="six"), "cannot be loaded"),
     # Building them would take hours.
     "a hundred million layers": (
-        _set("config.json", num_hidden_layers=10**8),
+        alter("config.json", num_hidden_layers=10**8),
         "make more than 10,000 weights; check numbers of layers",
     ),
     "endless durations": (
-        _edit_weights(lambda tensors: tensors["duration_predictor.flows.0.translate"].fill_(-30)),
+        edit_weights(lambda tensors: tensors["duration_predictor.flows.0.translate"].fill_(-30)),
         "the durations add up to .* frames",
     ),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,18 +14,14 @@ from tts_compress.compression.calibration import open_calibration  # noqa: E402
 from tts_compress.models import load, open_model  # noqa: E402
 from tts_compress.models.base import GraphModel, OnnxGraph  # noqa: E402
 from tts_compress.models.shims.spectra import MelSpectrogram  # noqa: E402
-from tts_compress.onnx.graph import Graph  # noqa: E402
 from tts_compress.onnx.quantize.collect import record_tensors  # noqa: E402
 from tts_compress.onnx.quantize.convert import (  # noqa: E402
     Conversion,
     convert,
     prepare_conversion,
 )
-from tts_compress.onnx.quantize.prepare import prepare  # noqa: E402
-from tts_compress.onnx.rewrite import rewrite  # noqa: E402
 from tts_compress.onnx.session import open_session  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
-from tts_compress.qat.graph.network import GraphNetwork  # noqa: E402
 from tts_compress.qat.graph.student import build_student  # noqa: E402
 from tts_compress.qat.graph.subgraph import (  # noqa: E402
     extract_subgraph,
@@ -50,14 +45,6 @@ _NEAR = 0.03
 and 1.6 % on the embedded voice, 0.6 and 0.2 % on HiFi-GAN V2. Waveforms are no nearer to each other
 than to the original, for one value in a hundred thousand rounded to the other side makes all behind
 it differ."""
-
-_MEDIUM = {
-    "inter_channels": 192,
-    "hidden_channels": 192,
-    "filter_channels": 768,
-    "n_layers": 6,
-    "upsample_initial_channel": 256,
-}
 
 
 def _prepare(
@@ -117,24 +104,3 @@ def test_vocoder_loses_as_much_as_deployed(assets: Path, tmp_path: Path) -> None
         (audio,) = network(torch.from_numpy(feeds["mel"]))
     expected = _losses(deployed, original)
     assert _losses(audio.numpy(), original) == pytest.approx(expected, rel=_NEAR)
-
-
-def test_medium_network_computes_the_same(
-    make_checkpoint: Callable[..., dict[str, Any]],
-    voice_config: dict[str, Any],
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "medium.ckpt"
-    torch.save(make_checkpoint(**_MEDIUM), path)
-    path.with_name("medium.ckpt.json").write_text(json.dumps(voice_config), encoding="utf-8")
-    voice = load(path)
-    assert isinstance(voice, GraphModel)
-    graph = prepare(voice.graph())
-    rewrite(Graph(graph))
-    part, _ = voice_subgraph(graph)
-    calls = list(voice.calibration_calls(["A quick test."], seed=3))[:1]
-    (call,) = record_tensors(graph, [*part.inputs, *part.outputs], calls)
-    with torch.no_grad():
-        made = GraphNetwork(part)(*(torch.from_numpy(call[name]) for name in part.inputs))
-    for found, name in zip(made, part.outputs, strict=True):
-        np.testing.assert_allclose(found.numpy(), call[name], atol=1e-4)

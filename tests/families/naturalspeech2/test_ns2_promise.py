@@ -1,22 +1,25 @@
-"""Every scheme keeps the model's speech, and its manifest records the file's content."""
+"""NaturalSpeech2 keeps what every system in torch promises."""
 
 from __future__ import annotations
 
-import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 
-from tts_compress.artifact import read_manifest
+from tests.families.conformance import (
+    Commanded,
+    Deployed,
+    FamilyCase,
+    FamilyPromises,
+    Learning,
+    SchemePromise,
+)
 from tts_compress.compression import compress
-from tts_compress.errors import TTSCompressWarning
-from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import pytest
 
-    from tts_compress.audio import Samples
+    from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 
 _TEXT = "hello there, good day."
 
@@ -78,49 +81,53 @@ _LIMITS = {
     "fp16": 45,
     "bf16": 33,
 }
+_OBJECTIVES = ("prior_encoder.encoder", "diffusion.diff_estimator", "codec.decoder")
 
 
-def _snr_db(reference: Samples, candidate: Samples) -> float:
-    assert len(reference) == len(candidate)
-    noise = np.square(candidate - reference).sum()
-    return float(10 * np.log10(np.square(reference).sum() / noise))
-
-
-@pytest.mark.parametrize("scheme", _SCHEMES)
-def test_a_scheme_is_compressed_saved_loaded_and_speaks(
-    tiny_ns2: NaturalSpeech2Model, tmp_path: Path, scheme: str
-) -> None:
-    from tts_compress.torch.layers.base import CompressedLayer
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TTSCompressWarning)  # the processor has no such arithmetic
-        small = compress(tiny_ns2, scheme)
-    assert isinstance(small, NaturalSpeech2Model)
-    original, spoken = (m.synthesize(_TEXT, seed=0).samples for m in (tiny_ns2, small))
-    assert _LIMITS[scheme] < _snr_db(original, spoken) < 100
-
-    saved = small.save(tmp_path / scheme)
-    model = NaturalSpeech2Model.open(str(saved), "small", read_manifest(saved))
-    assert np.array_equal(model.synthesize(_TEXT, seed=0).samples, spoken)
-    heard = model.open_runtime(threads=1).speak(_TEXT).samples
+def _check(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
+    """Speak in upstream's own inference code."""
+    del request, model, scheme
+    heard = again.open_runtime(threads=1).speak(_TEXT).samples
     assert np.isfinite(heard).all()
     assert np.abs(heard).max() > 0.05
 
-    assert model.manifest is not None
-    kept = {"float16/none", "float32/none"}
-    counts = {k: v for k, v in model.manifest.counts.items() if k.split(" ")[1] not in kept}
-    assert counts == _SCHEMES[scheme]
-    found: list[str] = []
-    for name, part in model.root().named_modules():
-        # Some consist of another one.
-        if isinstance(part, CompressedLayer) and not name.startswith(tuple(f"{n}." for n in found)):
-            found.append(name)
-    assert len(found) == sum(_SCHEMES[scheme].values())
-    size = (saved / "model.safetensors").stat().st_size
-    assert model.manifest.size_bytes == size
-    assert [path.stat().st_size for path in model.files().weights] == [size]
-    sizes = [sum(c.size_bytes for c in m.components().values()) for m in (small, model)]
-    assert sizes[0] == sizes[1]
+
+class TestNaturalSpeech2(FamilyPromises):
+    """Its evaluation also names the clone."""
+
+    case = FamilyCase(
+        family="naturalspeech2",
+        model="tiny_ns2",
+        text=_TEXT,
+        schemes={
+            scheme: SchemePromise(snr_db=_LIMITS[scheme], share=1.0, counts=counts)
+            for scheme, counts in _SCHEMES.items()
+        },
+        check=_check,
+        saved=("model.safetensors", "reference.wav", "settings.json"),
+        learning=Learning(
+            texts=("good day", "hello there", "hello good day", "there"),
+            objectives=_OBJECTIVES,
+            learned={"diffusion.diff_estimator/mse": 0.8},
+            stops=(("train diffusion.diff_estimator", 3),),
+            deployed={
+                "int8-qat": Deployed(objectives=_OBJECTIVES, snr_db=40, layers_db=60),
+                "int4-weight-only": Deployed(objectives=_OBJECTIVES, snr_db=60),
+            },
+            changes={"steps": 6, "held_out_every": 3, "batch_size": 2},
+            unheard=("prompt_encoder gets the same inputs for every text",),
+            slow=True,
+        ),
+        commanded=Commanded(
+            spec=lambda request: (
+                f"naturalspeech2:{request.getfixturevalue('tiny_ns2_dir')}?inference_step=4"
+            ),
+            options=lambda request: ["--checkout", str(request.getfixturevalue("amphion"))],
+            texts=("Hello there.", "Good day."),
+            settings={"recording": "reference.wav"},
+            timed=("diffusion.diff_estimator", "codec.decoder"),
+        ),
+    )
 
 
 def test_what_decides_durations_computes_in_fp32(tiny_ns2: NaturalSpeech2Model) -> None:
@@ -137,13 +144,3 @@ def test_what_decides_durations_computes_in_fp32(tiny_ns2: NaturalSpeech2Model) 
     assert {x.activations for x in others} == {"none"}
     encoder = [x for name, x in layers.items() if name.startswith("codec.encoder.")]
     assert {x.weights for x in encoder} == {"float16"}  # it chooses codes
-
-
-def test_compressing_leaves_the_original_as_it_was(tiny_ns2: NaturalSpeech2Model) -> None:
-    before = {name: tensor.clone() for name, tensor in tiny_ns2.root().state_dict().items()}
-    spoken = tiny_ns2.synthesize(_TEXT, seed=0).samples
-    compress(tiny_ns2, "int8")
-    after = tiny_ns2.root().state_dict()
-    assert list(after) == list(before)
-    assert all(tensor.equal(before[name]) for name, tensor in after.items())
-    assert np.array_equal(tiny_ns2.synthesize(_TEXT, seed=0).samples, spoken)

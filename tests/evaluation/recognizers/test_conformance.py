@@ -1,0 +1,291 @@
+"""What every recognizer promises, on models of random weights where none is in its package."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.audio import Audio
+from tts_compress.errors import EvaluationError, MissingExtraError
+from tts_compress.evaluation.recognizers import open_recognizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from tts_compress.evaluation.recognizers import Recognizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecognizerCase:
+    """A recognizer, the model it is opened with, and what it refuses."""
+
+    name: str
+    extra: str
+    packages: tuple[str, ...]
+    """Modules without which it has to name its extra; the first of them is imported."""
+
+    model: str | None = None
+    """Fixture of a model's folder, or none for the model in its package."""
+
+    language: str = "de"
+    described: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str, str], ...] = ()
+    """What follows the name, the suite's language, and what the error says of them."""
+
+
+_NO_FOLDER = (":/no/such/folder", "de", "no folder '/no/such/folder' with a model")
+_CASES = (
+    RecognizerCase(
+        name="pocketsphinx",
+        extra="evaluate",
+        packages=("pocketsphinx",),
+        language="en-us",
+        described=("PocketSphinx 5", "2000 phones a frame", "trigram"),
+        refused=(
+            ("", "de", "'pocketsphinx' knows English, and the suite is in 'de'"),
+            (":large", "en-us", "has its stock model alone; leave ':large' out"),
+        ),
+    ),
+    RecognizerCase(
+        name="moonshine",
+        extra="moonshine",
+        packages=("moonshine_voice",),
+        language="en-gb",
+        described=("moonshine-voice 0.0.", "model tiny-en (files "),
+        refused=(
+            ("", "de", "'moonshine' does not know the suite's language 'de' .it knows en"),
+            (":/no/such/folder", "de", "no Moonshine model in '/no/such/folder'; give a folder"),
+            (":gigantic", "de", "no Moonshine model in 'gigantic'; give a folder"),
+        ),
+    ),
+    RecognizerCase(
+        name="onnx-asr",
+        extra="onnx-asr",
+        packages=("onnx_asr.loader",),
+        model="nemo",
+        described=("onnx-asr 0.", "model nemo (files "),
+        refused=(
+            _NO_FOLDER,
+            ("", "de", "'onnx-asr' needs a model"),
+            (":gigantic", "de", "cannot open the model 'gigantic' .*: Model 'gigantic' not supp"),
+            (":nemo-parakeet-tdt-0.6b-v3", "de", "cannot open the model .* 'onnx-asr': .*disabled"),
+            (":nemo-parakeet-tdt-0.6b-v2", "de", "know the suite's language 'de' .it knows en"),
+            (":t-tech/t-one", "de", "does not know the suite's language 'de' .it knows ru"),
+        ),
+    ),
+    RecognizerCase(
+        name="whisper",
+        extra="whisper",
+        packages=("faster_whisper", "ctranslate2"),
+        model="converted_whisper",
+        described=("faster-whisper 1.", "model all (files ", "language de, beam 5"),
+        refused=(
+            _NO_FOLDER,
+            (":gigantic", "de", "cannot open the model 'gigantic' of 'whisper': Invalid model"),
+            (":someone/whisper", "de", "cannot open the model 'someone/whisper' .*: .*disabled"),
+        ),
+    ),
+    RecognizerCase(
+        name="transformers",
+        extra="transformers",
+        packages=("transformers",),
+        model="wav2vec",
+        described=("Wav2Vec2ForCTC wav2vec (files ",),
+        refused=(
+            _NO_FOLDER,
+            ("", "de", "'transformers' needs a model"),
+            (":someone/model", "de", "cannot open the model 'someone/model' of 'transformers': "),
+        ),
+    ),
+    RecognizerCase(
+        name="transformers",
+        extra="transformers",
+        packages=("transformers",),
+        model="whisper",
+        described=("WhisperForConditionalGeneration all (files ", "language de"),
+    ),
+)
+_BROKEN = {
+    "empty": [],
+    "one sample": [0.0],
+    "NaN": [np.nan] * 8000,
+    "infinite": [np.inf, -np.inf] * 4000,
+    "silence": [0.0] * 8000,
+}
+
+
+@pytest.fixture(scope="module", params=_CASES, ids=lambda case: case.model or case.name)
+def case(request: pytest.FixtureRequest) -> RecognizerCase:
+    """Return a recognizer whose packages are installed."""
+    found: RecognizerCase = request.param
+    pytest.importorskip(found.packages[0])
+    return found
+
+
+@pytest.fixture(scope="module")
+def opened(case: RecognizerCase, request: pytest.FixtureRequest) -> Callable[[], Recognizer]:
+    """Return a function that opens the recognizer with its model."""
+    given = f"{case.name}:{request.getfixturevalue(case.model)}" if case.model else case.name
+    return lambda: open_recognizer(given, case.language)
+
+
+@pytest.fixture(scope="module")
+def heard(
+    case: RecognizerCase, sounds: list[Audio], request: pytest.FixtureRequest
+) -> Sequence[Audio]:
+    """Return two sounds, for a trained model behind two sentences of a reader."""
+    return sounds if case.model else [*request.getfixturevalue("recordings")[:2], *sounds]
+
+
+def test_transcripts_are_of_the_audio_and_depend_on_nothing_heard_before(
+    case: RecognizerCase, opened: Callable[[], Recognizer], heard: Sequence[Audio]
+) -> None:
+    """In any order, in any process; finished transcripts are kept by the description.
+
+    Moonshine's own call for a whole sound hears "You" in the noise, behind other sounds.
+    """
+    ears, again = opened(), opened()
+    first = [ears.transcribe(audio) for audio in heard]
+    assert all(first[:2])
+    assert len({*first[:2]}) == 2
+    assert first[::-1] == [again.transcribe(audio) for audio in heard[::-1]]
+    assert again.description == ears.description
+    for part in case.described:
+        assert part in ears.description
+
+
+def test_broken_audio_is_a_finding_not_a_crash(
+    case: RecognizerCase, opened: Callable[[], Recognizer], heard: Sequence[Audio]
+) -> None:
+    """No more than a word or two of a trained model, and the next transcript does not change."""
+    ears = opened()
+    before = ears.transcribe(heard[0])
+    for name, samples in _BROKEN.items():
+        found = ears.transcribe(Audio(samples=np.array(samples, np.float32), sample_rate=22_050))
+        assert isinstance(found, str), name
+        assert case.model or len(found.split()) <= 2, name
+        assert ears.transcribe(heard[0]) == before, name
+
+
+@pytest.mark.parametrize(
+    ("case", "refused"),
+    [(case, refused) for case in _CASES for refused in case.refused],
+    ids=lambda value: None if isinstance(value, RecognizerCase) else f"{value[0]} {value[1]}",
+    indirect=["case"],
+)
+def test_what_it_does_not_have_is_one_line(
+    case: RecognizerCase, refused: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
+    given, language, message = refused
+    with pytest.raises(EvaluationError, match=message) as caught:
+        open_recognizer(f"{case.name}{given}", language)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("missing", _CASES[:5], ids=lambda case: case.name)
+def test_a_missing_package_names_the_extra(
+    missing: RecognizerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = missing.name.replace("-", "_")
+    monkeypatch.delitem(sys.modules, f"tts_compress.evaluation.recognizers.{module}", raising=False)
+    for package in missing.packages:
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'tts-compress\[{missing.extra}\]'"):
+        open_recognizer(f"{missing.name}:model" if missing.model else missing.name, "en-us")
+
+
+@pytest.fixture(scope="module")
+def whisper(whisper_folders: dict[str, Path]) -> Path:
+    return whisper_folders["all"]
+
+
+@pytest.fixture(scope="module")
+def converted_whisper(converted: dict[str, Path]) -> Path:
+    return converted["all"]
+
+
+@pytest.fixture(scope="module")
+def nemo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a CTC network in NeMo's form: means of eight frames, and a random projection."""
+    tokens, mels = ["▁ja", "▁nein", "▁viel", "st", "en", "ü", "<blk>"], 80
+    weight = np.random.default_rng(0).normal(size=(mels, len(tokens))).astype(np.float32)
+    pool = {"kernel_shape": [8], "strides": [8], "ceil_mode": 1}
+    nodes = [
+        helper.make_node("AveragePool", ["audio_signal"], ["means"], **pool),
+        helper.make_node("Transpose", ["means"], ["frames"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["frames", "weight"], ["logits"]),
+        helper.make_node("LogSoftmax", ["logits"], ["logprobs"], axis=-1),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("audio_signal", TensorProto.FLOAT, ["b", mels, "t"]),
+        helper.make_tensor_value_info("length", TensorProto.INT64, ["b"]),
+    ]
+    output = helper.make_tensor_value_info("logprobs", TensorProto.FLOAT, ["b", "f", len(tokens)])
+    weights = [numpy_helper.from_array(weight, "weight")]
+    graph = helper.make_graph(nodes, "ctc", inputs, [output], weights)
+    root = tmp_path_factory.mktemp("asr") / "nemo"
+    root.mkdir()
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), root / "model.onnx")
+    vocabulary = "\n".join(f"{token} {index}" for index, token in enumerate(tokens))
+    (root / "vocab.txt").write_text(vocabulary, encoding="utf-8")
+    settings = {"model_type": "nemo-conformer-ctc", "features_size": mels}
+    (root / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def wav2vec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a tiny wav2vec 2.0 whose tokens are letters."""
+    pytest.importorskip("transformers.models.wav2vec2")
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    root = tmp_path_factory.mktemp("ctc") / "wav2vec"
+    root.mkdir()
+    letters = ["<pad>", "<s>", "</s>", "<unk>", "|", *"abcdefghijklmnopqrstuvwxyzäöü"]
+    (root / "vocab.json").write_text(json.dumps({letter: i for i, letter in enumerate(letters)}))
+    sizes: dict[str, Any] = {
+        "vocab_size": len(letters),
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "conv_dim": (16,) * 7,
+        "num_conv_pos_embeddings": 8,
+        "num_conv_pos_embedding_groups": 2,
+    }
+    config = transformers.Wav2Vec2Config(**sizes, initializer_range=1.0)
+    transformers.Wav2Vec2ForCTC(config).save_pretrained(root)
+    transformers.Wav2Vec2Processor(
+        transformers.Wav2Vec2FeatureExtractor(),
+        transformers.Wav2Vec2CTCTokenizer(str(root / "vocab.json")),
+    ).save_pretrained(root)
+    return root
+
+
+def test_pickled_weights_are_not_read(wav2vec: Path, tmp_path: Path) -> None:
+    """Only safetensors files hold no code."""
+    import torch
+
+    for path in wav2vec.glob("*.json"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    torch.save({}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(EvaluationError, match=r"cannot open the model .*safetensors"):
+        open_recognizer(f"transformers:{tmp_path}", "de")
+
+
+def test_an_unknown_name_lists_the_known() -> None:
+    with pytest.raises(EvaluationError, match=r"'ears'; known: .*pocketsphinx"):
+        open_recognizer("ears", "en-us")

@@ -1,0 +1,516 @@
+"""Promises of every system in torch: a family's `TestX(FamilyPromises)` states its case alone."""
+
+# ruff: noqa: D102  tests need no docstrings, in a class neither
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pytest
+
+from tests.families.tiny import write_voice
+from tts_compress import compress, load, read_report
+from tts_compress.artifact import read_manifest
+from tts_compress.cli import main
+from tts_compress.errors import ArtifactError, ModelError, TTSCompressWarning
+from tts_compress.models.base import TorchModel
+from tts_compress.models.distillation import Distillable
+from tts_compress.recipes.family import schemes_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tts_compress.artifact import Manifest
+
+_ALGORITHMS = {"int8-qat", "int4-gptq", "int4-inc"}
+"""Schemes that train, or choose codes by an algorithm, which has tests of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemePromise:
+    """What a recipe keeps of the tiny model; a figure that is None is not promised."""
+
+    snr_db: float | None = None
+    """Least ratio of the sound to its difference from the original's, of the same noise, dB."""
+
+    kl_nats: float | None = None
+    """Most mean divergence of a language model's scores."""
+
+    agreement: float | None = None
+    """Least share of tokens that stay the most probable ones."""
+
+    share: float = 0.7
+    """Most bytes of the file, of the original's weights."""
+
+    counts: Mapping[str, int] | None = None
+    """Numbers of layers in a saved model, by operator and format; those kept in floats aside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """How near a deployed component is to its student before training."""
+
+    objectives: tuple[str, ...]
+    """Components that learn by the scheme."""
+
+    snr_db: float
+    """Least ratio of its output to that output's difference from the student's, dB."""
+
+    layers_db: float = 0.0
+    """The same of the farthest of its layers, each with the student's input."""
+
+    loss: float = 1.0
+    """Most difference of its loss from the student's, of the student's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learning:
+    """What a training of the model in four bits brings."""
+
+    texts: tuple[str, ...]
+    objectives: tuple[str, ...]
+    learned: Mapping[str, float]
+    """Most of each loss that is left, of what it was before."""
+
+    stops: tuple[tuple[str, int], ...]
+    """Stages and updates at which a training is stopped, to go on with the same bytes."""
+
+    deployed: Mapping[str, Deployed]
+    """By scheme."""
+
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Options other than the usual few updates."""
+
+    unheard: tuple[str, ...] = ()
+    """What a training says of components that calibration does not reach."""
+
+    model: str | None = None
+    """Fixture of the model, where it is another one."""
+
+    slow: bool = False
+    """Whether going on is a slow test."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commanded:
+    """A model as the commands are given it, and what a report of it states."""
+
+    spec: Callable[[pytest.FixtureRequest], str]
+    """Returns the spec that users type."""
+
+    options: Callable[[pytest.FixtureRequest], list[str]] = lambda _: []
+    """Returns further options of the commands."""
+
+    texts: tuple[str, str] | None = ("Hello there.", "Shut the gate.")
+    """Texts of a suite; None for a family with evaluations of its own."""
+
+    prompt: str = ""
+    """The suite's section `[prompt]`, with `voice.wav` as a recording."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings that the report states of both sides."""
+
+    language: str | None = None
+    timed: tuple[str, ...] = ()
+    """Components with a share of the time that `inspect` shows."""
+
+
+def _unchanged(model: Any) -> Any:
+    return model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyCase:
+    """A system's tiny model, and what is particular to it."""
+
+    family: str
+    model: str
+    """Fixture of the loaded model; it is never modified."""
+
+    schemes: Mapping[str, SchemePromise]
+    text: str = "please call again at ten"
+    texts: tuple[str, ...] = ("please call again at ten", "the door was open")
+    """Texts by which language models are compared."""
+
+    seeds: tuple[int | None, ...] = (0,)
+    slow: bool = False
+    """Whether schemes other than one in integers and one in floats are slow tests."""
+
+    configured: Callable[[Any], Any] = _unchanged
+    """Returns the model with options that are compared by, which an artifact need not keep."""
+
+    noisy: bool = True
+    """Whether a seed changes what is spoken."""
+
+    untried: frozenset[str] = frozenset()
+    """Schemes of the family that have nothing to do with this model."""
+
+    check: Callable[[pytest.FixtureRequest, Any, Any, str], None] = lambda *_: None
+    """Checks what else is promised of the original, the saved model and the scheme."""
+
+    saved: tuple[str, ...] = ()
+    """Files of a saved original; empty where it is written in upstream's own format."""
+
+    computed: Callable[[str], bool] = lambda _: False
+    """Tells by a buffer's name whether it is computed where an artifact is opened."""
+
+    learning: Learning | None = None
+    """None for a family with trainings of its own."""
+
+    commanded: Commanded
+
+
+def compressed(model: Any, scheme: str, **options: Any) -> Any:
+    """Compress without the warning that the processor lacks a type's arithmetic."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TTSCompressWarning)
+        return compress(model, scheme, **options)
+
+
+class FamilyPromises:
+    """The tests; `case` is what a family states."""
+
+    case: ClassVar[FamilyCase]
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Parametrize by the case's schemes and stops."""
+        case, learning = self.case, self.case.learning
+        if "scheme" in metafunc.fixturenames:
+            fast = ("int8", "fp16") if case.slow else tuple(case.schemes)
+            slow = {name: [pytest.mark.slow] if name not in fast else [] for name in case.schemes}
+            cases = [pytest.param(name, marks=marks) for name, marks in slow.items()]
+            metafunc.parametrize("scheme", cases)
+        if "trained_scheme" in metafunc.fixturenames:
+            metafunc.parametrize("trained_scheme", learning.deployed if learning else [])
+        if "stop" in metafunc.fixturenames:
+            stops = learning.stops if learning else ()
+            slow_stops = [pytest.mark.slow] if learning and learning.slow else []
+            metafunc.parametrize("stop", [pytest.param(x, marks=slow_stops) for x in stops])
+
+    @pytest.fixture(scope="class")
+    def model(self, request: pytest.FixtureRequest) -> Any:
+        """Return the original, as it is compared."""
+        return self.case.configured(request.getfixturevalue(self.case.model))
+
+    @pytest.fixture(scope="class")
+    def small(self, model: Any) -> Any:
+        """Return the model in INT8, in memory."""
+        return compressed(model, "int8")
+
+    @pytest.fixture(scope="class")
+    def artifact(self, small: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """Return that model's artifact; do not write into it."""
+        folder: Path = small.save(tmp_path_factory.mktemp("artifact") / "int8")
+        return folder
+
+    def _read(self, folder: Path) -> Any:
+        return self.case.configured(load(folder))
+
+    def _said(self, model: Any, seed: int | None = 0) -> Any:
+        return model.synthesize(self.case.text, seed=seed).samples
+
+    def test_a_seed_repeats_what_is_spoken(self, model: Any) -> None:
+        audio = model.synthesize(self.case.text, seed=3)
+        assert isinstance(model, TorchModel)
+        assert model.family == self.case.family
+        assert audio.sample_rate == model.sample_rate
+        assert (audio.samples.dtype, audio.samples.ndim) == (np.float32, 1)
+        assert np.isfinite(audio.samples).all()
+        assert 0.01 < np.abs(audio.samples).max() <= 1
+        np.testing.assert_array_equal(self._said(model, 3), audio.samples)
+        other = self._said(model, 4)
+        same = other.shape == audio.samples.shape and bool((other == audio.samples).all())
+        assert same is not self.case.noisy
+
+    def test_every_scheme_is_tried(self) -> None:
+        missing = set(schemes_of(self.case.family)) - _ALGORITHMS - set(self.case.schemes)
+        assert missing == self.case.untried
+
+    def test_a_scheme_is_what_its_recipe_promises(
+        self,
+        request: pytest.FixtureRequest,
+        model: Any,
+        scheme: str,
+        tmp_path: Path,
+        snr_db: Callable[[Any, Any], float],
+        compare_models: Callable[..., Any],
+    ) -> None:
+        """Saved, it speaks what was compressed, and its manifest counts what is there."""
+        promise, small = self.case.schemes[scheme], compressed(model, scheme)
+        spoken = [self._said(small, seed) for seed in self.case.seeds]
+        if promise.snr_db is not None:
+            for seed, samples in zip(self.case.seeds, spoken, strict=True):
+                reference = self._said(model, seed)
+                assert samples.shape == reference.shape
+                assert promise.snr_db < snr_db(reference, samples) < 100
+        if promise.agreement is not None:
+            near = compare_models(model, small, self.case.texts)
+            assert near.positions > 90
+            assert near.agreement >= promise.agreement
+            assert 0 < near.kl_nats < (promise.kl_nats or np.inf)
+        saved = small.save(tmp_path / scheme)
+        again = self._read(saved)
+        for seed, samples in zip(self.case.seeds, spoken, strict=True):
+            np.testing.assert_array_equal(self._said(again, seed), samples)
+        self._check_manifest(model, small, again, promise)
+        self.case.check(request, model, again, scheme)
+
+    def _check_manifest(self, model: Any, small: Any, again: Any, promise: SchemePromise) -> None:
+        manifest: Manifest = again.manifest
+        assert sum(manifest.counts.values()) == len(manifest.layers)
+        before, after = (
+            sum(path.stat().st_size for path in each.files().weights) for each in (model, again)
+        )
+        assert manifest.size_bytes == after < promise.share * before
+        kinds = [
+            Counter(type(m).__name__ for m in each.root().modules()) for each in (small, again)
+        ]
+        assert kinds[0] == kinds[1]
+        parts = [each.components() for each in (model, small, again)]
+        assert parts[0].keys() == parts[1].keys() == parts[2].keys()
+        sizes = [sum(part.size_bytes for part in each.values()) for each in parts]
+        assert sizes[0] > sizes[1] == sizes[2]
+        if promise.counts is not None:
+            in_floats = {"float16/none", "float32/none"}
+            counts = {k: n for k, n in manifest.counts.items() if k.split()[1] not in in_floats}
+            assert counts == promise.counts
+            assert len(_compressed_layers(again.root())) == sum(promise.counts.values())
+
+    def test_the_same_model_gives_the_same_bytes_and_stays_as_it_was(
+        self, model: Any, artifact: Path, tmp_path: Path
+    ) -> None:
+        before = {name: tensor.clone() for name, tensor in model.root().state_dict().items()}
+        spoken = self._said(model)
+        second = compressed(model, "int8").save(tmp_path / "second")
+        _check_same_files(artifact, second)
+        _check_same_files(artifact, load(artifact).save(tmp_path / "third"))
+        after = model.root().state_dict()
+        assert list(after) == list(before)
+        assert all(tensor.equal(before[name]) for name, tensor in after.items())
+        np.testing.assert_array_equal(self._said(model), spoken)
+
+    def test_an_artifact_needs_nothing_of_its_original(self, small: Any, artifact: Path) -> None:
+        """And what is in memory alone has no files."""
+        files = load(artifact).files()  # type: ignore[attr-defined]
+        assert all(path.parent == artifact for path in (*files.weights, *files.settings))
+        named = {path.name for path in files.settings} | {"model.safetensors"}
+        assert set(read_manifest(artifact).files) == named
+        for refused in (small.files, lambda: small.open_runtime(threads=1)):
+            with pytest.raises(ModelError, match=r"call save\(\) first"):
+                refused()
+
+    def test_an_artifact_is_opened_without_fp32_weights(
+        self, model: Any, artifact: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from tts_compress.torch.layers import checkpoint
+
+        seen: list[str] = []
+        restore = checkpoint.restore_root
+
+        def spy(root: Any, layers: Any, path: Path) -> Any:
+            seen.extend(parameter.device.type for parameter in root.parameters())
+            return restore(root, layers, path)
+
+        monkeypatch.setattr(checkpoint, "restore_root", spy)
+        root = load(artifact).root()  # type: ignore[attr-defined]
+        assert set(seen) == {"meta"}
+        tensors = [*root.named_parameters(), *root.named_buffers()]
+        assert {tensor.device.type for _, tensor in tensors} == {"cpu"}
+        for name, tensor in model.root().named_buffers():
+            if self.case.computed(name):
+                assert root.get_buffer(name).equal(tensor), name
+
+    def test_an_altered_artifact_is_refused(self, artifact: Path, tmp_path: Path) -> None:
+        copy = shutil.copytree(artifact, tmp_path / "copy")
+        name = next(name for name in read_manifest(copy).files if "safetensors" not in name)
+        with (copy / name).open("ab") as file:
+            file.write(b" ")
+        with pytest.raises(ArtifactError, match=f"'{name}' was altered"):
+            load(copy)
+
+    def test_an_original_is_saved_and_speaks_the_same(self, model: Any, tmp_path: Path) -> None:
+        if not self.case.saved:
+            pytest.skip("it is written in upstream's own format, which has tests of its own")
+        folder = model.save(tmp_path / "copy")
+        assert {path.name for path in folder.iterdir()} == {*self.case.saved}
+        saved: Any = load(f"{self.case.family}:{folder}")
+        assert saved.manifest is None
+        assert saved.options == model.options  # or it would be judged by other steps
+        np.testing.assert_array_equal(self._said(saved), self._said(model))
+        _check_same_files(folder, saved.save(tmp_path / "again"))
+        with pytest.raises(ArtifactError, match="exists"):
+            model.save(folder)
+
+    def test_inspect_shows_every_components_share_of_the_time(
+        self, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Also of a language model that is not called as a module."""
+        told = self.case.commanded
+        arguments = [told.spec(request), "--json", "--time", *told.options(request)]
+        assert main(["inspect", *arguments]) == 0
+        found = json.loads(capsys.readouterr().out)
+        shares = {part["name"]: part["time_share"] for part in found["components"]}
+        assert sum(shares.values()) + found["other_time_share"] == pytest.approx(1)
+        assert all(shares[name] > 0 for name in told.timed)
+
+    @pytest.fixture(scope="class")
+    def learning(self) -> Learning:
+        """Return what a training brings; skip where it has tests of its own."""
+        if self.case.learning is None:
+            pytest.skip("trained in tests of its own")
+        return self.case.learning
+
+    @pytest.fixture(scope="class")
+    def teacher(self, learning: Learning, request: pytest.FixtureRequest) -> Any:
+        """Return the model that is trained."""
+        return request.getfixturevalue(learning.model or self.case.model)
+
+    @pytest.fixture(scope="class")
+    def train(
+        self, teacher: Any, learning: Learning, train_on: Callable[..., Callable[..., Any]]
+    ) -> Callable[..., Any]:
+        """Return a function that trains the model, in four bits by default."""
+        return train_on(teacher, learning.texts, **learning.changes)
+
+    @pytest.fixture(scope="class")
+    def trained(self, train: Callable[..., Any]) -> Any:
+        """Return the model in four bits, trained without a stop."""
+        return train()
+
+    def test_it_learns_four_bits_and_is_saved(
+        self, trained: Any, learning: Learning, tmp_path: Path
+    ) -> None:
+        training = trained.manifest.training
+        assert trained.manifest.calibration.set == "few"
+        assert {name.rpartition("/")[0] for name in training.before} == set(learning.objectives)
+        for term, left in learning.learned.items():
+            assert training.after[term] < left * training.before[term], term
+        spoken = trained.synthesize(learning.texts[0], seed=0).samples
+        saved = trained.save(tmp_path / "trained")
+        again: Any = load(saved)
+        again = again.with_options(trained.options)
+        assert read_manifest(saved).training == training
+        np.testing.assert_array_equal(again.synthesize(learning.texts[0], seed=0).samples, spoken)
+
+    def test_deployed_components_answer_as_their_students_do(
+        self, teacher: Any, learning: Learning, deployed: Callable[..., Any], trained_scheme: str
+    ) -> None:
+        """Up to one activation a layer that lies between two codes and falls to either side.
+
+        8 bits of N bell-shaped numbers leave 40 dB, and one that is a code off is a share of 12 / N
+        of that noise: 60 dB of the 1,200 numbers and more that flow into most layers here. Random
+        weights make more of it from layer to layer; four bits are multiplied in bfloat16.
+        """
+        assert isinstance(teacher, Distillable)
+        promise = learning.deployed[trained_scheme]
+        found = deployed(teacher, trained_scheme, learning.texts[:2])
+        assert tuple(found) == promise.objectives
+        for agreement in found.values():
+            assert agreement.snr_db > promise.snr_db, found
+            assert agreement.layers_db > promise.layers_db, found
+            assert agreement.loss_ratio == pytest.approx(1, abs=promise.loss), found
+
+    def test_stopped_it_goes_on_with_the_same_bytes(
+        self,
+        trained: Any,
+        learning: Learning,
+        train: Callable[..., Any],
+        resume: Callable[..., list[str]],
+        stop: tuple[str, int],
+    ) -> None:
+        lines = resume(train, trained, stop)
+        unheard = [line.split(":")[0] for line in lines if "rounded without" in line]
+        assert unheard == [*learning.unheard]
+
+    @pytest.mark.slow
+    def test_a_compressed_model_is_evaluated_from_the_command_line(
+        self, request: pytest.FixtureRequest, tmp_path: Path
+    ) -> None:
+        """It speaks by the suite's prompt, with the same noise on both sides."""
+        pytest.importorskip("pocketsphinx")
+        told = self.case.commanded
+        if told.texts is None:
+            pytest.skip("it is evaluated in tests of its own")
+        suite, more = write_suite(tmp_path, told.texts, told.prompt), told.options(request)
+        spec, small, out = told.spec(request), str(tmp_path / "int8"), tmp_path / "report"
+        assert main(["quantize", spec, "--scheme", "int8", "--output", small, *more]) == 0
+        arguments = [spec, small, "--suite", str(suite), "--output", str(out), "--wav", *more]
+        assert main(["evaluate", *arguments]) == 0
+        assert {"report.html", "report.json", "report.md", "wav"} <= {p.name for p in out.iterdir()}
+        found = read_report(out)
+        words = sum(len(text.split()) for text in told.texts)
+        assert found.wer.counts.reference.reference_tokens == words
+        assert found.wer.interval is None  # of two texts
+        assert found.size.ratio > 1.5
+        assert found.candidate.scheme == "int8"
+        if found.teacher_forced is None:  # what differs is what compression did
+            assert found.signal.same_timing == 1.0
+            assert found.signal.snr_db is not None
+            assert found.signal.snr_db > 15
+        else:
+            assert found.teacher_forced.texts == 2
+            assert found.teacher_forced.positions > 100
+            assert 0.8 < found.teacher_forced.agreement <= 1.0
+            assert 0.0 < found.teacher_forced.kl_nats < 0.1
+            assert "| Token agreement |" in (out / "report.md").read_text(encoding="utf-8")
+        for side in (found.reference, found.candidate):
+            assert told.settings.items() <= side.settings.items()
+            assert told.language in (None, side.language)
+        # Packages are imported before memory is measured: the model is what is counted.
+        for memory in (found.memory.reference, found.memory.candidate):
+            assert 0 < memory.peak_bytes - memory.idle_bytes < 0.5 * memory.peak_bytes
+        assert found.load is not None
+        for opening in (found.load.reference, found.load.candidate):
+            assert 0 < opening.open_ms < 30_000
+        assert "not run alike" not in (out / "report.html").read_text(encoding="utf-8")
+
+    @pytest.mark.snapshot
+    def test_what_users_get(
+        self,
+        request: pytest.FixtureRequest,
+        snapshot: Any,
+        write_texts: Callable[..., str],
+    ) -> None:
+        """The output is compared before and after a refactoring."""
+        texts = write_texts(["hello there", "one more"])
+        snapshot.add_family(self.case.family, self.case.commanded.spec(request), texts)
+
+
+def write_suite(folder: Path, spoken: Sequence[str], prompt: str = "") -> Path:
+    """Write a suite of texts, with the higher buzz that its prompt may name as `voice.wav`."""
+    write_voice(folder / "voice.wav", seconds=1.5, pitch_hz=190)
+    texts = ", ".join(f'{{ text = "{text}" }}' for text in spoken)
+    path = folder / "suite.toml"
+    path.write_text(
+        'version = 1\nname = "two-texts"\nlanguage = "en-us"\nrecognizer = "pocketsphinx"\n'
+        f'normalizer = "en-v1"\nseeds = [3]\nutterances = [{texts}]\n\n{prompt}\n'
+        '[card]\nsummary = "s"\nsource = "s"\nlicence = "Apache-2.0"\ncomposition = "c"\n',
+        encoding="utf-8",
+    )
+    return path
+
+
+def _compressed_layers(root: Any) -> list[str]:
+    """Return the names of compressed layers; some consist of another one, which is not counted."""
+    from tts_compress.torch.layers.base import CompressedLayer
+
+    found: list[str] = []
+    for name, module in root.named_modules():
+        inside = name.startswith(tuple(f"{outer}." for outer in found))
+        if isinstance(module, CompressedLayer) and not inside:
+            found.append(name)
+    return found
+
+
+def _check_same_files(one: Path, other: Path) -> None:
+    names = [sorted(p.relative_to(f) for p in f.rglob("*") if p.is_file()) for f in (one, other)]
+    assert names[0] == names[1]
+    for name in names[0]:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name

@@ -1,0 +1,137 @@
+"""Voices of transformers keep what every system in torch promises."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.families.conformance import Commanded, FamilyCase, FamilyPromises, SchemePromise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+_IN_FLOATS = {
+    "vits": ("text_encoder.e", "duration_predictor.", "embed_speaker"),
+    "speecht5": ("speecht5.decoder.prenet", "speecht5.encoder.prenet", "speech_decoder_postnet.p"),
+    "fastspeech2": ("model.encoder.", "model.duration_predictor."),
+}
+"""Layers that decide durations, and others that are to be exact."""
+
+# 6 dB below what is measured.
+_SPECTROGRAMS_DB = {
+    "fp16": 50,
+    "bf16": 31,
+    "int8": 22,
+    "int8-static": 20,
+    "int8-weight-only": 25,
+    "int4-weight-only": 11,
+    "int4-gptq": 11,
+    "int4-inc": 11,
+}
+_UNTRIED = frozenset({"int8-dynamic"})
+"""The same as `int8` for these."""
+
+
+def _checked(voice: str) -> Callable[..., None]:
+    def check(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
+        del request, model, scheme
+        for layer in again.manifest.layers:
+            if layer.module.startswith(_IN_FLOATS[voice]):
+                assert f"{layer.weights}/{layer.activations}" in {"float16/none", "float32/none"}
+
+    return check
+
+
+def _check_bark(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
+    del request, model
+    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
+    layers = {x.module: x.activations for x in again.manifest.layers}
+    for part in ("semantic", "coarse_acoustics", "fine_acoustics"):
+        assert layers[f"{part}.layers.0.attn.att_proj"] == wanted.get(scheme, "none")
+
+
+def _commanded(folder: str, *timed: str, texts: tuple[str, str] | None = None) -> Commanded:
+    return Commanded(
+        spec=lambda request: f"transformers:{request.getfixturevalue(folder)}",
+        texts=texts,
+        language="eng",
+        timed=timed,
+    )
+
+
+class TestVits(FamilyPromises):
+    """Every id keeps its duration."""
+
+    case = FamilyCase(
+        family="transformers",
+        model="vits",
+        schemes={
+            "fp16": SchemePromise(snr_db=50, share=0.62),
+            "bf16": SchemePromise(snr_db=34, share=0.62),
+            "int8": SchemePromise(snr_db=21, share=0.62),
+            "int8-dynamic": SchemePromise(snr_db=21, share=0.62),
+            "int8-static": SchemePromise(snr_db=17, share=0.62),
+            "int8-weight-only": SchemePromise(snr_db=27, share=0.62),
+            "int4-weight-only": SchemePromise(snr_db=27, share=0.62),
+        },
+        seeds=(0, 1, 2),
+        slow=True,
+        check=_checked("vits"),
+        commanded=_commanded(
+            "vits_dir", "flow", "decoder", texts=("Hello there.", "Shut the gate.")
+        ),
+    )
+
+
+class TestSpeechT5(FamilyPromises):
+    """Its dropout is the noise."""
+
+    case = FamilyCase(
+        family="transformers",
+        model="speecht5",
+        text="call at ten",
+        schemes={name: SchemePromise(snr_db=db) for name, db in _SPECTROGRAMS_DB.items()},
+        slow=True,
+        untried=_UNTRIED,
+        check=_checked("speecht5"),
+        commanded=_commanded("speecht5_dir", "vocoder"),
+    )
+
+
+class TestFastSpeech2(FamilyPromises):
+    """It speaks without noise."""
+
+    case = FamilyCase(
+        family="transformers",
+        model="fastspeech2",
+        text="call at ten",
+        schemes={name: SchemePromise(snr_db=db) for name, db in _SPECTROGRAMS_DB.items()},
+        slow=True,
+        noisy=False,
+        untried=_UNTRIED,
+        check=_checked("fastspeech2"),
+        commanded=_commanded("fastspeech2_dir", "vocoder"),
+    )
+
+
+class TestBark(FamilyPromises):
+    """Its codec's recurrent layers keep FP32; what it draws leaves no sound to compare."""
+
+    case = FamilyCase(
+        family="transformers",
+        model="bark",
+        text="call at ten",
+        schemes={
+            name: SchemePromise(share=0.75)
+            for name in (
+                *("fp16", "bf16", "int8", "int8-static", "int8-weight-only"),
+                *("int4-weight-only", "int4-gptq"),
+            )
+        },
+        seeds=(0, 1),
+        slow=True,
+        untried=_UNTRIED,
+        check=_check_bark,
+        commanded=_commanded("bark_dir", "semantic"),
+    )
