@@ -163,7 +163,7 @@ def merge_results(folder: Path, dice: random.Random) -> object:
 @cache
 def _space() -> Any:
     from tts_compress.recipes.groups import find_groups
-    from tts_compress.search.formats import Space, find_formats
+    from tts_compress.search.choices import Space, find_formats
 
     groups, forms = find_groups(_MODULES, ()), find_formats("piper", _FORMATS)
     formats = {group.name: forms for group in groups}
@@ -172,17 +172,19 @@ def _space() -> Any:
 
 def _explored(folder: Path, trials: int) -> Any:
     """Return the points of a study whose choices cost what their formats say."""
-    from tts_compress.search.damage import Damage
+    from tts_compress.search.measure import MeasuredDamage
     from tts_compress.search.study import StudyOptions, explore
 
     def measure(choice: Any) -> Any:
         harm = sum(value != "float32" for value in choice.values())
-        return float(harm), Damage(log_mel_db=0.1 * harm, distortion=None, duration_frames=0.0)
+        share = 0.1 * harm
+        damage = {"same_noise": share, "distortion": share, "floor_db": 0.0, "duration_frames": 0.0}
+        return float(harm), MeasuredDamage(**damage)
 
     options = StudyOptions(
         trials=trials,
         seed=0,
-        limits=(1.0, 1.0),
+        bound=1.0,
         storage=None,
         name="size-1",
         progress=Silent(),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tts_compress.compression import compress
-from tts_compress.compression.listening import Heard, Listener, speech
+from tts_compress.compression.comparison import SoundDamage, SpeechComparison, speech
 from tts_compress.compression.manifest import Job
 from tts_compress.compression.quality import Option, choose, select
 from tts_compress.compression.workbench import Workbench
@@ -33,10 +33,10 @@ def bench(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Workbench:
 
 
 @pytest.fixture(scope="module")
-def listener(bench: Workbench) -> Listener:
+def comparison(bench: Workbench) -> SpeechComparison:
     speak = speech(bench, None, _JOB)
     assert speak is not None
-    return Listener(speak, 0)
+    return SpeechComparison(speak, 0)
 
 
 def _choose(bench: Workbench, bound: float) -> tuple[Conversion, Recipe]:
@@ -73,29 +73,28 @@ def test_what_moves_lengths_is_never_selected() -> None:
     assert select(options, 0.0)["a"].saved == 0.1
 
 
-def test_the_reference_itself_is_undamaged(bench: Workbench, listener: Listener) -> None:
-    conversion = bench.conversion(bench.recipe)
-    speak = speech(bench, None, _JOB)
-    assert speak is not None
-    same = listener.judge(speak(None, 0, 6))
+def test_the_reference_itself_is_undamaged(bench: Workbench, comparison: SpeechComparison) -> None:
+    same = comparison.damage(None)
     assert (same.distortion, same.floor_db, same.moved) == (0.0, 0.0, 0)
-    assert listener.hear(conversion).distortion > 0.0
+    assert comparison.damage(bench.conversion(bench.recipe)).distortion > 0.0
 
 
 def test_a_moved_length_uses_any_bound_up() -> None:
-    assert Heard(distortion=0.1, floor_db=0.0, moved=1).share(0.5) == np.inf
-    assert Heard(distortion=0.1, floor_db=0.0, moved=0).share(0.5) == pytest.approx(0.2)
-    assert Heard(distortion=0.0, floor_db=6.0, moved=0).share(0.5) == pytest.approx(2.0)
+    assert SoundDamage(distortion=0.1, floor_db=0.0, moved=1).share(0.5) == np.inf
+    assert SoundDamage(distortion=0.1, floor_db=0.0, moved=0).share(0.5) == pytest.approx(0.2)
+    assert SoundDamage(distortion=0.0, floor_db=6.0, moved=0).share(0.5) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("bound", [0.02, 0.1])
-def test_a_choice_keeps_its_bound(bench: Workbench, listener: Listener, bound: float) -> None:
-    """The recipe breaks both; heard by a listener of its own, the choice keeps each."""
-    assert listener.hear(bench.conversion(bench.recipe)).share(bound) > 1.0
+def test_a_choice_keeps_its_bound(
+    bench: Workbench, comparison: SpeechComparison, bound: float
+) -> None:
+    """The recipe breaks both; judged by a comparison of its own, the choice keeps each."""
+    assert comparison.damage(bench.conversion(bench.recipe)).share(bound) > 1.0
     conversion, recipe = _choose(bench, bound)
-    heard = listener.hear(conversion)
-    assert heard.share(bound) <= 1.0
-    assert not heard.moved
+    damage = comparison.damage(conversion)
+    assert damage.share(bound) <= 1.0
+    assert not damage.moved
     assert f"of {bound}" in recipe.summary
 
 

@@ -9,15 +9,22 @@ from tts_compress.models import open_model
 from tts_compress.onnx.quantize.decisions import decide
 from tts_compress.recipes.family import find_recipe, scheme_of
 from tts_compress.recipes.groups import find_groups
-from tts_compress.search.damage import Damage
-from tts_compress.search.formats import BASELINE, SCHEME, Space, find_formats, recipe_toml
-from tts_compress.search.greedy import exchanges, greedy_choices
+from tts_compress.search.choices import (
+    BASELINE,
+    SCHEME,
+    Space,
+    exchanges,
+    find_formats,
+    find_options,
+    recipe_toml,
+    selections,
+)
+from tts_compress.search.measure import MeasuredDamage
 from tts_compress.search.outcome import (
     Point,
     Prediction,
     Row,
     Sensitivity,
-    admits,
     find_front,
     judge_words,
 )
@@ -74,8 +81,13 @@ def test_nothing_but_fp32_is_no_recipe(space: Space) -> None:
         space.recipe({"dec.ups.0": "float32"})
 
 
+def _damage(distortion: float, **others: float) -> MeasuredDamage:
+    given = {"same_noise": distortion, "floor_db": 0.0, "duration_frames": 0.0} | others
+    return MeasuredDamage(distortion=distortion, **given)
+
+
 def _row(group: str, form: str, damage: float, saved: int) -> Row:
-    found = Damage(log_mel_db=damage, distortion=None, duration_frames=0.0)
+    found = _damage(damage)
     return Row(
         group=group,
         component=group,
@@ -99,7 +111,7 @@ def _sensitivity(rows: list[Row]) -> Sensitivity:
         environment={},
         reference_bytes=1,
         reference_ms=1.0,
-        prediction=Prediction(log_mel=None, durations=None),
+        prediction=Prediction(sound=None, durations=None),
         rows=tuple(rows),
     )
 
@@ -113,7 +125,7 @@ def test_exchanges_cost_less_and_do_no_more_damage() -> None:
     ]
     found = _sensitivity(rows)
     current = {"a": "float32", "b": "int8", "c": "float32"}
-    changes = exchanges(found, current, by_time=False, limits=(0.2, 0.0))
+    changes = exchanges(find_options(found, by_time=False, bound=0.2), current)
     # In INT8 `a` costs 300 less, and `b` makes up for its damage; nothing does for that of `c`.
     assert changes == [{"a": "int8", "b": "float16"}]
 
@@ -127,35 +139,36 @@ def test_first_choices_save_most_for_the_least_damage() -> None:
         _row("c", "int8", 0.5, -10),
     ]
     found = _sensitivity(rows)
-    choices = greedy_choices(found, by_time=False, limits=(0.2, 0.0))
+    choices = selections(find_options(found, by_time=False, bound=0.2))
     assert choices[0] == {
         "a": "int8",
         "b": "int8",
         "c": "float32",
     }  # the smallest, whatever it does
     assert {"a": "int8", "b": "float16", "c": "float32"} in choices
-    by_time = greedy_choices(found, by_time=True, limits=(9.0, 0.0))
+    by_time = selections(find_options(found, by_time=True, bound=9.0))
     assert by_time == [{"a": "float32", "b": "float32", "c": "int8"}]
 
 
 def test_the_front_has_what_no_other_is_better_than() -> None:
     pairs = [(3.0, 0.1), (1.0, 0.9), (2.0, 0.5), (2.5, 0.6), (1.0, 1.0)]
-    points = [
-        Point(
-            choice={},
-            cost=cost,
-            damage=Damage(log_mel_db=heard, distortion=None, duration_frames=0.2),
-        )
-        for cost, heard in pairs
-    ]
-    front = [(point.cost, point.damage.log_mel_db) for point in find_front(points)]
+    points = [Point(choice={}, cost=cost, damage=_damage(value)) for cost, value in pairs]
+    front = [(point.cost, point.damage.distortion) for point in find_front(points)]
     assert front == [(1.0, 0.9), (2.0, 0.5), (3.0, 0.1)]
-    limits = Damage(log_mel_db=0.55, distortion=None, duration_frames=0.2)
-    assert [admits(limits, point.damage) for point in points] == [True, False, True, False, False]
-    coarse = points[2].damage.model_copy(update={"distortion": 0.6})
-    assert not admits(limits.model_copy(update={"distortion": 0.2}), coarse)
-    none_moved = limits.model_copy(update={"duration_frames": 0.1})
-    assert not any(admits(none_moved, point.damage) for point in points)
+
+
+def test_a_bound_is_on_distortion_pauses_and_durations() -> None:
+    """As of `quantize --quality`, but for durations, which may move a little."""
+    assert _damage(0.25).share(0.5) == pytest.approx(0.5)
+    assert _damage(0.25, floor_db=6.0).share(0.5) == pytest.approx(2.0)
+    assert _damage(0.25, duration_frames=0.02).share(0.5) == pytest.approx(2.0)
+    assert _damage(-0.1).share(0.5) == 0.0
+
+
+def test_energies_are_squares_of_the_bound() -> None:
+    assert _damage(0.25).energy(0.5) == pytest.approx(0.25)
+    assert _damage(0.25, pause_noise=0.3).energy(0.5) == pytest.approx(0.3)
+    assert _damage(0.25, duration_frames=0.01).energy(0.5) == pytest.approx(1.25)
 
 
 @pytest.mark.parametrize(

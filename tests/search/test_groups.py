@@ -6,7 +6,7 @@ from tts_compress.errors import RecipeError
 from tts_compress.onnx.profile import group_of
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.groups import find_groups
-from tts_compress.search.formats import find_formats
+from tts_compress.search.choices import find_formats
 
 _MODULES = [
     "dec.conv_pre",

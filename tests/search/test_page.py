@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tts_compress.environment import describe_environment
-from tts_compress.search.damage import Damage
+from tts_compress.search.measure import MeasuredDamage
 from tts_compress.search.outcome import (
     Judged,
     Point,
@@ -23,7 +23,7 @@ from tts_compress.search.outcome import (
 from tts_compress.search.page import search_page, sensitivity_page
 from tts_compress.sweep.document import SweepReport
 
-_DAMAGE = Damage(log_mel_db=0.2, distortion=0.1, duration_frames=0.01)
+_DAMAGE = MeasuredDamage(same_noise=0.2, duration_frames=0.01, distortion=0.1, floor_db=0.5)
 _MACHINE = describe_environment() | {"processor": {"model": "<b>Fast & new", "features": ["avx2"]}}
 
 
@@ -78,7 +78,7 @@ def _search_result() -> SearchResult:
         strict=False,
         suite="en-quick",
         recognizer="pocketsphinx",
-        limits=_DAMAGE,
+        admitted=0.5,
         trials=1,
         points=(point,),
         front=(point,),
@@ -111,7 +111,7 @@ def _sensitivity_result() -> Sensitivity:
         environment=_MACHINE,
         reference_bytes=1000,
         reference_ms=1.0,
-        prediction=Prediction(log_mel=None, durations=None),
+        prediction=Prediction(sound=None, durations=None),
         rows=(row,),
     )
 
@@ -143,8 +143,7 @@ import sys
 sys.modules[{package!r}] = None
 from pathlib import Path
 from tts_compress.errors import MissingExtraError
-from tts_compress.search.outcome import SearchResult, Sensitivity
-from tts_compress.search.writing import write_result
+from tts_compress.search.outcome import SearchResult, Sensitivity, write_result
 from tts_compress.sweep.document import SweepReport
 from tts_compress.sweep.merge import write_sweep
 from tts_compress.sweep.results import open_results

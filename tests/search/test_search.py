@@ -12,8 +12,7 @@ from tts_compress.cli import main
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.search import search as searching
-from tts_compress.search.cost import open_cost
-from tts_compress.search.damage import Listener
+from tts_compress.search.measure import GraphComparison, open_cost
 from tts_compress.search.options import Objective
 
 _GROUPS = ["dec.*", "flow.*", "enc_p.*", "dp.*"]
@@ -62,17 +61,17 @@ def test_a_search_goes_on_and_its_recipe_makes_the_same_bytes(
     arguments += ["--formats", "int8", "float16", "--texts", "1", "--calibration", str(few)]
     arguments += ["--damage", "1e6", "--groups", *_GROUPS]
 
-    real, measured = Listener.measure, list[int]()
+    real, measured = GraphComparison.measure, list[int]()
 
-    def interrupted(self: Listener, *given: Any, **keywords: Any) -> Any:
+    def interrupted(self: GraphComparison, *given: Any, **keywords: Any) -> Any:
         if len(measured) == 13:
             raise KeyboardInterrupt
         measured.append(1)
         return real(self, *given, **keywords)
 
-    monkeypatch.setattr(Listener, "measure", interrupted)
+    monkeypatch.setattr(GraphComparison, "measure", interrupted)
     assert main(arguments) == 130
-    monkeypatch.setattr(Listener, "measure", real)
+    monkeypatch.setattr(GraphComparison, "measure", real)
     assert main([*arguments, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["chosen"] == "1"

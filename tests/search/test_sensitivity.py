@@ -15,11 +15,11 @@ from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize.convert import count_operators
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.recipe import Rule
-from tts_compress.search.damage import Listener
 from tts_compress.search.estimate import Estimator
+from tts_compress.search.measure import GraphComparison
 from tts_compress.search.options import SensitivityOptions
+from tts_compress.search.outcome import write_result
 from tts_compress.search.sensitivity import find_sensitivity
-from tts_compress.search.writing import write_result
 
 _TEXTS = ("Good evening to you.", "My tooth hurts.")
 
@@ -31,8 +31,8 @@ def bench(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Workbench:
 
 
 @pytest.fixture(scope="module")
-def listener(tiny: GraphModel, bench: Workbench) -> Listener:
-    return Listener(tiny, bench.base("qoperator"), _TEXTS)
+def comparison(tiny: GraphModel, bench: Workbench) -> GraphComparison:
+    return GraphComparison(tiny, bench.base("qoperator"), _TEXTS)
 
 
 def _only(bench: Workbench, pattern: str, **keys: Any) -> Any:
@@ -40,18 +40,20 @@ def _only(bench: Workbench, pattern: str, **keys: Any) -> Any:
     return bench.recipe.model_copy(update={"component": (rule,)})
 
 
-def test_nothing_changed_is_no_damage(bench: Workbench, listener: Listener) -> None:
-    damage = listener.measure(bench.base("qoperator"))
-    assert (damage.log_mel_db, damage.duration_frames) == (0.0, 0.0)
+def test_nothing_changed_is_no_damage(bench: Workbench, comparison: GraphComparison) -> None:
+    damage = comparison.measure(bench.base("qoperator"))
+    assert (damage.same_noise, damage.duration_frames) == (0.0, 0.0)
 
 
-def test_durations_are_held_and_their_change_is_told(bench: Workbench, listener: Listener) -> None:
+def test_durations_are_held_and_their_change_is_told(
+    bench: Workbench, comparison: GraphComparison
+) -> None:
     made = bench.convert(_only(bench, "dp.*", weights="int8"))
-    damage = listener.measure(made)
-    assert damage.log_mel_db == 0.0
+    damage = comparison.measure(made)
+    assert damage.same_noise == 0.0
     assert damage.duration_frames > 0.0
-    louder = listener.measure(bench.convert(_only(bench, "dec.*", weights="int8")))
-    assert louder.log_mel_db > 0.0
+    louder = comparison.measure(bench.convert(_only(bench, "dec.*", weights="int8")))
+    assert louder.same_noise > 0.0
     assert louder.duration_frames == 0.0
 
 
@@ -81,12 +83,14 @@ def test_four_bits_are_those_that_compress_chooses(bench: Workbench, tiny: Graph
     assert count_operators(made) == count_operators(small.graph())
 
 
-def test_noise_of_rounding_is_estimated_as_it_is(bench: Workbench, listener: Listener) -> None:
+def test_noise_of_rounding_is_estimated_as_it_is(
+    bench: Workbench, comparison: GraphComparison
+) -> None:
     """Round one convolution's weights and compare what it returns with the formula."""
     layers = bench.decisions(_only(bench, "dec.conv_pre", weights="int8"))
     (chosen,) = [layer for layer in layers if layer.weights == "int8"]
     base = bench.base("qoperator")
-    estimator = Estimator(base, [chosen], listener)
+    estimator = Estimator(base, [chosen], comparison)
     node = Graph(base).producer(chosen.output)
     assert node is not None
     found = estimator.moments[chosen.output]
@@ -95,7 +99,7 @@ def test_noise_of_rounding_is_estimated_as_it_is(bench: Workbench, listener: Lis
     error = np.round(weight / scales) * scales - weight
     power = (np.square(error).sum(axis=2) @ found.inputs).mean()
     assert estimator.noise(chosen) == pytest.approx(np.sqrt(power / found.output), rel=1e-3)
-    assert estimator.gains[chosen.output].log_mel_db > 0.0
+    assert estimator.probes[chosen.output].same_noise > 0.0
 
 
 @pytest.mark.slow
@@ -113,31 +117,31 @@ def test_a_run_goes_on_where_it_was_interrupted(
         everything=True,
     )
     measured: list[bool] = []
-    real = Listener.measure
+    real = GraphComparison.measure
 
-    def measure(self: Listener, *arguments: Any, **keywords: Any) -> Any:
+    def measure(self: GraphComparison, *arguments: Any, **keywords: Any) -> Any:
         if len(measured) == 2:
             raise KeyboardInterrupt
         measured.append(True)
         return real(self, *arguments, **keywords)
 
-    monkeypatch.setattr(Listener, "measure", measure)
+    monkeypatch.setattr(GraphComparison, "measure", measure)
     with pytest.raises(KeyboardInterrupt):
         find_sensitivity(tiny, tmp_path, options)
-    monkeypatch.setattr(Listener, "measure", real)
+    monkeypatch.setattr(GraphComparison, "measure", real)
     found = find_sensitivity(tiny, tmp_path, options)
     kept = len(list((tmp_path / "measurements").glob("*.json")))
     assert len(found.rows) == 8
     assert kept == 17  # an estimate and a measurement of each, and the times
-    assert found.rows[0].damage.log_mel_db >= found.rows[-1].damage.log_mel_db
+    assert found.rows[0].damage.same_noise >= found.rows[-1].damage.same_noise
     by_name = {(row.group, row.format): row for row in found.rows}
     assert by_name["dec.*", "int8"].saved_bytes > 0
-    assert by_name["dp.*", "int8"].damage.log_mel_db == 0.0
+    assert by_name["dp.*", "int8"].damage.same_noise == 0.0
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(Listener, "measure", refuse)
+    monkeypatch.setattr(GraphComparison, "measure", refuse)
     again = find_sensitivity(tiny, tmp_path, options)
     assert again.rows == found.rows
 

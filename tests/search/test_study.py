@@ -17,8 +17,8 @@ from tts_compress.progress import Silent
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.groups import find_groups
 from tts_compress.search import search as searching
-from tts_compress.search.damage import Damage
-from tts_compress.search.formats import Choice, Space, find_formats
+from tts_compress.search.choices import Choice, Space, find_formats
+from tts_compress.search.measure import MeasuredDamage
 from tts_compress.search.options import SearchOptions, SensitivityOptions
 from tts_compress.search.outcome import Point
 from tts_compress.search.study import StudyOptions, explore
@@ -26,7 +26,7 @@ from tts_compress.search.study import StudyOptions, explore
 optuna = pytest.importorskip("optuna")
 
 _MODULES = ["dec.ups.0", "dec.ups.1", "flow.flows.6.pre"]
-_HARMLESS = Damage(log_mel_db=0.1, distortion=None, duration_frames=0.0)
+_HARMLESS = MeasuredDamage(same_noise=0.1, duration_frames=0.0, distortion=0.1, floor_db=0.0)
 
 
 def _space(*groups: str, formats: Sequence[str] = ("float16", "int8")) -> Space:
@@ -39,7 +39,7 @@ def _space(*groups: str, formats: Sequence[str] = ("float16", "int8")) -> Space:
     )
 
 
-def _measure(choice: Choice) -> tuple[float, Damage] | None:
+def _measure(choice: Choice) -> tuple[float, MeasuredDamage] | None:
     return float(len(choice)), _HARMLESS
 
 
@@ -48,7 +48,7 @@ def _explore(folder: Path, *, measure: Any = _measure, **options: Any) -> list[P
     given: dict[str, Any] = {
         "trials": 4,
         "seed": 0,
-        "limits": (1.0, 1.0),
+        "bound": 1.0,
         "storage": None,
         "name": "size-1",
     }
@@ -75,12 +75,16 @@ def test_searches_of_other_groups_or_formats_share_nothing(
 
     def name(space: Space, **settings: Any) -> str:
         names: list[str] = []
-        monkeypatch.setattr(searching, "_first_choices", lambda *_: [])
         monkeypatch.setattr(searching, "explore", lambda *given: names.append(given[-1].name))
-        options = SearchOptions(sensitivity=SensitivityOptions(**settings))
-        hunt = SimpleNamespace(options=options, space=space, folder=tmp_path)
-        found = SimpleNamespace(sha256="0", texts=("a",), formats=("float16", "int8"), seed=0)
-        searching._explore(cast("Any", hunt), cast("Any", found), _HARMLESS)
+        started = SimpleNamespace(
+            _options=SearchOptions(sensitivity=SensitivityOptions(**settings)),
+            _sensitivity=SimpleNamespace(sha256="0", texts=("a",)),
+            _space=space,
+            _folder=tmp_path,
+            _measure=None,
+            _first_choices=list,
+        )
+        searching.Search.explore(cast("Any", started))
         return names[0]
 
     first = name(_space())
@@ -151,7 +155,7 @@ def test_an_error_of_a_measurement_is_itself(
 
 def test_what_has_no_number_counts_as_measured(tmp_path: Path) -> None:
     """NaN failed the trial, and the same one was begun again without end."""
-    silent = _HARMLESS.model_copy(update={"log_mel_db": float("nan")})
+    silent = _HARMLESS.model_copy(update={"distortion": float("nan")})
     assert _explore(tmp_path, measure=lambda _: (1.0, silent)) == []
 
 

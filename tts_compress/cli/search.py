@@ -37,8 +37,8 @@ def run(options: Namespace) -> Output:
     check_unused(options, "search.json", "result", REUSED)
     with progress_bars() as progress:
         progress.advance("prepare", 0, 3)
+        from tts_compress.search.outcome import write_result
         from tts_compress.search.search import search
-        from tts_compress.search.writing import write_result
 
         measured = options_from(options, SensitivityOptions, progress=progress)
         objective = Objective(options.objective)

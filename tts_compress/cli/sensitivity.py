@@ -44,8 +44,8 @@ def run(options: Namespace) -> Output:
     check_unused(options, "sensitivity.json", "result", REUSED)
     with progress_bars() as progress:
         progress.advance("prepare", 0, 3)
+        from tts_compress.search.outcome import write_result
         from tts_compress.search.sensitivity import find_sensitivity
-        from tts_compress.search.writing import write_result
 
         chosen = options_from(options, SensitivityOptions, progress=progress)
         found = find_sensitivity(options.model, options.output, chosen)
@@ -57,11 +57,11 @@ def _table(found: Sensitivity) -> Table:
     """Return the most audible parts."""
     from rich.table import Table
 
-    labels = ("part", "format", "log-mel dB", "durations, frames", "saves kB", "saves ms")
+    labels = ("part", "format", "distortion", "durations, frames", "saves kB", "saves ms")
     table = Table(*labels, title=f"{min(_SHOWN, len(found.rows))} of {len(found.rows)}")
     for row in found.rows[:_SHOWN]:
         damage = row.damage
-        values = (f"{damage.log_mel_db:.4f}", f"{damage.duration_frames:.4f}")
+        values = (f"{damage.same_noise:.4f}", f"{damage.duration_frames:.4f}")
         saved = (f"{row.saved_bytes / 1000:.1f}", f"{row.saved_ms:.2f}")
         table.add_row(row.group, row.format, *values, *saved)
     return table

@@ -12,7 +12,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tts_compress.compression.calibration import is_feeds, open_calibration, trial_feeds
-from tts_compress.compression.listening import TEXTS
+from tts_compress.compression.comparison import TEXTS
 from tts_compress.compression.manifest import Job, describe, join_manifests
 from tts_compress.compression.quality import choose
 from tts_compress.compression.verification import check_converted, run_original, verify

@@ -2,10 +2,10 @@
 
 A recipe says what can be integers; the model at hand says what should. It speaks calibration texts
 in FP32, and again with one group of layers at a time in its compressed form. Errors of groups are
-independent, so their energies add up (`search/estimate.py` has the same model); of all choices
+independent, so their energies add up (`search` has the same model); of all choices
 whose sum is within the bound the most time and bytes are saved by the one that a price for energy
 separates best (Everett, "Generalized Lagrange Multiplier Method", 1963). The choice is made whole,
-heard again, and made smaller or larger until it fits.
+compared again, and made smaller or larger until it fits.
 """
 
 import os
@@ -14,13 +14,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import inf, sqrt
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import onnx
 from threadpoolctl import threadpool_limits
 
-from tts_compress.compression.listening import Heard, Listener, speech
+from tts_compress.compression.comparison import SoundDamage, SpeechComparison, speech
 from tts_compress.compression.manifest import Job
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import QuantizationError
@@ -34,14 +34,14 @@ from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.groups import Group, exact_pattern, find_groups
 from tts_compress.recipes.recipe import Recipe, Rule
 
-_Tried: TypeAlias = tuple[Conversion, Recipe, Heard]
+_Tried: TypeAlias = tuple[Conversion, Recipe, SoundDamage]
 
 _AIM, _MOST = 0.8, 0.85
 """Share of a bound that a choice aims at, and the largest that is taken, so that other texts keep
 the bound, too: the interval of their mean is about a tenth of it."""
 
-_HEARD_WEIGHTS = 400_000_000
-"""Weights over all candidates of one arithmetic: 25 groups of a voice of 16 million are heard."""
+_TRIED_WEIGHTS = 400_000_000
+"""Weights over all candidates of one arithmetic: 25 groups of a voice of 16 million are tried."""
 
 _FEWEST_CALLS = 12
 """Calls that the ranges of channels are found on; after fewer, new texts would exceed them."""
@@ -50,7 +50,7 @@ _NEGLIGIBLE = 0.004
 """Share of the time below which it is not asked what integers of a group would damage."""
 
 _TRIES = 6
-"""Choices that are made whole and heard."""
+"""Choices that are made whole and compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,9 @@ class Option:
     """Share of the model's time and bytes that it takes less of than in FP32."""
 
 
+OptionT = TypeVar("OptionT", bound=Option)
+
+
 def choose(
     bench: Workbench, bound: float, given: str | Path | None, job: Job
 ) -> tuple[Conversion, Recipe] | None:
@@ -76,7 +79,7 @@ def choose(
         bench: Converts the graph; its recipe says what may be integers.
         bound: Largest distortion by this graph.
         given: The calibration that the user gave in the place of the recipe's.
-        job: Has the seed of the noise; its progress is advanced with every group that is heard.
+        job: Has the seed of the noise; its progress is advanced with every group that is tried.
 
     Returns:
         None where the graph makes no sound that could be judged.
@@ -91,30 +94,30 @@ def choose(
             return None
         job.progress.advance(STAGE, 0, 1)
         report_status(job.progress, STAGE, "listen to the original")
-        listener = Listener(speak, job.seed)
+        comparison = SpeechComparison(speak, job.seed)
         lengths = _length_rules(bench)
         whole = _with_rules(bench.recipe, lengths)
-        best = _heard(bench, listener, whole)
+        best = _measured(bench, comparison, whole)
         if best[2].share(bound) > _AIM:
-            best = _fit(bench, listener, whole, bound, job.progress)
-    conversion, recipe, heard = best
+            best = _fit(bench, comparison, whole, bound, job.progress)
+    conversion, recipe, damage = best
     summary = (
-        f"{recipe.summary}; formats chosen on {listener.texts} texts: distortion "
-        f"{heard.distortion:.2f} of {bound:.2g}, pauses {heard.floor_db:+.1f} dB"
+        f"{recipe.summary}; formats chosen on {comparison.texts} texts: distortion "
+        f"{damage.distortion:.2f} of {bound:.2g}, pauses {damage.floor_db:+.1f} dB"
     )
     return conversion, recipe.model_copy(update={"summary": summary})
 
 
 def _fit(
-    bench: Workbench, listener: Listener, whole: Recipe, bound: float, progress: Progress
+    bench: Workbench, comparison: SpeechComparison, whole: Recipe, bound: float, progress: Progress
 ) -> _Tried:
     """Return the choice of formats that uses a bound best."""
-    options = _options(bench, listener, whole, bound, progress)
-    best = _heard(bench, listener, _with_rules(whole, _rules(o[-1] for o in options.values())))
+    options = _options(bench, comparison, whole, bound, progress)
+    best = _measured(bench, comparison, _with_rules(whole, _rules(o[-1] for o in options.values())))
     budget, kept, broken = 1.0, 0.0, inf
     for _ in range(_TRIES):
         chosen = select(options, budget)
-        tried = _heard(bench, listener, _with_rules(whole, _rules(chosen.values())))
+        tried = _measured(bench, comparison, _with_rules(whole, _rules(chosen.values())))
         share = tried[2].share(bound)
         if best[2].share(bound) <= share <= _MOST:
             best = tried
@@ -127,7 +130,7 @@ def _fit(
     return best
 
 
-def select(options: Mapping[str, Sequence[Option]], budget: float) -> dict[str, Option]:
+def select(options: Mapping[str, Sequence[OptionT]], budget: float) -> dict[str, OptionT]:
     """Return an option for each group: the most saved within a sum of energies.
 
     Args:
@@ -158,7 +161,7 @@ def select(options: Mapping[str, Sequence[Option]], budget: float) -> dict[str, 
     return chosen
 
 
-def _at_price(options: Mapping[str, Sequence[Option]], price: float) -> dict[str, Option]:
+def _at_price(options: Mapping[str, Sequence[OptionT]], price: float) -> dict[str, OptionT]:
     return {
         name: max(several, key=lambda o: o.saved - (price * o.energy if o.energy else 0.0))
         for name, several in options.items()
@@ -170,14 +173,14 @@ def _energy(chosen: Mapping[str, Option]) -> float:
 
 
 def _options(
-    bench: Workbench, listener: Listener, whole: Recipe, bound: float, progress: Progress
+    bench: Workbench, comparison: SpeechComparison, whole: Recipe, bound: float, progress: Progress
 ) -> dict[str, list[Option]]:
     """Return what each group can be, with its damage alone and what it saves."""
     decisions = [d for d in bench.decisions(whole) if d.weight is not None]
     deciding = _deciding(bench)
     layers = [d for d in decisions if d.module not in deciding]
     weights = sum(d.parameters for d in decisions)
-    groups = _merged(find_groups(d.module for d in layers), most=max(4, _HEARD_WEIGHTS // weights))
+    groups = _merged(find_groups(d.module for d in layers), most=max(4, _TRIED_WEIGHTS // weights))
     forms = _forms(bench, whole, groups)
     bench.observe([_with_rules(whole, rules) for rules in forms.values()])
     saved_ms = _saved_ms(bench, whole, groups, forms)
@@ -197,7 +200,7 @@ def _options(
                 except QuantizationError:
                     continue  # nothing of the group has such a form
                 if one.decisions not in tried[group.name]:
-                    damage = pool.submit(listener.compare, one, bound)
+                    damage = pool.submit(comparison.energy, one, bound)
                     tried[group.name][one.decisions] = rules, ms, damage
         for place, group in enumerate(groups):
             progress.advance("listen", place, len(groups))
@@ -274,9 +277,9 @@ def _saved_ms(
     return saved
 
 
-def _heard(bench: Workbench, listener: Listener, recipe: Recipe) -> _Tried:
+def _measured(bench: Workbench, comparison: SpeechComparison, recipe: Recipe) -> _Tried:
     conversion = bench.conversion(recipe)
-    return conversion, recipe, listener.hear(conversion)
+    return conversion, recipe, comparison.damage(conversion)
 
 
 def _rules(options: Iterable[Option]) -> list[Rule]:

@@ -57,11 +57,12 @@ class Settings(Protocol):
 
 
 class Worker:
-    """A process that runs one model or one recognizer; a context manager.
+    """A process that runs one model, graph or recognizer; a context manager.
 
     Args:
         kind: Kind of its content.
-        name: A model spec, a recognizer's name and model, or the name of a measure or of a sweep.
+        name: A model spec, a graph's file, a recognizer's name and model, or the name of a
+            measure or of a sweep.
         options: Settings of the process.
         shown: Name in messages; by default `name`.
         setting: Language of the texts for a recognizer; settings of a measure, as JSON.
@@ -72,7 +73,7 @@ class Worker:
 
     def __init__(
         self,
-        kind: Literal["model", "recognizer", "measure", "sweep"],
+        kind: Literal["model", "graph", "recognizer", "measure", "sweep"],
         name: str,
         options: Settings,
         *,

@@ -1,7 +1,7 @@
-"""The program that runs one model, recognizer or measure in a process of its own.
+"""The program that runs one model, graph, recognizer or measure in a process of its own.
 
-It is started as `python -m tts_compress.evaluation.worker`, followed by `model SPEC`, by
-`recognizer NAME[:MODEL] LANGUAGE`, or by `measure NAME SETTINGS` with settings in JSON.
+It is started as `python -m tts_compress.evaluation.worker`, followed by `model SPEC`, by `graph
+FILE`, by `recognizer NAME[:MODEL] LANGUAGE`, or by `measure NAME SETTINGS` with settings in JSON.
 
 An evaluation starts about ten, so each imports only what it serves.
 """
@@ -101,6 +101,23 @@ class _ModelHost:
         return self._model
 
 
+class _GraphHost:
+    """Serves the request to a graph, on one thread."""
+
+    def __init__(self, path: str) -> None:
+        from tts_compress.onnx.session import open_session
+
+        self._session = open_session(Path(path), path, 1)
+
+    def run(self, inputs: str) -> Answer:
+        """Run the graph on the arrays in an `.npz`, and return the peak memory so far."""
+        import numpy as np
+
+        with np.load(inputs) as arrays:
+            self._session.run(None, dict(arrays))
+        return {"peak_bytes": peak_bytes()}
+
+
 class _RecognizerHost:
     """Serves the requests to a recognizer."""
 
@@ -133,6 +150,7 @@ class _MeasureHost:
 
 _HOSTS: Mapping[str, Callable[..., object]] = {
     "model": _ModelHost,
+    "graph": _GraphHost,
     "recognizer": _RecognizerHost,
     "measure": _MeasureHost,
 }
@@ -142,7 +160,8 @@ def main(arguments: list[str]) -> None:
     """Serve requests until standard input ends.
 
     Args:
-        arguments: `model SPEC`, `recognizer NAME[:MODEL] LANGUAGE` or `measure NAME SETTINGS`.
+        arguments: `model SPEC`, `graph FILE`, `recognizer NAME[:MODEL] LANGUAGE` or
+            `measure NAME SETTINGS`.
     """
     kind, *content = arguments
     serve(lambda: _HOSTS[kind](*content))

@@ -4,8 +4,8 @@ Rounding is noise that is added to what a layer returns. Its power follows from 
 of the layer's inputs: an error of a weight counts by the power of the input that it multiplies, and
 one of an input by the squares of the weights, as if errors and inputs were independent of each
 other. That power, relative to the power of what the layer returns, times the gain of the layer is
-the estimate. The gain is measured: what the layer returns is rounded coarsely, to steps of known
-noise, and all that is behind it decides how much of that is heard.
+the estimate. The gain is measured: noise of known power is added to what the layer returns, by
+rounding it coarsely, and the change of the audio and of durations is measured.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from tts_compress.onnx.quantize.collect import record_tensors
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.session import Feeds
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.search.damage import Listener
+from tts_compress.search.measure import Damage, GraphComparison
 
 _Array = npt.NDArray[np.float64]
 
@@ -58,44 +58,37 @@ class Moments:
     output_span: Range
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
-    """Damage per relative noise at the output of one layer."""
-
-    log_mel_db: float
-    duration_frames: float
-
-
 class Estimator:
     """Estimates the damage of rounding layers of a graph.
 
     Args:
         model: The graph in FP32, in the form that is converted.
         layers: A decision for each operator with weights.
-        listener: Measures the gains.
+        comparison: Measures the gains.
     """
 
     def __init__(
-        self, model: onnx.ModelProto, layers: Sequence[Decision], listener: Listener
+        self, model: onnx.ModelProto, layers: Sequence[Decision], comparison: GraphComparison
     ) -> None:
         self._graph = Graph(copy_model(model))
         layers = [d for d in layers if d.weight is not None and _takes(self._graph, d)]
-        self.moments = dict(_moments(model, layers, listener.feeds))
-        self.gains = _gains(model, self.moments, listener)
+        self.moments = dict(_moments(model, layers, comparison.feeds))
+        self.probes = _probe(model, self.moments, comparison)
+        """Damage of the noise of a probe at the output of each layer."""
 
-    def estimate(self, decisions: Sequence[Decision]) -> tuple[float, float]:
-        """Return the log-mel distance and the change of durations that decisions will cause.
+    def estimate(self, decisions: Sequence[Decision]) -> Damage:
+        """Return the damage that decisions will cause.
 
         Noises of several layers are independent: their powers add up.
         """
-        heard = moved = 0.0
+        sound = frames = 0.0
         for decision in decisions:
             if decision.output in self.moments and decision.weights != Weights.FLOAT32:
-                noise, gain = self.noise(decision), self.gains[decision.output]
+                noise, probe = self.noise(decision) / _NOISE, self.probes[decision.output]
                 if not decision.decides_durations:
-                    heard = hypot(heard, noise * gain.log_mel_db)
-                moved = hypot(moved, noise * gain.duration_frames)
-        return heard, moved
+                    sound = hypot(sound, noise * probe.same_noise)
+                frames = hypot(frames, noise * probe.duration_frames)
+        return Damage(same_noise=sound, duration_frames=frames)
 
     def noise(self, decision: Decision) -> float:
         """Return the noise of a rounded layer relative to what it returns, a ratio of amplitudes.
@@ -103,16 +96,16 @@ class Estimator:
         Args:
             decision: What becomes of it.
         """
-        found, weight = self.moments[decision.output], self._graph.value(decision.tensor)
+        moments, weight = self.moments[decision.output], self._graph.value(decision.tensor)
         weight = weight.astype(np.float64)
         error = rounded(weight, decision) - weight
-        power = self._power(decision, np.square(error), found.inputs)
+        power = self._power(decision, np.square(error), moments.inputs)
         if decision.activations in {Activations.STATIC, Activations.DYNAMIC}:
-            flat = np.full_like(found.inputs, _step_power(found.span))
+            flat = np.full_like(moments.inputs, _step_power(moments.span))
             power += self._power(decision, np.square(weight), flat)
         if decision.activations == Activations.STATIC:
-            power += _step_power(found.output_span)
-        return sqrt(power / found.output) if found.output > 0 else 0.0
+            power += _step_power(moments.output_span)
+        return sqrt(power / moments.output) if moments.output > 0 else 0.0
 
     def _power(self, decision: Decision, squares: _Array, inputs: _Array) -> float:
         """Return the mean over outputs of the sum of squared weights times input power."""
@@ -161,9 +154,9 @@ def _step_power(span: Range) -> float:
 
 def _takes(graph: Graph, decision: Decision) -> bool:
     """Return True for layers whose noise has a formula here."""
-    known = {"Conv", "ConvTranspose", "MatMul", "Gemm", "Gather", "Slice"}
+    formulas = {"Conv", "ConvTranspose", "MatMul", "Gemm", "Gather", "Slice"}
     convertible = decision.operator != "MatMul" or graph.value(decision.tensor).ndim == 2
-    return decision.operator in known and convertible and decision.output not in graph.outputs
+    return decision.operator in formulas and convertible and decision.output not in graph.outputs
 
 
 def _moments(
@@ -187,12 +180,12 @@ def _moment(
     axis = 1 if decision.operator in {"Conv", "ConvTranspose"} else -1
     rows = [np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis]) for x in inputs]
     joined = np.concatenate(rows).astype(np.float64) if rows else np.zeros((1, 1))
-    made = np.concatenate([np.asarray(y, np.float64).ravel() for y in outputs])
+    returned = np.concatenate([np.asarray(y, np.float64).ravel() for y in outputs])
     return Moments(
         inputs=np.square(joined).mean(axis=0),
         span=(float(joined.min()), float(joined.max())),
-        output=float(np.square(made).mean()),
-        output_span=(float(made.min()), float(made.max())),
+        output=float(np.square(returned).mean()),
+        output_span=(float(returned.min()), float(returned.max())),
     )
 
 
@@ -202,12 +195,12 @@ def _activation(graph: Graph, decision: Decision) -> str | None:
     return None if decision.operator in {"Gather", "Slice"} else str(node.input[0])
 
 
-def _gains(
-    model: onnx.ModelProto, moments: Mapping[str, Moments], listener: Listener
-) -> dict[str, Gain]:
-    """Probe one layer after another in one graph that has a step for each."""
+def _probe(
+    model: onnx.ModelProto, moments: Mapping[str, Moments], comparison: GraphComparison
+) -> dict[str, Damage]:
+    """Add noise to one layer after another, in one graph that has a step for each."""
     graph = Graph(copy_model(model))
-    names = {output: f"{_PROBE}{place}" for place, output in enumerate(moments)}
+    names = {output: f"{_PROBE}{number}" for number, output in enumerate(moments)}
     for output, name in names.items():
         readers = graph.readers(output)
         value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
@@ -215,12 +208,7 @@ def _gains(
         steps = graph.insert("Div", [output, name], f"{name}.steps")
         whole = graph.insert("Round", [steps], f"{name}.whole")
         graph.redirect(output, graph.insert("Mul", [whole, name], f"{name}.rounded"), readers)
-    probed = graph.finish()
-    scales = {output: sqrt(12.0 * found.output) or 1.0 for output, found in moments.items()}
-    off: Feeds = {names[o]: np.array(scale * _OFF, np.float32) for o, scale in scales.items()}
-    given = [off | {names[o]: np.array(s * _NOISE, np.float32)} for o, s in scales.items()]
-    heard = listener.probe(probed, given)
-    return {
-        output: Gain(log_mel_db=distance / _NOISE, duration_frames=moved / _NOISE)
-        for output, (distance, moved) in zip(moments, heard, strict=True)
-    }
+    scales = {names[o]: sqrt(12.0 * moment.output) or 1.0 for o, moment in moments.items()}
+    off: Feeds = {name: np.array(scale * _OFF, np.float32) for name, scale in scales.items()}
+    probes = [off | {name: np.array(s * _NOISE, np.float32)} for name, s in scales.items()]
+    return dict(zip(moments, comparison.probe(graph.finish(), probes), strict=True))

@@ -92,11 +92,13 @@ class SearchOptions:
     """Accept only what the upper end of the interval shows to be within the bound."""
 
     damage: float = option(
-        1.0,
-        "--damage SHARE",
-        "damage that is admitted before words are judged, in shares of scheme int8's",
+        0.5,
+        "--damage DISTORTION",
+        "bound on distortion before words are judged, 1 is what telephone coding adds, as of "
+        "`quantize --quality`: 0.5 is good, 0.25 high",
     )
-    """Damage that the cheap judge admits, in shares of scheme `int8`'s."""
+    """Largest distortion on the short texts, with pauses within 3 dB and durations within a frame
+    in a hundred symbols."""
 
     trials: int = option(48, "--trials TRIALS", "choices to measure")
     judged: int = option(3, "--judge JUDGE", "candidates to evaluate at most")

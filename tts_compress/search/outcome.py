@@ -1,12 +1,14 @@
 """The documents of a sensitivity analysis and of a search, and the words for their outcome."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
+from tts_compress.artifact import write_text_atomically
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Document, Record
-from tts_compress.search.cost import UNITS
-from tts_compress.search.damage import Damage
+from tts_compress.report import render_document
+from tts_compress.search.measure import UNITS, Damage, MeasuredDamage
 from tts_compress.search.options import Objective
 
 Words = Literal["kept", "not excluded", "broken"]
@@ -38,9 +40,9 @@ class Row(Record):
     """Weights whose format changes."""
 
     estimate: Damage
-    """The damage that second moments predict; its `distortion` is not predicted."""
+    """The damage that second moments predict."""
 
-    measured: Damage | None
+    measured: MeasuredDamage | None
     """None where the estimate is negligible."""
 
     saved_bytes: int
@@ -57,7 +59,7 @@ class Row(Record):
 class Prediction(Record):
     """Rank correlation of estimated and measured damage, over groups and formats."""
 
-    log_mel: float | None
+    sound: float | None
     """Spearman's rank correlation; None from fewer than three values."""
 
     durations: float | None
@@ -90,7 +92,7 @@ class Point(Record):
     """The format of each group."""
 
     cost: float
-    damage: Damage
+    damage: MeasuredDamage
 
 
 class Judged(Record):
@@ -104,7 +106,7 @@ class Judged(Record):
 
     cost: float
     size_bytes: int
-    damage: Damage
+    damage: MeasuredDamage
     wer_rise: float
     """Candidate minus reference, percentage points."""
 
@@ -136,8 +138,8 @@ class SearchResult(Document):
 
     suite: str
     recognizer: str
-    limits: Damage
-    """The largest damage that the cheap judge admitted, on the short texts."""
+    admitted: float
+    """The largest distortion that was admitted on the short texts."""
 
     trials: int
     points: tuple[Point, ...]
@@ -157,17 +159,6 @@ class SearchResult(Document):
     environment: dict[str, Any]
 
 
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return Spearman's rank correlation of two lists of values; None from fewer than three."""
-    if len(first) < 3:
-        return None
-    import numpy as np
-    from scipy.stats import spearmanr
-
-    found = float(spearmanr(first, second).statistic)
-    return found if np.isfinite(found) else None
-
-
 def judge_words(rise: float, interval: Sequence[float] | None, bound: float) -> Words:
     """Return what an evaluation says of a bound; all in percentage points."""
     if rise > bound:
@@ -178,18 +169,10 @@ def judge_words(rise: float, interval: Sequence[float] | None, bound: float) -> 
 def find_front(points: Iterable[Point]) -> list[Point]:
     """Return the points that no other is better than, the cheapest first."""
     front: list[Point] = []
-    for point in sorted(points, key=lambda one: (one.cost, one.damage.log_mel_db)):
-        if not front or point.damage.log_mel_db < front[-1].damage.log_mel_db:
+    for point in sorted(points, key=lambda point: (point.cost, point.damage.distortion)):
+        if not front or point.damage.distortion < front[-1].damage.distortion:
             front.append(point)
     return front
-
-
-def admits(limits: Damage, damage: Damage) -> bool:
-    """Return True if a damage is within limits."""
-    heard = damage.log_mel_db <= limits.log_mel_db
-    if limits.distortion is not None and damage.distortion is not None:
-        heard = heard and damage.distortion <= limits.distortion
-    return heard and damage.duration_frames <= limits.duration_frames
 
 
 def find_statement(found: SearchResult) -> str:
@@ -245,3 +228,17 @@ def _rise(one: Judged) -> str:
 
 def _points(value: float) -> str:
     return formatting.signed(value, 2)
+
+
+def write_result(result: Sensitivity | SearchResult, folder: Path) -> Path:
+    """Write `sensitivity` or `search`, as `.json` and `.html`; return the page.
+
+    Raises:
+        MissingExtraError: The page needs jinja2 and matplotlib; the document is written.
+        ArtifactError: The folder cannot be written.
+    """
+    stem = "search" if isinstance(result, SearchResult) else "sensitivity"
+    write_text_atomically(folder / f"{stem}.json", result.to_json())
+    page = folder / f"{stem}.html"
+    write_text_atomically(page, render_document(f"tts_compress.search.page:{stem}_page", result))
+    return page

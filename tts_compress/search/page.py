@@ -15,10 +15,17 @@ from tts_compress.evaluation import formatting
 from tts_compress.report.pages import render
 from tts_compress.report.plots import COLORS, Plot, draw_svg, new_axes
 from tts_compress.report.summary import flatten
-from tts_compress.search.cost import UNITS
-from tts_compress.search.damage import Damage
+from tts_compress.search.measure import UNITS
 from tts_compress.search.options import Objective
-from tts_compress.search.outcome import Row, SearchResult, Sensitivity, candidates, show_cost
+from tts_compress.search.outcome import (
+    Judged,
+    Point,
+    Row,
+    SearchResult,
+    Sensitivity,
+    candidates,
+    show_cost,
+)
 
 _TEMPLATES = Path(__file__).with_name("templates")
 
@@ -31,8 +38,8 @@ _LEAST = 1e-5
 _WIDE, _LINE, _EDGES = 380 / 72, 34 / 72, 112 / 72
 """Width of a plot, height of a line of it and of its edges; inches."""
 
-SOUND = "log-mel distance with the same noise and durations, dB"
-DURATIONS = "mean change of a duration before it is made whole, frames"
+_SOUND = "distortion with the same noise, 1 is what mu-law adds"
+_DURATIONS = "mean change of a duration before it is made whole, frames"
 
 
 def sensitivity_page(found: Sensitivity) -> str:
@@ -47,7 +54,7 @@ def sensitivity_page(found: Sensitivity) -> str:
     )
 
 
-def marker_of(names: Sequence[str], name: str) -> dict[str, Any]:
+def _marker(names: Sequence[str], name: str) -> dict[str, Any]:
     """Return the shape and colour of a format, as arguments of a drawing."""
     place = names.index(name)
     color = COLORS[_SHADES[place % len(_SHADES)]]
@@ -55,7 +62,7 @@ def marker_of(names: Sequence[str], name: str) -> dict[str, Any]:
 
 
 def _prediction(found: Sensitivity) -> str:
-    values = {"log-mel": found.prediction.log_mel, "durations": found.prediction.durations}
+    values = {"sound": found.prediction.sound, "durations": found.prediction.durations}
     known = [f"{value:.2f} ({name})" for name, value in values.items() if value is not None]
     skipped = sum(row.measured is None for row in found.rows)
     ranked = f"rank correlation with what was measured: {', '.join(known)}" if known else ""
@@ -65,9 +72,11 @@ def _prediction(found: Sensitivity) -> str:
 
 def _component_plot(found: Sensitivity, component: str) -> Plot:
     rows = [row for row in found.rows if row.component == component]
-    of_sound = any(row.damage.log_mel_db > 0.0 for row in rows)
+    of_sound = any(row.damage.same_noise > 0.0 for row in rows)
     label = f"Damage of each part of {component} by format"
-    path, axis = ("damage.log_mel_db", SOUND) if of_sound else ("damage.duration_frames", DURATIONS)
+    path, axis = (
+        ("damage.same_noise", _SOUND) if of_sound else ("damage.duration_frames", _DURATIONS)
+    )
     draw = partial(_draw_component, rows, found.formats, attrgetter(path), axis)
     caption = "Each part alone in each format, all others in FP32; further left is better."
     return Plot(formatting.one_line(component, 40), draw_svg(label, draw), caption)
@@ -88,17 +97,17 @@ def _draw_component(
     axes.set_xscale("log")
     for place, group in enumerate(order):
         for row in (row for row in rows if row.group == group):
-            shape = marker_of(formats, row.format)
+            shape = _marker(formats, row.format)
             face = shape["color"] if row.measured is not None else "none"
             axes.plot([max(value(row), _LEAST)], [place], markersize=8, mfc=face, **shape)
         _name(axes, place, group)
-    axes.set(ylim=(len(order) - 0.5, -0.9), yticks=[], xlabel=label.partition(" with")[0])
+    axes.set(ylim=(len(order) - 0.5, -0.9), yticks=[], xlabel=label)
     axes.margins(x=0.06)
-    add_legend(axes, {name: marker_of(formats, name) for name in formats})
+    _add_legend(axes, {name: _marker(formats, name) for name in formats})
     return figure
 
 
-def add_legend(axes: Axes, shapes: Mapping[str, Mapping[str, Any]]) -> None:
+def _add_legend(axes: Axes, shapes: Mapping[str, Mapping[str, Any]]) -> None:
     """Name shapes in a line above a plot."""
     handles = [Line2D([], [], linestyle="", label=n, **shape) for n, shape in shapes.items()]
     axes.legend(
@@ -148,21 +157,19 @@ def _draw_front(found: SearchResult) -> Figure | None:
     figure.subplots_adjust(top=0.86)
     axes.grid()
 
-    def draw(damages: Sequence[Damage], costs: Sequence[float], **style: Any) -> None:
-        axes.plot([c * scale for c in costs], [d.log_mel_db for d in damages], **style)
+    def draw(points: Sequence[Point | Judged], **style: Any) -> None:
+        axes.plot([p.cost * scale for p in points], [p.damage.distortion for p in points], **style)
 
-    front = found.front
     every = {"marker": "o", "color": COLORS["muted"]}
     baseline = {"marker": "D", "color": COLORS["reference"]}
     judged = {"marker": "s", "color": COLORS["floor"]}
-    points = found.points
-    draw([p.damage for p in points], [p.cost for p in points], ls="", ms=5, **every)
-    draw([p.damage for p in front], [p.cost for p in front], color=COLORS["candidate"], lw=2)
-    draw([one.damage for one in found.judged], [one.cost for one in found.judged], ls="", **judged)
-    draw([found.baseline.damage], [found.baseline.cost], ls="", ms=8, **baseline)
-    axes.axhline(found.limits.log_mel_db, color=COLORS["muted"], linestyle="--", linewidth=1.2)
+    draw(found.points, ls="", ms=5, **every)
+    draw(found.front, color=COLORS["candidate"], lw=2)
+    draw(found.judged, ls="", **judged)
+    draw([found.baseline], ls="", ms=8, **baseline)
+    axes.axhline(found.admitted, color=COLORS["muted"], linestyle="--", linewidth=1.2)
     unit = found.unit.replace("bytes", "megabytes")
-    axes.set(xlabel=unit, ylabel="log-mel distance, dB")
+    axes.set(xlabel=unit, ylabel="distortion")
     axes.locator_params(axis="x", nbins=6)
-    add_legend(axes, {"choice": every, "judged": judged, "int8": baseline})
+    _add_legend(axes, {"choice": every, "judged": judged, "int8": baseline})
     return figure

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -19,48 +19,40 @@ from tts_compress.evaluation.result import Evaluation
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, Model
 from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.groups import find_groups
 from tts_compress.recipes.recipe import Recipe
-from tts_compress.search.cost import UNITS, Cost, open_cost
-from tts_compress.search.damage import Damage, Listener
-from tts_compress.search.formats import (
+from tts_compress.search.choices import (
     BASELINE,
     FLOAT32,
     Choice,
     Space,
+    exchanges,
     find_formats,
+    find_options,
     format_name,
+    neighbours,
     recipe_toml,
+    selections,
 )
-from tts_compress.search.greedy import exchanges, greedy_choices, neighbours
-from tts_compress.search.options import Objective, SearchOptions, SensitivityOptions
+from tts_compress.search.measure import UNITS, GraphComparison, MeasuredDamage, open_cost
+from tts_compress.search.options import Objective, SearchOptions
 from tts_compress.search.outcome import (
     Judged,
     Point,
     SearchResult,
     Sensitivity,
-    admits,
     find_front,
     find_statement,
     judge_words,
 )
-from tts_compress.search.sensitivity import decisive_settings, find_sensitivity, single_graph
+from tts_compress.search.sensitivity import (
+    compressible_groups,
+    decisive_settings,
+    find_sensitivity,
+    single_graph,
+)
 from tts_compress.search.study import POPULATION, StudyOptions, explore, require_optuna
 
 RECIPE_NAME, VOICE = "recipe.toml", "voice"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Hunt:
-    """Everything that belongs to one search."""
-
-    voice: GraphModel
-    folder: Path
-    options: SearchOptions
-    bench: Workbench
-    listener: Listener
-    cost: Cost
-    space: Space
 
 
 def search(
@@ -87,226 +79,212 @@ def search(
     require_optuna()
     folder = Path(output)
     voice = single_graph(open_model(model) if isinstance(model, str | Path) else model)
-    analysis = options.sensitivity
-    found = find_sensitivity(voice, folder / "sensitivity", analysis)
+    sensitivity = find_sensitivity(voice, folder / "sensitivity", options.sensitivity)
     with threadpool_limits(1):
-        recipe = find_recipe(voice.family, BASELINE, analysis.recipe)
-        bench = Workbench(voice, recipe, calibration=analysis.calibration, seed=analysis.seed)
-        base = bench.base(recipe.format)
-        listener = Listener(voice, base, found.texts, seed=analysis.seed)
-        cost = open_cost(options.objective, voice.graph(), listener.feeds)
-        hunt = _Hunt(
-            voice=voice,
-            folder=folder,
-            options=options,
-            bench=bench,
-            listener=listener,
-            cost=cost,
-            space=_space(bench, found, analysis),
+        started = Search(voice, folder, options, sensitivity)
+        points = started.explore()
+    return started.judge(points)
+
+
+class Search:
+    """A search of one voice.
+
+    Args:
+        voice: The voice.
+        folder: Folder of everything.
+        options: Settings.
+        sensitivity: What each group alone does and saves.
+    """
+
+    def __init__(
+        self, voice: GraphModel, folder: Path, options: SearchOptions, sensitivity: Sensitivity
+    ) -> None:
+        self._voice, self._folder, self._options = voice, folder, options
+        self._sensitivity = sensitivity
+        settings = options.sensitivity
+        self._recipe = find_recipe(voice.family, BASELINE, settings.recipe)
+        self._bench = Workbench(
+            voice, self._recipe, calibration=settings.calibration, seed=settings.seed
         )
-        limits = _limits(hunt, recipe)
-        points = _explore(hunt, found, limits)
-    return _judge(hunt, recipe, points, limits)
+        base = self._bench.base(self._recipe.format)
+        self._comparison = GraphComparison(voice, base, sensitivity.texts, seed=settings.seed)
+        self._cost = open_cost(options.objective, voice.graph(), self._comparison.feeds)
+        self._space = self._find_space()
 
+    def explore(self) -> list[Point]:
+        """Measure choices on the short texts."""
+        options, space = self._options, self._space
+        identity = {
+            "sha256": self._sensitivity.sha256,
+            "texts": self._sensitivity.texts,
+            "recipe": space.base.model_dump(mode="json"),
+            "groups": [(asdict(group), space.names(group.name)) for group in space.groups],
+            "measured": (options.objective, options.damage),
+        } | decisive_settings(space.base, options.sensitivity)
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        study = StudyOptions(
+            trials=options.trials,
+            seed=options.sensitivity.seed,
+            bound=options.damage,
+            storage=options.storage,
+            name=f"{options.objective}-{digest[:12]}",
+            progress=options.progress,
+        )
+        return explore(space, self._measure, self._first_choices(), self._folder, study)
 
-def _limits(hunt: _Hunt, recipe: Recipe) -> Damage:
-    """Return the damage of scheme `int8`, by which candidates are admitted."""
-    damage = hunt.listener.measure(hunt.bench.convert(recipe))
-    share = hunt.options.damage
-    return Damage(
-        log_mel_db=damage.log_mel_db * share,
-        distortion=None if damage.distortion is None else damage.distortion * share,
-        duration_frames=damage.duration_frames * share,
-    )
+    def judge(self, points: Sequence[Point]) -> SearchResult:
+        """Evaluate scheme `int8`, and the cheapest points within the bound on damage.
 
+        The first whose words are within their bound is chosen. Where the scheme itself is within
+        it, only what costs less than the scheme is evaluated.
+        """
+        options = self._options
+        baseline, evaluation = self._evaluate(BASELINE, self._recipe, None)
+        kept = self._accepts(baseline)
+        admitted = sorted(
+            (
+                point
+                for point in points
+                if point.damage.share(options.damage) <= 1.0
+                and point.choice != self._space.baseline()
+                and not (kept and point.cost >= baseline.cost)
+            ),
+            key=lambda point: point.cost,
+        )
+        judged: list[Judged] = []
+        for number, point in enumerate(admitted[: options.judged], 1):
+            recipe = self._space.recipe(point.choice)
+            judged.append(self._evaluate(f"{number}", recipe, point.choice)[0])
+            if self._accepts(judged[-1]):
+                break
+        accepted = [one for one in [*judged, baseline] if self._accepts(one)]
+        chosen = min(accepted, key=lambda one: one.cost, default=None)
+        if chosen is not None:
+            self._write_chosen(chosen.choice)
+        result = SearchResult(
+            model=self._voice.spec,
+            objective=options.objective,
+            unit=UNITS[options.objective],
+            bound=self._bound(evaluation),
+            strict=options.strict,
+            suite=options.suite,
+            recognizer=evaluation.suite.recognizer,
+            admitted=options.damage,
+            trials=options.trials,
+            points=tuple(points),
+            front=tuple(find_front(points)),
+            baseline=baseline,
+            judged=tuple(judged),
+            chosen=None if chosen is None else chosen.name,
+            statement="",
+            environment=describe_environment(),
+        )
+        return result.model_copy(update={"statement": find_statement(result)})
 
-def _explore(hunt: _Hunt, found: Sensitivity, limits: Damage) -> list[Point]:
-    options = hunt.options
-    space = hunt.space
-    pair = (limits.log_mel_db, limits.duration_frames)
-    first = _first_choices(hunt, found, pair)
+    def _find_space(self) -> Space:
+        settings = self._options.sensitivity
+        names: dict[str, list[str]] = {}
+        for row in self._sensitivity.rows:
+            names.setdefault(row.group, []).append(row.format)
+        formats = find_formats(self._voice.family, settings.formats)
+        groups = compressible_groups(self._bench, settings)
+        return Space(
+            base=self._recipe,
+            groups=tuple(group for group in groups if group.name in names),
+            formats={
+                group: tuple(form for form in formats if form.name in several)
+                for group, several in names.items()
+            },
+        )
 
-    def measure(choice: Choice) -> tuple[float, Damage] | None:
+    def _measure(self, choice: Choice) -> tuple[float, MeasuredDamage] | None:
+        """Return a choice's cost and damage; None where it cannot be made."""
         try:
-            graph = hunt.bench.convert(space.recipe(choice))
+            graph = self._bench.convert(self._space.recipe(choice))
         except (QuantizationError, ValueError):  # nothing to compress, or no such kernels
             return None
-        return hunt.cost(graph), hunt.listener.measure(graph)
+        return self._cost(graph), self._comparison.measure(graph)
 
-    made_from = {
-        "sha256": found.sha256,
-        "texts": found.texts,
-        "recipe": space.base.model_dump(mode="json"),
-        "groups": [(asdict(group), space.names(group.name)) for group in space.groups],
-        "measured": (options.objective, pair),
-    } | decisive_settings(space.base, options.sensitivity)
-    identity = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
-    study = StudyOptions(
-        trials=options.trials,
-        seed=found.seed,
-        limits=pair,
-        storage=options.storage,
-        name=f"{options.objective}-{identity[:12]}",
-        progress=options.progress,
-    )
-    return explore(space, measure, first, hunt.folder, study)
+    def _first_choices(self) -> list[Choice]:
+        """Return scheme `int8`, what is predicted to be better, and what saves most."""
+        space = self._space
+        by_time = self._options.objective == Objective.LATENCY
+        options = find_options(self._sensitivity, by_time=by_time, bound=self._options.damage)
+        changes = exchanges(options, self._baseline_formats())
+        first = [space.baseline() | change for change in ({}, *changes[:POPULATION])]
+        first += selections(options)
+        names = {group.name: space.names(group.name) for group in space.groups}
+        count = max(0, POPULATION - len(first))
+        return [*first, *neighbours(first, names, count, self._options.sensitivity.seed)]
 
+    def _baseline_formats(self) -> dict[str, str]:
+        """Return the name of the format that most weights of each group have in scheme `int8`."""
+        decided = self._bench.decisions(self._recipe)
+        names = {}
+        for group in self._space.groups:
+            weights: Counter[str] = Counter({FLOAT32: 0})
+            for layer in decided:
+                if layer.module in group.modules and layer.weight is not None:
+                    weights[format_name(layer.weights, layer.activations)] += layer.parameters
+            names[group.name] = weights.most_common(1)[0][0]
+        return names
 
-def _first_choices(hunt: _Hunt, found: Sensitivity, limits: tuple[float, float]) -> list[Choice]:
-    """Return scheme `int8`, what is predicted to be better than it, and a path to it from FP32."""
-    space = hunt.space
-    by_time = hunt.options.objective == Objective.LATENCY
-    own = _baseline_formats(hunt.bench, space)
-    changes = exchanges(found, own, by_time=by_time, limits=limits)
-    first = [space.baseline() | change for change in ({}, *changes[:POPULATION])]
-    first += greedy_choices(found, by_time=by_time, limits=limits)
-    names = {group.name: space.names(group.name) for group in space.groups}
-    return [*first, *neighbours(first, names, max(0, POPULATION - len(first)), found.seed)]
+    def _evaluate(
+        self, name: str, recipe: Recipe, choice: Choice | None
+    ) -> tuple[Judged, Evaluation]:
+        """Compress for good, measure as the trials were, and have the words judged."""
+        options = self._options
+        small = self._compressed(recipe)
+        graph = small.graph()
+        with threadpool_limits(1):
+            cost, damage = self._cost(graph), self._comparison.measure(graph)
+        settings = EvaluationOptions(
+            recognizer=options.recognizer, work=self._folder / "work", progress=options.progress
+        )
+        report = self._folder / "judged" / name
+        found = evaluate(self._voice, small, suite=options.suite, output=report, options=settings)
+        rise, shares = found.wer.delta * 100, found.wer.interval
+        interval = None if shares is None else (shares[0] * 100, shares[1] * 100)
+        distortion = getattr(found, "distortion", None)
+        judged = Judged(
+            name=name,
+            choice=None if choice is None else dict(choice),
+            cost=cost,
+            size_bytes=found.size.candidate_bytes,
+            damage=damage,
+            wer_rise=rise,
+            wer_interval=interval,
+            distortion=None if distortion is None else distortion.value,
+            speed=found.latency.ratio,
+            words=judge_words(rise, interval, self._bound(found)),
+            report=f"judged/{name}",
+        )
+        return judged, found
 
+    def _compressed(self, recipe: Recipe) -> GraphModel:
+        """Return the voice as `quantize` makes it of a recipe."""
+        settings = self._options.sensitivity
+        small = compress(
+            self._voice,
+            recipe.scheme,
+            recipe=recipe,
+            calibration=None if recipe.calibration is None else settings.calibration,
+            seed=settings.seed,
+            progress=self._options.progress,
+        )
+        assert isinstance(small, GraphModel), "a voice stays one"
+        return small
 
-def _baseline_formats(bench: Workbench, space: Space) -> dict[str, str]:
-    """Return the name of the format that most weights of each group have in scheme `int8`."""
-    decided = bench.decisions(space.base)
-    found = {}
-    for group in space.groups:
-        weights: Counter[str] = Counter({FLOAT32: 0})
-        for layer in decided:
-            if layer.module in group.modules and layer.weight is not None:
-                weights[format_name(layer.weights, layer.activations)] += layer.parameters
-        found[group.name] = weights.most_common(1)[0][0]
-    return found
+    def _bound(self, evaluation: Evaluation) -> float:
+        """Return the bound on words in percentage points."""
+        share = evaluation.wer.reference if self._options.relative else 1.0
+        return self._options.max_wer_rise * share
 
+    def _accepts(self, judged: Judged) -> bool:
+        not_excluded = judged.words == "not excluded" and not self._options.strict
+        return judged.words == "kept" or not_excluded
 
-def _space(bench: Workbench, found: Sensitivity, analysis: SensitivityOptions) -> Space:
-    names: dict[str, list[str]] = {}
-    for row in found.rows:
-        names.setdefault(row.group, []).append(row.format)
-    modules = [layer.module for layer in bench.decisions(bench.recipe) if layer.weight is not None]
-    groups = find_groups(modules, analysis.groups, each_layer=analysis.each_layer)
-    forms = find_formats(bench.model.family, analysis.formats)
-    return Space(
-        base=bench.recipe,
-        groups=tuple(group for group in groups if group.name in names),
-        formats={
-            group: tuple(form for form in forms if form.name in own) for group, own in names.items()
-        },
-    )
-
-
-def _judge(hunt: _Hunt, recipe: Recipe, points: Sequence[Point], limits: Damage) -> SearchResult:
-    """Evaluate scheme `int8`, and the cheapest admitted points until one is within the bound.
-
-    Where the scheme itself is within it, only what costs less than the scheme is evaluated.
-    """
-    options = hunt.options
-    front = find_front(points)
-    space = hunt.space
-    baseline, evaluation = _evaluate(hunt, BASELINE, recipe, None)
-    kept = _accepts(baseline, options)
-    admitted = sorted(
-        (
-            one
-            for one in points
-            if admits(limits, one.damage)
-            and one.choice != space.baseline()
-            and not (kept and one.cost >= baseline.cost)
-        ),
-        key=lambda one: one.cost,
-    )
-    judged: list[Judged] = []
-    chosen: Judged | None = None
-    for number, point in enumerate(admitted[: options.judged], 1):
-        made = space.recipe(point.choice)
-        one, _ = _evaluate(hunt, f"{number}", made, point.choice)
-        judged.append(one)
-        if _accepts(one, options):
-            chosen = one
-            break
-    if kept and (chosen is None or baseline.cost < chosen.cost):
-        chosen = baseline
-    if chosen is not None:
-        taken = recipe if chosen.choice is None else space.recipe(chosen.choice)
-        _write_chosen(hunt, taken)
-    found = SearchResult(
-        model=hunt.voice.spec,
-        objective=options.objective,
-        unit=UNITS[options.objective],
-        bound=_bound(evaluation, options),
-        strict=options.strict,
-        suite=options.suite,
-        recognizer=evaluation.suite.recognizer,
-        limits=limits,
-        trials=options.trials,
-        points=tuple(points),
-        front=tuple(front),
-        baseline=baseline,
-        judged=tuple(judged),
-        chosen=None if chosen is None else chosen.name,
-        statement="",
-        environment=describe_environment(),
-    )
-    return found.model_copy(update={"statement": find_statement(found)})
-
-
-def _evaluate(
-    hunt: _Hunt, name: str, recipe: Recipe, choice: Choice | None
-) -> tuple[Judged, Evaluation]:
-    """Compress for good, measure as the trials were, and have the words judged."""
-    options = hunt.options
-    small = _compressed(hunt, recipe)
-    graph = small.graph()
-    with threadpool_limits(1):
-        cost, damage = hunt.cost(graph), hunt.listener.measure(graph)
-    place = hunt.folder / "judged" / name
-    settings = EvaluationOptions(
-        recognizer=options.recognizer, work=hunt.folder / "work", progress=options.progress
-    )
-    found = evaluate(hunt.voice, small, suite=options.suite, output=place, options=settings)
-    rise, shares = found.wer.delta * 100, found.wer.interval
-    interval = None if shares is None else (shares[0] * 100, shares[1] * 100)
-    distortion = getattr(found, "distortion", None)
-    one = Judged(
-        name=name,
-        choice=None if choice is None else dict(choice),
-        cost=cost,
-        size_bytes=found.size.candidate_bytes,
-        damage=damage,
-        wer_rise=rise,
-        wer_interval=interval,
-        distortion=None if distortion is None else distortion.value,
-        speed=found.latency.ratio,
-        words=judge_words(rise, interval, _bound(found, options)),
-        report=f"judged/{name}",
-    )
-    return one, found
-
-
-def _compressed(hunt: _Hunt, recipe: Recipe) -> GraphModel:
-    """Return the voice as `quantize` makes it of a recipe."""
-    analysis = hunt.options.sensitivity
-    calibration = None if recipe.calibration is None else analysis.calibration
-    made = compress(
-        hunt.voice,
-        recipe.scheme,
-        recipe=recipe,
-        calibration=calibration,
-        seed=analysis.seed,
-        progress=hunt.options.progress,
-    )
-    assert isinstance(made, GraphModel), "a voice stays one"
-    return made
-
-
-def _bound(evaluation: Evaluation, options: SearchOptions) -> float:
-    """Return the bound in percentage points."""
-    share = evaluation.wer.reference if options.relative else 1.0
-    return options.max_wer_rise * share
-
-
-def _accepts(one: Judged, options: SearchOptions) -> bool:
-    return one.words == "kept" or (one.words == "not excluded" and not options.strict)
-
-
-def _write_chosen(hunt: _Hunt, recipe: Recipe) -> None:
-    write_text_atomically(hunt.folder / RECIPE_NAME, recipe_toml(recipe))
-    _compressed(hunt, recipe).save(hunt.folder / VOICE, force=True)
+    def _write_chosen(self, choice: Choice | None) -> None:
+        recipe = self._recipe if choice is None else self._space.recipe(choice)
+        write_text_atomically(self._folder / RECIPE_NAME, recipe_toml(recipe))
+        self._compressed(recipe).save(self._folder / VOICE, force=True)

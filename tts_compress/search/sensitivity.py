@@ -2,10 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from math import isfinite
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -19,20 +22,28 @@ from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, Model, TTSModel
 from tts_compress.onnx.quantize.decisions import Decision
-from tts_compress.progress import Progress
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.groups import Group, find_groups
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule
-from tts_compress.search.cost import Times, profile_formats
-from tts_compress.search.damage import Damage, Listener
+from tts_compress.search.choices import FLOAT32, Format, find_formats
 from tts_compress.search.estimate import Estimator
-from tts_compress.search.formats import FLOAT32, Format, find_formats
+from tts_compress.search.measure import (
+    Damage,
+    GraphComparison,
+    MeasuredDamage,
+    Times,
+    profile_formats,
+)
 from tts_compress.search.options import SensitivityOptions
-from tts_compress.search.outcome import Prediction, Row, Sensitivity, rank_correlation
+from tts_compress.search.outcome import Prediction, Row, Sensitivity
 
 _SHORTEST = 16
 """Characters; a word or two hardly show a voice."""
+
+_NEGLIGIBLE = 1e-3
+"""Share of the power of all estimates of a format that the least ones may make together without
+being measured: 3 % of its whole damage."""
 
 
 def short_texts(model: TTSModel, recipe: Recipe, given: str | None, count: int) -> tuple[str, ...]:
@@ -56,12 +67,7 @@ def short_texts(model: TTSModel, recipe: Recipe, given: str | None, count: int) 
     return tuple(sorted(long_enough, key=lambda text: (len(text), text))[:count])
 
 
-_NEGLIGIBLE = 1e-3
-"""Share of the power of all estimates of a format that the least ones may make together without
-being measured: 3 % of its whole damage."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trial:
     """One group in one format, before it is measured."""
 
@@ -72,38 +78,30 @@ class Trial:
     """Those that change something."""
 
     @property
-    def sounds(self) -> bool:
-        """True if more than durations can change."""
-        return not all(decision.decides_durations for decision in self.decisions)
+    def spared_bytes(self) -> int:
+        """Bytes that its weights take less of than in FP32, about."""
+        stored = {Weights.FLOAT16: 2.0, Weights.BFLOAT16: 2.0, Weights.INT8: 1.0, Weights.INT4: 0.5}
+        spared = (d.parameters * (4.0 - stored.get(d.weights, 4.0)) for d in self.decisions)
+        return int(sum(spared))
 
 
-class _Profile(Record):
-    """Times on disk."""
+class _Measurement(Record):
+    """A trial that was measured."""
 
-    made_from: dict[str, Any]
-    times: Times
+    damage: MeasuredDamage
+    size_bytes: int
 
 
-class _Piece(Record):
-    """A measurement on disk."""
+_ValueT = TypeVar("_ValueT")
+
+
+class _Stored(Record, Generic[_ValueT]):
+    """A value on disk."""
 
     made_from: dict[str, Any]
     """Everything that decides it."""
 
-    damage: Damage
-    size_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Analysis:
-    """Everything that all trials of one model have in common."""
-
-    bench: Workbench
-    listener: Listener
-    trials: tuple[Trial, ...]
-    store: Path
-    made_from: dict[str, Any]
-    progress: Progress
+    value: _ValueT
 
 
 def find_sensitivity(
@@ -127,43 +125,11 @@ def find_sensitivity(
     """
     options = options or SensitivityOptions()
     opened = open_model(model) if isinstance(model, str | Path) else model
-    voice, folder = single_graph(opened), Path(output)
-    make_directory(folder)
+    voice = single_graph(opened)
+    make_directory(Path(output))
     # Small products would keep every core waiting for the next one.
     with threadpool_limits(1):
-        options.progress.advance("prepare", 0, 3)
-        recipe = find_recipe(voice.family, "int8", options.recipe)
-        bench = Workbench(voice, recipe, calibration=options.calibration, seed=options.seed)
-        texts = short_texts(voice, recipe, options.calibration, options.texts)
-        base = bench.base(recipe.format)
-        options.progress.advance("prepare", 1, 3)
-        listener = Listener(voice, base, texts, seed=options.seed)
-        trials = tuple(find_trials(bench, options))
-        options.progress.advance("prepare", 2, 3)
-        digest = hashlib.sha256(voice.graph().SerializeToString(deterministic=True)).hexdigest()
-        analysis = _Analysis(
-            bench=bench,
-            listener=listener,
-            trials=trials,
-            store=folder / "measurements",
-            made_from={"sha256": digest, "texts": list(texts)} | decisive_settings(recipe, options),
-            progress=options.progress,
-        )
-        times = _times(analysis)
-        options.progress.advance("prepare", 3, 3)
-        rows = _measure(analysis, times, everything=options.everything)
-    return Sensitivity(
-        model=voice.spec,
-        sha256=digest,
-        formats=tuple(dict.fromkeys(trial.format.name for trial in trials)),
-        texts=texts,
-        seed=options.seed,
-        environment=describe_environment(),
-        reference_bytes=len(base.SerializeToString()),
-        reference_ms=times.reference_ms,
-        prediction=_prediction(rows),
-        rows=tuple(sorted(rows, key=_damage, reverse=True)),
-    )
+        return _Experiment(voice, Path(output), options).find()
 
 
 def single_graph(model: Model) -> GraphModel:
@@ -191,17 +157,13 @@ def find_trials(bench: Workbench, options: SensitivityOptions) -> Iterator[Trial
     A format that does the same to a group as one before, such as `int8 static` to a table, is left
     out.
     """
-    recipe = bench.recipe
-    layers = bench.decisions(recipe)
-    convertible = [d.module for d in layers if d.weight is not None]
-    groups = find_groups(convertible, options.groups, each_layer=options.each_layer)
-    for group in groups:
+    for group in compressible_groups(bench, options):
         seen: list[tuple[Decision, ...]] = []
         for form in find_formats(bench.model.family, options.formats):
             rules = [rule for pattern in group.patterns for rule in form.rules(pattern)]
-            made = recipe.model_copy(update={"component": tuple(rules)})
+            recipe = bench.recipe.model_copy(update={"component": tuple(rules)})
             try:
-                decisions = bench.decisions(made)
+                decisions = bench.decisions(recipe)
             except QuantizationError:  # nothing of the group has this format
                 continue
             changed = tuple(
@@ -209,7 +171,13 @@ def find_trials(bench: Workbench, options: SensitivityOptions) -> Iterator[Trial
             )
             if changed and changed not in seen:
                 seen.append(changed)
-                yield Trial(group=group, format=form, recipe=made, decisions=changed)
+                yield Trial(group=group, format=form, recipe=recipe, decisions=changed)
+
+
+def compressible_groups(bench: Workbench, options: SensitivityOptions) -> tuple[Group, ...]:
+    """Return the groups of all layers with weights."""
+    modules = [layer.module for layer in bench.decisions(bench.recipe) if layer.weight is not None]
+    return find_groups(modules, options.groups, each_layer=options.each_layer)
 
 
 def decisive_settings(recipe: Recipe, options: SensitivityOptions) -> dict[str, Any]:
@@ -225,128 +193,183 @@ def decisive_settings(recipe: Recipe, options: SensitivityOptions) -> dict[str, 
     }
 
 
-def _times(analysis: _Analysis) -> Times:
-    """Return the profiles of whole graphs, which another run on this machine uses again."""
-    rules: dict[str, list[Rule]] = {}
-    for trial in analysis.trials:
-        rules.setdefault(trial.format.name, []).extend(trial.recipe.component)
-    groups = list(dict.fromkeys(trial.group.name for trial in analysis.trials))
-    stated = {name: [r.model_dump(mode="json") for r in own] for name, own in rules.items()}
-    machine = describe_environment()["processor"]
-    made_from = analysis.made_from | {"times": stated, "groups": groups, "machine": machine}
-    path = _path(analysis.store, made_from)
-    known = read_piece(path, _Profile, made_from=made_from)
-    if known is None:
-        times = profile_formats(analysis.bench, analysis.listener, groups, rules)
-        known = _Profile(made_from=made_from, times=times)
-        write_piece(path, known)
-    return known.times
+class _Experiment:
+    """Trials of one voice; what an earlier run into the folder measured is not measured again.
 
+    Args:
+        voice: The voice.
+        folder: For measurements.
+        options: Settings.
+    """
 
-def _measure(analysis: _Analysis, times: Times, *, everything: bool) -> list[Row]:
-    """Return the rows of all trials; what is on disk is not measured again."""
-    estimates = _estimates(analysis)
-    wanted = analysis.trials if everything else _worth_measuring(analysis.trials, estimates)
-    keys = {id(trial): _made_from(analysis, trial) for trial in wanted}
-    known = {id(t): _read(analysis.store, keys[id(t)]) for t in wanted}
-    left = [trial for trial in wanted if known[id(trial)] is None]
-    if left:
-        analysis.bench.observe([trial.recipe for trial in left])
-    base_bytes = len(analysis.bench.base(analysis.bench.recipe.format).SerializeToString())
-    for done, trial in enumerate(left):
-        analysis.progress.advance("measure", len(wanted) - len(left) + done, len(wanted))
-        graph = analysis.bench.convert(trial.recipe)
-        piece = _Piece(
-            made_from=keys[id(trial)],
-            damage=analysis.listener.measure(graph, sound=trial.sounds),
-            size_bytes=len(graph.SerializeToString()),
+    def __init__(self, voice: GraphModel, folder: Path, options: SensitivityOptions) -> None:
+        self._folder, self._options = folder, options
+        options.progress.advance("prepare", 0, 3)
+        recipe = find_recipe(voice.family, "int8", options.recipe)
+        self._bench = Workbench(voice, recipe, calibration=options.calibration, seed=options.seed)
+        self._texts = short_texts(voice, recipe, options.calibration, options.texts)
+        self._base = self._bench.base(recipe.format)
+        options.progress.advance("prepare", 1, 3)
+        self._comparison = GraphComparison(voice, self._base, self._texts, seed=options.seed)
+        self._trials = tuple(find_trials(self._bench, options))
+        options.progress.advance("prepare", 2, 3)
+        graph = voice.graph().SerializeToString(deterministic=True)
+        self._made_from = {
+            "sha256": hashlib.sha256(graph).hexdigest(),
+            "texts": list(self._texts),
+        } | decisive_settings(recipe, options)
+
+    def find(self) -> Sensitivity:
+        """Return everything measured."""
+        times = self._times()
+        self._options.progress.advance("prepare", 3, 3)
+        estimates = self._estimates()
+        everything = self._options.everything
+        wanted = self._trials if everything else _worth_measuring(self._trials, estimates)
+        measured = self._measurements(wanted)
+        rows = [self._row(t, estimates[t], measured.get(t), times) for t in self._trials]
+        rows.sort(key=attrgetter("damage.same_noise", "damage.duration_frames"), reverse=True)
+        return Sensitivity(
+            model=self._bench.model.spec,
+            sha256=self._made_from["sha256"],
+            formats=tuple(dict.fromkeys(trial.format.name for trial in self._trials)),
+            texts=self._texts,
+            seed=self._options.seed,
+            environment=describe_environment(),
+            reference_bytes=len(self._base.SerializeToString()),
+            reference_ms=times.reference_ms,
+            prediction=_prediction(rows),
+            rows=tuple(rows),
         )
-        write_piece(_path(analysis.store, piece.made_from), piece)
-        known[id(trial)] = piece
-    analysis.progress.advance("measure", len(wanted), len(wanted))
-    rows = []
-    for trial in analysis.trials:
-        found = known.get(id(trial))
-        size = None if found is None else found.size_bytes
-        rows.append(
-            Row(
-                group=trial.group.name,
-                component=trial.group.component,
-                patterns=trial.group.patterns,
-                format=trial.format.name,
-                parameters=sum(decision.parameters for decision in trial.decisions),
-                estimate=estimates[id(trial)],
-                measured=None if found is None else found.damage,
-                saved_bytes=_saved_bytes(trial) if size is None else base_bytes - size,
-                saved_ms=times.saved_ms(trial.group.name, trial.format.name),
-            )
+
+    def _times(self) -> Times:
+        """Return the profiles of whole graphs, which another run on this machine uses again."""
+        rules: dict[str, list[Rule]] = {}
+        for trial in self._trials:
+            rules.setdefault(trial.format.name, []).extend(trial.recipe.component)
+        groups = list(dict.fromkeys(trial.group.name for trial in self._trials))
+        stated = {
+            "times": {name: _stated(several) for name, several in rules.items()},
+            "groups": groups,
+            "machine": describe_environment()["processor"],
+        }
+        profile = partial(profile_formats, self._bench, self._comparison.feeds, groups, rules)
+        return self._stored(_Stored[Times], stated, profile)
+
+    @cached_property
+    def _estimator(self) -> Estimator:
+        self._options.progress.advance("estimate", 0, 1)
+        layers = self._bench.decisions(self._bench.recipe)
+        return Estimator(self._base, layers, self._comparison)
+
+    def _estimates(self) -> dict[Trial, Damage]:
+        """Return what second moments predict of each trial."""
+        estimates = {}
+        for trial in self._trials:
+            stated = {"rules": _stated(trial.recipe.component), "estimate": True}
+            estimate = partial(self._estimate, trial)
+            estimates[trial] = self._stored(_Stored[Damage], stated, estimate)
+        self._options.progress.advance("estimate", 1, 1)
+        return estimates
+
+    def _estimate(self, trial: Trial) -> Damage:
+        return self._estimator.estimate(trial.decisions)
+
+    def _measurements(self, trials: Sequence[Trial]) -> dict[Trial, _Measurement]:
+        """Return damage and size of trials."""
+
+        @cache
+        def observe() -> None:
+            self._bench.observe([trial.recipe for trial in trials])
+
+        def measure(trial: Trial) -> _Measurement:
+            observe()
+            graph = self._bench.convert(trial.recipe)
+            size = len(graph.SerializeToString())
+            return _Measurement(damage=self._comparison.measure(graph), size_bytes=size)
+
+        measured = {}
+        for done, trial in enumerate(trials):
+            self._options.progress.advance("measure", done, len(trials))
+            stated = {"rules": _stated(trial.recipe.component)}
+            measured[trial] = self._stored(_Stored[_Measurement], stated, partial(measure, trial))
+        self._options.progress.advance("measure", len(trials), len(trials))
+        return measured
+
+    def _stored(
+        self,
+        kind: type[_Stored[_ValueT]],
+        stated: dict[str, Any],
+        measure: Callable[[], _ValueT],
+    ) -> _ValueT:
+        """Return a value from its file; if there is none, measure it and write one.
+
+        Args:
+            kind: Type of the file.
+            stated: What decides the value besides the voice, its texts and the settings.
+            measure: Returns the value.
+        """
+        made_from = self._made_from | stated
+        name = short_hash(json.dumps(made_from, sort_keys=True))
+        path = self._folder / "measurements" / f"{name}.json"
+        piece = read_piece(path, kind, made_from=made_from)
+        if piece is None:
+            piece = kind(made_from=made_from, value=measure())
+            write_piece(path, piece)
+        return piece.value
+
+    def _row(
+        self, trial: Trial, estimate: Damage, measured: _Measurement | None, times: Times
+    ) -> Row:
+        saved = trial.spared_bytes
+        if measured is not None:
+            saved = len(self._base.SerializeToString()) - measured.size_bytes
+        return Row(
+            group=trial.group.name,
+            component=trial.group.component,
+            patterns=trial.group.patterns,
+            format=trial.format.name,
+            parameters=sum(decision.parameters for decision in trial.decisions),
+            estimate=estimate,
+            measured=None if measured is None else measured.damage,
+            saved_bytes=saved,
+            saved_ms=times.saved_ms(trial.group.name, trial.format.name),
         )
-    return rows
 
 
-def _estimates(analysis: _Analysis) -> dict[int, Damage]:
-    """Return what second moments predict of each trial; read from disk, or estimated at once."""
-    keys = {id(t): _made_from(analysis, t) | {"estimate": True} for t in analysis.trials}
-    known = {id(t): _read(analysis.store, keys[id(t)]) for t in analysis.trials}
-    if any(piece is None for piece in known.values()):
-        analysis.progress.advance("estimate", 0, 1)
-        bench = analysis.bench
-        layers = bench.decisions(bench.recipe)
-        estimator = Estimator(bench.base(bench.recipe.format), layers, analysis.listener)
-        for trial in analysis.trials:
-            heard, moved = estimator.estimate(trial.decisions)
-            damage = Damage(log_mel_db=heard, distortion=None, duration_frames=moved)
-            piece = _Piece(made_from=keys[id(trial)], damage=damage)
-            write_piece(_path(analysis.store, piece.made_from), piece)
-            known[id(trial)] = piece
-        analysis.progress.advance("estimate", 1, 1)
-    return {key: piece.damage for key, piece in known.items() if piece is not None}
-
-
-def _worth_measuring(trials: Sequence[Trial], estimates: dict[int, Damage]) -> list[Trial]:
+def _worth_measuring(trials: Sequence[Trial], estimates: Mapping[Trial, Damage]) -> list[Trial]:
     """Return the trials without those that together do next to nothing, by their estimates."""
-    kept: set[int] = set()
+    kept: set[Trial] = set()
     for name in dict.fromkeys(trial.format.name for trial in trials):
-        own = [id(trial) for trial in trials if trial.format.name == name]
-        for field_name in ("log_mel_db", "duration_frames"):
-            power = {one: getattr(estimates[one], field_name) ** 2 for one in own}
+        several = [trial for trial in trials if trial.format.name == name]
+        for field_name in ("same_noise", "duration_frames"):
+            power = {trial: getattr(estimates[trial], field_name) ** 2 for trial in several}
             total, least = sum(power.values()), 0.0
-            for one in sorted(own, key=lambda one: power[one]):
-                least += power[one]
+            for trial in sorted(several, key=lambda trial: power[trial]):
+                least += power[trial]
                 if least > _NEGLIGIBLE * total:
-                    kept.add(one)
-    return [trial for trial in trials if id(trial) in kept]
-
-
-def _saved_bytes(trial: Trial) -> int:
-    """Return what a trial's weights take less of, where its graph was not made."""
-    stored = {Weights.FLOAT16: 2.0, Weights.BFLOAT16: 2.0, Weights.INT8: 1.0, Weights.INT4: 0.5}
-    return int(sum(d.parameters * (4.0 - stored.get(d.weights, 4.0)) for d in trial.decisions))
+                    kept.add(trial)
+    return [trial for trial in trials if trial in kept]
 
 
 def _prediction(rows: Sequence[Row]) -> Prediction:
     """Compare estimates and measurements; of durations where any move, of sound likewise."""
     pairs = [(row.estimate, row.measured) for row in rows if row.measured is not None]
-    heard = [(a.log_mel_db, b.log_mel_db) for a, b in pairs if b.log_mel_db > 0.0]
+    sound = [(a.same_noise, b.same_noise) for a, b in pairs if b.same_noise > 0.0]
     moved = [(a.duration_frames, b.duration_frames) for a, b in pairs if b.duration_frames > 0.0]
-    return Prediction(
-        log_mel=rank_correlation([a for a, _ in heard], [b for _, b in heard]),
-        durations=rank_correlation([a for a, _ in moved], [b for _, b in moved]),
-    )
+    return Prediction(sound=_rank_correlation(sound), durations=_rank_correlation(moved))
 
 
-def _damage(row: Row) -> tuple[float, float]:
-    return row.damage.log_mel_db, row.damage.duration_frames
+def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Return Spearman's rank correlation of two values; None from fewer than three pairs."""
+    if len(pairs) < 3:
+        return None
+    from scipy.stats import spearmanr
+
+    first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    correlation = float(spearmanr(first, second).statistic)
+    return correlation if isfinite(correlation) else None
 
 
-def _made_from(analysis: _Analysis, trial: Trial) -> dict[str, Any]:
-    rules = [rule.model_dump(mode="json") for rule in trial.recipe.component]
-    return analysis.made_from | {"rules": rules}
-
-
-def _path(store: Path, made_from: dict[str, Any]) -> Path:
-    return store / f"{short_hash(json.dumps(made_from, sort_keys=True))}.json"
-
-
-def _read(store: Path, made_from: dict[str, Any]) -> _Piece | None:
-    return read_piece(_path(store, made_from), _Piece, made_from=made_from)
+def _stated(rules: Iterable[Rule]) -> list[dict[str, Any]]:
+    return [rule.model_dump(mode="json") for rule in rules]

@@ -14,8 +14,8 @@ from tts_compress.folders import exclusive_folder
 from tts_compress.plain import masked
 from tts_compress.progress import Progress
 from tts_compress.reading import MOST_TEXT_BYTES, check_file
-from tts_compress.search.damage import Damage
-from tts_compress.search.formats import Choice, Space
+from tts_compress.search.choices import Choice, Space
+from tts_compress.search.measure import MeasuredDamage
 from tts_compress.search.outcome import Point
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 POPULATION = 16
 """Choices of a generation."""
 
-_Measure: TypeAlias = Callable[[Choice], tuple[float, Damage] | None]
+_Measure: TypeAlias = Callable[[Choice], tuple[float, MeasuredDamage] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,8 @@ class StudyOptions:
     """Choices that are measured in all, by all processes that share the storage."""
 
     seed: int
-    limits: tuple[float, float]
-    """Log-mel distance and change of durations that are admitted."""
+    bound: float
+    """Distortion that is admitted."""
 
     storage: str | None
     """URL of a database that other processes share; None for a file in the folder."""
@@ -86,29 +86,30 @@ def explore(
     require_optuna()
     from optuna.trial import TrialState
 
-    place = masked(options.storage or str(folder))
+    storage = masked(options.storage or str(folder))
     alone = options.storage is None
     with exclusive_folder(folder, "searching") if alone else nullcontext():
-        with _storage_errors(place):
+        with _storage_errors(storage):
             study = _open_study(folder, options)
             if not study.trials:
                 for choice in first:
                     study.enqueue_trial(dict(choice))
         while True:
-            with _storage_errors(place):
+            with _storage_errors(storage):
                 points = _points(study, space)
                 done = len(points) + len(study.get_trials(states=(TrialState.PRUNED,)))
                 options.progress.advance("search", min(done, options.trials), options.trials)
                 if done >= options.trials:
-                    return list({str(sorted(one.choice.items())): one for one in points}.values())
+                    unique = {str(sorted(point.choice.items())): point for point in points}
+                    return list(unique.values())
                 trial, choice = _next_choice(study, space)
-            found = measure(choice)
-            with _storage_errors(place):
-                _note(study, trial, found, options.limits)
+            point = measure(choice)
+            with _storage_errors(storage):
+                _note(study, trial, point, options.bound)
 
 
 @contextmanager
-def _storage_errors(place: str) -> Iterator[None]:
+def _storage_errors(storage: str) -> Iterator[None]:
     """Turn errors about a storage into those of this package; databases share no base class."""
     try:
         yield
@@ -116,8 +117,8 @@ def _storage_errors(place: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ArtifactError(
-            f"the storage '{place}' cannot be used: {masked(first_line(error))}; give another one, "
-            "or another output"
+            f"the storage '{storage}' cannot be used: {masked(first_line(error))}; give another "
+            "one, or another output"
         ) from error
 
 
@@ -149,23 +150,21 @@ def _next_choice(study: Any, space: Space) -> tuple[Any, Choice]:
 
 
 def _note(
-    study: Any, trial: Any, found: tuple[float, Damage] | None, limits: tuple[float, float]
+    study: Any, trial: Any, measured: tuple[float, MeasuredDamage] | None, bound: float
 ) -> None:
     """End a trial with the cost and damage of its choice; without them it counts as done."""
     from optuna.trial import TrialState
 
-    if found is None or not all(map(math.isfinite, (found[0], found[1].log_mel_db))):
+    share = math.nan if measured is None else measured[1].share(bound)
+    if measured is None or not all(map(math.isfinite, (measured[0], share))):
         study.tell(trial, state=TrialState.PRUNED)
         return
-    cost, damage = found
-    parts = {"sound": damage.log_mel_db, "durations": damage.duration_frames}
-    over = {name: part - limits[place] for place, (name, part) in enumerate(parts.items())}
+    cost, damage = measured
     trial.set_user_attr("damage", damage.model_dump(mode="json"))
-    trial.set_user_attr("over", list(over.values()))
+    trial.set_user_attr("over", share - 1.0)
     if _states_constraints():
-        for name, value in over.items():
-            trial.set_constraint(name, value)
-    study.tell(trial, (cost, damage.log_mel_db))
+        trial.set_constraint("damage", share - 1.0)
+    study.tell(trial, (cost, damage.distortion))
 
 
 def _states_constraints() -> bool:
@@ -186,17 +185,16 @@ def _points(study: Any, space: Space) -> list[Point]:
     points = []
     for trial in study.get_trials(states=(TrialState.COMPLETE,)):
         choice = dict(trial.params)
-        known = choice.keys() == names.keys() and all(choice[n] in names[n] for n in names)
-        if not known or "damage" not in trial.user_attrs:
+        is_ours = choice.keys() == names.keys() and all(choice[n] in names[n] for n in names)
+        if not is_ours or "damage" not in trial.user_attrs:
             raise ValueError(f"its trial {trial.number} was not written by this search")
-        damage = Damage.model_validate(trial.user_attrs["damage"])
+        damage = MeasuredDamage.model_validate(trial.user_attrs["damage"])
         points.append(Point(choice=choice, cost=trial.values[0], damage=damage))
     return points
 
 
 def _constraints(trial: Any) -> Sequence[float]:
-    over: list[float] = trial.user_attrs.get("over", [1.0, 1.0])
-    return over
+    return [trial.user_attrs.get("over", 1.0)]
 
 
 def _storage(url: str | None, folder: Path) -> "str | BaseStorage":

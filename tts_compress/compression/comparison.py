@@ -1,4 +1,4 @@
-"""Hearing what candidates of a compression damage: they speak beside the FP32 graph."""
+"""Comparison of the audio of compressed graphs with that of the FP32 one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,30 +22,43 @@ from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import open_session, run_session
 
 Speak: TypeAlias = Callable[[Conversion | None, int, int], list[Audio]]
-"""Returns what a converted graph, or the FP32 one, says with a seed's noise of so many texts."""
+"""Returns the audio of a converted graph, or of the FP32 one, with a seed's noise, for so many
+texts."""
 
 TEXTS = 6
-"""Texts that are heard."""
+"""Texts that are spoken."""
+
+OTHER_SEED = 1000
+"""Distance of the seeds of two renderings of the reference."""
 
 _FEW_TEXTS = 2
 """Texts that candidates of one group speak."""
-
-_OTHER_SEED = 1000
-"""Distance of the seeds of two renderings of the reference."""
 
 _RATE = 22_050
 """Samples per second that a bare graph's output is taken for, Hz."""
 
 _COARSE = 4
-"""Windows over each sample where candidates of one group are compared, fewer than the metric's."""
+"""Windows over each sample where renderings with the same noise are compared, fewer than the
+metric's."""
 
 _FLOOR_DB = 3.0
 """Rise of the floor of pauses in any octave above 500 Hz that is kept."""
 
 
+def energy(same_noise: float, pause_noise: float, bound: float) -> float:
+    """Return the energy of damage, in squares of a bound; energies of independent causes add up.
+
+    Args:
+        same_noise: As `AudioComparison.same_noise` returns it.
+        pause_noise: As `AudioComparison.pause_noise` returns it.
+        bound: Largest distortion.
+    """
+    return max((same_noise / bound) ** 2, pause_noise)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """Damage of a candidate over all texts."""
+class SoundDamage:
+    """Damage of a candidate to the sound of all texts."""
 
     distortion: float
     """Distance from another rendering that the candidate adds, 1 is as much as mu-law adds."""
@@ -53,7 +66,7 @@ class Heard:
     floor_db: float
     """Rise of the floor of pauses, worst octave, decibels."""
 
-    moved: int
+    moved: int = 0
     """Texts whose timing is another one."""
 
     def share(self, bound: float) -> float:
@@ -61,7 +74,90 @@ class Heard:
         return inf if self.moved else max(self.distortion / bound, self.floor_db / _FLOOR_DB, 0.0)
 
 
-class Listener:
+class AudioComparison:
+    """Compares the audio of candidates with that of the FP32 graph.
+
+    Args:
+        reference: Audio of each text.
+        others: The same with other noise.
+    """
+
+    def __init__(self, reference: Sequence[Audio], others: Sequence[Audio]) -> None:
+        self._reference = reference
+        self._targets = [spectrum(audio) for audio in others]
+        self._near = [spectrum(audio, _COARSE) for audio in reference]
+        coded = [mu_law(audio) for audio in reference]
+        self._own = self._distance(reference)
+        self._unit = self._distance(coded) - self._own
+        self._near_units = self._near_distances(coded)
+
+    @property
+    def texts(self) -> int:
+        """Number of texts."""
+        return len(self._reference)
+
+    def judge(self, audios: Sequence[Audio]) -> SoundDamage:
+        """Return the damage of a candidate's audio of the texts."""
+        pairs = list(zip(self._reference, audios, strict=True))
+        return SoundDamage(
+            distortion=_ratio(self._distance(audios) - self._own, self._unit),
+            floor_db=self._floor(audios),
+            moved=sum(not same_timing(*pair) for pair in pairs),
+        )
+
+    def energy(self, audios: Sequence[Audio], bound: float) -> float:
+        """Return the energy of a group's damage alone; infinite where a length moved.
+
+        Args:
+            audios: A candidate's, of the first texts, with the same noise.
+            bound: Largest distortion.
+        """
+        if not all(map(same_timing, self._reference, audios)):
+            return inf
+        return energy(self.same_noise(audios), self.pause_noise(audios), bound)
+
+    def same_noise(self, audios: Sequence[Audio]) -> float:
+        """Return the distance from the reference's own audio, 1 is that of mu-law.
+
+        It is finer than distortion, which hardly tells small damage from chance where two
+        renderings differ.
+
+        Args:
+            audios: Of the first texts, with the same noise.
+        """
+        distances = self._near_distances(audios)
+        return _ratio(sum(distances), sum(self._near_units[: len(distances)]))
+
+    def pause_noise(self, audios: Sequence[Audio]) -> float:
+        """Return the power added to pauses in shares of their floor, 1 is a rise of 3 dB."""
+        pairs = zip(self._reference, audios, strict=False)
+        noise = [floor_noise(a.samples, b.samples, a.sample_rate) for a, b in pairs]
+        return max((share for share in noise if share is not None), default=0.0)
+
+    def _distance(self, audios: Sequence[Audio]) -> float:
+        pairs = zip(audios, self._targets, strict=True)
+        return float(sum(compare_warped(spectrum(a), target).distance_db for a, target in pairs))
+
+    def _near_distances(self, audios: Sequence[Audio]) -> list[float]:
+        distances = []
+        for audio, target in zip(audios, self._near, strict=False):
+            mine = spectrum(audio, _COARSE)
+            if len(mine) == len(target):
+                distances.append(float(np.mean(frame_distances(mine, target))))
+            else:
+                distances.append(compare_warped(mine, target).distance_db)
+        return distances
+
+    def _floor(self, audios: Sequence[Audio]) -> float:
+        rises = [
+            floor_rise(before.samples, after.samples, before.sample_rate)
+            for before, after in zip(self._reference, audios, strict=True)
+            if same_timing(before, after)
+        ]
+        return max((rise for rise in rises if rise is not None), default=0.0)
+
+
+class SpeechComparison:
     """Compares what converted graphs say with what the FP32 one says.
 
     Args:
@@ -71,64 +167,16 @@ class Listener:
 
     def __init__(self, speak: Speak, seed: int) -> None:
         self._speak, self._seed = speak, seed
-        self._reference = speak(None, seed, TEXTS)
-        self.texts = len(self._reference)
-        others = speak(None, seed + _OTHER_SEED, TEXTS)
-        self._targets = [spectrum(audio) for audio in others]
-        self._near = [spectrum(audio, _COARSE) for audio in self._reference]
-        coded = [mu_law(audio) for audio in self._reference]
-        self._own = self._distance(self._reference)
-        self._unit = self._distance(coded) - self._own
-        self._near_unit = self._near_distance(coded[:_FEW_TEXTS])
+        self._audio = AudioComparison(*(speak(None, s, TEXTS) for s in (seed, seed + OTHER_SEED)))
+        self.texts = self._audio.texts
 
-    def hear(self, candidate: Conversion) -> Heard:
-        """Return the damage of a converted graph."""
-        return self.judge(self._speak(candidate, self._seed, TEXTS))
+    def damage(self, candidate: Conversion | None) -> SoundDamage:
+        """Return the damage of a conversion; None is the FP32 graph."""
+        return self._audio.judge(self._speak(candidate, self._seed, TEXTS))
 
-    def judge(self, audios: Sequence[Audio]) -> Heard:
-        """Return the damage of what a candidate said of the texts."""
-        pairs = list(zip(self._reference, audios, strict=True))
-        return Heard(
-            distortion=_ratio(self._distance(audios) - self._own, self._unit),
-            floor_db=self._floor(audios),
-            moved=sum(not same_timing(*pair) for pair in pairs),
-        )
-
-    def compare(self, candidate: Conversion, bound: float) -> float:
-        """Return the energy of a group's damage alone, in squares of a bound.
-
-        The distance is that from the reference's own rendering: it is finer than distortion, which
-        hardly knows small damage from chance where two renderings differ.
-        """
-        audios = self._speak(candidate, self._seed, _FEW_TEXTS)
-        pairs = list(zip(self._reference, audios, strict=False))
-        if not all(same_timing(*pair) for pair in pairs):
-            return inf
-        near = _ratio(self._near_distance(audios), self._near_unit) / bound
-        noise = [floor_noise(a.samples, b.samples, a.sample_rate) for a, b in pairs]
-        return max([near**2, *(share for share in noise if share is not None)])
-
-    def _distance(self, audios: Sequence[Audio]) -> float:
-        pairs = zip(audios, self._targets, strict=True)
-        return float(sum(compare_warped(spectrum(a), target).distance_db for a, target in pairs))
-
-    def _near_distance(self, audios: Sequence[Audio]) -> float:
-        total = 0.0
-        for audio, target in zip(audios, self._near, strict=False):
-            mine = spectrum(audio, _COARSE)
-            if len(mine) == len(target):
-                total += float(np.mean(frame_distances(mine, target)))
-            else:
-                total += compare_warped(mine, target).distance_db
-        return total
-
-    def _floor(self, audios: Sequence[Audio]) -> float:
-        rises = [
-            floor_rise(before.samples, after.samples, before.sample_rate)
-            for before, after in zip(self._reference, audios, strict=True)
-            if same_timing(before, after)
-        ]
-        return max((rise for rise in rises if rise is not None), default=0.0)
+    def energy(self, candidate: Conversion, bound: float) -> float:
+        """Return the energy of a group's damage alone, in squares of a bound."""
+        return self._audio.energy(self._speak(candidate, self._seed, _FEW_TEXTS), bound)
 
 
 def speech(bench: Workbench, given: str | Path | None, job: Job) -> Speak | None:
@@ -143,12 +191,12 @@ def speech(bench: Workbench, given: str | Path | None, job: Job) -> Speak | None
         bench.calls()
         texts, _ = read_texts(settings, given, job.seed, model.speaking.language)
         # Those that nothing is observed on, the longest last: short ones hardly hold a pause.
-        heard = sorted(texts[-len(bench.held_out) :], key=len)[-TEXTS:]
+        spoken = sorted(texts[-len(bench.held_out) :], key=len)[-TEXTS:]
 
         def speak(conversion: Conversion | None, seed: int, count: int) -> list[Audio]:
             graphs = {} if conversion is None else {bench.part: convert(conversion)}
             voice = model.with_graphs(graphs, None)
-            return [voice.synthesize(text, seed=seed) for text in heard[:count]]
+            return [voice.synthesize(text, seed=seed) for text in spoken[:count]]
 
         return speak
     bench.calls()

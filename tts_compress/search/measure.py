@@ -1,0 +1,271 @@
+"""Damage and cost of converted graphs of a voice, on a few short texts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper
+
+from tts_compress.audio import Audio
+from tts_compress.compression.comparison import OTHER_SEED, AudioComparison, SoundDamage, energy
+from tts_compress.compression.workbench import Workbench
+from tts_compress.evaluation.metric import Record
+from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.process import Worker
+from tts_compress.folders import temporary_folder
+from tts_compress.models.base import GraphModel
+from tts_compress.onnx.durations import rounded_durations
+from tts_compress.onnx.graph import Graph, copy_model, with_outputs
+from tts_compress.onnx.noise import feed_noise
+from tts_compress.onnx.profile import group_ms
+from tts_compress.onnx.session import Feeds, open_session, run_session
+from tts_compress.recipes.recipe import Rule
+from tts_compress.search.options import Objective
+
+_HELD = "tts_compress.held."
+_Floats = npt.NDArray[np.float32]
+
+_MOST_FRAMES = 0.01
+"""Change of durations that is admitted: a symbol in a hundred lasts a frame more or less."""
+
+_ROUNDS = 5
+
+
+class Damage(Record):
+    """Damage by a part of a graph: the energies of several add up."""
+
+    same_noise: float
+    """Distance from the reference's audio with the same noise and durations, 1 is that of mu-law
+    (`AudioComparison.same_noise`)."""
+
+    pause_noise: float = 0.0
+    """Power added to pauses in shares of their floor, 1 is a rise of 3 dB; 0 in estimates."""
+
+    duration_frames: float
+    """Mean change of a predicted duration before it is made whole, frames: about the share of
+    symbols that last a frame more or less."""
+
+    def energy(self, bound: float) -> float:
+        """Return the energy in squares of a bound on distortion."""
+        moved = self.duration_frames / _MOST_FRAMES
+        return energy(self.same_noise, self.pause_noise, bound) + moved**2
+
+
+class MeasuredDamage(Damage):
+    """Damage by a whole graph, or by a part that was measured."""
+
+    distortion: float
+    """The metric `distortion` with the durations of the reference, 1 is what mu-law adds."""
+
+    floor_db: float
+    """Rise of the floor of pauses, worst octave, decibels."""
+
+    def share(self, bound: float) -> float:
+        """Return the largest share that is used of a bound on distortion, pauses or durations."""
+        sound = SoundDamage(distortion=self.distortion, floor_db=self.floor_db)
+        return max(sound.share(bound), self.duration_frames / _MOST_FRAMES)
+
+
+class GraphComparison:
+    """Compares converted graphs of a voice with the FP32 one: the same noise and durations.
+
+    Args:
+        model: The voice.
+        reference: Its FP32 graph.
+        texts: What is spoken.
+        seed: Seed of the noise.
+    """
+
+    def __init__(
+        self, model: GraphModel, reference: onnx.ModelProto, texts: Sequence[str], *, seed: int = 0
+    ) -> None:
+        self._spec, self._rate = model.spec, model.sample_rate
+        nodes = rounded_durations(reference, model.parts[""].lengths)
+        self._rounded = [node.output[0] for node in nodes]
+        self._real = [node.input[0] for node in nodes]
+        self._sound = reference.graph.output[0].name
+        self.feeds = list(model.calibration_calls(texts, seed=seed))
+        """Inputs of each text, with fed noise."""
+
+        graph = with_outputs(feed_noise(reference), [self._sound, *self._rounded, *self._real])
+        session = open_session(graph, self._spec, 1)
+        runs = [run_session(session, feeds, self._spec) for feeds in self.feeds]
+        others = [
+            self._audio(run_session(session, feeds, self._spec)[0])
+            for feeds in model.calibration_calls(texts, seed=seed + OTHER_SEED)
+        ]
+        self._comparison = AudioComparison([self._audio(run[0]) for run in runs], others)
+        whole = slice(1, 1 + len(nodes))
+        self._held = [{f"{_HELD}{n}": value for n, value in enumerate(run[whole])} for run in runs]
+        self._durations = [run[1 + len(nodes) :] for run in runs]
+
+    def measure(self, graph: onnx.ModelProto) -> MeasuredDamage:
+        """Return the damage of a converted graph, which is not modified."""
+        fed = feed_noise(graph)
+        audios = self._speak(self._open_held(fed), {})
+        damage = self._comparison.judge(audios)
+        return MeasuredDamage(
+            same_noise=self._comparison.same_noise(audios),
+            pause_noise=self._comparison.pause_noise(audios),
+            duration_frames=self._change(self._open_free(fed), {}),
+            distortion=damage.distortion,
+            floor_db=damage.floor_db,
+        )
+
+    def probe(self, graph: onnx.ModelProto, inputs: Sequence[Feeds]) -> list[Damage]:
+        """Return the damage of a graph with further inputs, without that to pauses.
+
+        Args:
+            graph: The graph.
+            inputs: Values of the further inputs, for each measurement.
+        """
+        fed = feed_noise(graph)
+        held, free = self._open_held(fed), self._open_free(fed)
+        return [
+            Damage(
+                same_noise=self._comparison.same_noise(self._speak(held, more)),
+                duration_frames=self._change(free, more),
+            )
+            for more in inputs
+        ]
+
+    def _open_free(self, fed: onnx.ModelProto) -> Any:
+        """Open a graph that returns its durations before they are rounded, if it has any."""
+        if not self._real:
+            return None
+        return open_session(with_outputs(fed, self._real), self._spec, 1)
+
+    def _open_held(self, fed: onnx.ModelProto) -> Any:
+        """Open a graph that reads durations as inputs, and returns nothing but its sound."""
+        graph = Graph(with_outputs(copy_model(fed), [self._sound]))
+        for number, tensor in enumerate(self._rounded):
+            name = f"{_HELD}{number}"
+            graph.redirect(tensor, name)
+            value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+            graph.model.graph.input.append(value)
+        return open_session(graph.finish(), self._spec, 1)
+
+    def _speak(self, session: Any, more: Feeds) -> list[Audio]:
+        calls = zip(self.feeds, self._held, strict=True)
+        return [self._audio(run_session(session, f | h | more, self._spec)[0]) for f, h in calls]
+
+    def _change(self, session: Any, more: Feeds) -> float:
+        """Return the mean change of real durations, frames; 0 without any."""
+        changes = []
+        for feeds, durations in zip(self.feeds, self._durations, strict=True):
+            if durations:
+                pairs = zip(run_session(session, feeds | more, self._spec), durations, strict=True)
+                changes += [float(np.mean(np.abs(new - old))) for new, old in pairs]
+        return float(np.mean(changes)) if changes else 0.0
+
+    def _audio(self, samples: _Floats) -> Audio:
+        flat = np.asarray(samples, np.float32).reshape(-1)
+        return Audio(samples=flat, sample_rate=self._rate)
+
+
+UNITS = {
+    Objective.SIZE: "bytes of the graph",
+    Objective.LATENCY: "share of FP32's time",
+    Objective.MEMORY: "peak bytes of a process",
+}
+
+Cost = Callable[[onnx.ModelProto], float]
+
+
+def open_cost(objective: Objective, reference: onnx.ModelProto, feeds: Sequence[Feeds]) -> Cost:
+    """Return the function that measures a converted graph.
+
+    Args:
+        objective: What is measured.
+        reference: The FP32 graph, which takes turns where times are compared.
+        feeds: Inputs of each text, with fed noise.
+    """
+    if objective == Objective.SIZE:
+        return lambda graph: float(len(graph.SerializeToString()))
+    if objective == Objective.MEMORY:
+        return lambda graph: _peak_bytes(graph, feeds)
+    before = _timed(reference, feeds)
+    before()
+
+    def compare(graph: onnx.ModelProto) -> float:
+        after = _timed(graph, feeds)
+        after()
+        turns = [(before(), after()) for _ in range(_ROUNDS)]
+        fastest = np.min(turns, axis=0)  # [2, texts]
+        return float(fastest[1].sum() / fastest[0].sum())
+
+    return compare
+
+
+def _timed(model: onnx.ModelProto, feeds: Sequence[Feeds]) -> Callable[[], Any]:
+    """Return a run of all texts: seconds of each."""
+    session = open_session(feed_noise(model), "the graph", 1)
+
+    def run() -> list[float]:
+        spent = []
+        for call in feeds:
+            start = perf_counter()
+            run_session(session, call, "the graph")
+            spent.append(perf_counter() - start)
+        return spent
+
+    return run
+
+
+def _peak_bytes(model: onnx.ModelProto, feeds: Sequence[Feeds]) -> float:
+    """Return the peak memory of a process that opens a graph and runs it."""
+    with temporary_folder() as folder:
+        path = folder / "graph.onnx"
+        path.write_bytes(feed_noise(model).SerializeToString())
+        with Worker("graph", str(path), EvaluationOptions()) as worker:
+            for call in feeds:
+                inputs = folder / "inputs.npz"
+                np.savez(inputs, **call)  # type: ignore[arg-type]
+                peak = worker.ask("run", inputs=str(inputs))["peak_bytes"]
+    return float(peak)
+
+
+class Times(Record):
+    """Milliseconds of the kernels of each group, over all texts."""
+
+    reference: dict[str, float]
+    """In FP32; under an empty name those of all other operators."""
+
+    formats: dict[str, dict[str, float]]
+    """Where every group has the format, by its name."""
+
+    @property
+    def reference_ms(self) -> float:
+        """Time of all kernels in FP32."""
+        return sum(self.reference.values())
+
+    def saved_ms(self, group: str, form: str) -> float:
+        """Return the time that a group takes less of in a format than in FP32."""
+        return self.reference[group] - self.formats[form][group]
+
+
+def profile_formats(
+    bench: Workbench,
+    feeds: Sequence[Feeds],
+    groups: Sequence[str],
+    rules: Mapping[str, Sequence[Rule]],
+) -> Times:
+    """Profile a voice in FP32 and with everything in each format, by onnxruntime.
+
+    A layer alone in integers also pays for the way into them and out again; with its neighbours it
+    does not. So formats are compared with all layers in them.
+
+    Args:
+        bench: Converts the voice.
+        feeds: Inputs of each text, with fed noise.
+        groups: Their names.
+        rules: The rules that give each format to every group.
+    """
+    formats = {}
+    for name, several in rules.items():
+        whole = bench.recipe.model_copy(update={"component": tuple(several)})
+        formats[name] = group_ms(bench.convert(whole), feeds, groups)
+    return Times(reference=group_ms(bench.model.graph(), feeds, groups), formats=formats)
