@@ -3,10 +3,10 @@
 import copy
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import onnx
@@ -21,6 +21,9 @@ from tts_compress.onnx.durations import duration_outputs
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 from tts_compress.plain import plain
+
+Opened: TypeAlias = tuple[onnxruntime.InferenceSession, Sequence[str]]
+"""A graph opened with fed noise, and the names of its outputs that are read."""
 
 
 class OnnxModel:
@@ -58,7 +61,7 @@ class OnnxModel:
         self.spec = spec
         self.manifest = manifest
         self.parts: Mapping[str, GraphPart] = {"": GraphPart(path=path, spec=spec, held=held)}
-        self._sessions: dict[str, onnxruntime.InferenceSession] = {}
+        self._opened: dict[str, Opened] = {}
 
     def __repr__(self) -> str:
         return shown_model(self)
@@ -80,9 +83,7 @@ class OnnxModel:
                 name: replace(part, held=graphs.get(name, part.held))
                 for name, part in self.parts.items()
             },
-            _sessions={
-                name: opened for name, opened in self._sessions.items() if name not in graphs
-            },
+            _opened={name: self._opened[name] for name in self._opened.keys() - graphs.keys()},
         )
 
     def components(self) -> Mapping[str, Component]:

@@ -22,7 +22,8 @@ from tts_compress.models.contract.inputs import (
     ValueInput,
 )
 from tts_compress.models.contract.parts import Part
-from tts_compress.models.contract.schema import Contract, Size
+from tts_compress.models.contract.reading import Explained
+from tts_compress.models.contract.schema import Size
 from tts_compress.models.contract.styles import Folders, choose_row, read_styles
 from tts_compress.models.contract.symbols import Speller, Symbols
 from tts_compress.models.feeds import GraphInput
@@ -56,19 +57,19 @@ class Caller:
     """Makes the inputs of a voice's graphs, by its contract.
 
     Args:
-        contract: The contract.
+        found: The contract, with the files that it names.
         parts: The graphs that it explains, in their order.
-        folders: Folders of the files that it names.
 
     Raises:
         ModelError: A style file is missing or malformed, or two have other voices.
     """
 
-    def __init__(self, contract: Contract, parts: tuple[Part, ...], folders: Folders) -> None:
+    def __init__(self, found: Explained, parts: tuple[Part, ...]) -> None:
+        contract = found.contract
         self._sizes = contract.size
         self._parts = parts
-        self._styles = _read_styles(parts, folders)
-        self._speller = Speller(contract.tokens, contract.language, folders)
+        self._styles = _read_styles(parts, found.folders)
+        self._speller = Speller(contract.tokens, contract.language, found.folders, found.config)
         self.speakers = self._find_speakers()
 
     def calls(self, text: str, seed: int | None, speaker: str | None) -> Iterator[Call]:
@@ -153,7 +154,8 @@ class Caller:
         for role in (role for part in self._parts for role in part.roles.values()):
             if isinstance(role, SpeakerInput):
                 names = role.speakers or [str(number) for number in range(role.count)]
-        found = {name: number for number, name in enumerate(names)}
+        numbers = names if isinstance(names, Mapping) else None
+        found = numbers or {name: number for number, name in enumerate(names)}
         return MappingProxyType(found) if len(found) > 1 else NO_SPEAKERS
 
 

@@ -77,8 +77,8 @@ class SpeakerInput(BaseInput):
 
     role: Literal["speaker"]
     count: int = Field(default=1, ge=1, le=65_536)
-    speakers: Names = ()
-    """Names, in the order of their numbers; by default the numbers."""
+    speakers: Names | dict[str, int] = ()
+    """Names, in the order of their numbers, or with these; by default the numbers."""
 
     value: int = Field(default=0, ge=0, lt=65_536)
     """The number where none was chosen, and of a voice of one."""

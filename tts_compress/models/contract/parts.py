@@ -51,25 +51,32 @@ def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return base | own | {key: _merged(base[key], own[key]) for key in kept}
 
 
-def resolved(value: Any, metadata: Mapping[str, str], path: Path) -> Any:
+def resolved(value: Any, stated: Mapping[str, Mapping[str, Any]], path: Path) -> Any:
     """Return a value with each `{ metadata = "key", default = 0 }` replaced by the graph's own.
 
+    Args:
+        value: A contract, or a part of it.
+        stated: The graph's `metadata`, and the `config` beside it, which stand for values alike.
+        path: The contract, for errors.
+
     Raises:
-        RecipeError: The graph's metadata has no such key, and there is no default.
+        RecipeError: There is no such key, and no default.
     """
     if isinstance(value, list):
-        return [resolved(item, metadata, path) for item in value]
+        return [resolved(item, stated, path) for item in value]
     if not isinstance(value, dict):
         return value
-    key = value.get("metadata")
-    if not isinstance(key, str) or value.keys() - {"metadata", "default"}:
-        return {name: resolved(item, metadata, path) for name, item in value.items()}
-    if key in metadata:
-        return _parsed(metadata[key])
+    kind = next((kind for kind in ("metadata", "config") if kind in value), "")
+    key = value.get(kind)
+    if not isinstance(key, str) or value.keys() - {kind, "default"}:
+        return {name: resolved(item, stated, path) for name, item in value.items()}
+    if key in stated.get(kind, {}):
+        found = stated[kind][key]
+        return _parsed(found) if kind == "metadata" else found
     if "default" in value:
         return value["default"]
     raise RecipeError(
-        f"'{path}': the graph's metadata has no {key!r}; write the value in place of it in a "
+        f"'{path}': the graph's {kind} has no {key!r}; write the value in place of it in a "
         f"{CONTRACT_NAME} beside the graph"
     )
 

@@ -21,6 +21,7 @@ from tts_compress.models.contract.parts import (
     read_signature,
     resolved,
 )
+from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.contract.schema import Contract
 from tts_compress.models.contract.styles import Folders, find_file, read_styles
 
@@ -38,6 +39,9 @@ class Explained:
 
     leading: Part
     """The graph that comes first."""
+
+    config: PiperFile | None = None
+    """The `.onnx.json` that a contract of Piper's tokens takes values from."""
 
     def parts(self) -> tuple[Part, ...]:
         """Return all graphs, explained, in their order.
@@ -83,7 +87,7 @@ def find_contract(path: Path) -> Explained:
     for name in data_names(SHIPPED):
         try:
             fitting.append(explain(data_file(SHIPPED, name), path, signature))
-        except RecipeError:
+        except (RecipeError, ModelError):
             continue
     whole = [found for found in fitting if _is_whole(found)]
     if len(whole) == 1 or len(fitting) == 1:
@@ -101,26 +105,39 @@ def find_contract(path: Path) -> Explained:
     )
 
 
-def explain(path: Path, graph: Path, signature: Signature) -> Explained:
+def explain(
+    path: Path, graph: Path, signature: Signature, config: PiperFile | None = None
+) -> Explained:
     """Read a contract and check it against the graph that comes first.
+
+    Args:
+        path: The contract.
+        graph: The graph's file.
+        signature: What it reads and returns.
+        config: The file of a Piper voice, where it is not the one beside the graph.
 
     Raises:
         RecipeError: It is malformed, or graph and contract differ.
+        ModelError: The file of a Piper voice is missing or malformed.
     """
     table = read_contract_table(path)
     then = table.pop("then", [])
-    table = resolved(table, signature.metadata, path)
+    tokens = table.get("tokens")
+    if config is None and isinstance(tokens, dict) and tokens.get("source") == "piper":
+        config = PiperFile(graph.with_name(f"{graph.name}.json"))
+    stated = {"metadata": signature.metadata, "config": config.facts if config else {}}
+    table = resolved(table, stated, path)
     # The first graph is checked before those behind it are looked for.
     contract = parse_config(json.dumps(table), Contract, f"'{path}'")
     leading = leading_part(graph, signature, contract, f"'{path}'")
     folders = _folders(graph, contract.folder)
     if then:
         if isinstance(then, list):
-            then = [resolved(one, _metadata(one, folders), path) for one in then]
+            then = [resolved(one, {"metadata": _metadata(one, folders)}, path) for one in then]
         table["then"] = then
         contract = parse_config(json.dumps(table), Contract, f"'{path}'")
         leading = leading_part(graph, signature, contract, f"'{path}'")
-    return Explained(contract=contract, path=path, folders=folders, leading=leading)
+    return Explained(contract=contract, path=path, folders=folders, leading=leading, config=config)
 
 
 def leading_graph(folder: Path, names: Iterable[str]) -> Path:

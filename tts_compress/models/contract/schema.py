@@ -27,9 +27,10 @@ _Id: TypeAlias = Annotated[int, Field(ge=0, le=MOST_ID)]
 class Tokens(Config):
     """The way from a text to tokens: a source of symbols, their ids, and what is added to them."""
 
-    source: Literal["ids", "characters", "lexicon", "espeak"]
-    """Origin of symbols: the user's own ids, the characters of the text, the words of a file, or
-    espeak-ng's phonemes. Any voice takes ids written as `ids: 1 2 3`."""
+    source: Literal["ids", "characters", "lexicon", "espeak", "piper"]
+    """Origin of symbols: the user's own ids, the characters of the text, the words of a file,
+    espeak-ng's phonemes, or ids as piper makes them by the `.onnx.json` beside the graph. Any other
+    voice takes ids written as `ids: 1 2 3`."""
 
     vocabulary: FileName | dict[str, str] | None = None
     """Ids of symbols: a file of lines `symbol id`, a `.json` (of a table, or one named `vocab` in
@@ -78,7 +79,7 @@ class Tokens(Config):
 
     @model_validator(mode="after")
     def _is_complete(self) -> "Tokens":
-        if self.source != "ids" and self.vocabulary is None:
+        if self.source not in {"ids", "piper"} and self.vocabulary is None:
             raise ValueError(f"source {self.source!r} needs a 'vocabulary'")
         if self.source == "lexicon" and self.lexicon is None:
             raise ValueError("source 'lexicon' needs a 'lexicon'")
@@ -177,6 +178,10 @@ class Contract(ConfigFile):
 
     durations: str | None = None
     """An output of the frames of each token, where the graph has it."""
+
+    components: dict[str, str] = Field(default_factory=dict)
+    """Components of the first graph and their roles, in the order data flows; by default all that
+    hold weights."""
 
     tokens: Tokens
     input: dict[str, Input]

@@ -10,6 +10,7 @@ from typing import Protocol
 from tts_compress.config import IDS
 from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.models.base import check_encodable, check_text
+from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.contract.schema import MOST_ID, Tokens
 from tts_compress.models.contract.styles import Folders, find_file
 from tts_compress.models.espeak import espeak
@@ -170,12 +171,16 @@ class Speller:
         tokens: The contract's table.
         language: The contract's language.
         folders: Folders with its vocabulary and lexicon.
+        config: The file of a Piper voice.
     """
 
-    def __init__(self, tokens: Tokens, language: str | None, folders: Folders) -> None:
+    def __init__(
+        self, tokens: Tokens, language: str | None, folders: Folders, config: PiperFile | None
+    ) -> None:
         self._tokens = tokens
         self._language = language
         self._folders = folders
+        self._config = config
         self._source: Source | None = None
 
     def calls(self, text: str) -> list[Symbols]:
@@ -187,6 +192,10 @@ class Speller:
             MissingExtraError: A package is needed for this kind of tokens.
         """
         check_encodable(text)
+        if self._tokens.source == "piper":
+            assert self._config is not None, "its contract is read with it"
+            sentences = self._config.sentences(text, self._tokens.longest)
+            return [_symbols(((one, 0) for one in ids), len(text)) for ids in sentences]
         plain = text.strip()
         if self._tokens.source == "ids" or plain.startswith(IDS):
             found = [_read_ids(plain)]

@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import onnx
 import onnxruntime
 
 from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
-from tts_compress.models.base import Speaking
+from tts_compress.models.base import Component, Runtime, Speaking
 from tts_compress.models.contract.calling import Caller, Seed
 from tts_compress.models.contract.chain import Chain, Run
 from tts_compress.models.contract.inputs import StyleInput
 from tts_compress.models.contract.parts import CONTRACT_NAME, Part
-from tts_compress.models.contract.reading import find_contract, leading_graph
+from tts_compress.models.contract.reading import Explained, find_contract, leading_graph
 from tts_compress.models.contract.schema import Contract
 from tts_compress.models.contract.styles import find_file, style_files
-from tts_compress.models.onnx_model import OnnxModel
+from tts_compress.models.onnx_model import OnnxModel, Opened
 from tts_compress.models.speakers import find_speaker, speakers_in_turn
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
@@ -31,6 +32,7 @@ class OnnxVoice(OnnxModel):
         path: The `.onnx` file of the first graph; the files that its contract names lie beside it.
         spec: Spec by which the user named the voice.
         manifest: Record of its compression; None for an original.
+        held: The first graph, where it is in memory only.
 
     Raises:
         ModelError: There is no such graph or contract, or a file that it names is missing.
@@ -40,18 +42,29 @@ class OnnxVoice(OnnxModel):
     family = "contract"
     kind = "voice with a contract"
 
-    def __init__(self, path: Path, *, spec: str, manifest: Manifest | None = None) -> None:
-        super().__init__(path, spec=spec, manifest=manifest)
-        self._found = find_contract(path)
+    def __init__(
+        self,
+        path: Path,
+        *,
+        spec: str,
+        manifest: Manifest | None = None,
+        held: onnx.ModelProto | None = None,
+    ) -> None:
+        super().__init__(path, spec=spec, manifest=manifest, held=held)
+        self._found = self._explain(path)
         first, *others = self._found.parts()
-        self.parts: Mapping[str, Part] = {"": replace(first, spec=spec)} | {
+        self.parts: Mapping[str, Part] = {"": replace(first, spec=spec, held=held)} | {
             part.path.stem: part for part in others
         }
-        self._caller = Caller(self.contract, (first, *others), self._found.folders)
+        self._caller = Caller(self._found, (first, *others))
         self._chain = Chain(self._caller, (first, *others))
         self.folder = self.contract.folder
         self.speakers = self._caller.speakers
         self.speaker: str | None = None
+
+    def _explain(self, path: Path) -> Explained:
+        """Return the contract, and the first graph as it explains it."""
+        return find_contract(path)
 
     @property
     def contract(self) -> Contract:
@@ -82,6 +95,15 @@ class OnnxVoice(OnnxModel):
         if speaking.speaker is None:
             return self
         return self._with(speaker=find_speaker(self.speakers, speaking.speaker, self.spec))
+
+    def components(self) -> Mapping[str, Component]:
+        """Return the components that hold weights; where the contract names them, in its order."""
+        found = super().components()
+        named = self.contract.components
+        if not named:
+            return found
+        own = {name: replace(found[name], role=named[name]) for name in named if name in found}
+        return own | {name: found[name] for name in self.parts if name}
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""
@@ -119,9 +141,9 @@ class OnnxVoice(OnnxModel):
             speaker = speakers[index % len(speakers)] if speakers else None
             for call in self._caller.calls(text, seed + index, speaker):
                 for feeds, own in self._chain.rounds(self._run, call, position):
-                    yield feeds | draw_noise(names, seed=own)
+                    yield _fed(names, feeds, own)
 
-    def open_runtime(self, *, threads: int) -> "ContractRuntime":
+    def open_runtime(self, *, threads: int) -> Runtime:
         """Open the files in onnxruntime, called as the contract states."""
         files = zip(self.files().weights, self.parts.values(), strict=True)
         sessions = [open_session(path, part.spec, threads) for path, part in files]
@@ -143,11 +165,15 @@ class OnnxVoice(OnnxModel):
     def _run(self, position: int, feeds: Feeds, seed: Seed) -> list[Any]:
         """Run a graph with fed noise; speakers share its session."""
         name, part = [*self.parts.items()][position]
-        if name not in self._sessions:
-            self._sessions[name] = open_session(feed_noise(self.graph(name)), part.spec)
-        session = self._sessions[name]
-        noise = draw_noise(input_names(session), seed=seed)
-        return run_session(session, feeds | noise, part.spec, part.returns)
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        session, outputs = self._opened[name]
+        return run_session(session, _fed(input_names(session), feeds, seed), part.spec, outputs)
+
+    def _open(self, part: str) -> Opened:
+        """Open a graph with fed noise."""
+        found = self.parts[part]
+        return open_session(feed_noise(self.graph(part)), found.spec), found.returns
 
     def _settings(self) -> Mapping[str, Path]:
         folders, contract = self._found.folders, self.contract
@@ -163,6 +189,8 @@ class OnnxVoice(OnnxModel):
         found += [find_file(name, folders) for name in named]
         for name in contract.files:
             found += [path for folder in folders for path in sorted(folder.glob(name))]
+        if self._found.config is not None:
+            found.append(self._found.config.path)
         root = folders[-1]
         return {CONTRACT_NAME: self._found.path} | {
             path.relative_to(root).as_posix(): path for path in found
@@ -193,6 +221,11 @@ class ContractRuntime:
     def _run(self, position: int, feeds: Feeds, _: Seed) -> list[Any]:
         part, session = self._parts[position]
         return run_session(session, feeds, part.spec, part.returns)
+
+
+def _fed(names: list[str], feeds: Feeds, seed: Seed) -> Feeds:
+    """Return the values of a graph's inputs, by their names, with noise where it draws any."""
+    return {name: feeds[name] for name in names if name in feeds} | draw_noise(names, seed=seed)
 
 
 def open_voice(location: str, spec: str, manifest: Manifest | None) -> OnnxVoice:

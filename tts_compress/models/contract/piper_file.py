@@ -1,0 +1,174 @@
+"""The `.onnx.json` of a Piper voice: numbers of its contract, and the way from texts to its ids."""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import onnxruntime
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tts_compress.config import describe_problems
+from tts_compress.errors import MissingExtraError, ModelError, TextError, reason
+from tts_compress.models.espeak import espeak
+from tts_compress.models.files import read_json
+from tts_compress.models.speakers import MAX_SPEAKERS, primary_language, read_speakers
+
+if TYPE_CHECKING:
+    from piper import PiperVoice
+
+_MOST_SCALE = 10.0
+"""Largest scale of durations or noise; at 1000 a word takes minutes and gigabytes."""
+
+_PHONEMIZERS = {"ja", "th", "zh"}
+"""Languages for which piper needs more packages, and our extras of these names."""
+
+_PhonemeId: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 16)]
+"""A row of the embedding of phonemes, of which published voices have 256."""
+
+
+class _Table(BaseModel):
+    """A table of the file; keys that only other programs read are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Audio(_Table):
+    sample_rate: int = Field(ge=1_000, le=192_000)
+    quality: str = ""
+
+
+class _Espeak(_Table):
+    voice: str = Field(min_length=1)
+
+
+class _Inference(_Table):
+    noise_scale: float = Field(default=0.667, ge=0, le=_MOST_SCALE, allow_inf_nan=False)
+    length_scale: float = Field(default=1.0, gt=0, le=_MOST_SCALE, allow_inf_nan=False)
+    noise_w: float = Field(default=0.8, ge=0, le=_MOST_SCALE, allow_inf_nan=False)
+
+
+class _VoiceConfig(_Table):
+    audio: _Audio
+    espeak: _Espeak
+    inference: _Inference = _Inference()
+    num_symbols: int = Field(ge=1)
+    num_speakers: int = Field(ge=0, le=MAX_SPEAKERS)
+    default_speaker_id: int = Field(default=0, ge=0, lt=MAX_SPEAKERS)
+    phoneme_id_map: dict[str, list[_PhonemeId]] = Field(min_length=1)
+    phoneme_type: str = "espeak"
+
+
+class PiperFile:
+    """The configuration of a Piper voice.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ModelError: It is missing, or not one of a Piper voice.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.content, self._stated = _read_config(path)
+
+    @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """The values that a contract takes by `{ config = "name" }`."""
+        locale = self.content.get("language")
+        code = locale.get("code") if isinstance(locale, dict) else None
+        return self._stated.inference.model_dump() | {
+            "sample_rate": self._stated.audio.sample_rate,
+            "language": code if isinstance(code, str) and code else self._stated.espeak.voice,
+            "speakers": dict(read_speakers(self.content, self.path)),
+            "default_speaker": self._stated.default_speaker_id,
+        }
+
+    @property
+    def uses_espeak(self) -> bool:
+        """True where espeak-ng phonemizes, not one of piper's other phonemizers."""
+        return self._stated.phoneme_type == "espeak"
+
+    def sentences(self, text: str, longest: int) -> list[list[int]]:
+        """Return phoneme ids of each sentence, as piper itself feeds them.
+
+        Raises:
+            TextError: There is nothing to speak, or more than the longest accepted sentence.
+            ModelError: The file does not fit the phonemizer.
+            MissingExtraError: A phonemizer is not installed.
+        """
+        if not text.strip():
+            ids = []
+        elif self.uses_espeak:
+            try:
+                ids = espeak().ids(json.dumps(self.content), text)
+            except ModelError as error:
+                raise ModelError(f"'{self.path}' does not fit the phonemizer: {error}") from error
+        else:
+            ids = self._sentences_of_piper(text)
+        if not ids:
+            raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")
+        if (most := max(len(sentence) for sentence in ids)) > longest:
+            raise TextError(
+                f"a sentence of {text[:40]!r}… has {most} phoneme ids; "
+                f"at most {longest} are accepted: end sentences with a full stop"
+            )
+        return ids
+
+    def open(self, session: onnxruntime.InferenceSession | None = None) -> "PiperVoice":
+        """Return piper's own object around a session, or for phonemizing alone.
+
+        Raises:
+            MissingExtraError: piper is not installed.
+            ModelError: piper cannot use the file.
+        """
+        try:
+            from piper import PiperVoice
+            from piper.config import PiperConfig
+        except ImportError as error:
+            raise MissingExtraError("piper", "piper") from error
+        try:
+            config = PiperConfig.from_dict(self.content)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"piper cannot use '{self.path}': {error}") from error
+        return PiperVoice(session=session, config=config)
+
+    @cached_property
+    def _phonemizer(self) -> "PiperVoice":
+        return self.open()
+
+    def _sentences_of_piper(self, text: str) -> list[list[int]]:
+        """Return them by one of piper's other phonemizers, in this process."""
+        phonemizer, language = self._phonemizer, self.facts["language"]
+        try:
+            sentences = [p for p in phonemizer.phonemize(text) if p]
+            return [phonemizer.phonemes_to_ids(sentence) for sentence in sentences]
+        except ImportError as error:  # Chinese, Japanese and Thai have phonemizers of their own
+            extra = primary_language(language)
+            known = extra if extra in _PHONEMIZERS else "piper"
+            raise MissingExtraError(error.name or "piper", known) from error
+        except OSError as error:  # the Chinese one downloads its network at first
+            raise ModelError(
+                f"piper's phonemizer for {language!r} cannot be opened: {reason(error)}; it "
+                "needs the network once"
+            ) from error
+        except (RuntimeError, ValueError, KeyError) as error:  # a map without needed symbols
+            raise ModelError(f"'{self.path}' does not fit the phonemizer: {error}") from error
+
+
+def _read_config(path: Path) -> tuple[dict[str, Any], _VoiceConfig]:
+    """Return the content of the file beside a voice, checked before anything trusts it."""
+    if not path.is_file():
+        raise ModelError(
+            f"no file '{path}'; a Piper voice is a .onnx file with its .onnx.json beside it; "
+            "the graph of another voice needs a contract.toml beside it (docs/contracts.md), and a "
+            "bare one 'onnx:' before the path"
+        )
+    config: dict[str, Any] = read_json(path)
+    try:
+        return config, _VoiceConfig.model_validate(config)
+    except ValidationError as error:
+        problems = describe_problems(error)
+        raise ModelError(f"'{path}' is not a Piper voice's configuration: {problems}") from error
