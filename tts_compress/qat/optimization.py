@@ -134,10 +134,7 @@ class TrainingLoss(nn.Module):
         """
         totals: dict[str, Tensor] = {}
         for batch, size in joined(examples):
-            moved = Example(
-                inputs=tuple(tensor.to(self._device) for tensor in batch.inputs),
-                targets=tuple(tensor.to(self._device) for tensor in batch.targets),
-            )
+            moved = batch.each(lambda tensor: tensor.to(self._device))
             outputs = self.student(*moved.inputs)
             # Whatever the student computes in, differences are taken in FP32.
             with torch.autocast(self._device.type, enabled=False):

@@ -28,6 +28,12 @@ class Example:
     targets: Outputs
     """The teacher's outputs for them, in the order of the student's."""
 
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Example":
+        """Return the example with every tensor changed."""
+        return Example(
+            inputs=tuple(map(change, self.inputs)), targets=tuple(map(change, self.targets))
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Task:

@@ -163,7 +163,8 @@ def _fill(attributes: Attributes, shape: Tensor) -> Tensor:
     return value.reshape(1).expand(read_integers(shape))
 
 
-SHAPES: dict[str, Operator] = {
+OPERATORS: dict[str, Operator] = {
+    **ARITHMETIC,
     "Concat": lambda attributes, *parts: torch.cat(parts, attributes.get("axis", 0)),
     "Constant": _constant,
     "ConstantOfShape": _fill,
@@ -193,9 +194,6 @@ SHAPES: dict[str, Operator] = {
     ),
     "Unsqueeze": _unsqueeze,
 }
-"""Operators by name."""
-
-OPERATORS: dict[str, Operator] = {**ARITHMETIC, **SHAPES}
 """Operators of the standard domain by name. Random ones are missing: noise has to be an input."""
 
 _WEIGHTED = frozenset(

@@ -85,7 +85,7 @@ class Cut:
             yield call
             return
 
-        def part(values: Tensor, start: int) -> Tensor:
+        def part(start: int, values: Tensor) -> Tensor:
             length = values.shape[-1] if values.dim() > 1 else 1
             if length % frames or length < frames:
                 return values
@@ -93,10 +93,7 @@ class Cut:
             return values[..., start * per_frame : (start + self.window) * per_frame]
 
         for start in sorted({*range(0, last, self.frames), last}):
-            yield Example(
-                inputs=tuple(part(values, start) for values in call.inputs),
-                targets=tuple(part(values, start) for values in call.targets),
-            )
+            yield call.each(partial(part, start))
 
 
 def graph_task(
