@@ -4,7 +4,7 @@ Names and switches are those of `torch.ao.quantization`: a `FakeQuantize` observ
 observer is on, and rounds while its fake quantization is on. torchao has such modules for linear
 layers only, and none with static ranges; convolutions are most of a vocoder.
 
-Backward, rounding counts as the identity and clipping as what it is (the straight-through
+In the backward pass rounding counts as the identity, and clipping as clipping (the straight-through
 estimator); trained ranges get the gradients of "Learned Step Size Quantization" (Esser et al.,
 2020, arXiv 1902.08153).
 """
@@ -148,7 +148,7 @@ class ActivationFakeQuantize(FakeQuantize):
         return True
 
     def set_limits(self, limits: Range) -> None:
-        """Take over a range; training of it starts anew."""
+        """Set the range; its training starts again."""
         with torch.no_grad():
             self.low.fill_(min(limits[0], 0.0))
             self.high.fill_(max(limits[1], 0.0))
@@ -278,13 +278,13 @@ class WeightFakeQuantize(FakeQuantize):
 class BlockFakeQuantize(WeightFakeQuantize):
     """The codes of a four-bit weight of a graph, with the factors and scales it began with.
 
-    Post-training quantization chose them, and by GPTQ also codes other than the nearest ones; so
-    does training begin with those codes, and what it changes are codes.
+    Post-training quantization chose factors and scales, and with GPTQ also codes that are not the
+    nearest ones. Training starts from these codes, and changes nothing but codes.
 
     Args:
-        blocks: What the weight was rounded to.
+        blocks: The weight in four bits.
         axis: Axis of the output channels.
-        phases: As of any weight's.
+        phases: As in `WeightFakeQuantize`.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ class Example:
     """One training example.
 
     Examples of equal shapes are joined along the first axis of their tensors, the batch, where that
-    is equally long in all of one's tensors.
+    axis is equally long in all tensors of an example.
     """
 
     inputs: tuple[Tensor, ...]
@@ -30,9 +30,8 @@ class Example:
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Example":
         """Return the example with every tensor changed."""
-        return Example(
-            inputs=tuple(map(change, self.inputs)), targets=tuple(map(change, self.targets))
-        )
+        inputs, targets = (tuple(map(change, part)) for part in (self.inputs, self.targets))
+        return Example(inputs=inputs, targets=targets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

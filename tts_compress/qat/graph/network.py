@@ -1,4 +1,4 @@
-"""ONNX graphs as torch modules, so that what is known only as a graph can be trained."""
+"""ONNX graphs as torch modules, which can be trained."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -125,7 +125,7 @@ def _resize(
     scales: Tensor | None = None,
     sizes: Tensor | None = None,
 ) -> Tensor:
-    """Repeat values; other forms than that are outside of what is trained (`is_trainable`)."""
+    """Repeat values; other forms are not trained (`is_trainable`)."""
     if scales is None or not scales.numel() or sizes is not None or "axes" in attributes:
         raise attributes.refuse("is given sizes or axes, and not a factor for each axis")
     for axis, factor in enumerate(scales.tolist()):

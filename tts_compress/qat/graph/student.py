@@ -1,7 +1,7 @@
 """The student: a subgraph in torch that rounds the tensors and weights that its conversion rounds.
 
-It rounds the same values in the same ranges, but not with the same arithmetic: whoever judges it
-runs the converted graph itself.
+It rounds the same values in the same ranges, but not with the same arithmetic: what is judged is
+the converted graph itself.
 """
 
 from collections.abc import Iterator

@@ -55,7 +55,7 @@ class Cut:
     """Frames that each segment is for."""
 
     context: int
-    """Frames that it has besides, before and behind: the network's receptive field."""
+    """Further frames on either side: the network's receptive field."""
 
     @property
     def window(self) -> int:
@@ -170,7 +170,7 @@ def graph_task(
 
 
 def _sound_part(model: onnx.ModelProto, ends: frozenset[str]) -> tuple[Subgraph, Subgraph | None]:
-    """Return what can be trained of a graph, and what of it is behind a tensor that all passes.
+    """Return the trainable part of a graph, and its end behind a tensor that everything passes.
 
     Nothing that lengths depend on is in it: a student of other lengths could not be compared. The
     second part is None where the graph decides no lengths, or there is no such tensor.

@@ -42,8 +42,8 @@ class CompressedLayer(nn.Module):
     """Replaces a torch layer, with its weights in fewer bits.
 
     It has that layer's attributes too, such as `in_features` or `kernel_size`. Layers of one
-    format keep the same tensors in a file, so that each can be restored as another: what a GPU
-    computed with, as the layer for CPUs.
+    format keep the same tensors in a file, so that a layer for GPUs can be restored as the one for
+    CPUs.
 
     Args:
         geometry: The shape of the layer it replaces.
