@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tts_compress.qat.task import Example, Task
+    from tts_compress.qat.task import Example, TrainingTask
 
 
-def _altered(task: Task, change: Callable[[Tensor, int], Tensor]) -> Task:
+def _altered(task: TrainingTask, change: Callable[[Tensor, int], Tensor]) -> TrainingTask:
     """Return a task whose loss is not what it was, given how often it was computed for training."""
     calls = count(1)
 

@@ -16,7 +16,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import BlockFakeQuantize, WeightFakeQuantize
 from tts_compress.qat.options import TrainingOptions
 from tts_compress.qat.state import TrainingState
-from tts_compress.qat.task import Example, Outputs, Task
+from tts_compress.qat.task import Example, Outputs, TrainingTask
 
 T = TypeVar("T")
 
@@ -119,7 +119,9 @@ class TrainingLoss(nn.Module):
         device: Device that examples are moved to.
     """
 
-    def __init__(self, task: Task, student: Callable[..., Outputs], device: torch.device) -> None:
+    def __init__(
+        self, task: TrainingTask, student: Callable[..., Outputs], device: torch.device
+    ) -> None:
         super().__init__()
         self.student = student
         self._task = task
@@ -153,7 +155,9 @@ class Optimization:
         accelerator: Distributes it.
     """
 
-    def __init__(self, task: Task, options: TrainingOptions, accelerator: Accelerator) -> None:
+    def __init__(
+        self, task: TrainingTask, options: TrainingOptions, accelerator: Accelerator
+    ) -> None:
         self.options = options
         self.accelerator = accelerator
         self.student = task.student.to(accelerator.device)

@@ -124,10 +124,10 @@ def prepare_qat(
 ) -> PreparedModule:
     """Return a copy of a module with fake-quantized layers, ready to be trained.
 
-    Train its `module` with any loss and optimizer, then call `convert_qat`. It shares no tensor with
-    the original. Weight norm is folded: scales are computed from the weights themselves, and what is
-    deployed has no norm. All parameters of real numbers are trainable, also those of layers that
-    stay in FP32, which compensate for the others.
+    Train its `module` with any loss and optimizer, then call `convert_qat`. It shares no tensor
+    with the original. Weight norm is folded: scales are computed from the weights themselves, and
+    what is deployed has no norm. All parameters of real numbers are trainable, also those of layers
+    that stay in FP32, which compensate for the others.
 
     torchao's QAT swaps linear layers only, with ranges found at run time; here they share one kind
     of layer with convolutions, so that all become the layers of `compress`.

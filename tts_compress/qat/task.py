@@ -35,7 +35,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Task:
+class TrainingTask:
     """A student, its examples, and its loss.
 
     Everything here is deterministic: a task that is made again, of the same parts and seed, has

@@ -28,7 +28,7 @@ from tts_compress.qat.optimization import (
 )
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.state import Checkpoints, TrainingState, identity_of
-from tts_compress.qat.task import Task
+from tts_compress.qat.task import TrainingTask
 from tts_compress.reading import read_text
 
 _FORMATS = {
@@ -188,7 +188,7 @@ def _line(event: dict[str, Any]) -> str:
 _STAGE = "train"
 
 
-def train(task: Task, run: TrainingRun) -> TrainingRecord:
+def train(task: TrainingTask, run: TrainingRun) -> TrainingRecord:
     """Train a task's student in place; return how it went.
 
     The student is left with the best average that was seen, on the processor, ranges frozen. The
@@ -226,7 +226,11 @@ def train(task: Task, run: TrainingRun) -> TrainingRecord:
 
 class _Trainer:
     def __init__(
-        self, task: Task, optimization: Optimization, checkpoints: Checkpoints, progress: Progress
+        self,
+        task: TrainingTask,
+        optimization: Optimization,
+        checkpoints: Checkpoints,
+        progress: Progress,
     ) -> None:
         self._task = task
         self._optimization = optimization
@@ -387,7 +391,7 @@ class _Trainer:
         }
 
 
-def _refuse_idle(task: Task) -> None:
+def _refuse_idle(task: TrainingTask) -> None:
     if not any(isinstance(module, FakeQuantize) for module in task.student.modules()):
         raise QuantizationError(
             "nothing of the student is rounded, so there is nothing to train; check what the "

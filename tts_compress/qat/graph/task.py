@@ -27,7 +27,7 @@ from tts_compress.qat.graph.subgraph import (
     voice_subgraph,
 )
 from tts_compress.qat.losses import log_mel_loss, mse, waveform_loss
-from tts_compress.qat.task import Example, Outputs, Task, held_out_indices
+from tts_compress.qat.task import Example, Outputs, TrainingTask, held_out_indices
 from tts_compress.recipes.recipe import Recipe
 
 _SAMPLE_RATE = 22_050
@@ -104,7 +104,7 @@ def graph_task(
     sample_rate: int | None,
     frames: int = 64,
     learned_ranges: bool = True,
-) -> Task:
+) -> TrainingTask:
     """Return the task of training a voice, or a bare graph, judged by the converted graph.
 
     In a Piper voice, flow and decoder are trained; everything else is compressed as without
@@ -158,7 +158,7 @@ def graph_task(
         # Texts go round the speakers: every eighth may always be the same one's, the last are not.
         judged = examples[-len(indices) :]
     names = ("flow", "decoder") if besides else tuple(part.outputs)
-    return Task(
+    return TrainingTask(
         student=build_student(
             conversion, part, calibration=recipe.calibration, learned_ranges=learned_ranges
         ),
