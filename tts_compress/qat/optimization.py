@@ -197,8 +197,8 @@ class Optimization:
             raise NotFiniteError(f"loss {listed(terms)}, gradients {norm}")
         self._stepper.step()
         self._average.update_parameters(self.student)
-        rate = self.learning_rate * share
-        return {"loss": sum(terms.values()), "rate": rate, "norm": norm, **terms}
+        figures = {"loss": sum(terms.values()), "rate": self.learning_rate * share, "norm": norm}
+        return figures | terms
 
     def judge(self, examples: Sequence[Example], *, averaged: bool = False) -> dict[str, float]:
         """Return the terms of the loss on held-out examples, of the artifact if there will be one.

@@ -215,9 +215,8 @@ class _Pass:
 
     def _same(self, rows: Tensor) -> str | None:
         """Return the layer whose input just before was the same."""
-        if self._last is None or not torch.equal(self._last[1], rows):
-            return None
-        return self._last[0]
+        name, last = self._last or ("", None)
+        return name if last is not None and torch.equal(last, rows) else None
 
     def _in_step(self, name: str, leader: str) -> bool:
         return self.calls[name] == self.calls[leader]

@@ -164,10 +164,9 @@ def find_layer(
 ) -> type[CompressedLayer] | None:
     """Return the registered layer for a shape, a format and a type of device."""
     _import_layers()
-    for layer, only_device, fits in _REGISTRY.get((geometry.operator, weights, activations), []):
-        if only_device in {"", device} and fits(geometry):
-            return layer
-    return None
+    rows = _REGISTRY.get((geometry.operator, weights, activations), [])
+    fitting = (layer for layer, only, fits in rows if only in {"", device} and fits(geometry))
+    return next(fitting, None)
 
 
 def layer_state(
