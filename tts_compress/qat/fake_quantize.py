@@ -129,16 +129,12 @@ class ActivationFakeQuantize(FakeQuantize):
     def forward(self, values: Tensor) -> Tensor:
         """Return values, rounded or not, in their own type."""
         if self.observer_enabled[0] and values.numel():
-            self.observe(values.detach())
+            add_sample(self.seen, values.detach())
             if self.fake_quant_enabled[0]:
                 self.adopt()
         if not self.fake_quant_enabled[0]:
             return values
         return round_affine(values.float(), *self._ends()).to(values.dtype)
-
-    def observe(self, values: Tensor) -> None:
-        """Count a sample of the values, any shape but empty."""
-        add_sample(self.seen, values)
 
     def adopt(self) -> bool:
         """Take over the observed range; return False if nothing was observed."""

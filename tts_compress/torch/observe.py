@@ -9,7 +9,7 @@ memory holds, calibration runs again for those that are left.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -104,14 +104,12 @@ def _hooked(
 ) -> Iterator[None]:
     """Call `observe` with the name and the input of each named layer that runs."""
 
-    def hook_for(name: str) -> Any:
-        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            if inputs[0].numel():
-                observe(name, inputs[0].detach())
+    def hook(name: str, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if inputs[0].numel():
+            observe(name, inputs[0].detach())
 
-        return hook
-
-    hooks = [root.get_submodule(name).register_forward_pre_hook(hook_for(name)) for name in names]
+    modules = ((name, root.get_submodule(name)) for name in names)
+    hooks = [module.register_forward_pre_hook(partial(hook, name)) for name, module in modules]
     try:
         yield
     finally:

@@ -144,9 +144,8 @@ def _plan_region(graph: Graph, conversion: Conversion, plan: RoundingPlan) -> No
 
 def _factor(graph: Graph, region: Region, node: onnx.NodeProto) -> float | None:
     """Return the factor a node multiplies its input by, if the input's codes may be kept."""
-    if node.op_type in {"Concat", "LeakyRelu"}:
-        return 1.0
-    if node.op_type == "Relu" and node.input[0] not in region.clipped:
+    is_clipping = node.op_type == "Relu" and node.input[0] in region.clipped
+    if node.op_type in {"Concat", "LeakyRelu", "Relu"} and not is_clipping:
         return 1.0
     return positive_factor(graph, node)
 
