@@ -275,14 +275,6 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(
         toy.train(task, TrainingRun(options=options()))
 
 
-def test_student_that_rounds_nothing_is_refused(
-    toy: Any, options: Callable[..., TrainingOptions]
-) -> None:
-    task = replace(toy.make_task(), student=nn.Linear(2, 2))
-    with pytest.raises(QuantizationError, match="nothing of the student is rounded"):
-        toy.train(task, TrainingRun(options=options()))
-
-
 def test_student_without_trainable_weights_is_refused(
     toy: Any, options: Callable[..., TrainingOptions]
 ) -> None:

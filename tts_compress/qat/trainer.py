@@ -17,7 +17,7 @@ from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import ArtifactError, QuantizationError
 from tts_compress.folders import exclusive_folder
 from tts_compress.progress import Progress, report_message, report_status
-from tts_compress.qat.fake_quantize import ActivationFakeQuantize, FakeQuantize, observing
+from tts_compress.qat.fake_quantize import ActivationFakeQuantize, observing
 from tts_compress.qat.optimization import (
     NotFiniteError,
     Optimization,
@@ -202,7 +202,8 @@ def train(task: TrainingTask, run: TrainingRun) -> TrainingRecord:
         run: Its options, the folder of checkpoints and the log, made if it is not there, and the
             progress of every update.
     """
-    _refuse_idle(task)
+    if not any(parameter.requires_grad for parameter in task.student.parameters()):
+        raise QuantizationError("the student has no trainable weight; set requires_grad")
     options = run.options
     if run.folder is not None:
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -387,18 +388,6 @@ class _Trainer:
             "mixed_precision": str(accelerator.mixed_precision),
             "matmul_precision": effect,
         }
-
-
-def _refuse_idle(task: TrainingTask) -> None:
-    if not any(isinstance(module, FakeQuantize) for module in task.student.modules()):
-        raise QuantizationError(
-            "nothing of the student is rounded, so there is nothing to train; check what the "
-            "recipe names"
-        )
-    if not any(parameter.requires_grad for parameter in task.student.parameters()):
-        raise QuantizationError("the student has no trainable weight; set requires_grad")
-    if not len(task.train) or not len(task.held_out):
-        raise QuantizationError("there are no examples to train on, or none to judge by")
 
 
 def _with_sum(terms: dict[str, float]) -> dict[str, float]:
