@@ -104,12 +104,12 @@ def _hooked(
 ) -> Iterator[None]:
     """Call `observe` with the name and the input of each named layer that runs."""
 
-    def hook(name: str, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def see(name: str, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if inputs[0].numel():
             observe(name, inputs[0].detach())
 
     modules = ((name, root.get_submodule(name)) for name in names)
-    hooks = [module.register_forward_pre_hook(partial(hook, name)) for name, module in modules]
+    hooks = [module.register_forward_pre_hook(partial(see, name)) for name, module in modules]
     try:
         yield
     finally:
