@@ -62,7 +62,7 @@ _NAMES_OF_ANYTHING = {"found", "given", "known", "made", "one", "own", "place"}
 _MOST_NAMES_OF_ANYTHING = 619
 """Bindings of these names in the package; to be lowered by whoever removes some."""
 
-_MOST_SHARED_CLASS_NAMES = 21
+_MOST_SHARED_CLASS_NAMES = 20
 """Names that several classes of the package have; to be lowered likewise."""
 
 

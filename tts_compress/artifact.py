@@ -44,10 +44,10 @@ class LayerRecord:
     """Number of weights, biases not counted."""
 
     decides_durations: bool = False
-    """True of an operator of a graph that decides durations alone; not in the file where false."""
+    """True if a graph's operator decides durations alone; omitted from the file if false."""
 
     reason: str = ""
-    """Why a layer of a torch module keeps FP32; not in the file where there is none."""
+    """Reason why a layer of a torch module keeps FP32; omitted from the file if empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,8 @@ class CalibrationRecord:
     observer: str
     seed: int
     speakers: tuple[str, ...] = ()
-    """Names of the speakers that spoke the texts in turn; empty, and not in the file, for a voice
-    of one."""
+    """Names of the speakers that spoke the texts in turn; empty, and omitted from the file, for a
+    voice with one speaker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class Manifest:
         )
 
     def _sizes(self) -> str:
-        """Return the sizes for people; of a model that is not saved yet the original's alone."""
+        """Return the sizes for people; before the model is saved, only the original's."""
         sizes = filter(None, (self.source.size_bytes, self.size_bytes))
         return " → ".join(f"{size / 1e6:.2f} MB" for size in sizes)
 

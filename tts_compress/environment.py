@@ -108,8 +108,8 @@ def installed_version(package: str) -> str | None:
 def code_hash(start: str) -> str:
     """Return the hash of a module's or a package's code and of all it imports from this package.
 
-    Of a module's own package those modules count that it imports; other packages count whole,
-    because their modules are found by name, as metrics and families are.
+    In the module's own package only the modules that it imports count. Other packages count as a
+    whole, because their modules are found by name, as metrics and families are.
 
     Args:
         start: Name of a package, or dotted name of a module in one: `evaluation`, `sweep.work`.

@@ -60,8 +60,8 @@ class Family:
 
     opener: str
     """`package.module:function` of what opens a model: `(location, spec, manifest) -> Model`; the
-    location follows the colon in the spec, and the manifest is None where it was not read. Of a
-    torch family its model class's `open`."""
+    location follows the colon in the spec, and the manifest is None where it was not read. For a
+    torch family it is its model class's `open`."""
 
     location: str
     """Description of the location, for help and errors."""

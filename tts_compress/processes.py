@@ -85,7 +85,7 @@ class Child:
         self._end = weakref.finalize(self, _end, self._process, passed[1:], os.getpid())
 
     def ask(self, request: Mapping[str, object] | None, timeout_s: float) -> Answer:
-        """Return the response to a request; of None the one that tells that it is ready.
+        """Return the response to a request; for None, the first line: that it is ready.
 
         Raises:
             ChildEndedError: It ended, or did not respond within `timeout_s`.
@@ -131,7 +131,7 @@ def _end(process: "subprocess.Popen[str]", pipes: Sequence[int], owner: int) -> 
 
 
 def serve(open_host: Callable[[], object], requests: Iterable[str] | None = None) -> None:
-    """Have an object respond to requests, each by its method of the name after `do`.
+    """Respond to requests by an object's methods; each request names its method in `do`.
 
     Args:
         open_host: Returns the object; the first response says whether that worked.

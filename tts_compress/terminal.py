@@ -85,7 +85,7 @@ class Lines:
 
 
 class _Harmless:
-    """Text or a table without what names in files may hold to steer the terminal."""
+    """Text or a table without characters that steer the terminal, which names of files may hold."""
 
     def __init__(self, part: RenderableType) -> None:
         self._part = part
@@ -124,7 +124,7 @@ def progress_bars() -> Iterator[Bars | Lines]:
 
 @contextmanager
 def usable_streams() -> Iterator[None]:
-    """Have standard output and error take every text while the block lasts.
+    """Make standard output and error accept every text while the block lasts.
 
     Characters that their encoding lacks, as cp1252 lacks U+2264, are written as escapes. Streams
     that are closed (`>&-`) lead nowhere; otherwise the next file that is opened would have their

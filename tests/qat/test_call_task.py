@@ -11,11 +11,11 @@ from tts_compress import find_recipe
 from tts_compress.models.distillation import Call, Objective
 from tts_compress.qat.prepare import prepare_qat
 from tts_compress.qat.recorded_calls import RecordedCalls, compared_outputs
-from tts_compress.qat.task import Task
+from tts_compress.qat.task import TrainingTask
 from tts_compress.qat.training import call_task
 
 
-def _task(objective: Objective, teacher: nn.Module, call: Call) -> Task:
+def _task(objective: Objective, teacher: nn.Module, call: Call) -> TrainingTask:
     student = prepare_qat(teacher, find_recipe("module", "int4-weight-only")).module
     dataset = RecordedCalls(objective=objective, train=[call], held_out=[call])
     component = student.get_submodule(objective.module)
@@ -34,7 +34,7 @@ class Vocoder(nn.Module):
         return 0.3 * torch.tanh(self.up(mel + voice))
 
 
-def _vocoder_task(frames: int) -> Task:
+def _vocoder_task(frames: int) -> TrainingTask:
     torch.manual_seed(0)
     teacher = nn.ModuleDict({"vocoder": Vocoder()}).eval()
     mel, voice = torch.randn(1, 64, frames), torch.randn(1, 64, 1)

@@ -13,7 +13,7 @@ from tts_compress.errors import ModelError, RecipeError
 from tts_compress.qat.fake_quantize import switch_fake_quant
 from tts_compress.qat.losses import kl_divergence, waveform_loss
 from tts_compress.qat.prepare import prepare_qat
-from tts_compress.qat.task import Task
+from tts_compress.qat.task import TrainingTask
 from tts_compress.qat.training import module_task
 
 
@@ -37,7 +37,7 @@ def _mels(count: int = 8) -> list[Tensor]:
     return [torch.randn(1, 16, 12 + i, generator=source) for i in range(count)]
 
 
-def _task(batches: Any = None, teacher: nn.Module | None = None, **options: Any) -> Task:
+def _task(batches: Any = None, teacher: nn.Module | None = None, **options: Any) -> TrainingTask:
     torch.manual_seed(0)
     teacher = teacher or Speech()
     student = prepare_qat(teacher, find_recipe("module", "int8-dynamic")).module

@@ -18,7 +18,7 @@ from tts_compress.qat.fake_quantize import (
     switch_fake_quant,
 )
 from tts_compress.qat.prepare import convert_qat, prepare_qat
-from tts_compress.qat.task import Task
+from tts_compress.qat.task import TrainingTask
 from tts_compress.qat.training import module_task
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _segments(mels: list[Tensor]) -> list[Tensor]:
     return [torch.cat([cut() for _ in range(4)]) for _ in range(60)]
 
 
-def _learn(task: Task, steps: int, rate: float) -> None:
+def _learn(task: TrainingTask, steps: int, rate: float) -> None:
     """Take plain steps of Adam, the rate falling to zero."""
     examples = task.train
     optimizer = torch.optim.Adam(task.student.parameters(), lr=rate)

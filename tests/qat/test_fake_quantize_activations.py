@@ -19,7 +19,7 @@ from tts_compress.qat.fake_quantize import (
 from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
 from tts_compress.torch.layers.codes import activation_codes
-from tts_compress.torch.observe import observe_ranges
+from tts_compress.torch.observe import add_sample, observe_ranges
 
 
 def _values(*shape: int, seed: int = 0) -> Tensor:
@@ -33,7 +33,7 @@ def _minmax() -> Calibration:
 def _fixed(low: float, high: float, *, learned: bool = False) -> nn.Module:
     """Return a frozen fake quantizer."""
     fake = ActivationFakeQuantize(_minmax(), learned=learned)
-    fake.observe(torch.tensor([low, high]))
+    add_sample(fake.seen, torch.tensor([low, high]))
     disable_observer(fake)
     return fake
 

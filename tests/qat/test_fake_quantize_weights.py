@@ -105,8 +105,3 @@ def test_a_weight_that_is_not_finite_is_an_error() -> None:
         weight[1, 1] = torch.nan
     with pytest.raises(QuantizationError, match="not finite"):
         WeightFakeQuantize()(weight)
-
-
-def test_a_group_that_divides_no_channel_is_an_error() -> None:
-    with pytest.raises(QuantizationError, match="20 inputs are no multiple of the group 16"):
-        WeightFakeQuantize(group=16)(_weight(6, 20))

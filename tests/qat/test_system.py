@@ -23,7 +23,7 @@ from tts_compress.progress import Silent
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.prepare import prepare_qat
 from tts_compress.qat.recorded_calls import RecordedCalls, record_calls
-from tts_compress.qat.task import Task
+from tts_compress.qat.task import TrainingTask
 from tts_compress.qat.trainer import read_log
 from tts_compress.qat.training import call_task, train_system
 from tts_compress.recipes.recipe import Calibration, Recipe
@@ -142,7 +142,7 @@ def _datasets(model: Any, progress: Any = None, texts: Any = _SEEDED) -> list[Re
     return record_calls(model, prepared.module, texts, progress=progress or Silent())
 
 
-def _task(model: Any, dataset: RecordedCalls) -> Task:
+def _task(model: Any, dataset: RecordedCalls) -> TrainingTask:
     student = prepare_qat(model.root(), find_recipe("module", "int4-weight-only"))
     component = student.module.get_submodule(dataset.objective.module)
     return call_task(dataset, model.root(), component, sample_rate=16_000)

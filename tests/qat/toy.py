@@ -18,7 +18,7 @@ from tts_compress.artifact import TrainingRecord
 from tts_compress.qat import trainer
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.prepare import prepare_qat
-from tts_compress.qat.task import Task
+from tts_compress.qat.task import TrainingTask
 from tts_compress.qat.training import module_task
 
 OPTIONS: dict[str, Any] = {
@@ -46,7 +46,7 @@ class Toy(nn.Module):
         return self.second(torch.tanh(self.first(x)).mT)  # type: ignore[no-any-return]
 
 
-def make_task(scheme: str = "int4-weight-only", *, learned_ranges: bool = False) -> Task:
+def make_task(scheme: str = "int4-weight-only", *, learned_ranges: bool = False) -> TrainingTask:
     """Return the same task every time: 20 inputs of two lengths."""
     torch.manual_seed(0)
     teacher = Toy().eval()
@@ -89,7 +89,7 @@ class Trained(NamedTuple):
     record: TrainingRecord
 
 
-def train(task: Task, run: TrainingRun) -> Trained:
+def train(task: TrainingTask, run: TrainingRun) -> Trained:
     """Train a task's student."""
     return Trained(task.student, trainer.train(task, run))
 

@@ -39,7 +39,6 @@ from tts_compress.terminal import show, show_json, tell, usable_streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import FrameType
 
 __all__ = ["command_parser", "main"]
 
@@ -196,14 +195,12 @@ def _stoppable() -> Iterator[None]:
         yield
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
+def _interrupt(*_: object) -> NoReturn:
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     raise KeyboardInterrupt
 
 
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
+def _terminate(*_: object) -> NoReturn:
     raise TerminatedError
 
 

@@ -102,7 +102,6 @@ def run(options: Namespace) -> Output:
     directory = small.save(options.output, force=options.force)
     manifest = read_manifest(directory)
     before, after = manifest.source.size_bytes, manifest.size_bytes
-    sizes = {"reference_bytes": before, "candidate_bytes": after}
     seconds = monotonic() - begun
     if options.quality is not None and options.quality != _quality(manifest):
         tell(
@@ -110,11 +109,13 @@ def run(options: Namespace) -> Output:
             "samples that could be listened to; this is the recipe as it is"
         )
     speed = _speed(model, manifest, directory, options)
+    shown = [] if speed is None else [f"{speed:.2f} times as fast, on one thread of this machine"]
     return Output(
         {
             "artifact": str(directory),
             "scheme": manifest.scheme,
-            **sizes,
+            "reference_bytes": before,
+            "candidate_bytes": after,
             "speed_ratio": speed,
             "run": asdict(manifest.run) if manifest.run else None,
         },
@@ -122,11 +123,7 @@ def run(options: Namespace) -> Output:
             f"{human_bytes(before)} → {human_bytes(after)}, {before / after:.2f} times smaller",
             *(f"  {count:4d} × {label}" for label, count in manifest.counts.items()),
             *(_arithmetic(manifest) if manifest.run is None else _observed(manifest)),
-            *(
-                []
-                if speed is None
-                else [f"{speed:.2f} times as fast, on one thread of this machine"]
-            ),
+            *shown,
             *([] if _quality(manifest) == "fast" else [manifest.recipe["summary"]]),
             f"artifact, made in {seconds:.0f} s: {directory}",
             f"next: {_next_command(model, directory, options)}",

@@ -110,8 +110,8 @@ def floor_noise(
 ) -> float | None:
     """Return the power that is added to pauses, in shares of their floor, in the worst octave.
 
-    Powers of independent causes add up, which rises in decibels do not; 1 is a rise of 3 dB. As of
-    `compare_floors`, a quarter of the quiet frames has as much or more.
+    Powers of independent causes add up, which rises in decibels do not; 1 is a rise of 3 dB. As in
+    `compare_floors`, a quarter of the quiet frames have as much or more.
 
     Args:
         reference: Samples, shape `[samples]`.
@@ -192,7 +192,7 @@ def compare_floors(
 
 
 def _brief_rises(rises: _Array, places: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """Return of each 50 ms the frame that rises least but one, in each octave.
+    """Return the frame with the second smallest rise in each 50 ms and each octave.
 
     Args:
         rises: Shape `[frames, octaves]`.

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Float32: TypeAlias = npt.NDArray[np.float32]
-Int8: TypeAlias = npt.NDArray[np.int8]
 ArrayT = TypeVar("ArrayT", "npt.NDArray[Any]", "Tensor")
 
 CODE_LIMIT = 127

@@ -4,7 +4,7 @@ Names and switches are those of `torch.ao.quantization`: a `FakeQuantize` observ
 observer is on, and rounds while its fake quantization is on. torchao has such modules for linear
 layers only, and none with static ranges; convolutions are most of a vocoder.
 
-Backward, rounding counts as the identity and clipping as what it is (the straight-through
+In the backward pass rounding counts as the identity, and clipping as clipping (the straight-through
 estimator); trained ranges get the gradients of "Learned Step Size Quantization" (Esser et al.,
 2020, arXiv 1902.08153).
 """
@@ -129,16 +129,12 @@ class ActivationFakeQuantize(FakeQuantize):
     def forward(self, values: Tensor) -> Tensor:
         """Return values, rounded or not, in their own type."""
         if self.observer_enabled[0] and values.numel():
-            self.observe(values.detach())
+            add_sample(self.seen, values.detach())
             if self.fake_quant_enabled[0]:
                 self.adopt()
         if not self.fake_quant_enabled[0]:
             return values
         return round_affine(values.float(), *self._ends()).to(values.dtype)
-
-    def observe(self, values: Tensor) -> None:
-        """Count a sample of the values, any shape but empty."""
-        add_sample(self.seen, values)
 
     def adopt(self) -> bool:
         """Take over the observed range; return False if nothing was observed."""
@@ -148,7 +144,7 @@ class ActivationFakeQuantize(FakeQuantize):
         return True
 
     def set_limits(self, limits: Range) -> None:
-        """Take over a range; training of it starts anew."""
+        """Set the range; its training starts again."""
         with torch.no_grad():
             self.low.fill_(min(limits[0], 0.0))
             self.high.fill_(max(limits[1], 0.0))
@@ -254,11 +250,6 @@ class WeightFakeQuantize(FakeQuantize):
             codes, scales = round_weight(channels.detach(), 0, multiplied=self.multiplied)
             return codes.flatten(1), scales
         rows = channels.flatten(1)
-        if rows.shape[1] % self.group:
-            raise QuantizationError(
-                f"{rows.shape[1]} inputs are no multiple of the group {self.group}; "
-                "give another group"
-            )
         scales = group_scales(rows, self.group)
         return round_groups(rows, scales).view(*scales.shape, self.group), scales
 
@@ -278,13 +269,13 @@ class WeightFakeQuantize(FakeQuantize):
 class BlockFakeQuantize(WeightFakeQuantize):
     """The codes of a four-bit weight of a graph, with the factors and scales it began with.
 
-    Post-training quantization chose them, and by GPTQ also codes other than the nearest ones; so
-    does training begin with those codes, and what it changes are codes.
+    Post-training quantization chose factors and scales, and with GPTQ also codes that are not the
+    nearest ones. Training starts from these codes, and changes nothing but codes.
 
     Args:
-        blocks: What the weight was rounded to.
+        blocks: The weight in four bits.
         axis: Axis of the output channels.
-        phases: As of any weight's.
+        phases: As in `WeightFakeQuantize`.
     """
 
     def __init__(
@@ -304,9 +295,7 @@ class BlockFakeQuantize(WeightFakeQuantize):
         return self._from_channels(rows.clamp(middle - half, middle + half), weight.shape)
 
     def blocks(self, weight: Tensor) -> Blocks[Tensor]:
-        """Return a weight in four bits."""
-        if not torch.isfinite(weight).all():
-            raise QuantizationError("a weight is not finite; the checkpoint is damaged")
+        """Return a finite weight in four bits."""
         rows = self.channels(weight.detach()).flatten(1)
         codes = (rows / self._steps(rows)).round().clamp(LOWEST, HIGHEST)
         return Blocks(codes.to(torch.int8), self.factors, self.scales)

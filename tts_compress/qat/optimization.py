@@ -16,7 +16,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import BlockFakeQuantize, WeightFakeQuantize
 from tts_compress.qat.options import TrainingOptions
 from tts_compress.qat.state import TrainingState
-from tts_compress.qat.task import Example, Outputs, Task
+from tts_compress.qat.task import Example, Outputs, TrainingTask
 
 T = TypeVar("T")
 
@@ -119,7 +119,9 @@ class TrainingLoss(nn.Module):
         device: Device that examples are moved to.
     """
 
-    def __init__(self, task: Task, student: Callable[..., Outputs], device: torch.device) -> None:
+    def __init__(
+        self, task: TrainingTask, student: Callable[..., Outputs], device: torch.device
+    ) -> None:
         super().__init__()
         self.student = student
         self._task = task
@@ -134,10 +136,7 @@ class TrainingLoss(nn.Module):
         """
         totals: dict[str, Tensor] = {}
         for batch, size in joined(examples):
-            moved = Example(
-                inputs=tuple(tensor.to(self._device) for tensor in batch.inputs),
-                targets=tuple(tensor.to(self._device) for tensor in batch.targets),
-            )
+            moved = batch.each(lambda tensor: tensor.to(self._device))
             outputs = self.student(*moved.inputs)
             # Whatever the student computes in, differences are taken in FP32.
             with torch.autocast(self._device.type, enabled=False):
@@ -156,7 +155,9 @@ class Optimization:
         accelerator: Distributes it.
     """
 
-    def __init__(self, task: Task, options: TrainingOptions, accelerator: Accelerator) -> None:
+    def __init__(
+        self, task: TrainingTask, options: TrainingOptions, accelerator: Accelerator
+    ) -> None:
         self.options = options
         self.accelerator = accelerator
         self.student = task.student.to(accelerator.device)
@@ -196,8 +197,8 @@ class Optimization:
             raise NotFiniteError(f"loss {listed(terms)}, gradients {norm}")
         self._stepper.step()
         self._average.update_parameters(self.student)
-        rate = self.learning_rate * share
-        return {"loss": sum(terms.values()), "rate": rate, "norm": norm, **terms}
+        figures = {"loss": sum(terms.values()), "rate": self.learning_rate * share, "norm": norm}
+        return figures | terms
 
     def judge(self, examples: Sequence[Example], *, averaged: bool = False) -> dict[str, float]:
         """Return the terms of the loss on held-out examples, of the artifact if there will be one.

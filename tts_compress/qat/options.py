@@ -38,8 +38,8 @@ class TrainingOptions:
     minutes: float | None = option(
         None, "--minutes N", "end after so many, with the best there is by then"
     )
-    """Minutes of each training at most; None for any number. The learning rate falls with whichever
-    is used up sooner, so a result depends on the machine's speed where time is."""
+    """Limit of each training in minutes; None for no limit. The learning rate falls with updates or
+    time, whichever is further along, so with a limit results depend on the machine's speed."""
 
     loss: Loss | None = None
     """Loss that compares a torch module's outputs with its original's: `mse` (also for None), `kl`

@@ -37,7 +37,7 @@ SMALL_SCALE_THRESHOLD."""
 
 
 class FakeQuantizedLayer(nn.Module):
-    """Stands in the place of a linear layer, a convolution or an embedding.
+    """Replaces a linear layer, a convolution or an embedding while it is trained.
 
     Only what goes in is rounded: the integer layers that this one becomes return FP32.
 
@@ -124,10 +124,10 @@ def prepare_qat(
 ) -> PreparedModule:
     """Return a copy of a module with fake-quantized layers, ready to be trained.
 
-    Train its `module` with any loss and optimizer, then call `convert_qat`. Every tensor of it is
-    its own. Weight norm is folded: scales are computed from the weights themselves, and what is
-    deployed has no norm. All parameters of real numbers are trainable, also those of layers that
-    stay in FP32, which compensate for the others.
+    Train its `module` with any loss and optimizer, then call `convert_qat`. It shares no tensor
+    with the original. Weight norm is folded: scales are computed from the weights themselves, and
+    what is deployed has no norm. All parameters of real numbers are trainable, also those of layers
+    that stay in FP32, which compensate for the others.
 
     torchao's QAT swaps linear layers only, with ranges found at run time; here they share one kind
     of layer with convolutions, so that all become the layers of `compress`.

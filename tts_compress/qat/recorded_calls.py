@@ -133,9 +133,9 @@ def _recording(root: nn.Module, recorders: Sequence["CallRecorder"]) -> Iterator
 
 
 class CallRecorder:
-    """Keeps a uniform sample of an objective's calls, without knowing how many will come.
+    """Keeps a uniform sample of an objective's calls (reservoir sampling).
 
-    The first ones would be the first steps of a loop and the first texts.
+    The first calls alone would be the first steps of a loop and the first texts.
 
     Args:
         objective: Names the module and its method.

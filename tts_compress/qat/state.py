@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tts_compress.artifact import atomic_file
 from tts_compress.errors import ArtifactError
-from tts_compress.qat.task import Task, digest_tensors
+from tts_compress.qat.task import TrainingTask, digest_tensors
 from tts_compress.torch.layers.checkpoint import TensorFile
 
 CHECKPOINT_NAME = "checkpoint.safetensors"
@@ -114,7 +114,7 @@ class Checkpoints:
         return state, {name: file.read(name) for name in file.names}
 
 
-def identity_of(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
+def identity_of(task: TrainingTask, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties that identify a training: student, examples, options.
 
     Args:

@@ -19,7 +19,7 @@ class Example:
     """One training example.
 
     Examples of equal shapes are joined along the first axis of their tensors, the batch, where that
-    is equally long in all of one's tensors.
+    axis is equally long in all tensors of an example.
     """
 
     inputs: tuple[Tensor, ...]
@@ -28,9 +28,14 @@ class Example:
     targets: Outputs
     """The teacher's outputs for them, in the order of the student's."""
 
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Example":
+        """Return the example with every tensor changed."""
+        inputs, targets = (tuple(map(change, part)) for part in (self.inputs, self.targets))
+        return Example(inputs=inputs, targets=targets)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Task:
+class TrainingTask:
     """A student, its examples, and its loss.
 
     Everything here is deterministic: a task that is made again, of the same parts and seed, has

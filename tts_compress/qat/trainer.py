@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -17,7 +17,7 @@ from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import ArtifactError, QuantizationError
 from tts_compress.folders import exclusive_folder
 from tts_compress.progress import Progress, report_message, report_status
-from tts_compress.qat.fake_quantize import ActivationFakeQuantize, FakeQuantize, observing
+from tts_compress.qat.fake_quantize import ActivationFakeQuantize, observing
 from tts_compress.qat.optimization import (
     NotFiniteError,
     Optimization,
@@ -28,7 +28,7 @@ from tts_compress.qat.optimization import (
 )
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.state import Checkpoints, TrainingState, identity_of
-from tts_compress.qat.task import Task
+from tts_compress.qat.task import TrainingTask
 from tts_compress.reading import read_text
 
 _FORMATS = {
@@ -188,7 +188,7 @@ def _line(event: dict[str, Any]) -> str:
 _STAGE = "train"
 
 
-def train(task: Task, run: TrainingRun) -> TrainingRecord:
+def train(task: TrainingTask, run: TrainingRun) -> TrainingRecord:
     """Train a task's student in place; return how it went.
 
     The student is left with the best average that was seen, on the processor, ranges frozen. The
@@ -202,7 +202,8 @@ def train(task: Task, run: TrainingRun) -> TrainingRecord:
         run: Its options, the folder of checkpoints and the log, made if it is not there, and the
             progress of every update.
     """
-    _refuse_idle(task)
+    if not any(parameter.requires_grad for parameter in task.student.parameters()):
+        raise QuantizationError("the student has no trainable weight; set requires_grad")
     options = run.options
     if run.folder is not None:
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -224,34 +225,33 @@ def train(task: Task, run: TrainingRun) -> TrainingRecord:
     return record
 
 
+@dataclass
 class _Trainer:
-    def __init__(
-        self, task: Task, optimization: Optimization, checkpoints: Checkpoints, progress: Progress
-    ) -> None:
-        self._task = task
-        self._optimization = optimization
-        self._options = optimization.options
-        self._held_out = spread(task.held_out, optimization.options.held_out)
-        self._checkpoints = checkpoints
-        self._progress = progress
-        self._clock = monotonic()
+    task: TrainingTask
+    optimization: Optimization
+    checkpoints: Checkpoints
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.options = self.optimization.options
+        self.held_out = spread(self.task.held_out, self.options.held_out)
 
     def run(self, folder: Path | None, effect: str) -> TrainingRecord:
-        snapshot = self._checkpoints.load()
+        snapshot = self.checkpoints.load()
         if snapshot is None:
             state = self._start()
             self._log = RunLog(folder)
             self._log.add("start", **self._circumstances(effect))
             self._log.add("held-out", step=0, **_with_sum(state.before))
         else:
-            self._optimization.restore(*snapshot)
+            self.optimization.restore(*snapshot)
             state = snapshot[0]
             self._log = RunLog(folder, state.step)
             self._log.add("resume", step=state.step, **self._circumstances(effect))
-            report_message(self._progress, f"resuming after {state.step} updates")
+            report_message(self.progress, f"resuming after {state.step} updates")
         self._clock = monotonic()
         try:
-            patience = self._options.patience or inf
+            patience = self.options.patience or inf
             while not self._is_over(state) and state.stale < patience:
                 try:
                     state = self._advance(state)
@@ -263,16 +263,16 @@ class _Trainer:
 
     def _start(self) -> TrainingState:
         """Observe, freeze, and judge the result of post-training quantization."""
-        optimization = self._optimization
+        optimization = self.optimization
         student, processes = optimization.student, optimization.accelerator.num_processes
         quantizers = [m for m in student.modules() if isinstance(m, ActivationFakeQuantize)]
         if any(module.observer_enabled[0] for module in quantizers):
-            examples = spread(self._task.train, self._options.observe)
+            examples = spread(self.task.train, self.options.observe)
             with observing(student):
                 for done, example in enumerate(examples, start=1):
                     optimization.terms(student, [example] * processes, processes)
-                    self._progress.advance("observe", done, len(examples))
-        before = optimization.judge(self._held_out)
+                    self.progress.advance("observe", done, len(examples))
+        before = optimization.judge(self.held_out)
         if not is_finite(before):
             raise QuantizationError(
                 f"the loss is {listed(before)} before training; are the inputs and the "
@@ -284,13 +284,13 @@ class _Trainer:
 
     def _advance(self, state: TrainingState) -> TrainingState:
         """Make an update, and the evaluation and checkpoint that are due after it."""
-        optimization = self._optimization
+        optimization = self.optimization
         part = optimization.batch_part
         figures = optimization.update(state)
         if optimization.batch_part < part:
             self._log.add("memory", step=state.step, examples_at_once=optimization.batch_part)
             report_message(
-                self._progress,
+                self.progress,
                 f"out of memory: continuing with {optimization.batch_part} examples at a time",
             )
         begun, self._clock = self._clock, monotonic()
@@ -298,17 +298,17 @@ class _Trainer:
         state = replace(state, step=state.step + 1, seconds=seconds)
         load = device_load(optimization.accelerator.device)
         self._log.add("update", step=state.step, **figures, **load)
-        self._progress.advance(_STAGE, state.step, self._options.steps)
+        self.progress.advance(_STAGE, state.step, self.options.steps)
         best = sum(state.best.values())
-        report_status(self._progress, _STAGE, f"loss {figures['loss']:.4g}, best {best:.4g}")
+        report_status(self.progress, _STAGE, f"loss {figures['loss']:.4g}, best {best:.4g}")
         is_last = self._is_over(state)
-        if is_last or state.step % self._options.held_out_every == 0:
-            terms = _with_sum(optimization.judge(self._held_out, averaged=True))
+        if is_last or state.step % self.options.held_out_every == 0:
+            terms = _with_sum(optimization.judge(self.held_out, averaged=True))
             self._log.add("held-out", step=state.step, **terms)
             loss, first = terms.pop("loss"), sum(state.before.values())
             report_message(
-                self._progress,
-                f"update {state.step} of {self._options.steps}: loss on held-out examples "
+                self.progress,
+                f"update {state.step} of {self.options.steps}: loss on held-out examples "
                 f"{loss:.4g}, {first:.4g} before the first",
             )
             if not is_finite(terms):
@@ -318,25 +318,25 @@ class _Trainer:
                 state = replace(state, best=terms, best_step=state.step, stale=0)
             else:
                 state = replace(state, stale=state.stale + 1)
-        if is_last or state.step % self._options.checkpoint_every == 0:
+        if is_last or state.step % self.options.checkpoint_every == 0:
             self._keep(state)
         return state
 
     def _is_over(self, state: TrainingState) -> bool:
-        return share_done(self._options, state.step, state.seconds) >= 1.0
+        return share_done(self.options, state.step, state.seconds) >= 1.0
 
     def _recover(self, state: TrainingState, problem: str) -> TrainingState:
         """Go back to the last checkpoint with half the learning rate."""
-        snapshot = self._checkpoints.load()
+        snapshot = self.checkpoints.load()
         assert snapshot is not None, "one is kept before the first update"
         kept, _ = snapshot
-        if kept.recoveries >= self._options.recoveries:
+        if kept.recoveries >= self.options.recoveries:
             raise QuantizationError(
                 f"training broke down at update {state.step + 1} ({problem}), also after "
                 f"{kept.recoveries} times half the learning rate; give a lower one than "
-                f"{self._optimization.learning_rate:g}, or smaller gradients by --clip"
+                f"{self.optimization.learning_rate:g}, or smaller gradients by --clip"
             )
-        self._optimization.restore(*snapshot)
+        self.optimization.restore(*snapshot)
         changed = replace(
             kept,
             recoveries=kept.recoveries + 1,
@@ -345,7 +345,7 @@ class _Trainer:
         )
         self._log.add("recovery", at=state.step + 1, back_to=changed.step, problem=problem)
         report_message(
-            self._progress, f"{problem}: back to update {changed.step} with half the learning rate"
+            self.progress, f"{problem}: back to update {changed.step} with half the learning rate"
         )
         self._keep(changed)
         return changed
@@ -360,43 +360,34 @@ class _Trainer:
                 f"none of {state.step} updates is better on held-out examples than "
                 f"post-training quantization (loss {sum(state.before.values()):.4g})"
             )
-            if self._options.without_gain == "fail":
+            if self.options.without_gain == "fail":
                 raise QuantizationError(f"{problem}; give more steps or a lower learning rate")
-            report_message(self._progress, f"{problem}, which is kept")
-        self._optimization.finish()
+            report_message(self.progress, f"{problem}, which is kept")
+        self.optimization.finish()
         return TrainingRecord(
-            steps=state.best_step, seed=self._options.seed, before=state.before, after=state.best
+            steps=state.best_step,
+            seed=self.options.seed,
+            before=state.before,
+            after=state.best,
         )
 
     def _keep(self, state: TrainingState) -> None:
         # Others may still be reading the last one, or about to read this one.
-        self._optimization.accelerator.wait_for_everyone()
-        self._checkpoints.save(self._optimization.snapshot(state))
-        self._optimization.accelerator.wait_for_everyone()
+        self.optimization.accelerator.wait_for_everyone()
+        self.checkpoints.save(self.optimization.snapshot(state))
+        self.optimization.accelerator.wait_for_everyone()
 
     def _circumstances(self, effect: str) -> dict[str, object]:
-        accelerator = self._optimization.accelerator
+        accelerator = self.optimization.accelerator
         return {
-            "options": asdict(self._options),
-            "learning_rate": self._optimization.learning_rate,
+            "options": asdict(self.options),
+            "learning_rate": self.optimization.learning_rate,
             "device": str(accelerator.device),
             "processes": accelerator.num_processes,
             "threads": torch.get_num_threads(),
             "mixed_precision": str(accelerator.mixed_precision),
             "matmul_precision": effect,
         }
-
-
-def _refuse_idle(task: Task) -> None:
-    if not any(isinstance(module, FakeQuantize) for module in task.student.modules()):
-        raise QuantizationError(
-            "nothing of the student is rounded, so there is nothing to train; check what the "
-            "recipe names"
-        )
-    if not any(parameter.requires_grad for parameter in task.student.parameters()):
-        raise QuantizationError("the student has no trainable weight; set requires_grad")
-    if not len(task.train) or not len(task.held_out):
-        raise QuantizationError("there are no examples to train on, or none to judge by")
 
 
 def _with_sum(terms: dict[str, float]) -> dict[str, float]:

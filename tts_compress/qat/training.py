@@ -34,7 +34,7 @@ from tts_compress.qat.recorded_calls import (
     record_calls,
     repeatable,
 )
-from tts_compress.qat.task import Example, Outputs, Task
+from tts_compress.qat.task import Example, Outputs, TrainingTask
 from tts_compress.qat.trainer import train
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.torch.convert import Converted
@@ -165,7 +165,7 @@ def module_task(
     loss: Loss = "mse",
     held_out: float = 0.1,
     seed: int = 0,
-) -> Task:
+) -> TrainingTask:
     """Return the task of training a module on batches of its inputs.
 
     Args:
@@ -213,7 +213,7 @@ def call_task(
     student: nn.Module,
     *,
     sample_rate: int | None = None,
-) -> Task:
+) -> TrainingTask:
     """Return the task of training a module on calls that were recorded of its original.
 
     Args:
@@ -264,7 +264,7 @@ def call_task(
         terms = objective_terms(objective, outputs, example.targets, variances, sample_rate)
         return {f"output/{kind}" if is_module else kind: term for kind, term in terms.items()}
 
-    return Task(
+    return TrainingTask(
         student=_Replayed(student, objective, signatures),
         train=train,
         held_out=held_out,

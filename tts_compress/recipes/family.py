@@ -25,7 +25,7 @@ from tts_compress.recipes.schemes import find_scheme
 
 
 class _Component(Coverage):
-    """Modules that schemes treat alike; of several that cover a module the first decides."""
+    """Modules that schemes treat alike; where several cover a module, the first decides."""
 
     match: str | tuple[str, ...]
     """Patterns on dotted module names, as in a rule."""

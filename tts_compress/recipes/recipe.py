@@ -128,7 +128,7 @@ class Rule(Coverage):
 
 
 class Recipe(ConfigFile):
-    """One scheme for one family; of several rules that cover a module the first decides."""
+    """One scheme for one family; where several rules cover a module, the first decides."""
 
     family: str
     scheme: str

@@ -9,7 +9,7 @@ memory holds, calibration runs again for those that are left.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -104,14 +104,12 @@ def _hooked(
 ) -> Iterator[None]:
     """Call `observe` with the name and the input of each named layer that runs."""
 
-    def hook_for(name: str) -> Any:
-        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            if inputs[0].numel():
-                observe(name, inputs[0].detach())
+    def see(name: str, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if inputs[0].numel():
+            observe(name, inputs[0].detach())
 
-        return hook
-
-    hooks = [root.get_submodule(name).register_forward_pre_hook(hook_for(name)) for name in names]
+    modules = ((name, root.get_submodule(name)) for name in names)
+    hooks = [module.register_forward_pre_hook(partial(see, name)) for name, module in modules]
     try:
         yield
     finally:
@@ -215,9 +213,8 @@ class _Pass:
 
     def _same(self, rows: Tensor) -> str | None:
         """Return the layer whose input just before was the same."""
-        if self._last is None or not torch.equal(self._last[1], rows):
-            return None
-        return self._last[0]
+        name, last = self._last or ("", None)
+        return name if last is not None and torch.equal(last, rows) else None
 
     def _in_step(self, name: str, leader: str) -> bool:
         return self.calls[name] == self.calls[leader]

@@ -20,7 +20,7 @@ from tts_compress.onnx.session import open_session  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.graph.student import learned_conversion  # noqa: E402
 from tts_compress.qat.graph.task import graph_task  # noqa: E402
-from tts_compress.qat.task import Task  # noqa: E402
+from tts_compress.qat.task import TrainingTask  # noqa: E402
 from tts_compress.recipes.family import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ def _signal(length: int) -> Any:
 
 
 @pytest.fixture
-def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., Task]:
+def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., TrainingTask]:
     """Return a function that opens a graph for training, on noise of several lengths."""
 
-    def make(graph: onnx.ModelProto = vocoder, **settings: Any) -> Task:
+    def make(graph: onnx.ModelProto = vocoder, **settings: Any) -> TrainingTask:
         path = tmp_path / "vocoder.onnx"
         onnx.save(graph, path)
         feeds = {f"{i}/x": _signal(length) for i, length in enumerate(_LENGTHS)}
@@ -62,13 +62,13 @@ def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., Task]:
     return make
 
 
-def _total(task: Task, student: Any) -> float:
+def _total(task: TrainingTask, student: Any) -> float:
     with torch.no_grad():
         return sum(float(sum(task.loss(student(*e.inputs), e).values())) for e in task.held_out)
 
 
 def test_output_that_is_no_waveform_is_compared_by_its_square(
-    make_task: Callable[..., Task],
+    make_task: Callable[..., TrainingTask],
 ) -> None:
     """Four values per frame are no sound yet; a difference counts in deviations of the output."""
     task = make_task()
@@ -79,7 +79,9 @@ def test_output_that_is_no_waveform_is_compared_by_its_square(
     assert float(terms["post"]) == pytest.approx(1, rel=0.1)
 
 
-def test_long_calls_are_cut_and_short_ones_stay_whole(make_task: Callable[..., Task]) -> None:
+def test_long_calls_are_cut_and_short_ones_stay_whole(
+    make_task: Callable[..., TrainingTask],
+) -> None:
     task = make_task(frames=32)
     (window,) = {e.inputs[0].shape[-1] for e in task.train}
     assert 5 < (window - 32) / 2 < 20
@@ -87,7 +89,7 @@ def test_long_calls_are_cut_and_short_ones_stay_whole(make_task: Callable[..., T
 
 
 def test_outputs_that_do_not_follow_in_time_keep_calls_whole(
-    make_task: Callable[..., Task], vocoder: onnx.ModelProto
+    make_task: Callable[..., TrainingTask], vocoder: onnx.ModelProto
 ) -> None:
     graph = onnx.ModelProto()
     graph.CopyFrom(vocoder)
@@ -98,7 +100,7 @@ def test_outputs_that_do_not_follow_in_time_keep_calls_whole(
 
 
 def test_training_brings_the_artifact_nearer_to_the_original(
-    make_task: Callable[..., Task],
+    make_task: Callable[..., TrainingTask],
     snr_db: Callable[[Any, Any], float],
 ) -> None:
     task = make_task(frames=32, learned_ranges=True)

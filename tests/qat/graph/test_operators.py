@@ -88,7 +88,6 @@ _CASES = [
     Case(operator="Cast", inputs=(_X > 0,), attributes={"to": TensorProto.FLOAT}),
     Case(operator="Clip", inputs=(_X, np.float32(-0.5), np.float32(0.5))),
     Case(operator="Clip", inputs=(_X, None, np.float32(0.5))),
-    Case(operator="Clip", inputs=(_X,), attributes={"min": -0.1}, opset=6),
     Case(operator="Elu", inputs=(_X,), attributes={"alpha": 0.7}),
     Case(operator="LeakyRelu", inputs=(_X,)),
     Case(operator="LeakyRelu", inputs=(_X,), attributes={"alpha": 0.3}),
@@ -183,14 +182,13 @@ _CASES = [
         attributes={"axis": 1, "epsilon": 0.1},
     ),
     # Reductions
-    *(Case(operator=n, inputs=(_X,), attributes={"axes": [-1, 0]}, opset=11) for n in _REDUCTIONS),
+    *(Case(operator=n, inputs=(_X,), attributes={"axes": [-1, 0]}) for n in _REDUCTIONS[:-1]),
     *(Case(operator=n, inputs=(_X,), attributes={"keepdims": 0}) for n in _REDUCTIONS),
     *(Case(operator=n, inputs=(_X, _whole(1)), opset=18) for n in _REDUCTIONS),
     Case(operator="ReduceSum", inputs=(_X,), attributes={"noop_with_empty_axes": 1}),
     Case(operator="ReduceMax", inputs=(_whole([3, 9], [8, 1]),), attributes={"keepdims": 0}),
     Case(operator="Softmax", inputs=(_X,)),
     Case(operator="Softmax", inputs=(_X,), attributes={"axis": 1}),
-    Case(operator="Softmax", inputs=(_X,), attributes={"axis": 1}, opset=11),
     Case(operator="CumSum", inputs=(_X, np.array(-1, np.int64))),
     Case(
         operator="CumSum",
@@ -209,7 +207,6 @@ _CASES = [
     ),
     Case(operator="Pad", inputs=(_X, _whole(0, 1, -2, 0, 0, 2), np.float32(7))),
     Case(operator="Pad", inputs=(_X, _whole(1, 2), None, _whole(-1)), opset=18),
-    Case(operator="Pad", inputs=(_X,), attributes={"pads": [0, 1, 0, 0, 0, 2]}, opset=2),
     Case(operator="Reshape", inputs=(_X, _whole(0, -1, 22))),
     Case(operator="Reshape", inputs=(_normal(0, 3), _whole(3, 0)), attributes={"allowzero": 1}),
     Case(operator="Shape", inputs=(_X,)),
@@ -220,17 +217,8 @@ _CASES = [
     Case(operator="Slice", inputs=(_X, _whole(9), _whole(1), _whole(-1), _whole(-3))),
     Case(operator="Slice", inputs=(_X, _whole(1), _whole(2**63 - 1), _whole(2), _whole(4))),
     Case(operator="Slice", inputs=(_X, _whole(5), _whole(2), _whole(2))),
-    Case(
-        operator="Slice",
-        inputs=(_X,),
-        attributes={"starts": [1, -3], "ends": [9, -1], "axes": [1, 2]},
-        opset=9,
-    ),
     Case(operator="Split", inputs=(_X, _whole(3, 8)), attributes={"axis": 2}, outputs=2),
     Case(operator="Split", inputs=(_X,), attributes={"axis": 1}, outputs=2),
-    Case(
-        operator="Split", inputs=(_X,), attributes={"axis": 1, "split": [1, 3]}, opset=11, outputs=2
-    ),
     Case(
         operator="Split",
         inputs=(_X,),
@@ -240,15 +228,11 @@ _CASES = [
     ),
     Case(operator="Squeeze", inputs=(_normal(1, 3, 1),)),
     Case(operator="Squeeze", inputs=(_normal(1, 3, 1), _whole(-1))),
-    Case(operator="Squeeze", inputs=(_normal(1, 3, 1),), attributes={"axes": [0]}, opset=11),
     Case(operator="Tile", inputs=(_X, _whole(1, 2, 3))),
     Case(operator="Transpose", inputs=(_X,)),
     Case(operator="Transpose", inputs=(_X,), attributes={"perm": [0, 2, 1]}),
     Case(operator="Unsqueeze", inputs=(_normal(3, 4), _whole(-1, 0))),
-    Case(operator="Unsqueeze", inputs=(_normal(3, 4),), attributes={"axes": [1]}, opset=11),
     # Indices
-    Case(operator="Constant", inputs=(), attributes={"value_floats": [1.0, 2.0]}),
-    Case(operator="Constant", inputs=(), attributes={"value_int": 3}),
     Case(
         operator="Constant", inputs=(), attributes={"value": numpy_helper.from_array(_normal(2, 3))}
     ),
@@ -281,7 +265,7 @@ _CASES = [
 @pytest.mark.parametrize("case", _CASES, ids=lambda case: f"{case.operator}-{case.attributes}")
 def test_answer_is_that_of_onnxruntime(case: Case) -> None:
     given = [None if x is None else torch.from_numpy(np.array(x)) for x in case.inputs]
-    made = find_operator(case.node(), case.opset)(*given)
+    made = find_operator(case.node())(*given)
     expected = case.expected()
     assert len(made) == len(expected)
     for found, wanted in zip(made, expected, strict=True):
@@ -310,7 +294,7 @@ def test_every_operator_was_compared() -> None:
 )
 def test_unknown_operator_is_named(node: onnx.NodeProto, problem: str) -> None:
     with pytest.raises(QuantizationError, match=problem):
-        find_operator(node, 17)
+        find_operator(node)
 
 
 @pytest.mark.parametrize(
@@ -333,19 +317,18 @@ def test_unknown_operator_is_named(node: onnx.NodeProto, problem: str) -> None:
             ),
             "joins values by 'max'",
         ),
-        (Case(operator="Constant", inputs=(), attributes={"value_string": "a"}), "text"),
     ],
 )
 def test_unknown_meaning_is_refused_by_node(case: Case, problem: str) -> None:
     given = [torch.from_numpy(np.array(x)) for x in case.inputs]
     with pytest.raises(QuantizationError, match=rf"'/net/one'.*{problem}"):
-        find_operator(case.node(), case.opset)(*given)
+        find_operator(case.node())(*given)
 
 
 def test_gradients_flow_where_the_graph_does() -> None:
     weight = torch.from_numpy(_W.copy()).requires_grad_()
     node = Case(operator="Conv", inputs=(_X, _W), attributes={"pads": [1, 0]}).node()
-    (made,) = find_operator(node, 17)(torch.from_numpy(_X), weight)
+    (made,) = find_operator(node)(torch.from_numpy(_X), weight)
     made.square().sum().backward()  # type: ignore[no-untyped-call]
     assert weight.grad is not None
     assert float(weight.grad.abs().sum()) > 0

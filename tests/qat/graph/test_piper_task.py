@@ -26,7 +26,7 @@ from tts_compress.qat.fake_quantize import switch_fake_quant  # noqa: E402
 from tts_compress.qat.graph.student import learned_conversion  # noqa: E402
 from tts_compress.qat.graph.task import graph_task  # noqa: E402
 from tts_compress.qat.optimization import joined  # noqa: E402
-from tts_compress.qat.task import Example, Task  # noqa: E402
+from tts_compress.qat.task import Example, TrainingTask  # noqa: E402
 from tts_compress.recipes.family import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
@@ -53,17 +53,17 @@ def recipe(quick_recipe: Callable[[str], Path]) -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def make_task(recipe: Recipe) -> Callable[..., Task]:
+def make_task(recipe: Recipe) -> Callable[..., TrainingTask]:
     """Return a function that opens a voice for training."""
 
-    def make(voice: Any, seed: int = 0) -> Task:
+    def make(voice: Any, seed: int = 0) -> TrainingTask:
         assert isinstance(voice, GraphModel)
         return _open(voice, recipe, seed)
 
     return make
 
 
-def _open(voice: GraphModel, recipe: Recipe, seed: int = 0) -> Task:
+def _open(voice: GraphModel, recipe: Recipe, seed: int = 0) -> TrainingTask:
     assert recipe.calibration is not None
     calls, _ = open_calibration(voice, recipe.calibration, None, seed=seed)
     conversion = prepare_conversion(voice.graph, recipe, calls, batch_one=True, progress=Silent())
@@ -71,12 +71,12 @@ def _open(voice: GraphModel, recipe: Recipe, seed: int = 0) -> Task:
 
 
 @pytest.fixture(scope="module")
-def task(make_task: Callable[..., Task], tiny: GraphModel) -> Task:
+def task(make_task: Callable[..., TrainingTask], tiny: GraphModel) -> TrainingTask:
     """Return the tiny voice as a task."""
     return make_task(tiny)
 
 
-def _loss(task: Task, student: nn.Module, examples: Sequence[Example]) -> dict[str, float]:
+def _loss(task: TrainingTask, student: nn.Module, examples: Sequence[Example]) -> dict[str, float]:
     totals: dict[str, float] = {}
     with torch.no_grad():
         for example in examples:
@@ -85,20 +85,20 @@ def _loss(task: Task, student: nn.Module, examples: Sequence[Example]) -> dict[s
     return totals
 
 
-def test_terms_of_the_loss_are_named(task: Task) -> None:
+def test_terms_of_the_loss_are_named(task: TrainingTask) -> None:
     assert set(_loss(task, task.student, task.held_out[:1])) == {
         *("flow", "decoder", "decoder log-mel")
     }
 
 
-def test_segments_are_of_one_length_and_cover_every_frame(task: Task) -> None:
+def test_segments_are_of_one_length_and_cover_every_frame(task: TrainingTask) -> None:
     segments = task.train
     ((channels, window),) = {tuple(e.inputs[0].shape[1:]) for e in segments}
     assert channels == 16
     assert {e.targets[1].shape[-1] for e in segments} == {window * 256}
 
 
-def test_segments_have_all_the_context_that_is_heard(task: Task) -> None:
+def test_segments_have_all_the_context_that_is_heard(task: TrainingTask) -> None:
     """Without rounding a segment's core equals the output of the whole call there."""
     student = copy.deepcopy(task.student)
     switch_fake_quant(student, on=False)
@@ -107,14 +107,14 @@ def test_segments_have_all_the_context_that_is_heard(task: Task) -> None:
         assert value < rounded[name] / 20, name
 
 
-def test_what_is_held_out_is_not_trained_on(task: Task) -> None:
+def test_what_is_held_out_is_not_trained_on(task: TrainingTask) -> None:
     learned = [e.inputs[0] for e in task.train]
     for example in task.held_out:
         assert not any(torch.equal(example.inputs[0], other) for other in learned)
 
 
 def test_same_seed_gives_the_same_examples(
-    make_task: Callable[..., Task], task: Task, tiny: GraphModel
+    make_task: Callable[..., TrainingTask], task: TrainingTask, tiny: GraphModel
 ) -> None:
     again, other = make_task(tiny), make_task(tiny, seed=1)
     for one, two in zip(task.train, again.train, strict=True):
@@ -123,7 +123,7 @@ def test_same_seed_gives_the_same_examples(
     assert not torch.equal(first.inputs[0], task.train[0].inputs[0])
 
 
-def test_flow_counts_in_deviations_of_the_prior(task: Task) -> None:
+def test_flow_counts_in_deviations_of_the_prior(task: TrainingTask) -> None:
     example = task.train[0]
     latent, audio, deviation = example.targets
     for factor in (1.0, 3.0):
@@ -141,7 +141,9 @@ def test_one_call_is_too_few(tiny: GraphModel, recipe: Recipe) -> None:
         _open(tiny, short)
 
 
-def test_it_is_judged_by_the_artifact(task: Task, snr_db: Callable[[Any, Any], float]) -> None:
+def test_it_is_judged_by_the_artifact(
+    task: TrainingTask, snr_db: Callable[[Any, Any], float]
+) -> None:
     """The student rounds as the artifact does, if not every value to the same side."""
     example = task.held_out[0]
     with torch.no_grad():
@@ -153,12 +155,12 @@ def test_it_is_judged_by_the_artifact(task: Task, snr_db: Callable[[Any, Any], f
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
 
 
-def _conversion(task: Task) -> Any:
+def _conversion(task: TrainingTask) -> Any:
     """Return the teacher that a task was made of."""
     return task.converted.args[0]  # type: ignore[union-attr]
 
 
-def _train(task: Task, steps: int) -> nn.Module:
+def _train(task: TrainingTask, steps: int) -> nn.Module:
     student = copy.deepcopy(task.student)
     named = dict(student.named_parameters())
     ranges = [p for name, p in named.items() if name.endswith("log_stretch")]
@@ -177,7 +179,7 @@ def _train(task: Task, steps: int) -> nn.Module:
 
 @pytest.mark.slow
 def test_trained_voice_is_nearer_to_its_teacher_and_plays(
-    task: Task, tiny: GraphModel, recipe: Recipe, tmp_path: Path
+    task: TrainingTask, tiny: GraphModel, recipe: Recipe, tmp_path: Path
 ) -> None:
     before = _loss(task, task.student, task.held_out)
     student = _train(task, 20)
@@ -199,8 +201,8 @@ def test_trained_voice_is_nearer_to_its_teacher_and_plays(
 
 @pytest.mark.slow
 def test_checkpoint_trains_as_its_export(
-    make_task: Callable[..., Task],
-    task: Task,
+    make_task: Callable[..., TrainingTask],
+    task: TrainingTask,
     tiny_checkpoint: Path,
     few_flows: Callable[[], AbstractContextManager[None]],
 ) -> None:

@@ -1,4 +1,4 @@
-"""ONNX graphs as torch modules, so that what is known only as a graph can be trained."""
+"""ONNX graphs as torch modules, which can be trained."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -72,7 +72,7 @@ def _pad(
     attributes: Attributes,
     x: Tensor,
     pads: Tensor,
-    value: Tensor | float | None = None,
+    value: Tensor | None = None,
     axes: Tensor | None = None,
 ) -> Tensor:
     sizes = read_integers(pads)
@@ -125,7 +125,7 @@ def _resize(
     scales: Tensor | None = None,
     sizes: Tensor | None = None,
 ) -> Tensor:
-    """Repeat values; other forms than that are outside of what is trained (`is_trainable`)."""
+    """Repeat values; other forms are not trained (`is_trainable`)."""
     if scales is None or not scales.numel() or sizes is not None or "axes" in attributes:
         raise attributes.refuse("is given sizes or axes, and not a factor for each axis")
     for axis, factor in enumerate(scales.tolist()):
@@ -147,25 +147,17 @@ def _range(_: Attributes, start: Tensor, limit: Tensor, step: Tensor) -> Tensor:
     return torch.arange(*bounds, dtype=start.dtype, device=start.device)
 
 
-def _constant(attributes: Attributes) -> Tensor:
-    for name in ("value_float", "value_floats", "value_int", "value_ints"):
-        if name in attributes:
-            kind = torch.float32 if "float" in name else torch.int64
-            return torch.tensor(attributes[name], dtype=kind)
-    if "value" not in attributes:
-        raise attributes.refuse("holds text or a sparse tensor")
-    return read_tensor(attributes["value"])
-
-
 def _fill(attributes: Attributes, shape: Tensor) -> Tensor:
     stored = attributes.get("value")
     value = torch.zeros(1) if stored is None else read_tensor(stored)
     return value.reshape(1).expand(read_integers(shape))
 
 
-SHAPES: dict[str, Operator] = {
+OPERATORS: dict[str, Operator] = {
+    **ARITHMETIC,
     "Concat": lambda attributes, *parts: torch.cat(parts, attributes.get("axis", 0)),
-    "Constant": _constant,
+    # Those of graphs are folded; noise that is fed brings others.
+    "Constant": lambda attributes: read_tensor(attributes["value"]),
     "ConstantOfShape": _fill,
     "Dropout": lambda _, x, *__: x,
     "Expand": _expand,
@@ -193,25 +185,12 @@ SHAPES: dict[str, Operator] = {
     ),
     "Unsqueeze": _unsqueeze,
 }
-"""Operators by name."""
-
-OPERATORS: dict[str, Operator] = {**ARITHMETIC, **SHAPES}
 """Operators of the standard domain by name. Random ones are missing: noise has to be an input."""
 
 _WEIGHTED = frozenset(
     {"Conv", "ConvTranspose", "Gemm", "InstanceNormalization", "LayerNormalization", "MatMul"}
 )
 """Operators whose constants are trained; any other constant is part of what the graph means."""
-
-_ONCE_ATTRIBUTES = {
-    "Clip": ("min", "max"),
-    "Pad": ("pads", "value"),
-    "Slice": ("starts", "ends", "axes"),
-    "Split": ("split",),
-    **dict.fromkeys(("Squeeze", "Unsqueeze"), ("axes",)),
-    **dict.fromkeys((name for name in OPERATORS if name.startswith("Reduce")), ("axes",)),
-}
-"""Inputs, behind the first, that were attributes in earlier versions of an operator."""
 
 
 def is_trainable(node: onnx.NodeProto) -> bool:
@@ -220,7 +199,7 @@ def is_trainable(node: onnx.NodeProto) -> bool:
     return is_standard and (node.op_type != "Resize" or repeats_values(node))
 
 
-def find_operator(node: onnx.NodeProto, opset: int) -> Callable[..., tuple[Tensor, ...]]:
+def find_operator(node: onnx.NodeProto) -> Callable[..., tuple[Tensor, ...]]:
     """Return the function that computes a node from its inputs, None for each that is left out."""
     if not is_trainable(node):
         name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
@@ -228,12 +207,10 @@ def find_operator(node: onnx.NodeProto, opset: int) -> Callable[..., tuple[Tenso
             f"operator {name} of node '{node.name or node.output[0]}' cannot be trained; "
             "leave it outside of the part that is"
         )
-    operator, attributes = OPERATORS[node.op_type], Attributes(node, opset)
-    names = _ONCE_ATTRIBUTES.get(node.op_type, ())
-    written = [attributes.get(name) for name in names] if attributes.keys() & names else []
+    operator, attributes = OPERATORS[node.op_type], Attributes(node)
 
     def compute(*inputs: Tensor | None) -> tuple[Tensor, ...]:
-        result = operator(attributes, *inputs, *written)
+        result = operator(attributes, *inputs)
         return result if isinstance(result, tuple) else (result,)
 
     return compute
@@ -358,15 +335,14 @@ class GraphNetwork(nn.Module):
 
 def _steps(model: onnx.ModelProto, roundings: Mapping[str, Rounding]) -> list[_Step]:
     graph = model.graph
-    opset = next(o.version for o in model.opset_import if o.domain in {"", "ai.onnx"})
     seen = {"", *(value.name for value in graph.output), *(t.name for t in graph.initializer)}
     steps: list[_Step] = []
     for node in reversed(graph.node):
         last = dict.fromkeys(name for name in (*node.input, *node.output) if name not in seen)
         seen |= last.keys()
         rounding = roundings.get(node.output[0], Rounding())
-        compute = find_operator(node, opset)
-        steps.append(_Step(compute, tuple(node.input), tuple(node.output), tuple(last), rounding))
+        names = (tuple(node.input), tuple(node.output), tuple(last))
+        steps.append(_Step(find_operator(node), *names, rounding))
     return steps[::-1]
 
 

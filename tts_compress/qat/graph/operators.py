@@ -1,6 +1,6 @@
 """ONNX operators that compute, and what operators are written with: attributes and constants."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -23,18 +23,12 @@ _TYPES = frozenset(
 
 
 class Attributes(dict[str, Any]):
-    """A node's attributes, and what else the meaning of its operator depends on.
+    """The attributes of a node, written in version 13 or later of the standard operators."""
 
-    Args:
-        node: The node.
-        opset: Version of the standard operators that it is written in.
-    """
-
-    def __init__(self, node: onnx.NodeProto, opset: int) -> None:
+    def __init__(self, node: onnx.NodeProto) -> None:
         read = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         super().__init__({n: v.decode() if isinstance(v, bytes) else v for n, v in read.items()})
         self.label = f"{node.op_type} '{node.name or node.output[0]}'"
-        self.opset = opset
         self.outputs = len(node.output)
 
     def refuse(self, reason: str) -> QuantizationError:
@@ -44,9 +38,10 @@ class Attributes(dict[str, Any]):
         )
 
 
-def read_integers(values: Tensor | Sequence[int]) -> list[int]:
-    """Return sizes, axes or positions that a graph holds as a tensor or an attribute."""
-    return values.reshape(-1).tolist() if isinstance(values, torch.Tensor) else list(values)
+def read_integers(values: Tensor) -> list[int]:
+    """Return the sizes, axes or positions that a tensor of a graph holds."""
+    integers: list[int] = values.reshape(-1).tolist()
+    return integers
 
 
 def read_tensor(tensor: onnx.TensorProto) -> Tensor:
@@ -88,13 +83,8 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
     return a / b if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
 
 
-def _clip(
-    _: Attributes,
-    x: Tensor,
-    low: Tensor | float | None = None,
-    high: Tensor | float | None = None,
-) -> Tensor:
-    low, high = (bound.item() if isinstance(bound, Tensor) else bound for bound in (low, high))
+def _clip(_: Attributes, x: Tensor, *bounds: Tensor | None) -> Tensor:
+    low, high = (None if b is None else b.item() for b in (*bounds, None, None)[:2])
     return x if low is None and high is None else x.clamp(low, high)
 
 
@@ -106,7 +96,8 @@ def _where(_: Attributes, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 def _reduction(function: Callable[[Tensor, list[int], bool], Tensor]) -> Operator:
     def compute(attributes: Attributes, x: Tensor, axes: Tensor | None = None) -> Tensor:
-        chosen = [] if axes is None else read_integers(axes)
+        # Before version 18 the axes of most are an attribute.
+        chosen = attributes.get("axes", []) if axes is None else read_integers(axes)
         if not chosen and attributes.get("noop_with_empty_axes", 0):
             return x
         return function(x, chosen or list(range(x.ndim)), bool(attributes.get("keepdims", 1)))
@@ -119,14 +110,6 @@ def _product(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     for axis in sorted((axis % x.ndim for axis in axes), reverse=True):
         x = x.prod(axis, keepdim=keep)
     return x
-
-
-def _softmax(attributes: Attributes, x: Tensor) -> Tensor:
-    if attributes.opset >= 13:
-        return torch.softmax(x, attributes.get("axis", -1))
-    # Before version 13 everything from the axis on was one.
-    flat = x.flatten(attributes.get("axis", 1) % x.ndim)
-    return torch.softmax(flat, -1).reshape(x.shape)
 
 
 def _cumulate(attributes: Attributes, x: Tensor, axis: Tensor) -> Tensor:
@@ -282,7 +265,7 @@ ARITHMETIC: dict[str, Operator] = {
     "LeakyRelu": lambda attributes, x: functional.leaky_relu(x, attributes.get("alpha", 0.01)),
     "MatMul": lambda _, a, b: a @ b,
     "Not": _unary(torch.logical_not),
-    "Softmax": _softmax,
+    "Softmax": lambda attributes, x: torch.softmax(x, attributes.get("axis", -1)),
     "Softplus": _unary(functional.softplus),
     "Where": _where,
 }

@@ -1,7 +1,7 @@
 """The student: a subgraph in torch that rounds the tensors and weights that its conversion rounds.
 
-It rounds the same values in the same ranges, but not with the same arithmetic: whoever judges it
-runs the converted graph itself.
+It rounds the same values in the same ranges, but not with the same arithmetic: what is judged is
+the converted graph itself.
 """
 
 from collections.abc import Iterator
@@ -144,9 +144,8 @@ def _plan_region(graph: Graph, conversion: Conversion, plan: RoundingPlan) -> No
 
 def _factor(graph: Graph, region: Region, node: onnx.NodeProto) -> float | None:
     """Return the factor a node multiplies its input by, if the input's codes may be kept."""
-    if node.op_type in {"Concat", "LeakyRelu"}:
-        return 1.0
-    if node.op_type == "Relu" and node.input[0] not in region.clipped:
+    is_clipping = node.op_type == "Relu" and node.input[0] in region.clipped
+    if node.op_type in {"Concat", "LeakyRelu", "Relu"} and not is_clipping:
         return 1.0
     return positive_factor(graph, node)
 

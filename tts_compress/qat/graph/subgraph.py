@@ -18,7 +18,7 @@ that use it alone are trained."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subgraph:
-    """Everything that outputs are computed by from inputs, and nothing more."""
+    """The part of a graph that computes outputs from inputs, and nothing more."""
 
     model: onnx.ModelProto
     shared: frozenset[str]
@@ -75,10 +75,10 @@ def extract_subgraph(
 def last_part(
     model: onnx.ModelProto, fits: Callable[[onnx.NodeProto], bool], outputs: Sequence[str]
 ) -> Subgraph:
-    """Return everything that outputs are computed by, back to operators that do not fit.
+    """Return the part that computes outputs, back to operators that do not fit.
 
-    The tensors of those are its inputs, behind those of the graph. Where all operators fit, it is
-    everything that the outputs depend on.
+    Its inputs are those of the graph, and then the tensors that these operators return. Where all
+    operators fit, the part is everything that the outputs depend on.
 
     Args:
         model: It is not changed.
@@ -100,9 +100,9 @@ def last_part(
 
 
 def find_passage(part: Subgraph) -> str | None:
-    """Return the first tensor that the whole way from a part's inputs to its first output passes.
+    """Return the first tensor through which all of a part's inputs reach its first output.
 
-    None where there is none but these.
+    None where only an input or the output is such a tensor.
     """
     nodes, output = sort_nodes(list(part.model.graph.node)), part.outputs[0]
     varying = set(part.inputs)

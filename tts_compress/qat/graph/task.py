@@ -27,7 +27,7 @@ from tts_compress.qat.graph.subgraph import (
     voice_subgraph,
 )
 from tts_compress.qat.losses import log_mel_loss, mse, waveform_loss
-from tts_compress.qat.task import Example, Outputs, Task, held_out_indices
+from tts_compress.qat.task import Example, Outputs, TrainingTask, held_out_indices
 from tts_compress.recipes.recipe import Recipe
 
 _SAMPLE_RATE = 22_050
@@ -55,7 +55,7 @@ class Cut:
     """Frames that each segment is for."""
 
     context: int
-    """Frames that it has besides, before and behind: the network's receptive field."""
+    """Further frames on either side: the network's receptive field."""
 
     @property
     def window(self) -> int:
@@ -85,7 +85,7 @@ class Cut:
             yield call
             return
 
-        def part(values: Tensor, start: int) -> Tensor:
+        def part(start: int, values: Tensor) -> Tensor:
             length = values.shape[-1] if values.dim() > 1 else 1
             if length % frames or length < frames:
                 return values
@@ -93,10 +93,7 @@ class Cut:
             return values[..., start * per_frame : (start + self.window) * per_frame]
 
         for start in sorted({*range(0, last, self.frames), last}):
-            yield Example(
-                inputs=tuple(part(values, start) for values in call.inputs),
-                targets=tuple(part(values, start) for values in call.targets),
-            )
+            yield call.each(partial(part, start))
 
 
 def graph_task(
@@ -107,7 +104,7 @@ def graph_task(
     sample_rate: int | None,
     frames: int = 64,
     learned_ranges: bool = True,
-) -> Task:
+) -> TrainingTask:
     """Return the task of training a voice, or a bare graph, judged by the converted graph.
 
     In a Piper voice, flow and decoder are trained; everything else is compressed as without
@@ -161,7 +158,7 @@ def graph_task(
         # Texts go round the speakers: every eighth may always be the same one's, the last are not.
         judged = examples[-len(indices) :]
     names = ("flow", "decoder") if besides else tuple(part.outputs)
-    return Task(
+    return TrainingTask(
         student=build_student(
             conversion, part, calibration=recipe.calibration, learned_ranges=learned_ranges
         ),
@@ -173,7 +170,7 @@ def graph_task(
 
 
 def _sound_part(model: onnx.ModelProto, ends: frozenset[str]) -> tuple[Subgraph, Subgraph | None]:
-    """Return what can be trained of a graph, and what of it is behind a tensor that all passes.
+    """Return the trainable part of a graph, and its end behind a tensor that everything passes.
 
     Nothing that lengths depend on is in it: a student of other lengths could not be compared. The
     second part is None where the graph decides no lengths, or there is no such tensor.

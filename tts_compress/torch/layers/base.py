@@ -42,8 +42,8 @@ class CompressedLayer(nn.Module):
     """Replaces a torch layer, with its weights in fewer bits.
 
     It has that layer's attributes too, such as `in_features` or `kernel_size`. Layers of one
-    format keep the same tensors in a file, so that each can be restored as another: what a GPU
-    computed with, as the layer for CPUs.
+    format keep the same tensors in a file, so that a layer for GPUs can be restored as the one for
+    CPUs.
 
     Args:
         geometry: The shape of the layer it replaces.
@@ -164,10 +164,9 @@ def find_layer(
 ) -> type[CompressedLayer] | None:
     """Return the registered layer for a shape, a format and a type of device."""
     _import_layers()
-    for layer, only_device, fits in _REGISTRY.get((geometry.operator, weights, activations), []):
-        if only_device in {"", device} and fits(geometry):
-            return layer
-    return None
+    rows = _REGISTRY.get((geometry.operator, weights, activations), [])
+    fitting = (layer for layer, only, fits in rows if only in {"", device} and fits(geometry))
+    return next(fitting, None)
 
 
 def layer_state(

@@ -158,7 +158,6 @@ class IntegerLayer(CompressedLayer):
     @classmethod
     @override
     def objection(cls, geometry: Geometry, group_size: int) -> str:
-        del group_size
         if geometry.operator == "ConvTranspose1d" and geometry.dilation > 1:
             return "no integer kernel computes a dilated transposed convolution"
         channels = min(geometry.shape[0] // geometry.groups, geometry.shape[1])

@@ -73,12 +73,9 @@ class Int8Conv1d(IntegerLayer):
 
 def _pack_convolution(
     codes: Tensor, scales: Tensor, shape: tuple[int, ...], window: tuple[Any, ...]
-) -> Tensor:
+) -> Any:
     # The layout depends on neither scale nor zero point of the input.
-    packed: Tensor = torch.ops.onednn.qconv_prepack(
-        codes.reshape(shape), scales, 1.0, 0, *window, None
-    )
-    return packed
+    return torch.ops.onednn.qconv_prepack(codes.reshape(shape), scales, 1.0, 0, *window, None)
 
 
 _PLAIN_FP32_OUTPUT: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "")

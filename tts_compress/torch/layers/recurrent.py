@@ -142,7 +142,6 @@ class IntegerRecurrent(Int8Recurrent, IntegerLayer):
     @classmethod
     @override
     def objection(cls, geometry: Geometry, group_size: int) -> str:
-        del group_size
         return "no integer kernel projects states" if geometry.attributes["proj_size"] else ""
 
     @override

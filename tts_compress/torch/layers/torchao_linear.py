@@ -71,7 +71,6 @@ class TorchaoLinear(CompressedLayer):
     @classmethod
     @override
     def objection(cls, geometry: Geometry, group_size: int) -> str:
-        del group_size
         outputs, inputs = geometry.shape
         if outputs % cls.multiple == 0 and inputs % cls.multiple == 0:
             return ""
@@ -101,7 +100,6 @@ class TorchaoInt8Linear(TorchaoLinear):
     @classmethod
     @override
     def config(cls, package: Any, *, by_row: bool) -> Any:
-        del by_row
         # torchao would set options of torch's compiler for the whole process.
         return package.Int8DynamicActivationInt8WeightConfig(version=2, set_inductor_config=False)
 
