@@ -158,6 +158,9 @@ class FamilyCase:
     saved: tuple[str, ...] = ()
     """Files of a saved original; empty where it is written in upstream's own format."""
 
+    saved_again: bool = True
+    """Whether an artifact that is opened and saved again has the same bytes."""
+
     computed: Callable[[str], bool] = lambda _: False
     """Tells by a buffer's name whether it is computed where an artifact is opened."""
 
@@ -226,7 +229,7 @@ class FamilyPromises:
         assert audio.sample_rate == model.sample_rate
         assert (audio.samples.dtype, audio.samples.ndim) == (np.float32, 1)
         assert np.isfinite(audio.samples).all()
-        assert 0.01 < np.abs(audio.samples).max() <= 1
+        assert np.abs(audio.samples).max() > 0.01
         np.testing.assert_array_equal(self._said(model, 3), audio.samples)
         other = self._said(model, 4)
         same = other.shape == audio.samples.shape and bool((other == audio.samples).all())
@@ -293,7 +296,8 @@ class FamilyPromises:
         spoken = self._said(model)
         second = compressed(model, "int8").save(tmp_path / "second")
         _check_same_files(artifact, second)
-        _check_same_files(artifact, load(artifact).save(tmp_path / "third"))
+        if self.case.saved_again:
+            _check_same_files(artifact, load(artifact).save(tmp_path / "third"))
         after = model.root().state_dict()
         assert list(after) == list(before)
         assert all(tensor.equal(before[name]) for name, tensor in after.items())
