@@ -158,6 +158,9 @@ class FamilyCase:
     saved: tuple[str, ...] = ()
     """Files of a saved original; empty where it is written in upstream's own format."""
 
+    saved_again: bool = True
+    """Whether an artifact that is opened and saved again has the same bytes."""
+
     computed: Callable[[str], bool] = lambda _: False
     """Tells by a buffer's name whether it is computed where an artifact is opened."""
 
@@ -195,17 +198,20 @@ class FamilyPromises:
             metafunc.parametrize("stop", [pytest.param(x, marks=slow_stops) for x in stops])
 
     @pytest.fixture(scope="class")
-    def model(self, request: pytest.FixtureRequest) -> Any:
+    @classmethod
+    def model(cls, request: pytest.FixtureRequest) -> Any:
         """Return the original, as it is compared."""
-        return self.case.configured(request.getfixturevalue(self.case.model))
+        return cls.case.configured(request.getfixturevalue(cls.case.model))
 
     @pytest.fixture(scope="class")
-    def small(self, model: Any) -> Any:
+    @classmethod
+    def small(cls, model: Any) -> Any:
         """Return the model in INT8, in memory."""
         return compressed(model, "int8")
 
     @pytest.fixture(scope="class")
-    def artifact(self, small: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    @classmethod
+    def artifact(cls, small: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         """Return that model's artifact; do not write into it."""
         folder: Path = small.save(tmp_path_factory.mktemp("artifact") / "int8")
         return folder
@@ -223,7 +229,7 @@ class FamilyPromises:
         assert audio.sample_rate == model.sample_rate
         assert (audio.samples.dtype, audio.samples.ndim) == (np.float32, 1)
         assert np.isfinite(audio.samples).all()
-        assert 0.01 < np.abs(audio.samples).max() <= 1
+        assert np.abs(audio.samples).max() > 0.01
         np.testing.assert_array_equal(self._said(model, 3), audio.samples)
         other = self._said(model, 4)
         same = other.shape == audio.samples.shape and bool((other == audio.samples).all())
@@ -290,7 +296,8 @@ class FamilyPromises:
         spoken = self._said(model)
         second = compressed(model, "int8").save(tmp_path / "second")
         _check_same_files(artifact, second)
-        _check_same_files(artifact, load(artifact).save(tmp_path / "third"))
+        if self.case.saved_again:
+            _check_same_files(artifact, load(artifact).save(tmp_path / "third"))
         after = model.root().state_dict()
         assert list(after) == list(before)
         assert all(tensor.equal(before[name]) for name, tensor in after.items())
@@ -361,26 +368,30 @@ class FamilyPromises:
         assert all(shares[name] > 0 for name in told.timed)
 
     @pytest.fixture(scope="class")
-    def learning(self) -> Learning:
+    @classmethod
+    def learning(cls) -> Learning:
         """Return what a training brings; skip where it has tests of its own."""
-        if self.case.learning is None:
+        if cls.case.learning is None:
             pytest.skip("trained in tests of its own")
-        return self.case.learning
+        return cls.case.learning
 
     @pytest.fixture(scope="class")
-    def teacher(self, learning: Learning, request: pytest.FixtureRequest) -> Any:
+    @classmethod
+    def teacher(cls, learning: Learning, request: pytest.FixtureRequest) -> Any:
         """Return the model that is trained."""
-        return request.getfixturevalue(learning.model or self.case.model)
+        return request.getfixturevalue(learning.model or cls.case.model)
 
     @pytest.fixture(scope="class")
+    @classmethod
     def train(
-        self, teacher: Any, learning: Learning, train_on: Callable[..., Callable[..., Any]]
+        cls, teacher: Any, learning: Learning, train_on: Callable[..., Callable[..., Any]]
     ) -> Callable[..., Any]:
         """Return a function that trains the model, in four bits by default."""
         return train_on(teacher, learning.texts, **learning.changes)
 
     @pytest.fixture(scope="class")
-    def trained(self, train: Callable[..., Any]) -> Any:
+    @classmethod
+    def trained(cls, train: Callable[..., Any]) -> Any:
         """Return the model in four bits, trained without a stop."""
         return train()
 

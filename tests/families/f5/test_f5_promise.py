@@ -53,7 +53,7 @@ def _check(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) 
     }
     layers = {x.module: x.parameters for x in again.manifest.layers if x.weights != "float32"}
     assert {name: layers.get(name) for name in named} == named
-    assert again.source.directory / "vocoder.yaml" in again.files().settings
+    assert "vocoder.yaml" in {path.name for path in again.files().settings}
     audio, rate, _ = again.api.infer(
         ref_file=str(again.prompt.audio),
         ref_text="one two three four five six.",

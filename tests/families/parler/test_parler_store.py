@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tts_compress.artifact import LayerRecord, Manifest, Source, read_manifest
+from tests.families.conformance import compressed
+from tts_compress import find_recipe
+from tts_compress.artifact import read_manifest
 from tts_compress.models.base import Prompt
 from tts_compress.models.parler.files import ParlerOptions
 from tts_compress.models.parler.model import ParlerModel
@@ -20,52 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TEXT = "please call again at ten"
-
-
-def _manifest(layers: tuple[LayerRecord, ...]) -> Manifest:
-    return Manifest(
-        family="parler-tts",
-        scheme="int8-dynamic",
-        source=Source(spec="parler-tts:tiny", sha256="0" * 64, size_bytes=1),
-        recipe={},
-        layers=layers,
-        counts={},
-        calibration=None,
-        seed=0,
-        environment={},
-    )
-
-
-def _compress(model: ParlerModel, prefixes: tuple[str, ...]) -> ParlerModel:
-    """Return the model with every layer below the prefixes in eight bits."""
-    from tts_compress.torch.layers.base import build_layer, layer_state
-    from tts_compress.torch.layers.geometry import Geometry, operator_of
-    from tts_compress.torch.layers.module_surgery import (
-        copy_sharing_tensors,
-        normalize,
-        replace_module,
-    )
-
-    root = normalize(copy_sharing_tensors(model.root()))
-    layers = []
-    for name, module in list(root.named_modules()):
-        operator = operator_of(module)
-        if operator is None or not name.startswith(prefixes):
-            continue
-        dynamic = "none" if operator == "Embedding" else "dynamic"
-        record = LayerRecord(
-            module=name,
-            operator=operator,
-            weights="int8",
-            activations=dynamic,
-            parameters=sum(p.numel() for p in module.parameters() if p.dim() > 1),
-        )
-        kind = (record.weights, record.activations)
-        state = layer_state(module, *kind)
-        replace_module(root, name, build_layer(Geometry.of(module), *kind, state))
-        layers.append(record)
-    assert layers
-    return model.with_root(root, _manifest(tuple(layers)))
 
 
 def _reopened(model: ParlerModel, directory: Path) -> ParlerModel:
@@ -88,53 +44,33 @@ def test_an_original_is_saved_in_the_official_format(
     assert len(transformers.AutoTokenizer.from_pretrained(saved)) == 98
 
 
-def test_an_artifact_speaks_as_the_model_it_was_saved_from(
+def test_an_artifact_keeps_its_description_and_is_in_the_official_format(
     tiny_parler: ParlerModel, tmp_path: Path
 ) -> None:
-    small = _compress(tiny_parler, ("text_encoder.encoder", "decoder", "audio_encoder.decoder"))
-    again = _reopened(small.with_prompt(Prompt(description="a loud child")), tmp_path / "int8")
+    small = compressed(tiny_parler.with_prompt(Prompt(description="a loud child")), "int8")
+    again = _reopened(small, tmp_path / "int8")
     assert again.description == "a loud child"
-    assert again.manifest is not None
-    assert again.manifest.size_bytes == (tmp_path / "int8/model.safetensors").stat().st_size
-    assert set(again.manifest.files) == {path.name for path in again.files().settings} | {
-        "model.safetensors"
-    }
-    for seed in (None, 0):
-        before = small.with_prompt(Prompt(description="a loud child")).synthesize(TEXT, seed=seed)
-        np.testing.assert_array_equal(again.synthesize(TEXT, seed=seed).samples, before.samples)
+    spoken = again.open_runtime(threads=1).speak(TEXT)
+    assert np.sqrt(np.square(spoken.samples).mean()) > 0.02
+    _, transformers = load_packages()
+    assert len(transformers.AutoTokenizer.from_pretrained(tmp_path / "int8")) == 98
     whole, part = tiny_parler.components(), again.components()
-    # The description's tokens, the positions, and the codec's large encoder stay in FP32.
     for name, share in {"text_encoder": 0.75, "decoder": 0.6, "audio_encoder": 0.95}.items():
         assert part[name].parameters == whole[name].parameters
         assert part[name].operators == whole[name].operators
         assert part[name].size_bytes < share * whole[name].size_bytes
-    assert part["embed_prompts"] == whole["embed_prompts"]
 
 
 def test_a_compressed_layer_is_counted_by_what_a_file_keeps(tiny_parler: ParlerModel) -> None:
-    small = _compress(tiny_parler, ("audio_encoder.decoder.conv1",))
+    shipped = find_recipe("parler-tts", "int8-weight-only")
+    rule = shipped.component[0].model_copy(
+        update={"match": "audio_encoder.decoder.conv1", "operators": ("Conv1d",)}
+    )
+    alone = shipped.model_copy(update={"component": (rule,)})
+    small = compressed(tiny_parler, "int8-weight-only", recipe=alone)
     whole, part = tiny_parler.components()["audio_encoder"], small.components()["audio_encoder"]
     weights, channels = 32 * 128 * 7, 32
     assert part.size_bytes == whole.size_bytes - 3 * weights + 4 * channels  # codes and scales
-
-
-def test_an_artifact_runs_in_official_generation(tiny_parler: ParlerModel, tmp_path: Path) -> None:
-    import torch
-
-    again = _reopened(_compress(tiny_parler, ("decoder.model",)), tmp_path / "int8")
-    _, transformers = load_packages()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "int8")
-    root: Any = again.root()
-    torch.manual_seed(0)
-    audio = root.generate(
-        input_ids=tokenizer("a voice", return_tensors="pt").input_ids,
-        prompt_input_ids=tokenizer(TEXT, return_tensors="pt").input_ids,
-    )
-    assert audio.shape[0] == 1
-    assert audio.isfinite().all()
-    assert float(audio.square().mean().sqrt()) > 0.02
-    spoken = again.open_runtime(threads=1).speak(TEXT)
-    assert np.sqrt(np.square(spoken.samples).mean()) > 0.02
 
 
 @pytest.mark.parametrize(
@@ -157,7 +93,7 @@ def test_kinds_of_decoders(
     said = scores.argmax(axis=-1)[tokens.chosen]
     assert (said == tokens.ids[1:][tokens.chosen]).mean() > 0.99
     assert ("enc_to_dec_proj" in model.components()) == ("encoder_width" in changes)
-    small = _compress(model, ("decoder.model", "enc_to_dec_proj"))
+    small = compressed(model, "int8")
     before = small.synthesize(TEXT, seed=0).samples
     again = _reopened(small, tmp_path / "int8")
     np.testing.assert_array_equal(again.synthesize(TEXT, seed=0).samples, before)
@@ -188,7 +124,7 @@ def test_the_older_codec(wrapped_dir: Path, tmp_path: Path) -> None:
     assert codec.operators == {"Conv1d": 74, "ConvTranspose1d": 4, "Embedding": 9}
     assert codec.parameters == sum(weight.numel() for weight in weights)
 
-    small = _compress(model, ("audio_encoder.model.decoder",))
+    small = compressed(model, "int8")
     before = small.synthesize(TEXT, seed=0).samples
     assert len(before) == len(audio.samples)
     again = _reopened(small, tmp_path / "int8").with_options(short)
@@ -229,7 +165,7 @@ def test_a_table_of_positions_is_in_the_file_only_if_it_is_no_computed_one(
     table = root.decoder.model.decoder.embed_positions
     if changed:
         table.weights = type(table.weights)(table.weights * 1.5, requires_grad=False)
-    model = tiny_parler.with_root(root, _manifest(()))
+    model = compressed(tiny_parler.with_root(root, None), "int8-weight-only")
     saved = model.save(tmp_path / "saved")
     names = TensorFile(saved / "model.safetensors").names
     assert ("decoder.model.decoder.embed_positions.weights" in names) == changed
