@@ -150,10 +150,11 @@ def open_optimized(
         spec: Its name in messages.
         level: A level of optimization; by default what sessions do, for this processor.
     """
+    levels = onnxruntime.GraphOptimizationLevel
     with temporary_folder() as directory:
         path = str(directory / "optimized.onnx")
         options = {
-            "graph_optimization_level": onnxruntime.GraphOptimizationLevel[f"ORT_ENABLE_{level}"],
+            "graph_optimization_level": getattr(levels, f"ORT_ENABLE_{level}"),
             "optimized_model_filepath": path,
         }
         return open_session(model, spec, briefly=True, **options), onnx.load(path)
