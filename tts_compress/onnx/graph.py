@@ -130,12 +130,7 @@ class Graph:
         return self.add(op, inputs, [output], f"{output}/{op}", **attributes)
 
     def add(
-        self,
-        op: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        name: str = "",
-        **attrs: Any,
+        self, op: str, inputs: Sequence[str], outputs: Sequence[str], name: str = "", **attrs: Any
     ) -> str:
         """Append a node and return its first output; `domain` is an attribute among the others."""
         node = helper.make_node(op, list(inputs), list(outputs), name or outputs[0], **attrs)

@@ -6,7 +6,6 @@ sounds swamps what quantization did. Noise that is fed pairs them exactly.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,9 +168,7 @@ def _check(draw: _Draw) -> None:
             )
 
 
-def _order(
-    graph: onnx.GraphProto, draws: list[_Draw]
-) -> Callable[[_Draw], tuple[int, list[tuple[int, str]]]]:
+def _order(graph: onnx.GraphProto, draws: list[_Draw]) -> Any:
     """Return a sorting key that is the same for a graph and its compressed copy.
 
     Operators come after those that they depend on, as in every order of a graph; others by name.

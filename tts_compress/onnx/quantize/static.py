@@ -35,10 +35,7 @@ def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> l
 
 
 def quantize_statically(
-    graph: Graph,
-    decisions: Sequence[Decision],
-    ranges: Mapping[str, Range],
-    codes: WeightCodes,
+    graph: Graph, decisions: Sequence[Decision], ranges: Mapping[str, Range], codes: WeightCodes
 ) -> None:
     """Put quantize-dequantize pairs around the operators that static decisions name."""
     chosen = _static(decisions)

@@ -141,8 +141,7 @@ def _fill_value(graph: Graph, tensor: str) -> float | None:
     if node.op_type == "ConstantOfShape":
         value = copy_attributes(node).get("value")
         return 0.0 if value is None else float(numpy_helper.to_array(value).reshape(-1)[0])
-    if node.op_type in {"Neg", "Exp"}:
-        inner = _fill_value(graph, node.input[0])
-        if inner is not None:
-            return -inner if node.op_type == "Neg" else math.exp(inner)
-    return None
+    inner = _fill_value(graph, node.input[0]) if node.op_type in {"Neg", "Exp"} else None
+    if inner is None:
+        return None
+    return -inner if node.op_type == "Neg" else math.exp(inner)
