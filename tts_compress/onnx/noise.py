@@ -83,9 +83,6 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
     step, so that a graph with other durations still gets equal noise at equal times. In a loop each
     iteration reads on where the last one stopped. Inputs are numbered so that a compressed copy,
     whose operators may stand in another order, has the same ones.
-
-    Raises:
-        ModelError: The graph draws randomness in another way, which cannot be paired.
     """
     fed = copy_model(model)
     if any(_draws(node) for function in fed.functions for node in nested_nodes(function.node)):
@@ -131,9 +128,6 @@ def draw_noise(names: list[str], *, seed: tuple[int, ...] | None) -> dict[str, S
     """Return standard normal values for each noise input; zeros where `seed` is None.
 
     Zeros stand for each operator's mean, of uniform values the middle of their range.
-
-    Raises:
-        TTSCompressError: A part of the seed is negative.
     """
     if seed is None:
         return {name: np.zeros(1, np.float32) for name in noise_inputs(names)}
