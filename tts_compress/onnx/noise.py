@@ -1,8 +1,8 @@
 """Random noise as an input of a graph, so that two graphs can be given the same.
 
-A seed does not pair two graphs: runtimes derive each random operator's stream from its position,
-so an FP32 graph and its quantized copy draw different noise, and the difference between the two
-sounds swamps what quantization did. Noise that is fed pairs them exactly.
+A seed does not pair two graphs: runtimes derive each random operator's stream from its position, so
+an FP32 graph and its quantized copy draw different noise, and the difference between the two sounds
+swamps the effect of quantization. Noise that is fed pairs them exactly.
 """
 
 import re
@@ -127,7 +127,7 @@ def noise_inputs(names: list[str]) -> list[str]:
 def draw_noise(names: list[str], *, seed: tuple[int, ...] | None) -> dict[str, Samples]:
     """Return standard normal values for each noise input; zeros where `seed` is None.
 
-    Zeros stand for each operator's mean, of uniform values the middle of their range.
+    Zeros give each operator's mean; for uniform values the middle of their range.
     """
     if seed is None:
         return {name: np.zeros(1, np.float32) for name in noise_inputs(names)}
@@ -140,7 +140,7 @@ def draw_noise(names: list[str], *, seed: tuple[int, ...] | None) -> dict[str, S
 
 
 def _draws(node: onnx.NodeProto) -> bool:
-    """Return True if an operator is random. Dropout is where it is told to train."""
+    """Return True if an operator is random; Dropout is random only in training."""
     trains = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
     return node.op_type in _FED | _REFUSED or trains
 
@@ -183,7 +183,7 @@ def _order(graph: onnx.GraphProto, draws: list[_Draw]) -> Any:
 
 
 def _element_types(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> dict[int, int]:
-    """Return the element types of random operators by id, without those their inputs decide."""
+    """Return element types of random operators by id; the others take that of their input."""
     elements: dict[int, int] = {}
     types: dict[str, int] | None = None
     for node in nodes:

@@ -86,7 +86,7 @@ def _extents(graph: Graph) -> dict[str, Extent]:
 
 
 def _extent(graph: Graph, node: onnx.NodeProto, tensor: str, data: list[Extent]) -> Extent | None:
-    """Return the extent of a tensor from those of the data that a node reads, if it follows."""
+    """Return the extent of a tensor, if it follows from those of its node's inputs."""
     first, channels = data[0], None
     if node.op_type in _BINARY:
         scalars = [graph.scalar(t) for t in node.input if graph.constant(t) is not None]

@@ -65,7 +65,7 @@ def simplify_splines(graph: Graph) -> int:
 
 
 def _guess(graph: Graph, output: str) -> Spline | None:
-    """Return the spline whose results the node that writes them back may make."""
+    """Return the spline that a tensor, written back by index, may be the result of."""
     borders = {t for n in graph.nodes if n.op_type in {"Conv", "Split"} for t in n.output}
     nodes, ends = upstream(graph, output, borders)
     sources = {id(node): node for end in ends if (node := graph.producer(end)) is not None}
