@@ -128,7 +128,7 @@ def _plan_region(graph: Graph, conversion: Conversion, plan: RoundingPlan) -> No
             # A LeakyRelu's output for a sum is rounded in the range observed for the sum.
             sum_, slope = region.sums[made], attribute(node, "alpha", 0.01)
             output = f"{made}/sum"
-            plan.shares[output] = (Share(sum_.made, sum_.factor * slope, sum_.factor),)
+            plan.shares[output] = (Share(sum_.total, sum_.factor * slope, sum_.factor),)
         elif made in region.clipped:  # rounded behind the Relu, which comes to the same
             grids[made] = Grid(plan.own(graph.readers(made)[0].output[0]))
         elif factor is not None and source is not None and not sources:
