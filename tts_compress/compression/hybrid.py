@@ -197,7 +197,7 @@ def with_component(
             part.constants[tensor] = None
         node = part.graph.producer(tensor)
         if node is not None and node.output[0] not in part.taken:
-            sources = {read: source(read, part) for read in tensors_read(node)}
+            sources = {read: source(read, part) for read in sorted(tensors_read(node))}
             waiting += sources.values()
             part.take(node, {read: owner.named(name) for read, (owner, name) in sources.items()})
     if base.has_strays(component, inside=False) or donor.has_strays(component, inside=True):

@@ -45,10 +45,7 @@ _Item = TypeVar("_Item")
 
 
 def compress_system(
-    model: TorchModel,
-    recipe: Recipe,
-    calibration: str | Path | None,
-    job: Job,
+    model: TorchModel, recipe: Recipe, calibration: str | Path | None, job: Job
 ) -> TorchModel:
     """Return a system with its modules converted by a recipe.
 
@@ -156,10 +153,7 @@ def _largest(layers: Sequence[LayerRecord]) -> str:
 
 
 def _convert(
-    root: nn.Module,
-    recipe: Recipe,
-    run: Callable[[nn.Module], None] | None,
-    progress: Progress,
+    root: nn.Module, recipe: Recipe, run: Callable[[nn.Module], None] | None, progress: Progress
 ) -> Converted:
     features = set(describe_processor().features)
     for kind, needed in _FAST_IF.items() if not torch.cuda.is_available() else ():

@@ -135,10 +135,9 @@ def _is_real(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind == "f"
 
 
-def _kind(value: object) -> str:
-    if not isinstance(value, np.ndarray):
-        return f"a {type(value).__name__}"
-    return f"{value.dtype} with {value.ndim} axes"
+def _kind(value: Any) -> str:
+    is_array = isinstance(value, np.ndarray)
+    return f"{value.dtype} with {value.ndim} axes" if is_array else f"a {type(value).__name__}"
 
 
 def _difference(before: Any, after: Any) -> str | None:

@@ -107,11 +107,7 @@ def record_feeds(
 
 
 def _family_of(model: TorchModel) -> Any:
-    """Return the module that exports a model's family.
-
-    Raises:
-        ModelError: There is none, or the model is compressed.
-    """
+    """Return the module that exports a model's family."""
     if model.family not in _FAMILIES:
         raise ModelError(
             f"family {model.family!r} cannot be exported; those that can are {', '.join(_FAMILIES)}"

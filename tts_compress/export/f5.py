@@ -36,9 +36,6 @@ class TextEncoder(nn.Module):
 
     Args:
         official: The transformer's `text_embed`; it is not changed.
-
-    Raises:
-        ModelError: It is of a variant that cannot be exported.
     """
 
     def __init__(self, official: nn.Module) -> None:
@@ -90,9 +87,6 @@ class Conditioning(nn.Module):
 
     Args:
         transformer: The official `DiT`; it is not changed.
-
-    Raises:
-        ModelError: It is none, or of a variant that cannot be exported.
     """
 
     def __init__(self, transformer: Any) -> None:

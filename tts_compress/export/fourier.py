@@ -94,15 +94,11 @@ class InverseFourier(nn.Module):
         last = self.pieces - 1
         parts = [
             functional.pad(
-                frames[:, :, piece * self.hop : (piece + 1) * self.hop],
-                (0, 0, piece, last - piece),
+                frames[:, :, piece * self.hop : (piece + 1) * self.hop], (0, 0, piece, last - piece)
             )
             for piece in range(self.pieces)
         ]
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        return total.flatten(1)
+        return sum(parts[1:], parts[0]).flatten(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,10 +38,6 @@ def write_graph(
         inputs: Names and free axes of the inputs.
         outputs: Names and free axes of the outputs.
         path: The `.onnx` file.
-
-    Raises:
-        ModelError: The module cannot be expressed, or the exporter made a graph that is not valid.
-        ArtifactError: The file cannot be written.
     """
     free, graph = {**inputs, **outputs}, BytesIO()
     with warnings.catch_warnings(), torch.no_grad():

@@ -21,9 +21,6 @@ class VocosGraph(nn.Module):
 
     Args:
         vocos: The official object; it is not changed.
-
-    Raises:
-        ModelError: It is no Vocos with a plain backbone and a Fourier head.
     """
 
     def __init__(self, vocos: nn.Module) -> None:
@@ -54,11 +51,7 @@ class VocosGraph(nn.Module):
 
 
 def transform_of(vocos: nn.Module) -> Any:
-    """Return the official inverse transform, which knows the sizes of frames.
-
-    Raises:
-        ModelError: The module is no Vocos that has one.
-    """
+    """Return the official inverse transform, which knows the sizes of frames."""
     transform = getattr(getattr(vocos, "head", None), "istft", None)
     if transform is None or not hasattr(vocos, "backbone"):
         raise ModelError(

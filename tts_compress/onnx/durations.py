@@ -73,7 +73,7 @@ class _Flow:
         self.sound |= dict.fromkeys(outputs, kept)
 
     def _add_bodies(self, node: onnx.NodeProto, inner: list[onnx.GraphProto]) -> None:
-        """Connect what goes into and comes out of branches and bodies."""
+        """Connect the inputs and outputs of branches and bodies."""
         inputs, links = list(node.input), dict[str, list[str]]()
         ends = [[value.name for value in body.output] for body in inner]
         for i, name in enumerate(node.output):
@@ -93,7 +93,7 @@ class _Flow:
             self.values[name] = self.sound[name] = [tensor for tensor in sources if tensor]
 
     def behind(self, tensors: Iterable[str], *, near: bool = False) -> set[str]:
-        """Return tensors and those whose values they come from; `near`: none beyond layers."""
+        """Return tensors and those they depend on by value; with `near`, none behind a layer."""
 
         def sources(tensor: str) -> list[str]:
             beyond = near and tensor in self.makers and _is_layer(self.makers[tensor])
@@ -132,7 +132,7 @@ def length_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()) 
 
     Args:
         model: The graph.
-        ends: As of `duration_outputs`.
+        ends: As in `duration_outputs`.
     """
     flow = _Flow.of(model.graph)
     return frozenset(_find_lengths(flow, ends)[0] & flow.makers.keys())
@@ -145,7 +145,7 @@ def rounded_durations(
 
     Args:
         model: The graph.
-        ends: As of `duration_outputs`.
+        ends: As in `duration_outputs`.
     """
     deciding = duration_outputs(model, ends)
     rounding = (node for node in model.graph.node if node.op_type in _ROUNDING)
@@ -175,7 +175,7 @@ def _sums_of_durations(flow: _Flow) -> list[tuple[onnx.NodeProto, list[str]]]:
 
 
 def _is_layer(node: onnx.NodeProto) -> bool:
-    """Return True for what predicts something: lengths that come from none are the caller's."""
+    """Return True for an operator that predicts; other lengths are the caller's."""
     return node.op_type in LAYERS
 
 

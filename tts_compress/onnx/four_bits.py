@@ -19,7 +19,7 @@ from tts_compress.numerics.four_bits import Blocks
 from tts_compress.onnx.graph import Array, Graph
 
 EXPAND = "ExpandInt4"
-"""The function: packed codes, packed factors and the weight's shape to a weight in INT8."""
+"""Name of the function from packed codes, packed factors and a shape to a weight in INT8."""
 
 _DOMAIN = "tts_compress"
 _IR_WITH_FUNCTIONS = 8
@@ -30,7 +30,7 @@ def store_blocks(graph: Graph, name: str, blocks: Blocks[Array], shape: Sequence
 
     Args:
         graph: The graph.
-        name: The weight's; under one name it is stored once.
+        name: Its name; under one name a weight is stored once.
         blocks: The weight.
         shape: The shape it shall have, output channels first.
     """
@@ -105,7 +105,7 @@ def _add_function(graph: Graph) -> None:
 
 
 def _tables() -> dict[str, Array]:
-    """Return what bytes of two integers stand for, at the positions of their bits.
+    """Return the values that bytes of two integers encode, indexed by the byte.
 
     Returns:
         `rows_of_factors` (256, 2): for each byte of factors, where the products of both begin;

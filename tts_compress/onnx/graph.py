@@ -23,7 +23,7 @@ def copy_attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 def attribute(node: onnx.NodeProto, name: str, default: T) -> T:
-    """Return an attribute, a list as a tuple, or the default where it is not written."""
+    """Return an attribute (a list as a tuple), or the default if it is absent."""
     value: Any = copy_attributes(node).get(name, default)
     if isinstance(value, list):
         return cast("T", tuple(value))
@@ -41,7 +41,7 @@ class Graph:
         self.model = model
         self._read()
         self.types = element_types(model.graph)
-        """Element type of every tensor of the original for which it is recorded."""
+        """Recorded element types of the original's tensors."""
 
     def _read(self) -> None:
         graph = self.model.graph
@@ -130,12 +130,7 @@ class Graph:
         return self.add(op, inputs, [output], f"{output}/{op}", **attributes)
 
     def add(
-        self,
-        op: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        name: str = "",
-        **attrs: Any,
+        self, op: str, inputs: Sequence[str], outputs: Sequence[str], name: str = "", **attrs: Any
     ) -> str:
         """Append a node and return its first output; `domain` is an attribute among the others."""
         node = helper.make_node(op, list(inputs), list(outputs), name or outputs[0], **attrs)
@@ -182,7 +177,8 @@ class Graph:
             tensor: The tensor.
             pattern: An operator and the patterns of its first inputs, in any order for `Add` and
                 `Mul`; or a name, which stands for one tensor wherever it occurs.
-            through: Operators to pass over, by their first inputs, before one that is not named.
+            through: Operators that are skipped, along their first inputs, where another is
+                expected.
         """
         if isinstance(pattern, str):
             return {pattern: tensor}
@@ -232,7 +228,7 @@ class Graph:
         return standard_opset(self.model)
 
     def sweep(self) -> None:
-        """Take out what no graph output depends on, so that it no longer counts as a reader."""
+        """Take out nodes that no graph output depends on: they no longer count as readers."""
         makers = {name: node for node in self._present() for name in node.output if name}
         live = {id(node) for node in ancestors(makers, self.outputs)}
         for node in self._present():
@@ -319,7 +315,7 @@ def element_types(graph: onnx.GraphProto) -> dict[str, int]:
 
 
 def with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """Let a graph return other tensors, and drop what these do not need; return it."""
+    """Let a graph return other tensors, without the nodes that these do not need; return it."""
     kept = {value.name: value for value in model.graph.output}
     values = [kept.get(name) or helper.make_empty_tensor_value_info(name) for name in names]
     del model.graph.output[:]
@@ -384,7 +380,7 @@ def tensors_read(node: onnx.NodeProto) -> set[str]:
 
 
 def reach(tensors: Iterable[str], sources: Callable[[str], Iterable[str]]) -> list[str]:
-    """Return tensors and all that they are computed from, given the direct sources of each."""
+    """Return tensors and all tensors they are computed from, given the direct sources of each."""
     reached, waiting = dict[str, None](), list(tensors)
     while waiting:
         tensor = waiting.pop()

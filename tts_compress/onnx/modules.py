@@ -70,7 +70,7 @@ class Facts(NamedTuple):
     """Position of the zero point of an integer operator's activations."""
 
     stands_for: tuple[str, str] | None = None
-    """Operator and arithmetic that an integer operator of a finished graph was decided to have."""
+    """Operator and arithmetic of the decision that an integer operator carries out."""
 
 
 INTEGER_LSTM = "DynamicQuantizeLSTM"
@@ -135,7 +135,7 @@ def module_of(node: onnx.NodeProto, initializers: Collection[str]) -> str:
 
 
 def is_small_cut(node: onnx.NodeProto, table: onnx.TensorProto) -> bool:
-    """Return True for a slice of a constant too small to be a table, as of positions."""
+    """Return True for a slice of a constant too small to be a table, such as positions."""
     return node.op_type == "Slice" and math.prod(table.dims) < SMALLEST_TABLE
 
 

@@ -1,12 +1,11 @@
 """Random noise as an input of a graph, so that two graphs can be given the same.
 
-A seed does not pair two graphs: runtimes derive each random operator's stream from its position,
-so an FP32 graph and its quantized copy draw different noise, and the difference between the two
-sounds swamps what quantization did. Noise that is fed pairs them exactly.
+A seed does not pair two graphs: runtimes derive each random operator's stream from its position, so
+an FP32 graph and its quantized copy draw different noise, and the difference between the two sounds
+swamps the effect of quantization. Noise that is fed pairs them exactly.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,9 +83,6 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
     step, so that a graph with other durations still gets equal noise at equal times. In a loop each
     iteration reads on where the last one stopped. Inputs are numbered so that a compressed copy,
     whose operators may stand in another order, has the same ones.
-
-    Raises:
-        ModelError: The graph draws randomness in another way, which cannot be paired.
     """
     fed = copy_model(model)
     if any(_draws(node) for function in fed.functions for node in nested_nodes(function.node)):
@@ -131,10 +127,7 @@ def noise_inputs(names: list[str]) -> list[str]:
 def draw_noise(names: list[str], *, seed: tuple[int, ...] | None) -> dict[str, Samples]:
     """Return standard normal values for each noise input; zeros where `seed` is None.
 
-    Zeros stand for each operator's mean, of uniform values the middle of their range.
-
-    Raises:
-        TTSCompressError: A part of the seed is negative.
+    Zeros give each operator's mean; for uniform values the middle of their range.
     """
     if seed is None:
         return {name: np.zeros(1, np.float32) for name in noise_inputs(names)}
@@ -147,7 +140,7 @@ def draw_noise(names: list[str], *, seed: tuple[int, ...] | None) -> dict[str, S
 
 
 def _draws(node: onnx.NodeProto) -> bool:
-    """Return True if an operator is random. Dropout is where it is told to train."""
+    """Return True if an operator is random; Dropout is random only in training."""
     trains = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
     return node.op_type in _FED | _REFUSED or trains
 
@@ -169,9 +162,7 @@ def _check(draw: _Draw) -> None:
             )
 
 
-def _order(
-    graph: onnx.GraphProto, draws: list[_Draw]
-) -> Callable[[_Draw], tuple[int, list[tuple[int, str]]]]:
+def _order(graph: onnx.GraphProto, draws: list[_Draw]) -> Any:
     """Return a sorting key that is the same for a graph and its compressed copy.
 
     Operators come after those that they depend on, as in every order of a graph; others by name.
@@ -192,7 +183,7 @@ def _order(
 
 
 def _element_types(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> dict[int, int]:
-    """Return the element types of random operators by id, without those their inputs decide."""
+    """Return element types of random operators by id; the others take that of their input."""
     elements: dict[int, int] = {}
     types: dict[str, int] | None = None
     for node in nodes:

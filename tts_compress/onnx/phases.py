@@ -1,4 +1,4 @@
-"""Phases: frequencies summed up over time, of which a sine is taken, and angles of quotients.
+"""Phases: sums of frequencies over time, whose sine is taken, and angles of quotients.
 
 Phases grow with every period, to thousands of radians in seconds of speech, where half precision
 has steps of whole radians: nothing would be left of the sine. Angles are `atan(a / b)` of two parts

@@ -36,8 +36,8 @@ def kernel_seconds(
             operator in each call the fastest counts.
     """
     with temporary_folder() as folder:
-        options = {"enable_profiling": True, "profile_file_prefix": str(Path(folder, "profile"))}
-        session = open_session(feed_noise(model), spec, threads, **options)
+        options: dict[str, Any] = {"profile_file_prefix": str(Path(folder, "profile"))}
+        session = open_session(feed_noise(model), spec, threads, enable_profiling=True, **options)
         for call in [*calls] * (1 + rounds):
             run_session(session, call, spec)
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))

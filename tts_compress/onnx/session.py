@@ -40,9 +40,6 @@ def open_session(
         briefly: The graph is opened for a few runs: buffers are not planned, which takes time that
             grows with the square of the number of operators (1.2 of 1.3 s for 3,200 of them).
         options: More attributes of `onnxruntime.SessionOptions`.
-
-    Raises:
-        ModelError: The runtime refuses the graph.
     """
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 4  # its errors are raised, too, and told by us
@@ -77,9 +74,6 @@ def run_session(
 
     The main thread waits for another one that runs the graph, because onnxruntime lets no signal
     through: a loop without an end could not be interrupted.
-
-    Raises:
-        ModelError: An operator of the graph failed on these inputs.
     """
     options, results = onnxruntime.RunOptions(), Future[list[Any]]()
 

@@ -23,8 +23,8 @@ class EightBits:
     """FP32, one for each of the codes' output channels."""
 
     shift: Array | None = None
-    """Mean error that rounding the weight leaves in the operator's output, (C_out,); None where it
-    has no bias that could make up for it."""
+    """Mean error that rounding the weight leaves in the operator's output, (C_out,); None without a
+    bias that could make up for it."""
 
 
 Chosen: TypeAlias = Blocks[Array] | EightBits
@@ -36,7 +36,7 @@ class WeightCodes:
     """How the weights of a graph are rounded, by the first outputs of its operators."""
 
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Weights of an output channel that share a factor, of operators that get four bits."""
+    """Number of weights of an output channel that share a factor, for operators in four bits."""
 
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
     """Codes of those whose weights are not rounded to nearest."""

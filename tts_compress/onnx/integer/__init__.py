@@ -39,7 +39,7 @@ def emit_integer(
     ranges: Mapping[str, tuple[float, float]],
     weights: WeightCodes = WeightCodes(),  # noqa: B008  it is frozen
 ) -> None:
-    """Put convolutions, and all that stands between them, on codes, and finish the graph.
+    """Compute convolutions, and the operators between them, on codes, and finish the graph.
 
     Args:
         graph: In FP32.
@@ -67,7 +67,7 @@ def emit_integer(
 
 
 def _take_factors(graph: Graph, tensor: str) -> Array | None:
-    """Take out the product with a factor per channel that alone reads a tensor; return them."""
+    """Take out the `Mul` by channel that is a tensor's only reader; return its factors."""
     node = graph.only_reader(tensor)
     factors = None if node is None else channel_factors(graph, node)
     if node is None or factors is None or node.output[0] in graph.outputs:
@@ -163,7 +163,7 @@ def _scale(emitter: Emitter, node: onnx.NodeProto, factor: float) -> None:
 
 
 def _sigmoid(emitter: Emitter, node: onnx.NodeProto) -> None:
-    """Emit a sigmoid by table; or tanh x = 2 · sigmoid 2x - 1 by the same one, read differently."""
+    """Emit a sigmoid by table; tanh x = 2 · sigmoid 2x - 1 takes the same table."""
     source, is_tanh = emitter.codes(node.input[0]), node.op_type == "Tanh"
     into = emitter.names(source.code.times(2) if is_tanh else source.code)
     table = Affine(1 / 254 if is_tanh else 1 / 255, 0)
@@ -195,7 +195,7 @@ def _define(
     out: Coded,
     **attributes: Any,
 ) -> None:
-    """Write one operator and record its codes, like `out`, as those of the node's output."""
+    """Write one operator and record its result, in the code of `out`, as the node's."""
     if op.startswith("QLinear"):
         attributes["domain"] = CONTRIB
     name = emitter.graph.make(op, inputs, f"{node.output[0]}.codes", **attributes)

@@ -18,14 +18,14 @@ _FEWEST, _UNIT = 16, 4
 
 @dataclass(frozen=True, slots=True)
 class IntegerForm:
-    """The ordinary convolution that a convolution, transposed with stride s or not, amounts to."""
+    """A convolution, perhaps transposed with stride s, written as an ordinary one."""
 
     convolution: Convolution
     """Weight (s·C_out, C_in, K/s): output channel φ·C_out + c is phase φ of channel c. The bias is
     that of one phase."""
 
     phases: int = 1
-    """The stride s: a frame of the result is so many samples."""
+    """The stride s: a frame of the result holds s samples."""
 
     skip: int = 0
     """Samples to drop at the beginning of the result; the next s·T are kept."""

@@ -20,7 +20,7 @@ class Coded:
     tensor: str
     code: Affine
     spare: int = 0
-    """Channels of zeros behind the real ones, there because kernels want a full register."""
+    """Channels of zeros behind the real ones, which fill the kernels' registers."""
 
 
 class Emitter:
@@ -100,7 +100,7 @@ class Emitter:
         return Coded(wide, coded.code, spare)
 
     def weighted_name(self, operator: str) -> str:
-        """Return a name, of an operator with weights, that keeps telling its module."""
+        """Return a new name for an operator with weights; it still tells the module."""
         return self.graph.fresh(f"{self.scope}/{operator}")
 
     def names(self, code: Affine) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Convolutions that leave the integers: matrix products whose accumulator is scaled to FP32.
 
-QLinearConv only returns 8 bits. Where a result is read as real numbers anyway (the audio
-itself, a flow's shift, the encoder's residual stream), that rounding is spared.
+QLinearConv only returns 8 bits. A result that is read as real numbers anyway (the audio itself, a
+flow's shift, the encoder's residual stream) is spared that rounding.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int) -> int:
     Args:
         graph: The graph that holds its weight.
         node: A convolution that has an integer form.
-        multiple: A number that the input's length is known to be divisible by.
+        multiple: A number that is known to divide the input's length.
     """
     plain = read_convolution(graph, node) if node.op_type == "Conv" else None
     if plain is None or not plain.keeps_length:
@@ -87,7 +87,7 @@ class _Filter:
     """One per output, (C_out,)."""
 
     expanded: str | None = None
-    """The tensor of its matrix, (K·C_in, C_out), where that is no constant of the file."""
+    """The tensor of its matrix, (K·C_in, C_out), if its codes are expanded elsewhere."""
 
 
 def _expanded(

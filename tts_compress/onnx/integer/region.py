@@ -12,7 +12,7 @@ from tts_compress.onnx.integer.projection import samples_at_once
 from tts_compress.onnx.modules import read_convolution
 
 _INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
-"""Operators on codes only on the way to a convolution on codes: they round noticeably."""
+"""Operators that run on codes only before a convolution on codes: they round noticeably."""
 
 _OWN_CODES = frozenset({"LeakyRelu", "Tanh", "Sigmoid"})
 """Operators whose codes follow from those of their input, or from the function."""
@@ -43,8 +43,8 @@ class Region:
 
     nodes: tuple[onnx.NodeProto, ...]
     real: Mapping[str, int]
-    """Outputs of its convolutions that are made as real numbers at once, and how many samples
-    together."""
+    """Outputs of its convolutions that are computed as real numbers, with the number of samples
+    computed together."""
 
     clipped: frozenset[str]
     """Outputs of its convolutions that only a Relu reads: never below zero in any code."""
@@ -130,7 +130,7 @@ def make_residuals_float(graph: Graph, convolutions: frozenset[str]) -> int:
 
 
 def length_divisors(graph: Graph) -> dict[str, int]:
-    """Return a divisor of T, if one above 1 is known, of each tensor (B, C, T)."""
+    """Return divisors of the lengths T of tensors (B, C, T), where one above 1 is known."""
     divisors: dict[str, int] = {}
     for node in graph.nodes:
         if (divisor := _length_divisor(graph, node, divisors)) > 1:

@@ -35,7 +35,7 @@ may speak up later."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Tensors (B, C, T) that operators join which let a factor per channel pass."""
+    """Tensors (B, C, T) joined by operators that let a factor per channel pass."""
 
     tensors: tuple[str, ...]
     """Each once."""
@@ -148,11 +148,11 @@ def _scale(graph: Graph, node: onnx.NodeProto, position: int, factors: Array, ax
 def find_groups(graph: Graph) -> list[Group]:
     """Return the groups to whose channels factors can be given without changing the graph.
 
-    LeakyRelu, Relu, sums, and products with one number join what they read and what they make. A
-    group is left out if a tensor of it comes from, or goes to, anything but those and convolutions
-    along time with one group and constant weights that nobody shares; if it is an input or output
-    of the graph or read inside a branch or loop; or if its tensors differ in channels, so that a
-    sum broadcasts.
+    LeakyRelu, Relu, sums, and products with one number join their inputs and outputs. A group is
+    left out if a tensor of it comes from, or goes to, anything but those and convolutions along
+    time with one group and constant weights that nobody shares; if it is an input or output of the
+    graph or read inside a branch or loop; or if its tensors differ in channels, so that a sum
+    broadcasts.
     """
     # Tensors that are joined share one dictionary of all of them.
     joined: dict[str, dict[str, None]] = {}

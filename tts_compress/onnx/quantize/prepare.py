@@ -1,5 +1,7 @@
 """Making an exported graph fit for conversion: constants folded, types known, no leftovers."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -150,10 +152,9 @@ def open_optimized(
         spec: Its name in messages.
         level: A level of optimization; by default what sessions do, for this processor.
     """
+    kind = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
     with temporary_folder() as directory:
         path = str(directory / "optimized.onnx")
-        options = {
-            "graph_optimization_level": onnxruntime.GraphOptimizationLevel[f"ORT_ENABLE_{level}"],
-            "optimized_model_filepath": path,
-        }
+        options: dict[str, Any] = {"optimized_model_filepath": path}
+        options |= {"graph_optimization_level": kind}
         return open_session(model, spec, briefly=True, **options), onnx.load(path)

@@ -35,10 +35,7 @@ def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> l
 
 
 def quantize_statically(
-    graph: Graph,
-    decisions: Sequence[Decision],
-    ranges: Mapping[str, Range],
-    codes: WeightCodes,
+    graph: Graph, decisions: Sequence[Decision], ranges: Mapping[str, Range], codes: WeightCodes
 ) -> None:
     """Put quantize-dequantize pairs around the operators that static decisions name."""
     chosen = _static(decisions)
@@ -65,7 +62,7 @@ def _static(decisions: Sequence[Decision]) -> dict[str, Decision]:
 
 
 def _activation_inputs(node: onnx.NodeProto, decision: Decision) -> list[str]:
-    """Return all inputs of an element-wise operator, the first of one with a weight."""
+    """Return the activations: all inputs, or the first one if the operator has a weight."""
     return list(node.input) if decision.weight is None else [node.input[0]]
 
 

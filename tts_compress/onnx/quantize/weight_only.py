@@ -14,7 +14,7 @@ from tts_compress.onnx.weight_codes import WeightCodes
 from tts_compress.recipes.formats import Activations, Weights
 
 _LARGEST = 127 * 256 + 127
-"""Codes of two parts of 8 bits, neither of them -128."""
+"""Largest code that two parts of 8 bits hold, neither of them -128."""
 
 _STORED = {Weights.FLOAT16: TensorProto.FLOAT16, Weights.BFLOAT16: TensorProto.BFLOAT16}
 

@@ -7,11 +7,7 @@ Each takes a `Graph`, makes changes that are equal up to rounding, and returns h
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.rewrite.attention import simplify_attention
 from tts_compress.onnx.rewrite.channels_last import fuse_normalization
-from tts_compress.onnx.rewrite.convolutions import (
-    fold_padding,
-    merge_pointwise,
-    split_convolutions,
-)
+from tts_compress.onnx.rewrite.convolutions import fold_padding, merge_pointwise, split_convolutions
 from tts_compress.onnx.rewrite.eliminate_identity import eliminate_identity
 from tts_compress.onnx.rewrite.masks import drop_masks, single_utterance
 from tts_compress.onnx.rewrite.normalization import fold_affine

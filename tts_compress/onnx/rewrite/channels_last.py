@@ -71,9 +71,8 @@ def _fuse(graph: Graph, node: onnx.NodeProto) -> bool:
         return False
     graph.remove(node)
     last = graph.make("Transpose", [source], f"{stem}.turned", perm=_TURN)
-    names = graph.add_constants(stem, scale=scale, shift=shift)
-    normalized, attributes = [last, *names], {"axis": -1, "epsilon": epsilon}
-    normal = graph.make("LayerNormalization", normalized, f"{stem}.normal", **attributes)
+    inputs = [last, *graph.add_constants(stem, scale=scale, shift=shift)]
+    normal = graph.make("LayerNormalization", inputs, f"{stem}.normal", axis=-1, epsilon=epsilon)
     graph.add("Transpose", [normal], [stem], perm=_TURN)
     return True
 
@@ -98,8 +97,10 @@ def _is_square(graph: Graph, tensor: str | None, root: str) -> bool:
 
 def _move(graph: Graph, node: onnx.NodeProto) -> None:
     """Apply an elementwise operator before the transposes of its inputs."""
-    inputs = [t if graph.scalar(t) is not None else _before(graph, t) for t in node.input]
-    if None in inputs or all(graph.constant(tensor) is not None for tensor in node.input):
+    before = [t if graph.scalar(t) is not None else _before(graph, t) for t in node.input]
+    inputs = [tensor for tensor in before if tensor is not None]
+    is_constant = all(graph.constant(tensor) is not None for tensor in node.input)
+    if len(inputs) < len(before) or is_constant:
         return
     output = node.output[0]
     graph.remove(node)

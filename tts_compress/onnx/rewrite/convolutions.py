@@ -64,7 +64,7 @@ def split_convolutions(graph: Graph) -> int:
 
 
 def merge_pointwise(graph: Graph) -> int:
-    """Merge a pointwise convolution with those whose sum it reads; return how many it did.
+    """Merge pointwise convolutions with those whose sum they read; return how many were merged.
 
     A WaveNet adds up its layers' skip outputs and projects the sum. Both steps are linear, so the
     layers' inputs, side by side, times one matrix give the same: fewer products, fewer roundings.
@@ -115,7 +115,7 @@ def _slices(
 def _emit_merged(
     graph: Graph, node: onnx.NodeProto, sources: list[str], convolutions: list[Convolution]
 ) -> None:
-    """Replace the first of some convolutions, whose input the others made of the sources."""
+    """Replace the first convolution, and those that make its input, by one on their sources."""
     stem = node.output[0]
     # Products in float64: the merged weights are rounded once.
     (matrix, bias), *parts = [(c.weight[:, :, 0].astype(np.float64), c.bias) for c in convolutions]
@@ -146,7 +146,7 @@ def _read(graph: Graph, node: onnx.NodeProto) -> Convolution | None:
 
 
 def _pointwise(graph: Graph, node: onnx.NodeProto) -> Convolution | None:
-    """Return a Conv that computes every output of the one input at its time."""
+    """Return a Conv whose outputs depend on inputs of the same frame only."""
     plain = _read(graph, node)
     if plain is None or plain.weight.shape[2] != 1 or plain.stride != 1 or any(plain.pads):
         return None

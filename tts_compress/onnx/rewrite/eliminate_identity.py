@@ -86,7 +86,7 @@ def _extents(graph: Graph) -> dict[str, Extent]:
 
 
 def _extent(graph: Graph, node: onnx.NodeProto, tensor: str, data: list[Extent]) -> Extent | None:
-    """Return the extent of a tensor from those of the data that a node reads, if it follows."""
+    """Return the extent of a tensor, if it follows from those of its node's inputs."""
     first, channels = data[0], None
     if node.op_type in _BINARY:
         scalars = [graph.scalar(t) for t in node.input if graph.constant(t) is not None]
@@ -141,8 +141,7 @@ def _fill_value(graph: Graph, tensor: str) -> float | None:
     if node.op_type == "ConstantOfShape":
         value = copy_attributes(node).get("value")
         return 0.0 if value is None else float(numpy_helper.to_array(value).reshape(-1)[0])
-    if node.op_type in {"Neg", "Exp"}:
-        inner = _fill_value(graph, node.input[0])
-        if inner is not None:
-            return -inner if node.op_type == "Neg" else math.exp(inner)
-    return None
+    inner = _fill_value(graph, node.input[0]) if node.op_type in {"Neg", "Exp"} else None
+    if inner is None:
+        return None
+    return -inner if node.op_type == "Neg" else math.exp(inner)

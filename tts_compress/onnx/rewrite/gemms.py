@@ -31,7 +31,7 @@ def split_gemms(graph: Graph) -> int:
 
 
 def _constants(graph: Graph, node: onnx.NodeProto) -> tuple[Array, Array | None] | None:
-    """Return the matrix (inputs, outputs) and the bias, if any; None for another Gemm."""
+    """Return the matrix (inputs, outputs) and the bias or None; None for another Gemm."""
     matrix = graph.constant(node.input[1])
     if matrix is None or matrix.dtype != np.float32 or attribute(node, "transA", 0):
         return None

@@ -74,9 +74,7 @@ def _operand(
     if node is None or node.op_type != operator or channels is None:
         return None
     others = [name for name in node.input if name != tensor]
-    if len(others) != 1:
-        return None
-    shape = shapes.get(others[0], ())
+    shape = shapes.get(others[0], ()) if len(others) == 1 else ()
     # A batch of unknown size is one text.
     fits = shape[-2:] == (channels, 1) and shape[:-2] in {(), (1,), (None,)}
     return others[0] if fits else None

@@ -65,19 +65,15 @@ def simplify_splines(graph: Graph) -> int:
 
 
 def _guess(graph: Graph, output: str) -> Spline | None:
-    """Return the spline whose results the node that writes them back may make."""
+    """Return the spline that a tensor, written back by index, may be the result of."""
     borders = {t for n in graph.nodes if n.op_type in {"Conv", "Split"} for t in n.output}
     nodes, ends = upstream(graph, output, borders)
     sources = {id(node): node for end in ends if (node := graph.producer(end)) is not None}
     convolutions = [node for node in sources.values() if node.op_type == "Conv"]
     splits = [node for node in sources.values() if node.op_type == "Split"]
-    compared = [
-        (node.input[0], abs(bound))
-        for node in nodes
-        if node.op_type in {"LessOrEqual", "GreaterOrEqual"}
-        and (bound := graph.scalar(node.input[1])) is not None
-    ]
-    halves, bounds = {tensor for tensor, _ in compared}, {bound for _, bound in compared}
+    compared = [node for node in nodes if node.op_type in {"LessOrEqual", "GreaterOrEqual"}]
+    bounds = {abs(v) for n in compared if (v := graph.scalar(n.input[1])) is not None}
+    halves = {n.input[0] for n in compared if graph.scalar(n.input[1]) is not None}
     divided = [graph.scalar(node.input[1]) for node in nodes if node.op_type == "Div"]
     divisors = {value for value in divided if value is not None}
     if any(len(several) != 1 for several in (convolutions, splits, bounds, halves, divisors)):
