@@ -2,12 +2,13 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from benchmarks.command import Command, positive
+from benchmarks.command import Add, command, positive
 from benchmarks.contestants import PEERS, Contestant, fp32_contestant, make_contestant
 from benchmarks.fidelity import Spoken, compare, speak
 from benchmarks.report import write_json
@@ -48,21 +49,6 @@ class _Reference:
     contestant: Contestant
     sentences: Sequence[Sentence]
     spoken: Sequence[Spoken]
-
-
-def _run(options: argparse.Namespace) -> int:
-    """Return 0; 1 if one of our schemes failed."""
-    output: Path = options.output
-    with progress_bars() as progress:
-        bench = _bench(choice_of(options), output / "work", progress)
-    paths = [write_json(output / "bench.json", asdict(bench)), *write_plot(bench, output / "bench")]
-    if options.json:
-        show_json(asdict(bench))
-    else:
-        print_tables(bench)
-        show("written: " + ", ".join(map(str, paths)))
-    ours = [c for voice in bench.voices for c in voice.contestants if c.kind == "scheme"]
-    return 1 if any(contestant.error for contestant in ours) else 0
 
 
 def _bench(choice: Choice, work: Path, progress: Progress) -> Bench:
@@ -117,7 +103,7 @@ def _make_all(
     chosen += [("scheme", name) for name in find_schemes(voice.family, choice)]
     contestants = [fp32_contestant(files)]
     for done, (kind, name) in enumerate(chosen, 1):
-        contestants.append(make_contestant(kind, name, files, work, progress))
+        contestants.append(make_contestant(kind, name, files, work))
         progress.advance(f"{work.name}: make", done, len(chosen))
     return contestants
 
@@ -150,7 +136,7 @@ def _measure(contestant: Contestant, fp32: _Reference) -> ContestantResult:
     return replace(result, size_bytes=size, size_ratio=ratio, memory=memory, fidelity=fidelity)
 
 
-def choice_of(options: argparse.Namespace) -> Choice:
+def choice_of(options: Namespace) -> Choice:
     """Return what options state; `--quick` has defaults of its own."""
     quick: bool = options.quick
     return Choice(
@@ -170,7 +156,7 @@ def choice_of(options: argparse.Namespace) -> Choice:
     )
 
 
-def _options(add: Callable[..., Any]) -> None:
+def _options(add: Add) -> None:
     add("--quick", action="store_true", help="one voice and length, 1 thread, 5 rounds")
     add("--voices", nargs="+", choices=VOICES, help="(medium demo)")
     qualities = {f"int8@{quality}" for quality in Quality}
@@ -200,13 +186,21 @@ def _seconds(text: str) -> float:
     return value
 
 
-main = Command(
-    module="benchmarks",
-    summary="Time FP32, stock onnxruntime quantization and our schemes, in turns. Without "
-    "options it takes less than ten minutes on two cores.",
-    options=_options,
-    run=_run,
-)
+@command("benchmarks", _options)
+def main(options: Namespace) -> int:
+    """Time FP32, stock quantization and our schemes in turns: ten minutes without options."""
+    output: Path = options.output
+    with progress_bars() as progress:
+        bench = _bench(choice_of(options), output / "work", progress)
+    paths = [write_json(output / "bench.json", asdict(bench)), *write_plot(bench, output / "bench")]
+    if options.json:
+        show_json(asdict(bench))
+    else:
+        print_tables(bench)
+        show("written: " + ", ".join(map(str, paths)))
+    ours = [c for voice in bench.voices for c in voice.contestants if c.kind == "scheme"]
+    return 1 if any(contestant.error for contestant in ours) else 0
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -51,11 +51,7 @@ class Fold:
 
 
 def read_clips(assets: Path, most: int) -> list[Clip]:
-    """Return up to so many recordings with their transcripts.
-
-    Raises:
-        EvaluationError: There are fewer than four.
-    """
+    """Return up to so many recordings with their transcripts."""
     folder = assets / "speech-ljspeech32" / "wavs"
     files = sorted(folder.glob("*.wav"))
     if len(files) < 4:

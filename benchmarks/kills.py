@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.command import Command
+from benchmarks.command import Add, command
 from tts_compress.artifact import read_manifest, sha256_of
 from tts_compress.evaluation.result import read_report
 
@@ -106,12 +106,7 @@ COMMANDS = {
 
 
 class Place:
-    """A folder with everything that a command needs, and nothing of others.
-
-    Args:
-        folder: The folder, which is made.
-        small: A compressed demo voice.
-    """
+    """A new folder with everything that a command needs, and nothing of others."""
 
     def __init__(self, folder: Path, small: Path | None = None) -> None:
         self.folder = folder
@@ -154,11 +149,7 @@ class Place:
 
 
 def kill_and_resume(place: Place, command: Program, after_s: float, expected: object) -> str:
-    """Kill a command after some seconds, and run it again; return how far it had come.
-
-    Raises:
-        AssertionError: It left something half, or ends with another result.
-    """
+    """Kill a command after some seconds, and run it again; return how far it had come."""
     process = place.start(command.arguments)
     with suppress(subprocess.TimeoutExpired):
         process.wait(after_s)
@@ -217,27 +208,20 @@ def run(names: list[str], moments: int, seed: int, folder: Path) -> int:
     return failures
 
 
-def _run(options: Namespace) -> int:
-    """Return 1 for a failure."""
-    with TemporaryDirectory(prefix="kills-") as folder:
-        failures = run(options.commands, options.moments, options.seed, Path(folder))
-    print(f"{options.moments} kills, {failures} failures")
-    return 1 if failures else 0
-
-
-def _options(add: Callable[..., Any]) -> None:
+def _options(add: Add) -> None:
     add("--moments", type=int, default=30)
     add("--seed", type=int, default=0)
     add("--commands", nargs="+", choices=[*COMMANDS], default=[*COMMANDS])
 
 
-main = Command(
-    module="benchmarks.kills",
-    label="kills",
-    summary="Kill commands at random moments, and run them again.",
-    options=_options,
-    run=_run,
-)
+@command("benchmarks.kills", _options, label="kills")
+def main(options: Namespace) -> int:
+    """Kill commands at random moments, and run them again."""
+    with TemporaryDirectory(prefix="kills-") as folder:
+        failures = run(options.commands, options.moments, options.seed, Path(folder))
+    print(f"{options.moments} kills, {failures} failures")
+    return 1 if failures else 0
+
 
 if __name__ == "__main__":
     sys.exit(main())

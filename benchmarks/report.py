@@ -35,9 +35,6 @@ def write_report(
         document: Content of the `.json`.
         markdown: Lines of the `.md`.
         draw: Returns the figure of the `.svg`, given matplotlib's module of functions.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
     """
     # The name of a device may have a dot.
     paths = [stem.with_name(stem.name + suffix) for suffix in (".json", ".md", ".svg")]
@@ -65,11 +62,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "l") 
 
 
 def open_pyplot() -> Any:
-    """Return matplotlib's module of functions, for files.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Return matplotlib's module of functions, for files."""
     try:
         import matplotlib
 

@@ -150,11 +150,7 @@ def _table(title: str, columns: str) -> Table:
 
 
 def write_plot(bench: Bench, stem: Path) -> list[Path]:
-    """Write `<stem>.png` and `<stem>.svg`: speed against size, a panel for each voice.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Write `<stem>.png` and `<stem>.svg`: speed against size, a panel for each voice."""
     pyplot = open_pyplot()
     count = len(bench.voices)
     figure, panels = pyplot.subplots(

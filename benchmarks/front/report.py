@@ -87,11 +87,7 @@ class VoiceFigures:
 
 
 def write_figures(voices: Sequence[VoiceFigures], stem: Path) -> list[Path]:
-    """Write `<stem>.json`, `<stem>.md` and, of voices that were timed, `<stem>.svg`.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Write `<stem>.json`, `<stem>.md` and, of voices that were timed, `<stem>.svg`."""
     document = {"voices": [asdict(voice) for voice in voices]}
     timed = [voice for voice in voices if any(row.timing for row in voice.rows)]
     draw = (lambda pyplot: _draw(timed, pyplot)) if timed else None

@@ -46,18 +46,11 @@ def check_agreement(
     scheme: str,
     magnified_db: Callable[[], float] = lambda: float("inf"),
 ) -> None:
-    """Compare the outputs of a call.
+    """Compare the arrays of a call by a model and by its compressed form.
 
-    Args:
-        expected: The original's arrays.
-        found: The compressed model's.
-        scheme: Its scheme.
-        magnified_db: Returns the ratio of the original itself after its weights and inputs moved by
-            that rounding: a model may magnify it, as a norm does what hardly varies.
-
-    Raises:
-        DisagreementError: They differ in number, shape, type or finiteness, or by more than
-            the scheme's bits explain.
+    They must agree in number, shape, type and finiteness, and differ by no more than the scheme's bits
+    explain; or than `magnified_db`, the ratio of the original itself after its weights and inputs moved
+    by that rounding: a model may magnify it, as a norm does what hardly varies.
     """
     if len(expected) != len(found):
         raise DisagreementError(f"{scheme}: {len(found)} outputs, not {len(expected)}")

@@ -74,9 +74,6 @@ def run_case(seed: int, kind: str, folder: Path) -> bool:
 
     Returns:
         True if it was refused by an error of ours that blames the input.
-
-    Raises:
-        Exception: Anything else, which is a failure.
     """
     from benchmarks.fuzz.targets import KINDS
     from tts_compress.terminal import tell
@@ -94,13 +91,7 @@ def run_case(seed: int, kind: str, folder: Path) -> bool:
 
 
 def fuzz(seeds: Sequence[int], kinds: Sequence[str] = (), *, jobs: int = 2) -> Outcome:
-    """Run cases and return their results.
-
-    Args:
-        seeds: One number for each case.
-        kinds: The kind of each; by default the one that `kind_of` gives.
-        jobs: Processes at a time.
-    """
+    """Run a case for each seed, of the kinds that `kind_of` gives by default."""
     begun, outcome = time.monotonic(), Outcome()
     kinds = kinds or [kind_of(seed) for seed in seeds]
     idle: SimpleQueue[_Watched] = SimpleQueue()

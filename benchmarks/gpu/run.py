@@ -73,17 +73,7 @@ class Prepared:
 def prepare_contestant(
     network: Network, root: nn.Module, contestant: Contestant, mode: str
 ) -> Prepared:
-    """Return a contestant that is ready to run.
-
-    Args:
-        network: The network, which calls the root.
-        root: In FP32, on its device; not changed.
-        contestant: The contestant to prepare.
-        mode: Mode of torch's compiler, for those that are compiled.
-
-    Raises:
-        TTSCompressError: The scheme cannot be applied there.
-    """
+    """Return a contestant that is ready to run on the root's device; the root is not changed."""
     device, scheme = next(root.parameters()).device, contestant.scheme
     if scheme is None:
         own = copy_sharing_tensors(root)
@@ -197,17 +187,7 @@ class Result:
 
 @torch.no_grad()
 def bench_network(name: str, choice: Choice, probe: Probe, tell: Tell) -> Result:
-    """Build a network and measure every contestant on it.
-
-    Args:
-        name: The network's name.
-        choice: The contestants and rounds to run.
-        probe: The device to run on.
-        tell: Called for each contestant that is made and for each round.
-
-    Raises:
-        MissingExtraError: The network's package is not installed.
-    """
+    """Build a network and measure every contestant on it."""
     network = NETWORKS[name]()
     root = network.root().to(probe.device)
     rows: dict[str, Measured] = {}

@@ -1,13 +1,12 @@
 """`python -m benchmarks.power`: false alarms and power of each size of a suite, as tables."""
 
-import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from benchmarks.command import Command
+from benchmarks.command import Add, command
 from benchmarks.power.measure import measure
 from benchmarks.power.simulate import (
     KINDS,
@@ -56,34 +55,6 @@ class Size:
     def holds(self) -> bool:
         """True if the false alarms are within the limits."""
         return within_limits(share for share in self.alarms.values() if share is not None)
-
-
-def _run(options: argparse.Namespace) -> int:
-    """Return 1 for an interval that raises too many or too few false alarms."""
-    with progress_bars() as progress:
-        if options.measure:
-            settings = EvaluationOptions(
-                recognizer=options.recognizer, jobs=options.jobs, progress=progress
-            )
-            seeds = (options.reference_seeds, options.candidate_seeds)
-            models = (options.measure[0], options.measure[1])
-            errors = measure(models, seeds, options.suite, options.work, settings)
-            write_text_atomically(options.errors, errors.model_dump_json() + "\n")
-        data = read_word_errors(options.errors)
-        sizes = simulate(data, options.texts, options.seeds, options.comparisons, progress=progress)
-    show(*map(_line, sizes))
-    command = (
-        f"python -m benchmarks.power --comparisons {options.comparisons} "
-        f"--texts {' '.join(map(str, options.texts))} --seeds {' '.join(map(str, options.seeds))}"
-    )
-    source = data.model_dump(mode="json", exclude={"words": True})
-    for model in ("reference", "candidate"):
-        del source[model]["errors"]
-    # Neither file depends on the machine.
-    document = {"command": command, "source": source, "sizes": [asdict(row) for row in sizes]}
-    paths = write_report(options.report, document, _markdown(sizes, data, command))
-    show(*(f"written: {path}" for path in paths))
-    return 0 if all(row.holds for row in sizes) else 1
 
 
 def simulate(
@@ -204,7 +175,7 @@ def _points(rate: float | None) -> str:
     return f"> {100 * RATES[-1]:g}" if rate is None else f"{100 * rate:.1f}"
 
 
-def _options(add: Callable[..., Any]) -> None:
+def _options(add: Add) -> None:
     add("--errors", type=Path, default=word_errors_file(), metavar="JSON", help="measured errors")
     add("--texts", type=int, nargs="+", default=[24, 50, 100, 200], help="(24 50 100 200)")
     measured = "of each text, as far as measured (1 2 3)"
@@ -222,13 +193,34 @@ def _options(add: Callable[..., Any]) -> None:
     add("--jobs", type=int, default=2, help="recognizers at a time (%(default)s)")
 
 
-main = Command(
-    module="benchmarks.power",
-    label="prove",
-    summary="False alarms of the word error rate's interval, and the damage that it shows.",
-    options=_options,
-    run=_run,
-)
+@command("benchmarks.power", _options, label="prove")
+def main(options: Namespace) -> int:
+    """False alarms of the word error rate's interval, and the damage that it shows."""
+    with progress_bars() as progress:
+        if options.measure:
+            settings = EvaluationOptions(
+                recognizer=options.recognizer, jobs=options.jobs, progress=progress
+            )
+            seeds = (options.reference_seeds, options.candidate_seeds)
+            models = (options.measure[0], options.measure[1])
+            errors = measure(models, seeds, options.suite, options.work, settings)
+            write_text_atomically(options.errors, errors.model_dump_json() + "\n")
+        data = read_word_errors(options.errors)
+        sizes = simulate(data, options.texts, options.seeds, options.comparisons, progress=progress)
+    show(*map(_line, sizes))
+    command = (
+        f"python -m benchmarks.power --comparisons {options.comparisons} "
+        f"--texts {' '.join(map(str, options.texts))} --seeds {' '.join(map(str, options.seeds))}"
+    )
+    source = data.model_dump(mode="json", exclude={"words": True})
+    for model in ("reference", "candidate"):
+        del source[model]["errors"]
+    # Neither file depends on the machine.
+    document = {"command": command, "source": source, "sizes": [asdict(row) for row in sizes]}
+    paths = write_report(options.report, document, _markdown(sizes, data, command))
+    show(*(f"written: {path}" for path in paths))
+    return 0 if all(row.holds for row in sizes) else 1
+
 
 if __name__ == "__main__":
     sys.exit(main())

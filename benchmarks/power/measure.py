@@ -21,14 +21,9 @@ def measure(
     work: Path,
     options: EvaluationOptions,
 ) -> WordErrors:
-    """Have two models speak a suite, and count the recognizer's word errors.
+    """Have two models speak a suite with other seeds, and count the recognizer's word errors.
 
-    Args:
-        models: Specs of reference and candidate.
-        seeds: Seeds of each, in place of the suite's.
-        suite: Its name or file.
-        work: Folder of finished pieces; an interrupted run goes on from there.
-        options: Settings of the run.
+    Finished pieces stay in the folder `work`: an interrupted run goes on from there.
     """
     chosen = read_suite(suite)
     if options.recognizer is not None:

@@ -78,15 +78,10 @@ def sign_flips(
 def damage(
     kind: Kind, rate: float, data: WordErrors, words: Integers, random: np.random.Generator
 ) -> Integers:
-    """Return errors to add to each utterance.
+    """Return errors to add to each utterance, at a rate by word.
 
-    Args:
-        kind: `by word` adds an error to each word with the same chance; `clustered` hits
-            utterances at random, each with as many errors as a misheard one of the reference has.
-        rate: Errors for each word, on average.
-        data: Has the numbers of errors of misheard utterances.
-        words: Words of each utterance, any shape.
-        random: Draws.
+    `by word` adds an error to each word with the same chance; `clustered` hits utterances at random,
+    each with as many errors as a misheard one of the reference has.
     """
     if kind == "by word":
         return random.binomial(words, rate)

@@ -60,11 +60,7 @@ class Values(Config):
 
 
 def read_values(path: Path) -> Values:
-    """Return what `--measure` wrote.
-
-    Raises:
-        EvaluationError: It cannot be read, or is no such file.
-    """
+    """Return what `--measure` wrote."""
     try:
         return Values.model_validate_json(path.read_bytes())
     except OSError as error:

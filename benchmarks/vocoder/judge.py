@@ -102,18 +102,9 @@ def judge(
     store: Store,
     options: EvaluationOptions,
 ) -> Judged:
-    """Measure all audio.
+    """Measure all audio: clips by their sound, and sentences, whose files are last, by their words.
 
-    Args:
-        files: WAV files of clips and sentences by contestant.
-        clips: What is judged by its sound.
-        sentences: What is judged by its words; their files are behind those of the clips.
-        recognizer: Name, or name and model, of what listens.
-        store: Takes values, so that a killed run goes on.
-        options: Processes, progress.
-
-    Raises:
-        EvaluationError: The networks that predict opinions are not installed.
+    The store keeps values, so that a killed run goes on.
     """
     count = len(clips)
     sound = {name: own[:count] for name, own in files.items()}

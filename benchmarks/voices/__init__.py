@@ -32,12 +32,7 @@ def usual_voices() -> tuple[str, ...]:
 
 
 def open_voice(name: str, work: Path) -> GraphModel:
-    """Return a voice that has a file, made on first use and kept in `work`.
-
-    Raises:
-        ModelError: There is no such voice, or what it is built by is not installed.
-        MissingExtraError: An extra of this package is not installed.
-    """
+    """Return a voice that has a file, made on first use and kept in `work`."""
     if name not in VOICES:
         raise ModelError(f"no benchmark voice {name!r}; there are {', '.join(VOICES)}")
     voice = load(VOICES[name].spec(work))

@@ -232,11 +232,7 @@ def _spec(work: Path) -> str:
 
 
 def _held(graph: onnx.GraphProto) -> Mapping[str, str]:
-    """Return the frames of each token: what is rounded up of an exponential.
-
-    Raises:
-        ModelError: The graph has none.
-    """
+    """Return the frames of each token: what is rounded up of an exponential."""
     for node in graph.node:
         if node.op_type == "Ceil":  # the second one rounds the length of the whole
             return {DURATIONS: node.output[0]}

@@ -125,11 +125,7 @@ def _checkpoint(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _held(graph: onnx.GraphProto) -> dict[str, str]:
-    """Return the frames of each id: the output of the one `Ceil` of VITS.
-
-    Raises:
-        ModelError: There is none, or several.
-    """
+    """Return the frames of each id: the output of the one `Ceil` of VITS."""
     ceils = [node for node in graph.node if node.op_type == "Ceil"]
     if len(ceils) != 1:
         raise ModelError(f"the graph has {len(ceils)} Ceil operators; a Piper voice has one")

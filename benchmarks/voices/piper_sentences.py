@@ -23,11 +23,7 @@ _TEXT = (
 
 
 class Durations:
-    """The frames that an FP32 voice gives to phoneme ids.
-
-    Args:
-        voice: Its graph has the one `Ceil` of VITS, which makes whole frames.
-    """
+    """The frames that an FP32 voice with the one `Ceil` of VITS gives to phoneme ids."""
 
     def __init__(self, voice: GraphModel) -> None:
         graph = voice.graph()

@@ -58,16 +58,7 @@ def write_plan(
 ) -> Plan:
     """Compress a Piper voice as `int8` in both formats and write what players need.
 
-    Args:
-        spec: The voice in FP32.
-        folder: Existing folder for the files.
-        rounds: Timed runs of each voice.
-        text: Spoken by all.
-        utterances: Calibration texts, where not all of the recipe's are meant.
-
-    Raises:
-        ModelError: It is no Piper voice in FP32.
-        TextError: It cannot speak the text.
+    It is calibrated on a number of utterances, by default on all of the recipe.
     """
     original = load(spec)
     if original.family != "piper" or not isinstance(original, GraphModel):

@@ -92,11 +92,7 @@ def find_program(player: str) -> str | None:
 
 
 def play(player: str, plan: Plan) -> Played:
-    """Let a runtime play the voices of a plan.
-
-    Raises:
-        ModelError: The runtime is not there, or refuses a voice.
-    """
+    """Let a runtime play the voices of a plan."""
     if reason := what_is_missing(player):
         raise ModelError(reason)
     return _PLAYERS[player](plan)
@@ -212,12 +208,7 @@ PLAYERS = tuple(_PLAYERS)
 
 
 class Server:
-    """A running server.
-
-    Args:
-        address: Its URL.
-        results: What pages sent.
-    """
+    """A running server: its URL, and what pages sent."""
 
     def __init__(self, address: str, results: "Queue[Any]") -> None:
         self.address = address
