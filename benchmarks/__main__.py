@@ -12,7 +12,7 @@ from benchmarks.command import Add, command, positive
 from benchmarks.contestants import PEERS, Contestant, fp32_contestant, make_contestant
 from benchmarks.fidelity import Spoken, compare, speak
 from benchmarks.report import write_json
-from benchmarks.results import Bench, ContestantResult, VoiceResult, print_tables, write_plot
+from benchmarks.results import Bench, ContestantResult, VoiceResult, print_tables
 from benchmarks.sentences import Lengths, Sentence
 from benchmarks.timing import Plan, measure_memory, time_in_turns
 from benchmarks.voices import VOICES, open_voice, usual_voices
@@ -192,12 +192,12 @@ def main(options: Namespace) -> int:
     output: Path = options.output
     with progress_bars() as progress:
         bench = _bench(choice_of(options), output / "work", progress)
-    paths = [write_json(output / "bench.json", asdict(bench)), *write_plot(bench, output / "bench")]
+    path = write_json(output / "bench.json", asdict(bench))
     if options.json:
         show_json(asdict(bench))
     else:
         print_tables(bench)
-        show("written: " + ", ".join(map(str, paths)))
+        show(f"written: {path}")
     ours = [c for voice in bench.voices for c in voice.contestants if c.kind == "scheme"]
     return 1 if any(contestant.error for contestant in ours) else 0
 

@@ -42,7 +42,13 @@ def write_report(
     write_text_atomically(paths[1], "\n".join(markdown) + "\n")
     if draw is None:
         return paths[:2]
-    pyplot = open_pyplot()
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "evaluate") from error
     figure = draw(pyplot)
     figure.savefig(paths[2], metadata={"Date": None})
     pyplot.close(figure)
@@ -59,15 +65,3 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "l") 
     """
     rule = " | ".join({"l": ":--", "r": "--:"}[side] for side in align.ljust(len(head), "r"))
     return [f"| {' | '.join(head)} |", f"| {rule} |", *(f"| {' | '.join(row)} |" for row in rows)]
-
-
-def open_pyplot() -> Any:
-    """Return matplotlib's module of functions, for files."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "evaluate") from error
-    return pyplot

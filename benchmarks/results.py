@@ -1,21 +1,18 @@
-"""The results of `make bench`: what `bench.json` holds, the printed tables and the picture."""
+"""The results of `make bench`: what `bench.json` holds, and the printed tables."""
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.contestants import MakingCost
 from benchmarks.fidelity import Fidelity
-from benchmarks.report import COLORS, MISSING, open_pyplot
+from benchmarks.report import MISSING
 from benchmarks.timing import Memory, Timing
 
 _LABELS = {"reference": "", "peer": "onnxruntime ", "scheme": ""}
-_MARKERS = {"reference": "s", "peer": "o", "scheme": "D"}
-_LEGEND = {"reference": "FP32", "peer": "stock onnxruntime", "scheme": "tts-compress"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,56 +144,3 @@ def _table(title: str, columns: str) -> Table:
     for index, column in enumerate(columns.split("|")):
         table.add_column(column, justify="right" if index else "left")
     return table
-
-
-def write_plot(bench: Bench, stem: Path) -> list[Path]:
-    """Write `<stem>.png` and `<stem>.svg`: speed against size, a panel for each voice."""
-    pyplot = open_pyplot()
-    count = len(bench.voices)
-    figure, panels = pyplot.subplots(
-        1, count, figsize=(4.6 * count, 4.2), squeeze=False, layout="constrained"
-    )
-    for voice, panel in zip(bench.voices, panels[0], strict=True):
-        _draw(panel, voice)
-    panels[0][0].set_ylabel("times faster than FP32 (1 = FP32)")
-    panels[0][0].legend(frameon=False, fontsize=8, loc="best")
-    paths = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
-    for path in paths:
-        figure.savefig(path, dpi=150)
-    pyplot.close(figure)
-    return paths
-
-
-def _draw(panel: Any, voice: VoiceResult) -> None:
-    points = [(c, _headline(c)) for c in voice.contestants if c.timings]
-    largest = max((c.size_bytes for c, _ in points), default=0)
-    shown: set[str] = set()
-    for contestant, timing in points:
-        kind, x, y = contestant.kind, contestant.size_bytes / 1e6, timing.ratio_min
-        label = None if kind in shown else _LEGEND[kind]
-        shown.add(kind)
-        panel.scatter(x, y, s=36, color=COLORS[kind], marker=_MARKERS[kind], label=label)
-        near_right = contestant.size_bytes > 0.8 * largest
-        panel.annotate(
-            contestant.name,
-            (x, y),
-            xytext=(-6 if near_right else 6, 3),
-            textcoords="offset points",
-            ha="right" if near_right else "left",
-            fontsize=8,
-            color=COLORS[kind],
-        )
-    panel.axhline(1.0, color="#cccccc", linewidth=0.8, zorder=0)
-    panel.set_xlim(left=0)
-    panel.set_ylim(bottom=0)
-    panel.set_xlabel("size, MB")
-    panel.spines[["top", "right"]].set_visible(False)
-    if points:
-        first = points[0][1]
-        weights = "" if voice.weights == "trained" else ", random weights"
-        panel.set_title(f"{voice.name}{weights}: {first.sentence}, {_threads(first)}", fontsize=10)
-
-
-def _headline(contestant: ContestantResult) -> Timing:
-    """Return the timing of the sentence nearest to 5 s on the fewest threads."""
-    return min(contestant.timings, key=lambda t: (t.threads, abs(t.audio_s - 5.0)))

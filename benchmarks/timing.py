@@ -82,8 +82,8 @@ def take_turns(
 ) -> dict[Key, list[float]]:
     """Return the results of every counted run, in milliseconds; `clocked` makes such a function.
 
-    What disturbs one contestant disturbs all. Warm-ups do not count. `tell` is called after each round
-    with the number done and the total.
+    What disturbs one contestant disturbs all. Warm-ups do not count. `tell` is called after each
+    round with the number done and the total.
     """
     times: dict[Key, list[float]] = {name: [] for name in runs}
     for turn in range(warm_ups + rounds):

@@ -23,11 +23,10 @@ from benchmarks.gpu.run import (
     CONTESTANTS,
     Choice,
     Measured,
-    Result,
     bench_network,
     prepare_contestant,
 )
-from benchmarks.networks.network import NETWORKS, Network
+from benchmarks.networks.network import NETWORKS, Network, Result
 from tts_compress.errors import EvaluationError, MissingExtraError
 
 if TYPE_CHECKING:

@@ -48,9 +48,9 @@ def check_agreement(
 ) -> None:
     """Compare the arrays of a call by a model and by its compressed form.
 
-    They must agree in number, shape, type and finiteness, and differ by no more than the scheme's bits
-    explain; or than `magnified_db`, the ratio of the original itself after its weights and inputs moved
-    by that rounding: a model may magnify it, as a norm does what hardly varies.
+    They must agree in number, shape, type and finiteness, and differ by no more than the scheme's
+    bits explain; or than `magnified_db`, the ratio of the original itself after its weights and
+    inputs moved by that rounding: a model may magnify it, as a norm does what hardly varies.
     """
     if len(expected) != len(found):
         raise DisagreementError(f"{scheme}: {len(found)} outputs, not {len(expected)}")

@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.fuzz.compare import DisagreementError, check_agreement
-from benchmarks.fuzz.graphs import make_model
+from benchmarks.fuzz.graphs import Value, make_model
 from benchmarks.fuzz.mutate import mutate_json
 from tts_compress.compression import compress
 from tts_compress.models import open_model

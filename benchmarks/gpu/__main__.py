@@ -10,7 +10,8 @@ from typing import Any
 
 from benchmarks.command import Add, command, positive
 from benchmarks.gpu.probe import CudaProbe, Probe
-from benchmarks.gpu.run import CONTESTANTS, Choice, Measured, Result, bench_network
+from benchmarks.gpu.run import CONTESTANTS, Choice, Measured, bench_network
+from benchmarks.networks.network import Result
 from benchmarks.report import table, write_report
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError, MissingExtraError

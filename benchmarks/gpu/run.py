@@ -13,7 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from benchmarks.gpu.probe import Probe, held_bytes
 from benchmarks.networks.contestants import make_scheme
-from benchmarks.networks.network import NETWORKS, Network, Step, failure, snr_db
+from benchmarks.networks.network import NETWORKS, Network, Result, Step, failure, result_of, snr_db
 from benchmarks.timing import speed, take_turns
 from tts_compress.recipes.family import schemes_of
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
@@ -175,16 +175,6 @@ class Measured:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """All contestants of a network."""
-
-    network: str
-    summary: str
-    parameters: int
-    contestants: tuple[Measured, ...]
-
-
 @torch.no_grad()
 def bench_network(name: str, choice: Choice, probe: Probe, tell: Tell) -> Result:
     """Build a network and measure every contestant on it."""
@@ -214,12 +204,7 @@ def bench_network(name: str, choice: Choice, probe: Probe, tell: Tell) -> Result
                 snr_db=snr_db(outputs[first], outputs[key]),
             )
     rows |= {key: Measured(name=key, error=error) for key, error in failed.items()}
-    return Result(
-        network=name,
-        summary=network.summary,
-        parameters=sum(parameter.numel() for parameter in root.parameters()),
-        contestants=tuple(rows[key] for key in choice.contestants),
-    )
+    return result_of(network, root, (rows[key] for key in choice.contestants))
 
 
 def _prepare(

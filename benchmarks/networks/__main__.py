@@ -16,7 +16,7 @@ from torch import nn
 
 from benchmarks.command import Add, command
 from benchmarks.networks.contestants import COMPILED, OPENED, PEERS, make_peer, make_scheme
-from benchmarks.networks.network import NETWORKS, Network, Step, failure, snr_db
+from benchmarks.networks.network import NETWORKS, Network, Result, Step, failure, result_of, snr_db
 from benchmarks.report import write_json
 from benchmarks.timing import Speed, clocked, speed, take_turns
 from tts_compress.artifact import LayerRecord
@@ -65,16 +65,6 @@ class Contestant:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """All contestants of a network; the first is FP32."""
-
-    network: str
-    summary: str
-    parameters: int
-    contestants: tuple[Contestant, ...]
-
-
 def bench_network(name: str, choice: Choice) -> Result:
     """Build a network and measure every contestant on it."""
     network = NETWORKS[name]()
@@ -98,12 +88,7 @@ def bench_network(name: str, choice: Choice) -> Result:
             )
             own["snr_db"] = snr_db(outputs["fp32"], outputs[key])
         contestants.append(Contestant(name=key, **own))
-    return Result(
-        network=name,
-        summary=network.summary,
-        parameters=sum(p.numel() for p in root.parameters()),
-        contestants=tuple(contestants),
-    )
+    return result_of(network, root, contestants)
 
 
 def _make(

@@ -1,6 +1,6 @@
 """The networks that are timed: how each is built, and one call of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -54,6 +54,26 @@ class Network:
         """Return it without memory for its weights, as loading builds it."""
         with _without_memory():
             return self.make().eval()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """All contestants of a network; the first is FP32."""
+
+    network: str
+    summary: str
+    parameters: int
+    contestants: tuple[Any, ...]
+
+
+def result_of(network: Network, root: nn.Module, contestants: Iterable[Any]) -> Result:
+    """Return the result of contestants on a network."""
+    return Result(
+        network=network.name,
+        summary=network.summary,
+        parameters=sum(parameter.numel() for parameter in root.parameters()),
+        contestants=tuple(contestants),
+    )
 
 
 NETWORKS: dict[str, Callable[[], Network]] = {}

@@ -80,8 +80,8 @@ def damage(
 ) -> Integers:
     """Return errors to add to each utterance, at a rate by word.
 
-    `by word` adds an error to each word with the same chance; `clustered` hits utterances at random,
-    each with as many errors as a misheard one of the reference has.
+    `by word` adds an error to each word with the same chance; `clustered` hits utterances at
+    random, each with as many errors as a misheard one of the reference has.
     """
     if kind == "by word":
         return random.binomial(words, rate)

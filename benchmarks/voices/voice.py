@@ -91,8 +91,8 @@ def imported_in_part(
 ) -> Iterator[Callable[[str], Any]]:
     """Yield a function that imports modules without the `__init__` of packages, which import more.
 
-    Outer packages come first. Stand-ins are modules that are replaced, with their attributes; of one of
-    the packages, what its `__init__` would define.
+    Outer packages come first. Stand-ins are modules that are replaced, with their attributes; of
+    one of the packages, what its `__init__` would define.
     """
     before = dict(sys.modules)
     try:
