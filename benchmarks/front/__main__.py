@@ -20,7 +20,7 @@ from benchmarks.front.report import FASTEST, Row, VoiceFigures, write_figures
 from benchmarks.report import write_json
 from benchmarks.sentences import Sentence, feeds_of, run_request, speak_request
 from benchmarks.timing import Plan, time_in_turns
-from benchmarks.voices.piper_sentences import make_sentences
+from benchmarks.voices.piper import make_sentences
 from tests.processors import player
 from tests.processors.emulation import NATIVE, Processor, open_processor
 from tests.processors.packages import NotAvailableError

@@ -78,7 +78,7 @@ def write_toml(folder: Path, dice: random.Random) -> None:
     (folder / "file.toml").write_bytes(content)
 
 
-def read_toml(folder: Path, dice: random.Random) -> object:
+def read_toml(folder: Path, _: random.Random) -> object:
     """Read it as what it was."""
     from tts_compress.evaluation.gates import gate, read_gates
     from tts_compress.evaluation.suite import read_suite
@@ -92,7 +92,6 @@ def read_toml(folder: Path, dice: random.Random) -> object:
         "eval/suites": read_suite,
         "eval/gates": lambda path: gate(shipped_report(), read_gates(path)),
     }
-    del dice
     return readers[kind](path)
 
 
@@ -148,9 +147,8 @@ def write_manifest(folder: Path, dice: random.Random) -> None:
     path.write_bytes(json_text(mutate_json(json.loads(path.read_bytes()), dice), dice))
 
 
-def read_manifest(folder: Path, dice: random.Random) -> object:
+def read_manifest(folder: Path, _: random.Random) -> object:
     """Inspect the artifact."""
-    del dice
     return _inspect(open_model(folder / "artifact"))
 
 

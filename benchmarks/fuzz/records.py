@@ -137,14 +137,13 @@ def write_results(folder: Path, dice: random.Random) -> None:
         (folder / name).write_bytes(mutate_bytes(b'{"failed": "why"}', dice))
 
 
-def merge_results(folder: Path, dice: random.Random) -> object:
+def merge_results(folder: Path, _: random.Random) -> object:
     """Merge them: what a row says is of its own voice, scheme and suite."""
     from tts_compress.evaluation import read_report
     from tts_compress.sweep.document import table_of
     from tts_compress.sweep.merge import merge_reports
     from tts_compress.sweep.results import open_results
 
-    del dice
     plan, units, files = _sweep()
     found = merge_reports(plan, open_results(str(folder)), units, [], Silent())
     reports = {unit.chain: files[unit.key] for unit in units if unit.kind == "report"}
@@ -211,9 +210,8 @@ def write_study(folder: Path, dice: random.Random) -> None:
         (folder / "study.log.lock").symlink_to(folder / "study.log")
 
 
-def explore_study(folder: Path, dice: random.Random) -> object:
+def explore_study(folder: Path, _: random.Random) -> object:
     """Go on with it: every point is a choice of this search."""
-    del dice
     space, points = _space(), _explored(folder, 5)
     for point in points:
         known = {group.name: {*space.names(group.name)} for group in space.groups}

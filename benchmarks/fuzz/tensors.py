@@ -108,10 +108,9 @@ def write_recording(folder: Path, dice: random.Random) -> None:
     (folder / "speech.wav").write_bytes(head + content[128:])
 
 
-def read_recording(folder: Path, dice: random.Random) -> object:
+def read_recording(folder: Path, _: random.Random) -> object:
     """Read it as the speech that a voice is to continue."""
     from tts_compress.models.files import check_duration
 
-    del dice
     check_duration(folder / "speech.wav", (0.5, 30.0))
     return read_wav(folder / "speech.wav")
