@@ -142,10 +142,10 @@ class Place:
 
     def leftovers(self) -> list[str]:
         """Return what finished commands must not leave: partial files and temporary folders."""
-        found = [p for p in self._own[0].iterdir() if not p.name.startswith(_TORCHS)]
-        found += [path for path in self.folder.rglob("*") if ".partial" in path.name]
-        found += list(self._own[1].rglob(".tts-compress-temporary-*"))
-        return [str(path.relative_to(self.folder)) for path in found]
+        paths = [p for p in self._own[0].iterdir() if not p.name.startswith(_TORCHS)]
+        paths += [path for path in self.folder.rglob("*") if ".partial" in path.name]
+        paths += list(self._own[1].rglob(".tts-compress-temporary-*"))
+        return [str(path.relative_to(self.folder)) for path in paths]
 
 
 def kill_and_resume(place: Place, command: Program, after_s: float, expected: object) -> str:
@@ -185,17 +185,17 @@ def run(names: list[str], moments: int, seed: int, folder: Path) -> int:
     chance = np.random.default_rng(seed)
     small = None
     if "evaluate" in names:
-        made = Place(folder / "small")
-        made.finish(COMMANDS["quantize"].arguments)
-        small = made.folder / "out"
-    for place, name in enumerate(names):
+        first = Place(folder / "small")
+        first.finish(COMMANDS["quantize"].arguments)
+        small = first.folder / "out"
+    for index, name in enumerate(names):
         command = COMMANDS[name]
         whole = Place(folder / name, small)
         seconds = whole.finish(command.arguments)
         expected = command.result(whole.folder)
         assert expected is not None, f"{name} made nothing"
         print(f"{name}: {seconds:.1f} s undisturbed; leftovers: {whole.leftovers() or 'none'}")
-        for number in range(moments // len(names) + (place < moments % len(names))):
+        for number in range(moments // len(names) + (index < moments % len(names))):
             after_s = chance.uniform(0, seconds)
             there = Place(folder / f"{name}-{number}", small)
             try:

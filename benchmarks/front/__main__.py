@@ -173,13 +173,13 @@ def measure(voice: Voice, contestants: Sequence[Contestant], settings: Settings)
     """Return everything about a voice and its candidates, of which the first is FP32."""
     reference, *others = contestants
     rows = [_judge(voice, reference, candidate, settings) for candidate in others]
-    sound = [place for place, row in enumerate(rows) if row.error is None]
+    sound = [index for index, row in enumerate(rows) if row.error is None]
     if settings.plan is not None:
-        running = [reference, *(others[place] for place in sound)]
+        running = [reference, *(others[index] for index in sound)]
         rest = ([voice.sentence], voice.sample_rate, settings.plan, settings.progress)
         _, *timings = time_in_turns(running, *rest)
-        for place, [timing] in zip(sound, timings, strict=True):
-            rows[place] = replace(rows[place], timing=asdict(timing))
+        for index, [timing] in zip(sound, timings, strict=True):
+            rows[index] = replace(rows[index], timing=asdict(timing))
     spoken = [utterance.text for utterance in settings.suite.utterances]
     return VoiceFigures(
         name=voice.name,
@@ -234,7 +234,7 @@ def _compare(voice: Voice, reference: Path, candidate: Path, settings: Settings)
     if voice.clips:
         played = [_play(graph, voice.clips, store, settings) for graph in (reference, candidate)]
         pairs = [
-            _pair(place, *of) for place, of in enumerate(zip(voice.clips, *played, strict=True))
+            _pair(index, *of) for index, of in enumerate(zip(voice.clips, *played, strict=True))
         ]
     else:
         models = give_speakers((open_subject(reference, None), open_subject(candidate, None)), None)
@@ -337,8 +337,8 @@ def main(options: Namespace) -> int:
                 progress=progress,
             )
             voice = _open(name, spec, settings, options.assets)
-            found = measure(voice, _contestants(voice, settings, options), settings)
-        write_json(figures / f"{name}.json", asdict(found))
+            measured = measure(voice, _contestants(voice, settings, options), settings)
+        write_json(figures / f"{name}.json", asdict(measured))
     # Voices of earlier runs stay in the report: each may have a run of its own.
     paths = sorted(figures.glob("*.json"), key=lambda path: _order(path.stem))
     voices = [VoiceFigures.from_json(path.read_text(encoding="utf-8")) for path in paths]

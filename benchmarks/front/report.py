@@ -169,11 +169,11 @@ def _interval(ends: Sequence[float] | None) -> str:
 
 
 def _pauses(row: Row, voice: VoiceFigures) -> str:
-    rises = [(rise, place) for place, rise in enumerate(row.rises_db) if rise is not None]
+    rises = [(rise, index) for index, rise in enumerate(row.rises_db) if rise is not None]
     if not rises:
         return MISSING
-    worst, place = max(rises)
-    text = shorten(voice.texts[place].replace("|", " "), 32, placeholder=" …")
+    worst, index = max(rises)
+    text = shorten(voice.texts[index].replace("|", " "), 32, placeholder=" …")
     return f"{signed(float(np.median([r for r, _ in rises])), 1)}, {signed(worst, 1)} ({text})"
 
 
@@ -196,7 +196,7 @@ def _draw(voices: Sequence[VoiceFigures], pyplot: Any) -> Any:
         1, len(voices), figsize=(4.4 * len(voices) + 1.6, 4.4), squeeze=False, layout="constrained"
     )
     names = list(dict.fromkeys(row.name for voice in voices for row in voice.rows))
-    markers = {name: _MARKERS[place % len(_MARKERS)] for place, name in enumerate(names)}
+    markers = {name: _MARKERS[index % len(_MARKERS)] for index, name in enumerate(names)}
     shown: dict[str, Any] = {}
     for voice, panel in zip(voices, panels[0], strict=True):
         _draw_voice(voice, panel, markers)

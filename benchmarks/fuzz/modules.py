@@ -144,13 +144,13 @@ def call_layer(folder: Path, dice: random.Random) -> object:
     call = batch[:0] if dice.random() < 0.1 else batch
     with torch.no_grad():
         expected = list(_arrays(net(call)))
-        found = list(_arrays(small(call)))
-        check_agreement(expected, found, scheme)
+        actual = list(_arrays(small(call)))
+        check_agreement(expected, actual, scheme)
         if dice.random() < 0.3:
             again = load_module(copy.deepcopy(net), save_module(small, folder / "net.safetensors"))
-            if any((a != b).any() for a, b in zip(found, _arrays(again(call)), strict=True)):
+            if any((a != b).any() for a, b in zip(actual, _arrays(again(call)), strict=True)):
                 raise DisagreementError(f"{scheme}: its file returns something else")
-    return found
+    return actual
 
 
 def _arrays(outputs: Any) -> Iterator[Any]:

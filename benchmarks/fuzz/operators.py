@@ -168,8 +168,8 @@ def run_chain(folder: Path, dice: random.Random) -> object:
     feeds = {"x": np.load(folder / "calls.npz")["0/x"]}
     expected = _run(source, feeds)
     again: Any = open_model(compress_file(folder, scheme))
-    found = _run(again.files().weights[0], feeds)
-    check_agreement(expected, found, scheme, lambda: _magnified_db(source, feeds, scheme))
+    actual = _run(again.files().weights[0], feeds)
+    check_agreement(expected, actual, scheme, lambda: _magnified_db(source, feeds, scheme))
     return again.describe(), list(again.components())
 
 

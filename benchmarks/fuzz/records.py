@@ -145,18 +145,18 @@ def merge_results(folder: Path, _: random.Random) -> object:
     from tts_compress.sweep.results import open_results
 
     plan, units, files = _sweep()
-    found = merge_reports(plan, open_results(str(folder)), units, [], Silent())
+    merged = merge_reports(plan, open_results(str(folder)), units, [], Silent())
     reports = {unit.chain: files[unit.key] for unit in units if unit.kind == "report"}
-    told = {(failure.voice, failure.scheme) for failure in found.failures}
-    if len(found.entries) + len(told) < len(reports) and not found.left:
-        raise DisagreementError(f"{len(found.entries)} rows, and no word of the others")
-    for entry in found.entries:
+    told = {(failure.voice, failure.scheme) for failure in merged.failures}
+    if len(merged.entries) + len(told) < len(reports) and not merged.left:
+        raise DisagreementError(f"{len(merged.entries)} rows, and no word of the others")
+    for entry in merged.entries:
         stated = read_report((folder / entry.report).parent).model_dump(mode="json")
         right = json.loads(reports[entry.voice, entry.scheme]["report.json"])
         for side, key in (("candidate", "sha256"), ("reference", "sha256"), ("suite", "sha256")):
             if stated[side][key] != right[side][key]:
                 raise DisagreementError(f"the row of {entry.scheme} is of another {side}")
-    return table_of(found), found.to_json()
+    return table_of(merged), merged.to_json()
 
 
 @cache
@@ -200,8 +200,8 @@ def write_study(folder: Path, dice: random.Random) -> None:
     """Write a study's changed log; sometimes a lock that a killed process left."""
     rows = _study().splitlines()
     if dice.random() < 0.7:
-        place = dice.randrange(len(rows))
-        rows[place] = json_text(mutate_json(json.loads(rows[place]), dice), dice)
+        index = dice.randrange(len(rows))
+        rows[index] = json_text(mutate_json(json.loads(rows[index]), dice), dice)
         content = b"\n".join(rows) + b"\n"
     else:
         content = mutate_bytes(_study(), dice)

@@ -76,8 +76,8 @@ def simulate(
         if number <= len(data.candidate.seeds) and count <= len(data.words)
     ]
     sizes = []
-    for place, plan in enumerate(plans):
-        progress.advance("simulate", place, len(plans))
+    for index, plan in enumerate(plans):
+        progress.advance("simulate", index, len(plans))
         power = {
             kind: {rate: share_found(data, plan, kind, rate, intervals) for rate in RATES}
             for kind in KINDS

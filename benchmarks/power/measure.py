@@ -29,11 +29,11 @@ def measure(
     if options.recognizer is not None:
         chosen = chosen.with_recognizer(options.recognizer)
     store = Store(work)
-    found = [
+    counts = [
         _count(spec, chosen.with_seeds(tuple(numbers)), store, options)
         for spec, numbers in zip(models, seeds, strict=True)
     ]
-    (reference, words, recognizer), (candidate, _, _) = found
+    (reference, words, recognizer), (candidate, _, _) = counts
     return WordErrors(
         suite=chosen.name,
         recognizer=recognizer,
@@ -58,12 +58,12 @@ def _count(
         spoken = list(synthesize(store, subject, jobs, options, stage=f"synthesize {spec}"))
     audios = [(piece.audio, store.wav_path(piece)) for piece in spoken]
     recognizer = find_recognizer(suite.recognizer, suite.language, options)
-    found = analyze(
+    heard = analyze(
         store, recognizer, audios, options, total=len(audios), stage=f"recognize {spec}"
     )
     transcripts = [suite.transcript(item) for item in suite.utterances for _ in suite.seeds]
     edits = [
-        count_edits(transcript, suite.normalize(found[piece.audio]), "word")
+        count_edits(transcript, suite.normalize(heard[piece.audio]), "word")
         for transcript, piece in zip(transcripts, spoken, strict=True)
     ]
     step = len(suite.seeds)

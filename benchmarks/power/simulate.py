@@ -112,15 +112,15 @@ def false_alarms(
     data: WordErrors, plan: Plan, intervals: Intervals = paired_intervals, seed: int = 0
 ) -> Mapping[str, float | None]:
     """Return the share of intervals without zero where nothing changed; None without the seeds."""
-    found: dict[str, float | None] = {}
+    shares: dict[str, float | None] = {}
     for name, draw in (("other seeds", other_seeds), ("sign flips", sign_flips)):
         try:
             drawn = draw(data, plan, np.random.default_rng(seed))
         except ValueError:
-            found[name] = None
+            shares[name] = None
             continue
-        found[name] = sum(share_outside(*drawn, intervals))
-    return found
+        shares[name] = sum(share_outside(*drawn, intervals))
+    return shares
 
 
 def share_found(

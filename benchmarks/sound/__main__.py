@@ -103,8 +103,8 @@ def main(options: Namespace) -> int:
         values = read_values(options.values)
         names = [DISTORTION, *values.reference]
         results = {}
-        for place, name in enumerate(names):
-            progress.advance("simulate", place, len(names))
+        for index, name in enumerate(names):
+            progress.advance("simulate", index, len(names))
             results[name] = analyse(values, name, plan)
     lines = _markdown(results, values)
     command = f"python -m benchmarks.sound --comparisons {plan.alarms}"

@@ -141,8 +141,8 @@ def speak(
         for clip, path in zip(both, files[RECORDING], strict=True):
             write_float_wav(path, clip.recording)
         vocoders: dict[str, Vocoder] = {}
-        for place, fold in enumerate(split(clips, sentences)):
-            for count, contestant in enumerate(contestants, place * len(contestants)):
+        for number, fold in enumerate(split(clips, sentences)):
+            for count, contestant in enumerate(contestants, number * len(contestants)):
                 progress.advance("make", count, 2 * len(contestants))
                 vocoder = vocoders[contestant.name] = contestant.make(published, fold, folder)
                 for clip in fold.judged:

@@ -144,15 +144,15 @@ def _analyze(
     by_key = {
         key: path for name in files for key, path in zip(keys[name], files[name], strict=True)
     }
-    found = analyze(store, analyzer, by_key.items(), options, total=len(by_key))
-    return {name: [found[key] for key in own] for name, own in keys.items()}
+    results = analyze(store, analyzer, by_key.items(), options, total=len(by_key))
+    return {name: [results[key] for key in own] for name, own in keys.items()}
 
 
 def _opinion(options: EvaluationOptions) -> Analyzer:
-    found = find_analyzer(find_measures()["opinion"], options)
-    if found is None:
+    analyzer = find_analyzer(find_measures()["opinion"], options)
+    if analyzer is None:
         raise EvaluationError("no networks predict opinions: pip install 'tts-compress[listen]'")
-    return found
+    return analyzer
 
 
 def _distances(

@@ -16,11 +16,11 @@ from tts_compress.models.base import GraphModel
 
 
 def _find_voices() -> dict[str, BenchVoice]:
-    found: dict[str, BenchVoice] = {}
+    voices: dict[str, BenchVoice] = {}
     for module in pkgutil.iter_modules(__path__):
         stated = importlib.import_module(f"{__name__}.{module.name}")
-        found |= {voice.name: voice for voice in getattr(stated, "VOICES", ())}
-    return found
+        voices |= {voice.name: voice for voice in getattr(stated, "VOICES", ())}
+    return voices
 
 
 VOICES = _find_voices()

@@ -139,16 +139,16 @@ HEADLESS = (
 )
 
 
-def _from_json(player: str, found: Mapping[str, Any]) -> Played:
+def _from_json(player: str, answer: Mapping[str, Any]) -> Played:
     voices = {
         name: PlayedVoice(
             sound=np.frombuffer(base64.b64decode(voice["sound"]), np.float32),
             seconds=tuple(voice["seconds"]),
             samples=tuple(voice["samples"]),
         )
-        for name, voice in found["voices"].items()
+        for name, voice in answer["voices"].items()
     }
-    return Played(player=player, version=found["version"], voices=voices)
+    return Played(player=player, version=answer["version"], voices=voices)
 
 
 def _in_onnxruntime(plan: Plan) -> Played:
