@@ -12,7 +12,7 @@ from benchmarks.command import Add, command, positive
 from benchmarks.contestants import PEERS, Contestant, fp32_contestant, make_contestant
 from benchmarks.fidelity import Spoken, compare, speak
 from benchmarks.report import write_json
-from benchmarks.results import Bench, ContestantResult, VoiceResult, print_tables
+from benchmarks.results import ContestantResult, VoiceResult, print_tables
 from benchmarks.sentences import Lengths, Sentence
 from benchmarks.timing import Plan, measure_memory, time_in_turns
 from benchmarks.voices import VOICES, open_voice, usual_voices
@@ -49,21 +49,6 @@ class _Reference:
     contestant: Contestant
     sentences: Sequence[Sentence]
     spoken: Sequence[Spoken]
-
-
-def _bench(choice: Choice, work: Path, progress: Progress) -> Bench:
-    """Measure everything chosen; `work` keeps files for the next run."""
-    voices = []
-    for done, name in enumerate(choice.voices):
-        progress.advance("voices", done, len(choice.voices))
-        voices.append(_bench_voice(name, choice, work, progress))
-    progress.advance("voices", len(choice.voices), len(choice.voices))
-    return Bench(
-        environment=describe_environment(),
-        rounds=choice.plan.rounds,
-        warm_ups=choice.plan.warm_ups,
-        voices=tuple(voices),
-    )
 
 
 def _bench_voice(name: str, choice: Choice, work: Path, progress: Progress) -> VoiceResult:
@@ -188,17 +173,26 @@ def _seconds(text: str) -> float:
 
 @command("benchmarks", _options)
 def main(options: Namespace) -> int:
-    """Time FP32, stock quantization and our schemes in turns: ten minutes without options."""
-    output: Path = options.output
+    """Time FP32, stock quantization and our schemes in turns, by default for under ten minutes."""
+    choice, voices = choice_of(options), []
     with progress_bars() as progress:
-        bench = _bench(choice_of(options), output / "work", progress)
-    path = write_json(output / "bench.json", asdict(bench))
+        for done, name in enumerate(choice.voices, 1):
+            voices.append(_bench_voice(name, choice, options.output / "work", progress))
+            progress.advance("voices", done, len(choice.voices))
+    document = {
+        "environment": describe_environment(),
+        "rounds": choice.plan.rounds,
+        "warm_ups": choice.plan.warm_ups,
+        "voices": [asdict(voice) for voice in voices],
+        "format_version": 2,
+    }
+    path = write_json(options.output / "bench.json", document)
     if options.json:
-        show_json(asdict(bench))
+        show_json(document)
     else:
-        print_tables(bench)
+        print_tables(voices)
         show(f"written: {path}")
-    ours = [c for voice in bench.voices for c in voice.contestants if c.kind == "scheme"]
+    ours = [c for voice in voices for c in voice.contestants if c.kind == "scheme"]
     return 1 if any(contestant.error for contestant in ours) else 0
 
 

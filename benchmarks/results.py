@@ -1,6 +1,7 @@
 """The results of `make bench`: what `bench.json` holds, and the printed tables."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,22 +58,11 @@ class VoiceResult:
         return [contestant for contestant in self.contestants if contestant.error is None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """One run."""
-
-    environment: dict[str, object]
-    rounds: int
-    warm_ups: int
-    voices: tuple[VoiceResult, ...]
-    format_version: int = 2
-
-
-def print_tables(bench: Bench) -> None:
+def print_tables(voices: Sequence[VoiceResult]) -> None:
     """Print, for each voice, a table of files and one of speed, and what failed."""
     # A log has no width; these tables need more than the usual 80 columns.
     console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 140)
-    for voice in bench.voices:
+    for voice in voices:
         console.print(_files(voice), _speeds(voice))
         for contestant in voice.contestants:
             if contestant.error is not None:

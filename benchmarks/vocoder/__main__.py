@@ -12,7 +12,7 @@ from benchmarks.command import Add, command
 from benchmarks.hifigan import find_published
 from benchmarks.report import write_report
 from benchmarks.vocoder.contestants import CONTESTANTS, FP32, NAIVE, OURS, speak
-from benchmarks.vocoder.judge import Result, document, holds, judge, markdown
+from benchmarks.vocoder.judge import document, holds, judge, markdown
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.wav_files import make_directory
@@ -55,14 +55,12 @@ def main(options: Namespace) -> int:
             Store(options.output),
             EvaluationOptions(jobs=options.jobs, progress=progress),
         )
-    result = Result(
-        judged=judged,
-        clips=[clip.name for clip in clips],
-        speed=spoken.speed,
-        command=f"python -m benchmarks.vocoder --clips {len(clips)} --sentences {len(sentences)} "
-        f"--recognizer {options.recognizer} --others {' '.join(options.others)}",
+    ran = (
+        f"python -m benchmarks.vocoder --clips {len(clips)} --sentences {len(sentences)} "
+        f"--recognizer {options.recognizer} --others {' '.join(options.others)}"
     )
-    paths = write_report(options.report, document(result), markdown(result))
+    result = (judged, clips, spoken.speed, ran)
+    paths = write_report(options.report, document(*result), markdown(*result))
     show(*(f"written: {path}" for path in paths))
     return 0 if holds(judged) else 1
 
