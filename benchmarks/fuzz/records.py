@@ -14,8 +14,22 @@ from benchmarks.fuzz.compare import DisagreementError
 from benchmarks.fuzz.documents import made_artifact, shipped_report
 from benchmarks.fuzz.mutate import json_text, mutate_bytes, mutate_json
 from tts_compress.artifact import MANIFEST_NAME, Manifest
+from tts_compress.evaluation import read_report
+from tts_compress.evaluation.bootstrap import FEWEST_TEXTS
+from tts_compress.evaluation.metrics.error_rates import METRICS
+from tts_compress.evaluation.suite import read_suite
 from tts_compress.progress import Silent
+from tts_compress.publish.card import weights_of
 from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.groups import find_groups
+from tts_compress.search.damage import Damage
+from tts_compress.search.formats import Space, find_formats
+from tts_compress.search.study import StudyOptions, explore
+from tts_compress.sweep.document import table_of
+from tts_compress.sweep.merge import merge_reports
+from tts_compress.sweep.plan import read_plan
+from tts_compress.sweep.results import open_results
+from tts_compress.sweep.units import Identity, Opened, units_of
 
 _TEXTS = ("Open the door.", "A cat sat down", "We saw birds", "Three red apples", "He ran home")
 _FORMATS = ("float16", "int8")
@@ -51,10 +65,6 @@ def write_suite(folder: Path, dice: random.Random) -> None:
 
 def judge_suite(folder: Path, dice: random.Random) -> object:
     """Compare made-up word errors over the suite; few texts show no interval."""
-    from tts_compress.evaluation.bootstrap import FEWEST_TEXTS
-    from tts_compress.evaluation.metrics.error_rates import METRICS
-    from tts_compress.evaluation.suite import read_suite
-
     suite = read_suite(folder / "suite.toml")
     pairs: list[Any] = []
     heard: dict[str, str] = {}
@@ -79,10 +89,6 @@ def judge_suite(folder: Path, dice: random.Random) -> object:
 @cache
 def _sweep() -> tuple[Any, tuple[Any, ...], dict[str, dict[str, bytes]]]:
     """Return a plan, its units, and the files of the results that a merge reads, by key."""
-    from tts_compress.publish.card import weights_of
-    from tts_compress.sweep.plan import read_plan
-    from tts_compress.sweep.units import Identity, Opened, units_of
-
     with TemporaryDirectory() as place:
         path = Path(place) / "plan.toml"
         path.write_text(
@@ -139,11 +145,6 @@ def write_results(folder: Path, dice: random.Random) -> None:
 
 def merge_results(folder: Path, _: random.Random) -> object:
     """Merge them: what a row says is of its own voice, scheme and suite."""
-    from tts_compress.evaluation import read_report
-    from tts_compress.sweep.document import table_of
-    from tts_compress.sweep.merge import merge_reports
-    from tts_compress.sweep.results import open_results
-
     plan, units, files = _sweep()
     merged = merge_reports(plan, open_results(str(folder)), units, [], Silent())
     reports = {unit.chain: files[unit.key] for unit in units if unit.kind == "report"}
@@ -161,8 +162,6 @@ def merge_results(folder: Path, _: random.Random) -> object:
 
 @cache
 def _space() -> Any:
-    from tts_compress.recipes.groups import find_groups
-    from tts_compress.search.formats import Space, find_formats
 
     groups, forms = find_groups(_MODULES, ()), find_formats("piper", _FORMATS)
     formats = {group.name: forms for group in groups}
@@ -171,8 +170,6 @@ def _space() -> Any:
 
 def _explored(folder: Path, trials: int) -> Any:
     """Return the points of a study whose choices cost what their formats say."""
-    from tts_compress.search.damage import Damage
-    from tts_compress.search.study import StudyOptions, explore
 
     def measure(choice: Any) -> Any:
         harm = sum(value != "float32" for value in choice.values())
