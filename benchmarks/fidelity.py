@@ -88,10 +88,10 @@ def _expose(
     model: onnx.ModelProto, tensors: Iterable[str], spec: str
 ) -> onnxruntime.InferenceSession:
     """Let a graph return tensors, too, and open it."""
-    made = {name for node in model.graph.node for name in node.output}
+    computed = {name for node in model.graph.node for name in node.output}
     returned = {value.name for value in model.graph.output}
     for tensor in tensors:
-        if tensor not in made:
+        if tensor not in computed:
             raise ModelError(f"'{spec}' has no tensor '{tensor}', which is held for comparing")
         if tensor not in returned:
             model.graph.output.append(helper.make_empty_tensor_value_info(tensor))

@@ -87,8 +87,8 @@ def _sweep(folder: Path) -> list[dict[str, Any]] | None:
     if not (folder / "out" / "sweep.json").exists():
         return None
     json.loads((folder / "out" / "sweep.json").read_text(encoding="utf-8"))
-    found = [read_report(path) for path in sorted(folder.glob("out/reports/*/*"))]
-    return [report.model_dump(mode="json", exclude=_TIMES) for report in found]
+    documents = [read_report(path) for path in sorted(folder.glob("out/reports/*/*"))]
+    return [report.model_dump(mode="json", exclude=_TIMES) for report in documents]
 
 
 COMMANDS = {
@@ -159,9 +159,9 @@ def kill_and_resume(place: Place, command: Program, after_s: float, expected: ob
     while alive := [*_session(process.pid)]:
         assert time.monotonic() < deadline, f"processes outlived it: {alive}"
         time.sleep(0.01)
-    found = command.result(place.folder)
-    assert found in (None, expected), "what it left is neither nothing nor the whole"
-    if found is not None:
+    remains = command.result(place.folder)
+    assert remains in (None, expected), "what it left is neither nothing nor the whole"
+    if remains is not None:
         return "done"
     place.finish(command.arguments)
     assert command.result(place.folder) == expected, "the second run ends with another result"
@@ -217,7 +217,7 @@ def _options(add: Add) -> None:
 @command("benchmarks.kills", _options, label="kills")
 def main(options: Namespace) -> int:
     """Kill commands at random moments, and run them again."""
-    with TemporaryDirectory(prefix="kills-") as folder:
+    with TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as folder:
         failures = run(options.commands, options.moments, options.seed, Path(folder))
     print(f"{options.moments} kills, {failures} failures")
     return 1 if failures else 0

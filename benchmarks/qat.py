@@ -1,4 +1,4 @@
-"""Ways to put a vocoder into fewer bits: without training, and trained."""
+"""`python -m benchmarks.qat`: a vocoder in fewer bits, without training and trained."""
 
 import argparse
 import sys

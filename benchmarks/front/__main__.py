@@ -157,8 +157,8 @@ def _contestants(voice: Voice, settings: Settings, options: Namespace) -> list[C
     contestants = [fp32_contestant(voice.files)]
     for name in options.candidates:
         kind: Any = "peer" if name in _STOCK else "scheme"
-        made = make_contestant(kind, name, voice.files, settings.work, voice.calibration)
-        contestants.append(made)
+        contestant = make_contestant(kind, name, voice.files, settings.work, voice.calibration)
+        contestants.append(contestant)
     for stated in options.trained:
         of, _, folder = stated.partition("=")
         if of == voice.name:

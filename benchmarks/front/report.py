@@ -159,8 +159,8 @@ def _speed(timing: dict[str, Any] | None) -> tuple[str, str]:
 
 
 def _distortion(metrics: dict[str, Any]) -> str:
-    found = metrics.get("distortion")
-    return f"{found['value']:.2f}{_interval(found['interval'])}" if found else MISSING
+    metric = metrics.get("distortion")
+    return f"{metric['value']:.2f}{_interval(metric['interval'])}" if metric else MISSING
 
 
 def _interval(ends: Sequence[float] | None) -> str:

@@ -33,10 +33,10 @@ def make_model(
     opset: int = 17,
 ) -> onnx.ModelProto:
     """Return a graph as a model."""
-    given, returned = (
+    taken, returned = (
         [helper.make_tensor_value_info(*value) for value in part] for part in (inputs, outputs)
     )
-    graph = helper.make_graph(nodes, "bare", given, returned, weights)
+    graph = helper.make_graph(nodes, "bare", taken, returned, weights)
     opsets = [helper.make_opsetid("", opset)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 

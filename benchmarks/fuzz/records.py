@@ -211,9 +211,9 @@ def explore_study(folder: Path, _: random.Random) -> object:
     """Go on with it: every point is a choice of this search."""
     space, points = _space(), _explored(folder, 5)
     for point in points:
-        known = {group.name: {*space.names(group.name)} for group in space.groups}
-        if point.choice.keys() != known.keys() or any(
-            value not in known[name] for name, value in point.choice.items()
+        choices = {group.name: {*space.names(group.name)} for group in space.groups}
+        if point.choice.keys() != choices.keys() or any(
+            value not in choices[name] for name, value in point.choice.items()
         ):
             raise DisagreementError(f"a point is of another search: {point.choice}")
     return points

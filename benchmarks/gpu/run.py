@@ -182,20 +182,20 @@ def bench_network(name: str, choice: Choice, probe: Probe, tell: Tell) -> Result
     root = network.root().to(probe.device)
     rows: dict[str, Measured] = {}
 
-    def time(made: Prepared) -> float:
-        with made.arithmetic():
-            return probe.time_ms(made.step)
+    def time(prepared: Prepared) -> float:
+        with prepared.arithmetic():
+            return probe.time_ms(prepared.step)
 
     with _compiling():
         ready, outputs, failed = _prepare(network, root, choice, tell)
-        runs = {key: partial(time, made) for key, made in ready.items()}
+        runs = {key: partial(time, prepared) for key, prepared in ready.items()}
         tell_time = partial(tell, f"time {network.name}")
         times = take_turns(runs, rounds=choice.rounds, warm_ups=choice.warm_ups, tell=tell_time)
         first = choice.contestants[0]
-        for key, made in ready.items():
-            with made.arithmetic():
-                working = probe.working_bytes(made.step)
-            held = held_bytes(made.root)
+        for key, prepared in ready.items():
+            with prepared.arithmetic():
+                working = probe.working_bytes(prepared.step)
+            held = held_bytes(prepared.root)
             rows[key] = Measured(
                 name=key,
                 **asdict(speed(times[key], times[first])),
@@ -218,18 +218,18 @@ def _prepare(
         tell(f"prepare {network.name}", done, len(choice.contestants))
         try:
             graphs = _compiled_graphs()
-            made = prepare_contestant(network, root, CONTESTANTS[key], choice.mode)
-            with made.arithmetic():
+            prepared = prepare_contestant(network, root, CONTESTANTS[key], choice.mode)
+            with prepared.arithmetic():
                 for _ in range(_CALLS):
-                    outputs[key] = _finite(made.step())
-            if made.contestant.compiled and _compiled_graphs() == graphs:
+                    outputs[key] = _finite(prepared.step())
+            if prepared.contestant.compiled and _compiled_graphs() == graphs:
                 raise RuntimeError("the compiler translated nothing")
         except Exception as error:  # a compiler or a kernel may fail in any way
             if not ready:
                 raise  # without the first there is nothing to compare with
             failed[key] = failure(error)
         else:
-            ready[key] = made
+            ready[key] = prepared
     return ready, outputs, failed
 
 

@@ -113,12 +113,12 @@ def _added(takes: Sequence[Spoken], spoken: Spoken) -> Rows:
 def _between(rows: Sequence[Sequence[Audio]]) -> Rows:
     """Return the distances between all renderings of one text."""
     spectra = [spectrum(audio) for row in rows for audio in row]
-    found = np.zeros((len(spectra), len(spectra)))
-    for place, left in enumerate(spectra):
-        for other in range(place):
+    matrix = np.zeros((len(spectra), len(spectra)))
+    for index, left in enumerate(spectra):
+        for other in range(index):
             distance = round(compare_warped(left, spectra[other]).distance_db, 5)
-            found[place, other] = found[other, place] = distance
-    return tuple(map(tuple, found.tolist()))
+            matrix[index, other] = matrix[other, index] = distance
+    return tuple(map(tuple, matrix.tolist()))
 
 
 def _measure_single(suite: Suite, spoken: Spoken, singles: Sequence[Single]) -> dict[str, Rows]:

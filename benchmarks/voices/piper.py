@@ -195,8 +195,8 @@ def _make(name: str, folder: Path) -> None:
         usual = Durations(voice).scale(200, 200 * FRAMES_PER_ID)
         config["inference"]["length_scale"] = usual
         beside.write_text(json.dumps(config), encoding="utf-8")
-        made = voice.save(Path(temporary) / "made")
-        for file in made.iterdir():
+        saved = voice.save(Path(temporary) / "made")
+        for file in saved.iterdir():
             shutil.copyfile(file, folder / file.name)
 
 

@@ -116,15 +116,15 @@ def _in_chromium(plan: Plan) -> Played:
             stderr=subprocess.DEVNULL,
         )
         try:
-            found = results.get(timeout=_PATIENCE_S)
+            sent = results.get(timeout=_PATIENCE_S)
         except Empty:
-            found = {"error": "no answer"}
+            sent = {"error": "no answer"}
         finally:
             browser.terminate()
             browser.wait()
-    if "error" in found:
-        raise ModelError(f"chromium: {found['error']}")
-    return _from_json("chromium", found)
+    if "error" in sent:
+        raise ModelError(f"chromium: {sent['error']}")
+    return _from_json("chromium", sent)
 
 
 HEADLESS = (
