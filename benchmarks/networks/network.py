@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tts_compress.errors import first_line
 from tts_compress.families import families
 
 Step = Callable[[], torch.Tensor]
@@ -138,5 +139,4 @@ def snr_db(reference: torch.Tensor, candidate: torch.Tensor) -> float | None:
 
 def failure(error: Exception) -> str:
     """Return what is reported of a contestant that failed."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"[:200]
+    return f"{type(error).__name__}: {first_line(error)}"[:200]
