@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.voices.voice import export_graph
+
 LATENT, FACTOR, HOP = 24, 6, 512
 """Channels of a latent frame, latent frames that are one, samples of a frame."""
 
@@ -341,14 +343,5 @@ def _write_style(path: Path, seed: int) -> None:
 
 
 def _export(module: nn.Module, inputs: dict[str, torch.Tensor], output: str, path: Path) -> None:
-    names = [*inputs]
-    torch.onnx.export(
-        module.eval(),
-        tuple(inputs.values()),
-        str(path),
-        input_names=names,
-        output_names=[output],
-        dynamic_axes={name: _AXES[name] for name in (*names, output)},
-        opset_version=17,
-        dynamo=False,
-    )
+    axes = {name: _AXES[name] for name in (*inputs, output)}
+    export_graph(module, inputs, axes, path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +98,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
 
     found = Network(name="toy", family="module", summary="A toy", make=make, call=call)
     for name in ("toy", "dit"):
-        monkeypatch.setitem(NETWORKS, name, lambda: found)
+        monkeypatch.setitem(NETWORKS, name, partial(replace, found, name=name))
     return found
 
 

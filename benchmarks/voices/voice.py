@@ -85,6 +85,28 @@ def keep_folder(
     return folder
 
 
+def export_graph(
+    network: Any,
+    inputs: Mapping[str, Any],
+    axes: Mapping[str, Mapping[int, str]],
+    path: Path,
+    opset: int = 17,
+) -> None:
+    """Export a network; its outputs are the names that have dynamic axes and are no inputs."""
+    import torch
+
+    torch.onnx.export(
+        network.eval(),
+        tuple(inputs.values()),
+        str(path),
+        dynamo=False,
+        opset_version=opset,
+        input_names=[*inputs],
+        output_names=[name for name in axes if name not in inputs],
+        dynamic_axes=axes,
+    )
+
+
 @contextmanager
 def imported_in_part(
     packages: tuple[str, ...], stand_ins: Mapping[str, Mapping[str, Any]]
