@@ -2,18 +2,21 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from benchmarks.command import Command, positive
-from benchmarks.contestants import PEERS, Contestant, fp32_contestant, make_contestant
-from benchmarks.fidelity import Spoken, compare, speak
-from benchmarks.report import write_json
-from benchmarks.results import Bench, ContestantResult, VoiceResult, print_tables, write_plot
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.command import Add, command, positive
+from benchmarks.contestants import PEERS, Contestant, MakingCost, fp32_contestant, make_contestant
+from benchmarks.fidelity import Fidelity, Spoken, compare, speak
+from benchmarks.report import MISSING, write_json
 from benchmarks.sentences import Lengths, Sentence
-from benchmarks.timing import Plan, measure_memory, time_in_turns
+from benchmarks.timing import Memory, Plan, Timing, measure_memory, time_in_turns
 from benchmarks.voices import VOICES, open_voice, usual_voices
 from benchmarks.voices.voice import BenchVoice
 from tts_compress.artifact import sha256_of
@@ -24,6 +27,128 @@ from tts_compress.progress import Progress
 from tts_compress.recipes.family import schemes_of
 from tts_compress.recipes.schemes import Quality, find_scheme
 from tts_compress.terminal import progress_bars, show, show_json
+
+_LABELS = {"reference": "", "peer": "onnxruntime ", "scheme": ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContestantResult:
+    """One contestant on one voice."""
+
+    kind: str
+    name: str
+    error: str | None = None
+    size_bytes: int = 0
+    size_ratio: float = 0.0
+    making: MakingCost | None = None
+    memory: Memory | None = None
+    fidelity: Fidelity | None = None
+    timings: tuple[Timing, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Its name in tables."""
+        return _LABELS[self.kind] + self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoiceResult:
+    """All contestants on one voice; the first is FP32."""
+
+    name: str
+    weights: Literal["random", "trained"]
+    sample_rate: int
+    sha256: str
+    sentences: dict[str, int]
+    """Ids that the graph is given, by sentence."""
+
+    noise_floor: Fidelity
+    """FP32 with one noise against FP32 with another."""
+
+    contestants: tuple[ContestantResult, ...]
+
+    @property
+    def sound(self) -> list[ContestantResult]:
+        """Contestants that did not fail."""
+        return [contestant for contestant in self.contestants if contestant.error is None]
+
+
+def print_tables(voices: Sequence[VoiceResult]) -> None:
+    """Print, for each voice, a table of files and one of speed, and what failed."""
+    # A log has no width; these tables need more than the usual 80 columns.
+    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 140)
+    for voice in voices:
+        console.print(_files(voice), _speeds(voice))
+        for contestant in voice.contestants:
+            if contestant.error is not None:
+                console.print(f"{contestant.label} failed: {contestant.error}", soft_wrap=True)
+
+
+def _files(voice: VoiceResult) -> Table:
+    table = _table(
+        f"{voice.name}, {voice.weights} weights, {voice.sample_rate} Hz: size, memory and distance "
+        "to FP32",
+        "contestant|MB|smaller|peak MB|SNR dB|log-mel dB|durations kept|length|made in|peak MB",
+    )
+    for contestant in voice.sound:
+        memory, making = contestant.memory, contestant.making
+        table.add_row(
+            contestant.label,
+            f"{contestant.size_bytes / 1e6:.2f}",
+            f"{contestant.size_ratio:.2f}×",
+            f"{memory.peak_bytes / 1e6:.0f}" if memory else MISSING,
+            *_distance(contestant.fidelity),
+            f"{making.seconds:.1f} s" if making else MISSING,
+            f"{making.peak_bytes / 1e6:.0f}" if making else MISSING,
+        )
+    table.add_section()
+    table.add_row("fp32, other noise", *[MISSING] * 3, *_distance(voice.noise_floor))
+    return table
+
+
+def _distance(fidelity: Fidelity | None) -> tuple[str, ...]:
+    if fidelity is None:
+        return (MISSING,) * 4
+    snr, kept, change = fidelity.snr_db, fidelity.kept_durations, fidelity.duration_change
+    return (
+        MISSING if snr is None else f"{snr:.1f}",
+        f"{fidelity.log_mel_db:.2f}",
+        MISSING if kept is None else f"{kept:.2%}",
+        MISSING if change is None else f"{change:+.2%}",
+    )
+
+
+def _speeds(voice: VoiceResult) -> Table:
+    """Return times faster than FP32, by minimum and by median, and the real-time factor."""
+    fp32 = voice.contestants[0]
+    columns = [f"{t.sentence}, {_threads(t)}" for t in fp32.timings]
+    table = _table(
+        f"{voice.name}, {voice.weights} weights: times faster than FP32 (minimum / median, 95 % "
+        "interval of the mean), real-time factor",
+        "|".join(["contestant", *columns]),
+    )
+    for contestant in voice.sound:
+        table.add_row(contestant.label, *map(_speed, contestant.timings))
+    if any(t.length_change for contestant in voice.sound for t in contestant.timings):
+        table.caption = "* the audio is so much longer than FP32's: durations moved"
+    return table
+
+
+def _speed(t: Timing) -> str:
+    mark = f" ({t.length_change:+.1%}*)" if t.length_change else ""
+    spread = "" if t.interval is None else f" {t.interval[0]:.2f}–{t.interval[1]:.2f}"
+    return f"{t.ratio_min:.2f} / {t.ratio_median:.2f}{spread}, {t.rtf:.3f}{mark}"
+
+
+def _threads(timing: Timing) -> str:
+    return "1 thread" if timing.threads == 1 else f"{timing.threads} threads"
+
+
+def _table(title: str, columns: str) -> Table:
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    for index, column in enumerate(columns.split("|")):
+        table.add_column(column, justify="right" if index else "left")
+    return table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,36 +173,6 @@ class _Reference:
     contestant: Contestant
     sentences: Sequence[Sentence]
     spoken: Sequence[Spoken]
-
-
-def _run(options: argparse.Namespace) -> int:
-    """Return 0; 1 if one of our schemes failed."""
-    output: Path = options.output
-    with progress_bars() as progress:
-        bench = _bench(choice_of(options), output / "work", progress)
-    paths = [write_json(output / "bench.json", asdict(bench)), *write_plot(bench, output / "bench")]
-    if options.json:
-        show_json(asdict(bench))
-    else:
-        print_tables(bench)
-        show("written: " + ", ".join(map(str, paths)))
-    ours = [c for voice in bench.voices for c in voice.contestants if c.kind == "scheme"]
-    return 1 if any(contestant.error for contestant in ours) else 0
-
-
-def _bench(choice: Choice, work: Path, progress: Progress) -> Bench:
-    """Measure everything chosen; `work` keeps files for the next run."""
-    voices = []
-    for done, name in enumerate(choice.voices):
-        progress.advance("voices", done, len(choice.voices))
-        voices.append(_bench_voice(name, choice, work, progress))
-    progress.advance("voices", len(choice.voices), len(choice.voices))
-    return Bench(
-        environment=describe_environment(),
-        rounds=choice.plan.rounds,
-        warm_ups=choice.plan.warm_ups,
-        voices=tuple(voices),
-    )
 
 
 def _bench_voice(name: str, choice: Choice, work: Path, progress: Progress) -> VoiceResult:
@@ -117,7 +212,7 @@ def _make_all(
     chosen += [("scheme", name) for name in find_schemes(voice.family, choice)]
     contestants = [fp32_contestant(files)]
     for done, (kind, name) in enumerate(chosen, 1):
-        contestants.append(make_contestant(kind, name, files, work, progress))
+        contestants.append(make_contestant(kind, name, files, work))
         progress.advance(f"{work.name}: make", done, len(chosen))
     return contestants
 
@@ -150,7 +245,7 @@ def _measure(contestant: Contestant, fp32: _Reference) -> ContestantResult:
     return replace(result, size_bytes=size, size_ratio=ratio, memory=memory, fidelity=fidelity)
 
 
-def choice_of(options: argparse.Namespace) -> Choice:
+def choice_of(options: Namespace) -> Choice:
     """Return what options state; `--quick` has defaults of its own."""
     quick: bool = options.quick
     return Choice(
@@ -170,7 +265,7 @@ def choice_of(options: argparse.Namespace) -> Choice:
     )
 
 
-def _options(add: Callable[..., Any]) -> None:
+def _options(add: Add) -> None:
     add("--quick", action="store_true", help="one voice and length, 1 thread, 5 rounds")
     add("--voices", nargs="+", choices=VOICES, help="(medium demo)")
     qualities = {f"int8@{quality}" for quality in Quality}
@@ -200,13 +295,30 @@ def _seconds(text: str) -> float:
     return value
 
 
-main = Command(
-    module="benchmarks",
-    summary="Time FP32, stock onnxruntime quantization and our schemes, in turns. Without "
-    "options it takes less than ten minutes on two cores.",
-    options=_options,
-    run=_run,
-)
+@command("benchmarks", _options)
+def main(options: Namespace) -> int:
+    """Time FP32, stock quantization and our schemes in turns, by default for under ten minutes."""
+    choice, voices = choice_of(options), []
+    with progress_bars() as progress:
+        for done, name in enumerate(choice.voices, 1):
+            voices.append(_bench_voice(name, choice, options.output / "work", progress))
+            progress.advance("voices", done, len(choice.voices))
+    document = {
+        "environment": describe_environment(),
+        "rounds": choice.plan.rounds,
+        "warm_ups": choice.plan.warm_ups,
+        "voices": [asdict(voice) for voice in voices],
+        "format_version": 2,
+    }
+    path = write_json(options.output / "bench.json", document)
+    if options.json:
+        show_json(document)
+    else:
+        print_tables(voices)
+        show(f"written: {path}")
+    ours = [c for voice in voices for c in voice.contestants if c.kind == "scheme"]
+    return 1 if any(contestant.error for contestant in ours) else 0
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -51,11 +51,7 @@ class Fold:
 
 
 def read_clips(assets: Path, most: int) -> list[Clip]:
-    """Return up to so many recordings with their transcripts.
-
-    Raises:
-        EvaluationError: There are fewer than four.
-    """
+    """Return up to so many recordings with their transcripts."""
     folder = assets / "speech-ljspeech32" / "wavs"
     files = sorted(folder.glob("*.wav"))
     if len(files) < 4:
@@ -74,10 +70,10 @@ def read_sentences(most: int) -> list[Clip]:
     """
     suite, voice = read_suite("en-full"), load("demo")
     clips = []
-    for place, item in enumerate(suite.utterances[:most]):
+    for index, item in enumerate(suite.utterances[:most]):
         audio = voice.synthesize(item.text, seed=0)
         samples = resample(audio.samples, audio.sample_rate, SAMPLE_RATE)
-        clips.append(_clip(f"sentence-{place:03d}", samples, suite.transcript(item)))
+        clips.append(_clip(f"sentence-{index:03d}", samples, suite.transcript(item)))
     return clips
 
 

@@ -1,4 +1,4 @@
-"""The command line of a benchmark: every `python -m benchmarks.NAME` is one `Command`."""
+"""The command line of a benchmark: every `python -m benchmarks.NAME` is one function."""
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -8,43 +8,53 @@ from typing import Any
 
 from tts_compress.errors import TTSCompressError
 
-BAD_USE, INTERRUPTED = 2, 130
+Add = Callable[..., Any]
+"""`add_argument` of a parser."""
+
+_BAD_USE, _INTERRUPTED = 2, 130
 """Exit codes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Command:
     """A benchmark as a program; calling it returns the exit code, 2 for bad input."""
 
-    module: str
-    """Its name after `python -m`."""
+    name: str
+    """Its module, after `python -m`."""
 
-    summary: str
-    options: Callable[[Callable[..., Any]], None]
-    """States the options, given the parser's `add_argument`."""
-
-    run: Callable[[Namespace], int]
-    """Measures, reports, and returns the exit code."""
-
-    label: str = "bench"
+    label: str
     """Beginning of error messages."""
+
+    options: Callable[[Add], None]
+    run: Callable[[Namespace], int | None]
 
     def __call__(self, arguments: Sequence[str] | None = None) -> int:
         """Run the program with arguments, by default those of the command line."""
         try:
-            return self.run(self.parse(arguments))
+            return self.run(self.parse(arguments)) or 0
         except TTSCompressError as error:
             print(f"{self.label}: {' '.join(str(error).split())}", file=sys.stderr)
-            return BAD_USE
+            return _BAD_USE
         except KeyboardInterrupt:
             print(f"{self.label}: interrupted; finished pieces are kept", file=sys.stderr)
-            return INTERRUPTED
+            return _INTERRUPTED
 
     def parse(self, arguments: Sequence[str] | None) -> Namespace:
         """Return the options that arguments state."""
-        parser = ArgumentParser(prog=f"python -m {self.module}", description=self.summary)
+        parser = ArgumentParser(prog=f"python -m {self.name}", description=self.run.__doc__)
         self.options(parser.add_argument)
         return parser.parse_args(arguments)
+
+
+def command(
+    name: str, options: Callable[[Add], None], label: str = "bench"
+) -> Callable[[Callable[[Namespace], int | None]], Command]:
+    """Make a function a benchmark's program.
+
+    The function measures, reports, and returns the exit code where that is not 0; its docstring is
+    the summary in `--help`.
+    """
+    return lambda run: Command(name, label, options, run)
 
 
 def positive(text: str) -> int:

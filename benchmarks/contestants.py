@@ -64,14 +64,10 @@ def make_contestant(
     work: Path,
     calibration: Path | None = None,
 ) -> Contestant:
-    """Return a contestant, from `work` if everything it depends on is as it was.
+    """Return a contestant, from the folder `work` if all that it depends on is as it was.
 
-    Args:
-        kind: Kind of its maker.
-        name: Its maker; of a scheme that is compressed to a quality, `int8@good`.
-        files: The graphs of the voice in FP32, that which tokens go into first.
-        work: Folder of files that are kept.
-        calibration: The inputs of a bare graph.
+    Its maker is a peer or a scheme, which may have a quality as in `int8@good`. The first of the
+    files in FP32 is the graph that tokens go into; a bare graph has a file of inputs, too.
     """
     inputs = () if calibration is None else (calibration,)
     folder = work / f"{kind}-{name}-{_key(kind, name, (*files, *inputs))}"

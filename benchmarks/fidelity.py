@@ -36,15 +36,8 @@ _DTYPES = {"float": "float32", "float16": "float16", "double": "float64"}
 class HoldingSession:
     """A graph that returns what it computed for some tensors, and may be given their values.
 
-    Args:
-        model: The graph; changed in place.
-        tensors: The tensors, by label.
-        given: Values in place of the graph's, from which only their number of axes is taken; None
-            to leave the graph as it is.
-        spec: Its name in messages.
-
-    Raises:
-        ModelError: The graph has no such tensor, or cannot be opened.
+    The model is changed in place. Of values that are given only their number of axes is taken; None
+    leaves the graph as it is.
     """
 
     def __init__(
@@ -67,9 +60,7 @@ class HoldingSession:
     def run(self, feeds: Feeds, given: Held | None) -> tuple[npt.NDArray[np.float32], Held]:
         """Return the first output, and what the graph itself computed for the tensors.
 
-        Args:
-            feeds: Inputs of the graph.
-            given: Values of the held tensors, if the session was made for some.
+        Values of the held tensors are given if the session was made for some.
         """
         assert (given is not None) == self._held, "a session is made for held tensors or without"
         for label, values in (given or {}).items():
@@ -82,17 +73,7 @@ class HoldingSession:
 def bake(
     model: onnx.ModelProto, tensors: Mapping[str, str], given: Held, spec: str
 ) -> onnx.ModelProto:
-    """Return a copy of a graph in which tensors have values for good.
-
-    Args:
-        model: The graph.
-        tensors: The tensors, by label.
-        given: Their values.
-        spec: Its name in messages.
-
-    Raises:
-        ModelError: The graph has no such tensor, or cannot be opened.
-    """
+    """Return a copy of a graph in which tensors have given values for good."""
     copy = copy_model(model)
     dtypes = _dtypes(_expose(copy_model(model), tensors.values(), spec))
     for label, tensor in tensors.items():
@@ -106,10 +87,10 @@ def _expose(
     model: onnx.ModelProto, tensors: Iterable[str], spec: str
 ) -> onnxruntime.InferenceSession:
     """Let a graph return tensors, too, and open it."""
-    made = {name for node in model.graph.node for name in node.output}
+    computed = {name for node in model.graph.node for name in node.output}
     returned = {value.name for value in model.graph.output}
     for tensor in tensors:
-        if tensor not in made:
+        if tensor not in computed:
             raise ModelError(f"'{spec}' has no tensor '{tensor}', which is held for comparing")
         if tensor not in returned:
             model.graph.output.append(helper.make_empty_tensor_value_info(tensor))
@@ -165,11 +146,7 @@ def speak(
     reference: Sequence[Spoken] | None = None,
     noise: int = 0,
 ) -> list[Spoken]:
-    """Return all sentences under fed noise, with the reference's held tensors if one is given.
-
-    Raises:
-        ModelError: The graph cannot be run, or lacks a tensor that is held.
-    """
+    """Return all sentences under fed noise, with the reference's held tensors if one is given."""
     model: Any = load(path)
     graph = onnx.load(path)
     tensors, fed = voice.held(graph.graph), feed_noise(graph)

@@ -4,8 +4,8 @@ The two linear layers of a transformer's block, with random weights and inputs t
 are compressed on some batches and judged on others.
 """
 
-import argparse
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from benchmarks.command import Command
+from benchmarks.command import command
 from benchmarks.report import table
 from tts_compress import EvaluationOptions, Recipe, compress, evaluate, find_recipe
 from tts_compress.errors import MissingExtraError
@@ -51,11 +51,7 @@ def recipe_by(algorithm: Algorithm) -> Recipe:
 
 
 def measure(width: int) -> Iterator[Row]:
-    """Yield a row for each algorithm.
-
-    Args:
-        width: Inputs of the block, a multiple of 64; it has four times as many inside.
-    """
+    """Yield a row for each algorithm, on a block of a width that is a multiple of 64."""
     source = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     block = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
@@ -94,17 +90,14 @@ def markdown(rows: Iterable[Row]) -> list[str]:
     return table(("algorithm", "", "signal-to-noise ratio", "time"), cells, "llll")
 
 
-def _run(options: argparse.Namespace) -> int:
-    print("\n".join(markdown(measure(options.width))))
-    return 0
-
-
-main = Command(
-    module="benchmarks.four_bits",
-    summary="Compress a block of linear layers to four bits by each algorithm.",
-    options=lambda add: add("--width", type=int, default=768, help="inputs of the block (768)"),
-    run=_run,
+@command(
+    "benchmarks.four_bits",
+    lambda add: add("--width", type=int, default=768, help="inputs of the block (768)"),
 )
+def main(options: Namespace) -> None:
+    """Compress a block of linear layers to four bits by each algorithm."""
+    print("\n".join(markdown(measure(options.width))))
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import onnx
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,7 +15,7 @@ from benchmarks.clips import SAMPLE_RATE, Clip
 from benchmarks.timing import clocked, take_turns
 from tts_compress.audio import Audio
 from tts_compress.models import open_model
-from tts_compress.models.base import Model, OnnxGraph
+from tts_compress.models.base import OnnxGraph
 from tts_compress.onnx.session import open_session
 from tts_compress.terminal import show
 
@@ -56,10 +55,10 @@ def open_graph(graph: Path) -> OnnxGraph:
     return model
 
 
-def runs(model: Model | onnx.ModelProto) -> Vocoder:
+def runs(model: object) -> Vocoder:
     """Return a vocoder that runs a graph on one thread."""
-    graph = model.graph() if isinstance(model, OnnxGraph) else model
-    session = open_session(graph, "a vocoder", threads=1)
+    assert isinstance(model, OnnxGraph)
+    session = open_session(model.graph(), "a vocoder", threads=1)
     return lambda mel: session.run(None, {"mel": mel})[0]
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.command import Command
+from benchmarks.command import Add, command
 from tts_compress.artifact import read_manifest, sha256_of
 from tts_compress.evaluation.result import read_report
 
@@ -87,8 +87,8 @@ def _sweep(folder: Path) -> list[dict[str, Any]] | None:
     if not (folder / "out" / "sweep.json").exists():
         return None
     json.loads((folder / "out" / "sweep.json").read_text(encoding="utf-8"))
-    found = [read_report(path) for path in sorted(folder.glob("out/reports/*/*"))]
-    return [report.model_dump(mode="json", exclude=_TIMES) for report in found]
+    documents = [read_report(path) for path in sorted(folder.glob("out/reports/*/*"))]
+    return [report.model_dump(mode="json", exclude=_TIMES) for report in documents]
 
 
 COMMANDS = {
@@ -106,12 +106,7 @@ COMMANDS = {
 
 
 class Place:
-    """A folder with everything that a command needs, and nothing of others.
-
-    Args:
-        folder: The folder, which is made.
-        small: A compressed demo voice.
-    """
+    """A new folder with everything that a command needs, and nothing of others."""
 
     def __init__(self, folder: Path, small: Path | None = None) -> None:
         self.folder = folder
@@ -147,17 +142,13 @@ class Place:
 
     def leftovers(self) -> list[str]:
         """Return the temporary folders, which finished commands must not leave."""
-        found = [p for p in self._own[0].iterdir() if not p.name.startswith(_TORCHS)]
-        found += self.folder.rglob(".tts-compress-temporary-*")
-        return [str(path.relative_to(self.folder)) for path in found]
+        paths = [p for p in self._own[0].iterdir() if not p.name.startswith(_TORCHS)]
+        paths += self.folder.rglob(".tts-compress-temporary-*")
+        return [str(path.relative_to(self.folder)) for path in paths]
 
 
 def kill_and_resume(place: Place, command: Program, after_s: float, expected: object) -> str:
-    """Kill a command after some seconds, and run it again; return how far it had come.
-
-    Raises:
-        AssertionError: It left something half, or ends with another result.
-    """
+    """Kill a command after some seconds, and run it again; return how far it had come."""
     process = place.start(command.arguments)
     with suppress(subprocess.TimeoutExpired):
         process.wait(after_s)
@@ -167,9 +158,9 @@ def kill_and_resume(place: Place, command: Program, after_s: float, expected: ob
     while alive := [*_session(process.pid)]:
         assert time.monotonic() < deadline, f"processes outlived it: {alive}"
         time.sleep(0.01)
-    found = command.result(place.folder)
-    assert found in (None, expected), "what it left is neither nothing nor the whole"
-    if found is not None:
+    remains = command.result(place.folder)
+    assert remains in (None, expected), "what it left is neither nothing nor the whole"
+    if remains is not None:
         return "done"
     place.finish(command.arguments)
     assert command.result(place.folder) == expected, "the second run ends with another result"
@@ -193,17 +184,17 @@ def run(names: list[str], moments: int, seed: int, folder: Path) -> int:
     chance = np.random.default_rng(seed)
     small = None
     if "evaluate" in names:
-        made = Place(folder / "small")
-        made.finish(COMMANDS["quantize"].arguments)
-        small = made.folder / "out"
-    for place, name in enumerate(names):
+        first = Place(folder / "small")
+        first.finish(COMMANDS["quantize"].arguments)
+        small = first.folder / "out"
+    for index, name in enumerate(names):
         command = COMMANDS[name]
         whole = Place(folder / name, small)
         seconds = whole.finish(command.arguments)
         expected = command.result(whole.folder)
         assert expected is not None, f"{name} made nothing"
         print(f"{name}: {seconds:.1f} s undisturbed; leftovers: {whole.leftovers() or 'none'}")
-        for number in range(moments // len(names) + (place < moments % len(names))):
+        for number in range(moments // len(names) + (index < moments % len(names))):
             after_s = chance.uniform(0, seconds)
             there = Place(folder / f"{name}-{number}", small)
             try:
@@ -216,27 +207,20 @@ def run(names: list[str], moments: int, seed: int, folder: Path) -> int:
     return failures
 
 
-def _run(options: Namespace) -> int:
-    """Return 1 for a failure."""
-    with TemporaryDirectory(prefix="kills-") as folder:
-        failures = run(options.commands, options.moments, options.seed, Path(folder))
-    print(f"{options.moments} kills, {failures} failures")
-    return 1 if failures else 0
-
-
-def _options(add: Callable[..., Any]) -> None:
+def _options(add: Add) -> None:
     add("--moments", type=int, default=30)
     add("--seed", type=int, default=0)
     add("--commands", nargs="+", choices=[*COMMANDS], default=[*COMMANDS])
 
 
-main = Command(
-    module="benchmarks.kills",
-    label="kills",
-    summary="Kill commands at random moments, and run them again.",
-    options=_options,
-    run=_run,
-)
+@command("benchmarks.kills", _options, label="kills")
+def main(options: Namespace) -> int:
+    """Kill commands at random moments, and run them again."""
+    with TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as folder:
+        failures = run(options.commands, options.moments, options.seed, Path(folder))
+    print(f"{options.moments} kills, {failures} failures")
+    return 1 if failures else 0
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -30,11 +30,7 @@ _UTTERANCES = 8
 def quantize_observed(graph: Path, output: Path, calls: Iterator[Feeds], **settings: Any) -> None:
     """Quantize a graph by onnxruntime's `quantize_static`, prepared as its documentation advises.
 
-    Args:
-        graph: The graph.
-        output: The file that is written.
-        calls: Inputs that its ranges are observed on.
-        settings: Those of `quantize_static` that are not left at their defaults.
+    Ranges are observed on calls; settings are those that are not left at their defaults.
     """
     with TemporaryDirectory() as temporary:
         prepared = str(Path(temporary) / "prepared.onnx")
@@ -93,11 +89,7 @@ PEER_CALLS: dict[str, Callable[[Path, Path, Iterator[Feeds]], None]] = {
 def make_peer(name: str, voice: Path, folder: Path, calibration: Path | None = None) -> None:
     """Write every graph of a voice, or a bare one, compressed, and the files beside them.
 
-    Args:
-        name: A key of `PEER_CALLS`.
-        voice: The voice's graph that tokens go into.
-        folder: The folder that is made.
-        calibration: The inputs of a bare graph.
+    A bare graph has a file of inputs.
     """
     model = load(voice) if calibration is None else open_model(f"onnx:{voice}")
     assert isinstance(model, OnnxGraph)

@@ -1,8 +1,9 @@
-"""Ways to put a vocoder into fewer bits: without training, and trained."""
+"""`python -m benchmarks.qat`: a vocoder in fewer bits, without training and trained."""
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 
 from benchmarks.clips import ASSETS, Clip, read_clips, write_feeds
-from benchmarks.command import Command
+from benchmarks.command import Add, command
 from benchmarks.hifigan import (
     Published,
     Vocoder,
@@ -79,8 +80,8 @@ def make(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
         return _in_torch(contestant, work, run)
     model = open_graph(work.published.graph)
     if contestant.untrained is None:
-        recipe = _plain("int8") if contestant.name == "min-max" else find_recipe("onnx", "int8")
-        return runs(compress(model, "int8", recipe=recipe, calibration=work.feeds, quality="fast"))
+        plain = _plain("int8") if contestant.name == "min-max" else find_recipe("onnx", "int8")
+        return runs(compress(model, "int8", recipe=plain, calibration=work.feeds, quality="fast"))
     recipe = _plain("int8-qat") if contestant.name == "min-max-qat" else None
     run = replace(run, options=work.options[8])
     return runs(compress_trained(model, recipe=recipe, calibration=work.feeds, run=run))
@@ -144,24 +145,7 @@ class Result:
     """The time it takes, over that of the same one without training; None of what is that."""
 
 
-def _run(options: argparse.Namespace) -> int:
-    published = find_published(options.assets)
-    if published is None:
-        return 0
-    results = _measure(options, published)
-    document = {
-        "environment": describe_environment(),
-        "held_out_clips": options.clips,
-        "contestants": [asdict(row) for row in results],
-    }
-    trained = [row for row in results if row.curve]
-    lines = _markdown(results, options)
-    paths = write_report(options.report, document, lines, lambda pyplot: _draw(trained, pyplot))
-    show(*(f"written: {path}" for path in paths))
-    return 0
-
-
-def _measure(options: argparse.Namespace, published: Published) -> list[Result]:
+def _measure(options: Namespace, published: Published) -> list[Result]:
     options.output.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(options.threads)  # of teachers, too
     clips = read_clips(options.assets, 2 * options.clips)
@@ -207,7 +191,7 @@ def _time_ratio(vocoders: dict[str, Vocoder], contestant: Contestant, clip: Clip
     return after / before
 
 
-def _training(options: argparse.Namespace, rate: float) -> TrainingOptions:
+def _training(options: Namespace, rate: float) -> TrainingOptions:
     return TrainingOptions(
         steps=options.steps,
         batch_size=options.batch_size,
@@ -219,7 +203,7 @@ def _training(options: argparse.Namespace, rate: float) -> TrainingOptions:
     )
 
 
-def _markdown(results: Sequence[Result], options: argparse.Namespace) -> list[str]:
+def _markdown(results: Sequence[Result], options: Namespace) -> list[str]:
     def share(after: str, before: str) -> float | None:
         """Return the part of a distance that is left; None where one was not measured."""
         by_name = {row.name: row.distance_db for row in results}
@@ -249,7 +233,7 @@ def _row(row: Result) -> tuple[str, ...]:
     return f"`{row.name}`", str(row.bits), f"{row.distance_db:.3f}", steps, time
 
 
-def _command(options: argparse.Namespace) -> str:
+def _command(options: Namespace) -> str:
     stated = {"contestants": " ".join(options.contestants), "steps": options.steps}
     stated |= {"batch-size": options.batch_size, "clips": options.clips, "threads": options.threads}
     words = [f"--{name} {value}" for name, value in stated.items()]
@@ -272,7 +256,7 @@ def _draw(results: Sequence[Result], pyplot: Any) -> Any:
     return figure
 
 
-def _options(add: Callable[..., Any]) -> None:
+def _options(add: Add) -> None:
     names = [contestant.name for contestant in CONTESTANTS]
     add("--assets", type=Path, default=ASSETS, metavar="DIR")
     add("--contestants", nargs="+", choices=names, default=names)
@@ -287,12 +271,22 @@ def _options(add: Callable[..., Any]) -> None:
     add("--report", type=Path, default=stem, metavar="STEM", help="of .json, .md and .svg")
 
 
-main = Command(
-    module="benchmarks.qat",
-    summary="Train a vocoder in eight and in four bits, and compare it with FP32.",
-    options=_options,
-    run=_run,
-)
+@command("benchmarks.qat", _options)
+def main(options: Namespace) -> None:
+    """Train a vocoder in eight and in four bits, and compare it with FP32."""
+    published = find_published(options.assets)
+    if published is None:
+        return
+    results = _measure(options, published)
+    document = {
+        "environment": describe_environment(),
+        "held_out_clips": options.clips,
+        "contestants": [asdict(row) for row in results],
+    }
+    trained = [row for row in results if row.curve]
+    lines = _markdown(results, options)
+    paths = write_report(options.report, document, lines, lambda pyplot: _draw(trained, pyplot))
+    show(*(f"written: {path}" for path in paths))
 
 
 if __name__ == "__main__":

@@ -35,9 +35,6 @@ def write_report(
         document: Content of the `.json`.
         markdown: Lines of the `.md`.
         draw: Returns the figure of the `.svg`, given matplotlib's module of functions.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
     """
     # The name of a device may have a dot.
     paths = [stem.with_name(stem.name + suffix) for suffix in (".json", ".md", ".svg")]
@@ -45,7 +42,13 @@ def write_report(
     write_text_atomically(paths[1], "\n".join(markdown) + "\n")
     if draw is None:
         return paths[:2]
-    pyplot = open_pyplot()
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "evaluate") from error
     figure = draw(pyplot)
     figure.savefig(paths[2], metadata={"Date": None})
     pyplot.close(figure)
@@ -62,19 +65,3 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "l") 
     """
     rule = " | ".join({"l": ":--", "r": "--:"}[side] for side in align.ljust(len(head), "r"))
     return [f"| {' | '.join(head)} |", f"| {rule} |", *(f"| {' | '.join(row)} |" for row in rows)]
-
-
-def open_pyplot() -> Any:
-    """Return matplotlib's module of functions, for files.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "evaluate") from error
-    return pyplot

@@ -3,19 +3,19 @@
 `python -m benchmarks.scale` replaces each unit by a sleep of measured length.
 """
 
-import argparse
 import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable
+from argparse import Namespace
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import get_args
 
-from benchmarks.command import Command
+from benchmarks.command import Add, command
 from benchmarks.report import write_json
 from tts_compress.errors import TTSCompressError
 from tts_compress.evaluation.suite import read_suite
@@ -121,13 +121,7 @@ def make_tasks(shape: Shape, output: str) -> tuple[OpenPlan, list[Task]]:
 
 
 def simulate(shape: Shape, lengths: dict[Kind, float], progress: Progress) -> Measured:
-    """Run a sweep of sleeps on a cluster of this machine.
-
-    Args:
-        shape: Sizes.
-        lengths: Mean seconds of each kind of unit.
-        progress: Is advanced with each unit.
-    """
+    """Run a sweep of sleeps on a cluster of this machine."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -161,11 +155,7 @@ def busy_seconds(units: Iterable[Unit], lengths: dict[Kind, float], shape: Shape
 
 
 def measured_lengths(results: Results) -> dict[Kind, float]:
-    """Return the mean seconds of each kind of unit in a sweep's log.
-
-    Raises:
-        TTSCompressError: A kind is missing.
-    """
+    """Return the mean seconds of each kind of unit in a sweep's log."""
     seconds: dict[str, list[float]] = {}
     for executions in results.log(results.keys()).values():
         for one in executions:
@@ -177,8 +167,20 @@ def measured_lengths(results: Results) -> dict[Kind, float]:
     return {kind: sum(seconds[kind]) / len(seconds[kind]) for kind in kinds}
 
 
-def _run(options: argparse.Namespace) -> int:
-    """Return 1 for an efficiency below 90 per cent."""
+def _options(add: Add) -> None:
+    add("--voices", type=int, default=200)
+    add("--schemes", type=int, default=4)
+    add("--shards", type=int, default=4, help="of the suite (%(default)s)")
+    add("--workers", type=int, default=16, help="of all nodes (%(default)s)")
+    add("--nodes", type=int, default=4, help="of the cluster (%(default)s)")
+    add("--pace", type=float, default=0.05, help="of the sleeps (%(default)s)")
+    add("--measured", metavar="OUT", help="a sweep whose units' lengths count")
+    add("--output", type=Path, metavar="JSON")
+
+
+@command("benchmarks.scale", _options, label="scale")
+def main(options: Namespace) -> int:
+    """Time a sweep of sleeping units by the real schedule on a Ray cluster."""
     lengths = _LENGTHS
     if options.measured:
         lengths = measured_lengths(open_results(options.measured))
@@ -198,25 +200,6 @@ def _run(options: argparse.Namespace) -> int:
         write_json(options.output, document)
     return 0 if measured.efficiency >= 0.9 else 1
 
-
-def _options(add: Callable[..., Any]) -> None:
-    add("--voices", type=int, default=200)
-    add("--schemes", type=int, default=4)
-    add("--shards", type=int, default=4, help="of the suite (%(default)s)")
-    add("--workers", type=int, default=16, help="of all nodes (%(default)s)")
-    add("--nodes", type=int, default=4, help="of the cluster (%(default)s)")
-    add("--pace", type=float, default=0.05, help="of the sleeps (%(default)s)")
-    add("--measured", metavar="OUT", help="a sweep whose units' lengths count")
-    add("--output", type=Path, metavar="JSON")
-
-
-main = Command(
-    module="benchmarks.scale",
-    label="scale",
-    summary="Time a sweep of sleeping units by the real schedule on a Ray cluster.",
-    options=_options,
-    run=_run,
-)
 
 if __name__ == "__main__":
     sys.exit(main())

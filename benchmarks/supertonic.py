@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.voices.voice import export_graph
+
 LATENT, FACTOR, HOP = 24, 6, 512
 """Channels of a latent frame, latent frames that are one, samples of a frame."""
 
@@ -114,9 +116,9 @@ class Attention(nn.Module):
         scores = query @ key.transpose(2, 3) / query.shape[3] ** 0.5
         if mask is not None:
             scores = scores.masked_fill(mask.unsqueeze(1) == 0, -1e4)
-        found = (torch.softmax(scores, 3) @ value).transpose(1, 2).flatten(2)
-        made: Tensor = self.norm(frames + self.out_fc(found))
-        return made.transpose(1, 2)
+        attended = (torch.softmax(scores, 3) @ value).transpose(1, 2).flatten(2)
+        normed: Tensor = self.norm(frames + self.out_fc(attended))
+        return normed.transpose(1, 2)
 
     def _rotated(self, x: Tensor) -> Tensor:
         angles = self.increments[:, : x.shape[2]] / x.shape[2] * self.theta
@@ -139,8 +141,8 @@ class Feed(nn.Module):
         """Return frames of shape [B, C, T]."""
         x = self.attention(x, x.transpose(1, 2), mask)
         x = x + self.conv_2(torch.relu(self.conv_1(x)))
-        made: Tensor = self.norm(x.transpose(1, 2))
-        return made.transpose(1, 2) * mask
+        normed: Tensor = self.norm(x.transpose(1, 2))
+        return normed.transpose(1, 2) * mask
 
 
 def _repeated(count: int, make: Callable[[], nn.Module]) -> nn.ModuleList:
@@ -214,8 +216,8 @@ class Cycle(nn.Module):
             x = block(x, own)
         x = self.convnext[4](x + self.linear(time).unsqueeze(2), own)
         x = self.text(x, text.transpose(1, 2), others)
-        made: Tensor = self.style(self.convnext[5](x, own), style)
-        return made * own
+        normed: Tensor = self.style(self.convnext[5](x, own), style)
+        return normed * own
 
 
 class VectorEstimator(nn.Module):
@@ -341,14 +343,5 @@ def _write_style(path: Path, seed: int) -> None:
 
 
 def _export(module: nn.Module, inputs: dict[str, torch.Tensor], output: str, path: Path) -> None:
-    names = [*inputs]
-    torch.onnx.export(
-        module.eval(),
-        tuple(inputs.values()),
-        str(path),
-        input_names=names,
-        output_names=[output],
-        dynamic_axes={name: _AXES[name] for name in (*names, output)},
-        opset_version=17,
-        dynamo=False,
-    )
+    axes = {name: _AXES[name] for name in (*inputs, output)}
+    export_graph(module, inputs, axes, path)

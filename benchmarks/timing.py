@@ -80,13 +80,10 @@ def take_turns(
     warm_ups: int = 3,
     tell: Callable[[int, int], None] = lambda *_: None,
 ) -> dict[Key, list[float]]:
-    """Return the results of every counted run; what disturbs one contestant disturbs all.
+    """Return the results of every counted run, in milliseconds; `clocked` makes such a function.
 
-    Args:
-        runs: Functions that run once and return the milliseconds; `clocked` makes one.
-        rounds: How often each one is counted.
-        warm_ups: Rounds before, which do not count.
-        tell: Called after each round with the number done and the total.
+    What disturbs one contestant disturbs all. Warm-ups do not count. `tell` is called after each
+    round with the number done and the total.
     """
     times: dict[Key, list[float]] = {name: [] for name in runs}
     for turn in range(warm_ups + rounds):
@@ -122,13 +119,9 @@ def speed(own: Sequence[float], fp32: Sequence[float]) -> Speed:
 def summarize(
     sentence: str, threads: int, runs: tuple[list[float], float], fp32: tuple[list[float], float]
 ) -> Timing:
-    """Return a contestant's timing.
+    """Return a contestant's timing of a sentence.
 
-    Args:
-        sentence: Its name.
-        threads: Number of threads of each run.
-        runs: The contestant's times in milliseconds, and the seconds of audio it spoke.
-        fp32: The same for FP32.
+    Runs are its times in milliseconds, and the seconds of audio it spoke; likewise those of FP32.
     """
     (own, audio_s), (reference, reference_s) = runs, fp32
     return Timing(
@@ -150,11 +143,7 @@ def time_in_turns(
     plan: Plan,
     progress: Progress,
 ) -> list[list[Timing]]:
-    """Return the timings of each contestant, which has a process; the first one is FP32.
-
-    Raises:
-        EvaluationError: A contestant cannot be run.
-    """
+    """Return the timings of each contestant, which has a process; the first one is FP32."""
     timings: list[list[Timing]] = [[] for _ in contestants]
     for threads in plan.threads:
         with ExitStack() as stack:
@@ -187,11 +176,7 @@ def _time(
 
 
 def measure_memory(contestant: Contestant, sentence: Sentence) -> Memory:
-    """Return the memory of a fresh process that synthesizes one sentence once, on one thread.
-
-    Raises:
-        EvaluationError: The contestant cannot be run.
-    """
+    """Return the memory of a fresh process that synthesizes one sentence once, on one thread."""
     with _new_worker(contestant, 1) as worker:
         idle = _open(worker, sentence, 1)["idle_bytes"]
         _speak(worker, sentence)

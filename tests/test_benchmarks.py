@@ -13,7 +13,7 @@ from benchmarks.__main__ import choice_of, find_schemes, main
 from benchmarks.fidelity import compare, speak
 from benchmarks.timing import summarize
 from benchmarks.voices import VOICES
-from benchmarks.voices.piper_sentences import make_sentences, search_scale
+from benchmarks.voices.piper import make_sentences, search_scale
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,7 @@ import pytest
 
 from benchmarks.fuzz import mutate
 from benchmarks.fuzz.compare import DisagreementError, check_agreement
-from benchmarks.fuzz.run import fuzz, kind_of, run_case
-from benchmarks.fuzz.targets import KINDS, Kind
+from benchmarks.fuzz.run import KINDS, Kind, fuzz, kind_of, run_case
 from tts_compress.errors import QuantizationError
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def test_an_error_that_asks_for_a_report_is_a_failure(
         raise QuantizationError("two counts differ; please report this voice")
 
     kind = Kind(1, lambda *_: None, fail)
-    monkeypatch.setattr("benchmarks.fuzz.targets.KINDS", {"broken": kind})
+    monkeypatch.setattr("benchmarks.fuzz.run.KINDS", {"broken": kind})
     with pytest.raises(QuantizationError, match="please report"):
         run_case(0, "broken", tmp_path)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +25,10 @@ from benchmarks.gpu.run import (
     CONTESTANTS,
     Choice,
     Measured,
-    Result,
     bench_network,
     prepare_contestant,
 )
-from benchmarks.networks.network import NETWORKS, Network
+from benchmarks.networks.network import NETWORKS, Network, Result
 from tts_compress.errors import EvaluationError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
 
     found = Network(name="toy", family="module", summary="A toy", make=make, call=call)
     for name in ("toy", "dit"):
-        monkeypatch.setitem(NETWORKS, name, lambda: found)
+        monkeypatch.setitem(NETWORKS, name, partial(replace, found, name=name))
     return found
 
 

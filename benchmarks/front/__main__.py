@@ -1,11 +1,11 @@
 """`python -m benchmarks.front`: every way to INT8 on voices that nobody here made."""
 
-import argparse
 import math
 import re
 import sys
+from argparse import Namespace
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.clips import ASSETS, SAMPLE_RATE, Clip, middle_clip, read_clips, split, write_feeds
-from benchmarks.command import Command
+from benchmarks.command import Add, command
 from benchmarks.contestants import Contestant, fp32_contestant, make_contestant
 from benchmarks.front.report import FASTEST, Row, VoiceFigures, write_figures
 from benchmarks.report import write_json
 from benchmarks.sentences import Sentence, feeds_of, run_request, speak_request
 from benchmarks.timing import Plan, time_in_turns
-from benchmarks.voices.piper_sentences import make_sentences
+from benchmarks.voices.piper import make_sentences
 from tests.processors import player
 from tests.processors.emulation import NATIVE, Processor, open_processor
 from tests.processors.packages import NotAvailableError
@@ -92,47 +92,12 @@ class Voice:
     clips: Sequence[Clip] = ()
 
 
-def _run(options: argparse.Namespace) -> int:
-    """Return 1 if one of our candidates could not be made."""
-    try:
-        processor = open_processor(options.processor)
-    except NotAvailableError as error:
-        raise EvaluationError(str(error)) from error
-    figures = options.output / options.processor
-    figures.mkdir(parents=True, exist_ok=True)
-    suite = read_suite(options.suite)
-    few = {"utterances": suite.utterances[: options.texts], "seeds": (0,)}
-    timed = not options.quality_only and options.processor == NATIVE.name
-    for name, spec in _choose(options).items():
-        with progress_bars() as progress:
-            settings = Settings(
-                suite=suite.model_copy(update=few),
-                gates=read_gates("default"),
-                words=options.words,
-                plan=Plan(threads=(1,), rounds=options.rounds, warm_ups=3) if timed else None,
-                processor=processor,
-                work=options.output / "work" / name,
-                progress=progress,
-            )
-            voice = _open(name, spec, settings, options.assets)
-            found = measure(voice, _contestants(voice, settings, options), settings)
-        write_json(figures / f"{name}.json", asdict(found))
-    # Voices of earlier runs stay in the report: each may have a run of its own.
-    paths = sorted(figures.glob("*.json"), key=lambda path: _order(path.stem))
-    voices = [VoiceFigures.from_json(path.read_text(encoding="utf-8")) for path in paths]
-    suffix = "" if options.processor == NATIVE.name else f"-{options.processor}"
-    stem = options.report.with_name(options.report.name + suffix)
-    show(*(f"written: {path}" for path in write_figures(voices, stem)))
-    ours = [row for voice in voices for row in voice.rows if row.kind == "scheme"]
-    return 1 if any(row.error for row in ours) else 0
-
-
 def _order(name: str) -> tuple[int, str]:
     order = ["demo", *_GIVEN]
     return (order.index(name) if name in order else len(order)), name
 
 
-def _choose(options: argparse.Namespace) -> dict[str, str]:
+def _choose(options: Namespace) -> dict[str, str]:
     """Return the specs of the voices that are there and chosen, by name."""
     specs = {"demo": "demo"}
     for name, path in _GIVEN.items():
@@ -187,13 +152,13 @@ def _open_vocoder(graph: Path, settings: Settings, assets: Path) -> Voice:
     )
 
 
-def _contestants(voice: Voice, settings: Settings, options: argparse.Namespace) -> list[Contestant]:
+def _contestants(voice: Voice, settings: Settings, options: Namespace) -> list[Contestant]:
     """Return FP32 and all candidates; those that were made before are in the folder of work."""
     contestants = [fp32_contestant(voice.files)]
     for name in options.candidates:
         kind: Any = "peer" if name in _STOCK else "scheme"
-        made = make_contestant(kind, name, voice.files, settings.work, voice.calibration)
-        contestants.append(made)
+        contestant = make_contestant(kind, name, voice.files, settings.work, voice.calibration)
+        contestants.append(contestant)
     for stated in options.trained:
         of, _, folder = stated.partition("=")
         if of == voice.name:
@@ -208,13 +173,13 @@ def measure(voice: Voice, contestants: Sequence[Contestant], settings: Settings)
     """Return everything about a voice and its candidates, of which the first is FP32."""
     reference, *others = contestants
     rows = [_judge(voice, reference, candidate, settings) for candidate in others]
-    sound = [place for place, row in enumerate(rows) if row.error is None]
+    sound = [index for index, row in enumerate(rows) if row.error is None]
     if settings.plan is not None:
-        running = [reference, *(others[place] for place in sound)]
+        running = [reference, *(others[index] for index in sound)]
         rest = ([voice.sentence], voice.sample_rate, settings.plan, settings.progress)
         _, *timings = time_in_turns(running, *rest)
-        for place, [timing] in zip(sound, timings, strict=True):
-            rows[place] = replace(rows[place], timing=asdict(timing))
+        for index, [timing] in zip(sound, timings, strict=True):
+            rows[index] = replace(rows[index], timing=asdict(timing))
     spoken = [utterance.text for utterance in settings.suite.utterances]
     return VoiceFigures(
         name=voice.name,
@@ -269,7 +234,7 @@ def _compare(voice: Voice, reference: Path, candidate: Path, settings: Settings)
     if voice.clips:
         played = [_play(graph, voice.clips, store, settings) for graph in (reference, candidate)]
         pairs = [
-            _pair(place, *of) for place, of in enumerate(zip(voice.clips, *played, strict=True))
+            _pair(index, *of) for index, of in enumerate(zip(voice.clips, *played, strict=True))
         ]
     else:
         models = give_speakers((open_subject(reference, None), open_subject(candidate, None)), None)
@@ -329,7 +294,7 @@ def _pair(index: int, clip: Clip, before: Audio, after: Audio) -> UtterancePair:
     )
 
 
-def _options(add: Callable[..., Any]) -> None:
+def _options(add: Add) -> None:
     add("voices", nargs="*", metavar="VOICE", help="a further one: a path or spec")
     add("--only", nargs="+", metavar="NAME", help=f"of demo, {', '.join(_GIVEN)}, a further one's")
     names = (*_STOCK, *_OURS)
@@ -348,12 +313,41 @@ def _options(add: Callable[..., Any]) -> None:
     add("--report", type=Path, default=stem, metavar="STEM", help=files)
 
 
-main = Command(
-    module="benchmarks.front",
-    summary="Time and judge every way to INT8 on trained voices.",
-    options=_options,
-    run=_run,
-)
+@command("benchmarks.front", _options)
+def main(options: Namespace) -> int:
+    """Time and judge every way to INT8 on trained voices."""
+    try:
+        processor = open_processor(options.processor)
+    except NotAvailableError as error:
+        raise EvaluationError(str(error)) from error
+    figures = options.output / options.processor
+    figures.mkdir(parents=True, exist_ok=True)
+    suite = read_suite(options.suite)
+    few = {"utterances": suite.utterances[: options.texts], "seeds": (0,)}
+    timed = not options.quality_only and options.processor == NATIVE.name
+    for name, spec in _choose(options).items():
+        with progress_bars() as progress:
+            settings = Settings(
+                suite=suite.model_copy(update=few),
+                gates=read_gates("default"),
+                words=options.words,
+                plan=Plan(threads=(1,), rounds=options.rounds, warm_ups=3) if timed else None,
+                processor=processor,
+                work=options.output / "work" / name,
+                progress=progress,
+            )
+            voice = _open(name, spec, settings, options.assets)
+            measured = measure(voice, _contestants(voice, settings, options), settings)
+        write_json(figures / f"{name}.json", asdict(measured))
+    # Voices of earlier runs stay in the report: each may have a run of its own.
+    paths = sorted(figures.glob("*.json"), key=lambda path: _order(path.stem))
+    voices = [VoiceFigures.from_json(path.read_text(encoding="utf-8")) for path in paths]
+    suffix = "" if options.processor == NATIVE.name else f"-{options.processor}"
+    stem = options.report.with_name(options.report.name + suffix)
+    show(*(f"written: {path}" for path in write_figures(voices, stem)))
+    ours = [row for voice in voices for row in voice.rows if row.kind == "scheme"]
+    return 1 if any(row.error for row in ours) else 0
+
 
 if __name__ == "__main__":
     sys.exit(main())

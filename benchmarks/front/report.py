@@ -87,11 +87,7 @@ class VoiceFigures:
 
 
 def write_figures(voices: Sequence[VoiceFigures], stem: Path) -> list[Path]:
-    """Write `<stem>.json`, `<stem>.md` and, of voices that were timed, `<stem>.svg`.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Write `<stem>.json`, `<stem>.md` and, of voices that were timed, `<stem>.svg`."""
     document = {"voices": [asdict(voice) for voice in voices]}
     timed = [voice for voice in voices if any(row.timing for row in voice.rows)]
     draw = (lambda pyplot: _draw(timed, pyplot)) if timed else None
@@ -163,8 +159,8 @@ def _speed(timing: dict[str, Any] | None) -> tuple[str, str]:
 
 
 def _distortion(metrics: dict[str, Any]) -> str:
-    found = metrics.get("distortion")
-    return f"{found['value']:.2f}{_interval(found['interval'])}" if found else MISSING
+    metric = metrics.get("distortion")
+    return f"{metric['value']:.2f}{_interval(metric['interval'])}" if metric else MISSING
 
 
 def _interval(ends: Sequence[float] | None) -> str:
@@ -173,11 +169,11 @@ def _interval(ends: Sequence[float] | None) -> str:
 
 
 def _pauses(row: Row, voice: VoiceFigures) -> str:
-    rises = [(rise, place) for place, rise in enumerate(row.rises_db) if rise is not None]
+    rises = [(rise, index) for index, rise in enumerate(row.rises_db) if rise is not None]
     if not rises:
         return MISSING
-    worst, place = max(rises)
-    text = shorten(voice.texts[place].replace("|", " "), 32, placeholder=" …")
+    worst, index = max(rises)
+    text = shorten(voice.texts[index].replace("|", " "), 32, placeholder=" …")
     return f"{signed(float(np.median([r for r, _ in rises])), 1)}, {signed(worst, 1)} ({text})"
 
 
@@ -200,7 +196,7 @@ def _draw(voices: Sequence[VoiceFigures], pyplot: Any) -> Any:
         1, len(voices), figsize=(4.4 * len(voices) + 1.6, 4.4), squeeze=False, layout="constrained"
     )
     names = list(dict.fromkeys(row.name for voice in voices for row in voice.rows))
-    markers = {name: _MARKERS[place % len(_MARKERS)] for place, name in enumerate(names)}
+    markers = {name: _MARKERS[index % len(_MARKERS)] for index, name in enumerate(names)}
     shown: dict[str, Any] = {}
     for voice, panel in zip(voices, panels[0], strict=True):
         _draw_voice(voice, panel, markers)

@@ -1,30 +1,14 @@
 """`python -m benchmarks.fuzz`: its options, and the results for people."""
 
-import argparse
 import sys
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
-from benchmarks.command import Command
+from benchmarks.command import Add, command
 from benchmarks.fuzz.run import MOST_BYTES, Outcome, fuzz, kind_of, run_case
-
-
-def _run(options: argparse.Namespace) -> int:
-    """Return 1 for a failure among the cases."""
-    if options.case is not None:
-        kind, folder = options.kind or kind_of(options.case), mkdtemp(prefix="fuzz-")
-        print(f"case {options.case} ({kind}) in {folder}")
-        # With its traceback, and its files kept, on failure.
-        print("refused" if run_case(options.case, kind, Path(folder)) else "accepted")
-        return 0
-    seeds = range(options.seed, options.seed + options.cases)
-    kinds = [options.kind] * len(seeds) if options.kind else ()
-    outcome = fuzz(seeds, kinds, jobs=options.jobs)
-    print("\n".join(_lines(outcome)))
-    return 1 if outcome.failures or outcome.peak_bytes > MOST_BYTES else 0
 
 
 def _lines(outcome: Outcome) -> Iterator[str]:
@@ -45,7 +29,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     )
 
 
-def _options(add: Callable[..., Any]) -> None:
+def _options(add: Add) -> None:
     add("--cases", type=int, default=10_000, help="number of cases (%(default)s)")
     add("--seed", type=int, default=0, help="of the first case (%(default)s)")
     add("--jobs", type=int, default=2, help="processes at a time (%(default)s)")
@@ -53,13 +37,21 @@ def _options(add: Callable[..., Any]) -> None:
     add("--case", type=int, metavar="SEED", help="run one case here, unguarded")
 
 
-main = Command(
-    module="benchmarks.fuzz",
-    label="fuzz",
-    summary="Read mutated files and texts, each in a watched process.",
-    options=_options,
-    run=_run,
-)
+@command("benchmarks.fuzz", _options, label="fuzz")
+def main(options: Namespace) -> int:
+    """Read mutated files and texts, each in a watched process."""
+    if options.case is not None:
+        kind, folder = options.kind or kind_of(options.case), mkdtemp(prefix="fuzz-")
+        print(f"case {options.case} ({kind}) in {folder}")
+        # With its traceback, and its files kept, on failure.
+        print("refused" if run_case(options.case, kind, Path(folder)) else "accepted")
+        return 0
+    seeds = range(options.seed, options.seed + options.cases)
+    kinds = [options.kind] * len(seeds) if options.kind else ()
+    outcome = fuzz(seeds, kinds, jobs=options.jobs)
+    print("\n".join(_lines(outcome)))
+    return 1 if outcome.failures or outcome.peak_bytes > MOST_BYTES else 0
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -42,26 +42,19 @@ def ratio_db(before: Any, after: Any) -> float:
 
 def check_agreement(
     expected: Sequence[Any],
-    found: Sequence[Any],
+    actual: Sequence[Any],
     scheme: str,
     magnified_db: Callable[[], float] = lambda: float("inf"),
 ) -> None:
-    """Compare the outputs of a call.
+    """Compare the arrays of a call by a model and by its compressed form.
 
-    Args:
-        expected: The original's arrays.
-        found: The compressed model's.
-        scheme: Its scheme.
-        magnified_db: Returns the ratio of the original itself after its weights and inputs moved by
-            that rounding: a model may magnify it, as a norm does what hardly varies.
-
-    Raises:
-        DisagreementError: They differ in number, shape, type or finiteness, or by more than
-            the scheme's bits explain.
+    They must agree in number, shape, type and finiteness, and differ by no more than the scheme's
+    bits explain; or than `magnified_db`, the ratio of the original itself after its weights and
+    inputs moved by that rounding: a model may magnify it, as a norm does what hardly varies.
     """
-    if len(expected) != len(found):
-        raise DisagreementError(f"{scheme}: {len(found)} outputs, not {len(expected)}")
-    for before, after in zip(expected, found, strict=True):
+    if len(expected) != len(actual):
+        raise DisagreementError(f"{scheme}: {len(actual)} outputs, not {len(expected)}")
+    for before, after in zip(expected, actual, strict=True):
         stated = [f"{array.dtype} {list(array.shape)}" for array in (before, after)]
         if stated[0] != stated[1]:
             raise DisagreementError(f"{scheme}: {stated[1]} in place of {stated[0]}")

@@ -6,14 +6,22 @@ import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from benchmarks.fuzz.graphs import bare_graph
 from benchmarks.fuzz.mutate import json_text, mutate_bytes, mutate_json
+from tts_compress import evaluation, report
 from tts_compress.compression import compress
 from tts_compress.config import data_file, data_names, demo_voice
+from tts_compress.evaluation.gates import gate, read_gates
+from tts_compress.evaluation.suite import read_suite
+from tts_compress.inspection import inspect_model, inspection_tables
 from tts_compress.models import open_model
+from tts_compress.models.base import TTSModel
 from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import read_calibration_set
+from tts_compress.terminal import show, show_json
 
 _TEXTS = ("Hello there.", "Dr. Smith paid $3.50 at 10:30.", "a.b.c", "Ein schöner Tag", "你好")
 
@@ -32,9 +40,6 @@ def write_voice(folder: Path, dice: random.Random) -> None:
 
 def read_voice(folder: Path, dice: random.Random) -> object:
     """Inspect the voice; sometimes let it speak."""
-    from tts_compress.models.base import TTSModel
-    from tts_compress.terminal import show_json
-
     model = open_model(str(folder / "voice.onnx"))
     show_json(_inspect(model))
     if dice.random() < 0.1 and isinstance(model, TTSModel):
@@ -43,8 +48,6 @@ def read_voice(folder: Path, dice: random.Random) -> object:
 
 
 def _inspect(model: Any) -> Any:
-    from tts_compress.inspection import inspect_model, inspection_tables
-    from tts_compress.terminal import show
 
     facts = inspect_model(model)
     show(*inspection_tables(facts))
@@ -78,12 +81,8 @@ def write_toml(folder: Path, dice: random.Random) -> None:
     (folder / "file.toml").write_bytes(content)
 
 
-def read_toml(folder: Path, dice: random.Random) -> object:
+def read_toml(folder: Path, _: random.Random) -> object:
     """Read it as what it was."""
-    from tts_compress.evaluation.gates import gate, read_gates
-    from tts_compress.evaluation.suite import read_suite
-    from tts_compress.recipes.recipe import read_calibration_set
-
     kind, path = (folder / "kind").read_text("utf-8"), folder / "file.toml"
     readers: dict[str, Callable[[Path], object]] = {
         "calib/recipes": lambda path: find_recipe("piper", "int8", path),
@@ -92,7 +91,6 @@ def read_toml(folder: Path, dice: random.Random) -> object:
         "eval/suites": read_suite,
         "eval/gates": lambda path: gate(shipped_report(), read_gates(path)),
     }
-    del dice
     return readers[kind](path)
 
 
@@ -111,30 +109,24 @@ def shipped_report() -> Any:
 
 def write_report(folder: Path, dice: random.Random) -> None:
     """Write a changed report."""
-    report = dict(shipped_report())
-    report["utterances"] = report.get("utterances", [])[:4]
-    (folder / "report.json").write_bytes(json_text(mutate_json(report, dice), dice))
+    changed = dict(shipped_report())
+    changed["utterances"] = changed.get("utterances", [])[:4]
+    (folder / "report.json").write_bytes(json_text(mutate_json(changed, dice), dice))
 
 
 def read_report(folder: Path, dice: random.Random) -> object:
     """Judge the report, and sometimes render it."""
-    from tts_compress.evaluation import gate, read_gates, read_report
-    from tts_compress.report import summary_table, write_report
-    from tts_compress.terminal import show
-
-    report = read_report(folder)
-    verdicts = [gate(report, read_gates(name)) for name in ("default", "strict", "cost")]
-    show(summary_table(report))
+    read = evaluation.read_report(folder)
+    verdicts = [gate(read, read_gates(name)) for name in ("default", "strict", "cost")]
+    show(report.summary_table(read))
     if dice.random() < 0.1:
-        write_report(report, folder / "out")
+        report.write_report(read, folder / "out")
     return verdicts
 
 
 @cache
 def made_artifact() -> Path:
     """Return an artifact of the bare graph, made once for each process."""
-    from tempfile import mkdtemp
-
     folder = Path(mkdtemp(prefix="fuzz-artifact-"))
     (folder / "graph.onnx").write_bytes(bare_graph().SerializeToString())
     small = compress(f"onnx:{folder / 'graph.onnx'}", "int8-weight-only")
@@ -148,9 +140,8 @@ def write_manifest(folder: Path, dice: random.Random) -> None:
     path.write_bytes(json_text(mutate_json(json.loads(path.read_bytes()), dice), dice))
 
 
-def read_manifest(folder: Path, dice: random.Random) -> object:
+def read_manifest(folder: Path, _: random.Random) -> object:
     """Inspect the artifact."""
-    del dice
     return _inspect(open_model(folder / "artifact"))
 
 

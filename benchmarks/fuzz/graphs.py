@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.fuzz.mutate import mutate_bytes, mutate_graph
 from tts_compress.compression import compress
 from tts_compress.models import open_model
+from tts_compress.models.feeds import graph_inputs, open_feeds
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.schemes import find_scheme
 
@@ -32,10 +33,10 @@ def make_model(
     opset: int = 17,
 ) -> onnx.ModelProto:
     """Return a graph as a model."""
-    values = (
+    taken, returned = (
         [helper.make_tensor_value_info(*value) for value in part] for part in (inputs, outputs)
     )
-    graph = helper.make_graph(nodes, "bare", *values, weights)
+    graph = helper.make_graph(nodes, "bare", taken, returned, weights)
     opsets = [helper.make_opsetid("", opset)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
@@ -124,8 +125,6 @@ def compress_graph(folder: Path, dice: random.Random) -> object:
 
 def read_calls(folder: Path, dice: random.Random) -> object:
     """Read the calls, as calibration does."""
-    from tts_compress.models.feeds import graph_inputs, open_feeds
-
     if dice.random() < 0.1:
         return compress(f"onnx:{folder / 'graph.onnx'}", "int8", calibration=folder / "calls.npz")
     feeds = open_feeds(folder / "calls.npz", graph_inputs(bare_graph()))

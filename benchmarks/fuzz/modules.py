@@ -3,56 +3,48 @@
 import copy
 import random
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import nn
 
 from benchmarks.fuzz.compare import DisagreementError, check_agreement
 from benchmarks.fuzz.graphs import untrained_schemes
+from tts_compress import load_module, save_module
 from tts_compress.compression import compress
 from tts_compress.recipes.family import find_recipe
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
 
 _TIME = 12
 
 
-@cache
-def _chain_class() -> type["nn.Module"]:
-    import torch
+class _Chain(nn.Module):
+    """Layers, and functions between them, one after the other."""
 
-    class Chain(torch.nn.Module):
-        """Layers, and functions between them, one after the other."""
+    def __init__(self, *steps: Any) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(step for step in steps if isinstance(step, nn.Module))
+        self._steps = [s if callable(s) and s not in {*self.layers} else None for s in steps]
 
-        def __init__(self, *steps: Any) -> None:
-            super().__init__()
-            self.layers = torch.nn.ModuleList(s for s in steps if isinstance(s, torch.nn.Module))
-            self._steps = [s if callable(s) and s not in {*self.layers} else None for s in steps]
-
-        def forward(self, x: "torch.Tensor") -> Any:
-            layers = iter(self.layers)
-            for step in self._steps:
-                x = step(x) if step is not None else next(layers)(x)
-            return x
-
-    return Chain
+    def forward(self, x: torch.Tensor) -> Any:
+        """Return the last output."""
+        layers = iter(self.layers)
+        for step in self._steps:
+            x = step(x) if step is not None else next(layers)(x)
+        return x
 
 
-def _turned(x: "torch.Tensor") -> "torch.Tensor":
+def _turned(x: torch.Tensor) -> torch.Tensor:
     return x.transpose(-1, -2)
 
 
 def _linear(dice: random.Random, channels: int) -> Any:
-    from torch import nn
 
     layer = nn.Linear(channels, dice.choice((1, 24, 64)), bias=dice.random() < 0.7)
     return _turned, layer, _turned
 
 
 def _convolution(dice: random.Random, channels: int) -> Any:
-    from torch import nn
 
     group = dice.choice((1, 1, 2, channels))
     kernel, dilation = dice.choice((1, 3, 5)), dice.choice((1, 1, 2))
@@ -68,7 +60,6 @@ def _convolution(dice: random.Random, channels: int) -> Any:
 
 
 def _upsampling(dice: random.Random, channels: int) -> Any:
-    from torch import nn
 
     stride, group = dice.choice((1, 2, 3)), dice.choice((1, 1, 2))
     more: dict[str, Any] = {"stride": stride, "padding": dice.choice((0, 1)), "groups": group}
@@ -76,7 +67,6 @@ def _upsampling(dice: random.Random, channels: int) -> Any:
 
 
 def _recurrent(dice: random.Random, channels: int) -> Any:
-    from torch import nn
 
     kind, hidden = dice.choice((nn.LSTM, nn.GRU, nn.RNN)), dice.choice((16, 32))
     more = {"num_layers": dice.choice((1, 2)), "bidirectional": dice.random() < 0.4}
@@ -85,8 +75,6 @@ def _recurrent(dice: random.Random, channels: int) -> Any:
 
 def _joined(dice: random.Random, channels: int) -> Any:
     """Return a convolution and a linear layer along channels, as most TTS systems have."""
-    from torch import nn
-
     layer = nn.Conv1d(channels, 32, 3, padding=1)
     return layer, _turned, nn.Linear(32, dice.choice((8, 40)))
 
@@ -99,14 +87,12 @@ def _transposed(dice: random.Random, channels: int) -> Any:
 
 
 def _attention(dice: random.Random, channels: int) -> Any:
-    from torch import nn
 
     layer = nn.TransformerEncoderLayer(channels, 2, 2 * channels, 0.0, batch_first=True)
     return _turned, layer, nn.LayerNorm(channels) if dice.random() < 0.5 else _turned
 
 
 def _looked_up(dice: random.Random, channels: int) -> Any:
-    from torch import nn
 
     table = nn.Embedding(50, channels, padding_idx=dice.choice((None, 0)))
     return (lambda x: (8 * x[:, 0]).abs().long() % 50), table, nn.Linear(channels, 16)
@@ -118,23 +104,18 @@ _LAYERS: tuple[Callable[[random.Random, int], Any], ...] = (
 )
 
 
-def write_layer(folder: Path, dice: random.Random) -> None:
+def write_layer(*_: object) -> None:
     """Write nothing: the case is made where it runs."""
-    del folder, dice
 
 
 def call_layer(folder: Path, dice: random.Random) -> object:
     """Compress a module, call it as the original, and sometimes from its file."""
-    import torch
-
-    from tts_compress import load_module, save_module
-
     torch.manual_seed(dice.randrange(1 << 30))
     torch.set_num_threads(1)
     channels, scheme = dice.choice((16, 24, 64)), dice.choice(untrained_schemes("module"))
     kinds = (torch.float32,) * 6 + (torch.float64, torch.float16, torch.bfloat16)
     dtype = dice.choice(kinds)
-    net: Any = _chain_class()(*dice.choice(_LAYERS)(dice, channels)).eval().to(dtype)
+    net: Any = _Chain(*dice.choice(_LAYERS)(dice, channels)).eval().to(dtype)
     if dice.random() < 0.1:
         dtype, net = torch.complex64, torch.nn.Linear(channels, 16, dtype=torch.complex64)
     batch = torch.randn(dice.choice((1, 1, 3)), channels, _TIME, dtype=dtype)
@@ -145,19 +126,17 @@ def call_layer(folder: Path, dice: random.Random) -> object:
     call = batch[:0] if dice.random() < 0.1 else batch
     with torch.no_grad():
         expected = list(_arrays(net(call)))
-        found = list(_arrays(small(call)))
-        check_agreement(expected, found, scheme)
+        actual = list(_arrays(small(call)))
+        check_agreement(expected, actual, scheme)
         if dice.random() < 0.3:
             again = load_module(copy.deepcopy(net), save_module(small, folder / "net.safetensors"))
-            if any((a != b).any() for a, b in zip(found, _arrays(again(call)), strict=True)):
+            if any((a != b).any() for a, b in zip(actual, _arrays(again(call)), strict=True)):
                 raise DisagreementError(f"{scheme}: its file returns something else")
-    return found
+    return actual
 
 
 def _arrays(outputs: Any) -> Iterator[Any]:
     """Yield arrays of tensors in tuples; numpy has no bfloat16, which float32 holds."""
-    import torch
-
     if isinstance(outputs, torch.Tensor):
         wide = outputs.float() if outputs.dtype == torch.bfloat16 else outputs
         yield wide.detach().numpy()

@@ -23,24 +23,26 @@ def mutate_bytes(content: bytes, dice: random.Random, *, text: bool = False) -> 
     """
     changed = bytearray(content)
     for _ in range(dice.choice((1, 1, 2, 8))):
-        place = dice.randrange(len(changed) + 1)
-        length = min(dice.choice((1, 1, 4, 64, 1024)), max(len(changed) - place, 0))
+        position = dice.randrange(len(changed) + 1)
+        length = min(dice.choice((1, 1, 4, 64, 1024)), max(len(changed) - position, 0))
         way = dice.randrange(6)
-        if way == 0 and place < len(changed) and (not text or dice.random() < 0.1):
-            changed[place] ^= 1 << dice.randrange(8)
+        if way == 0 and position < len(changed) and (not text or dice.random() < 0.1):
+            changed[position] ^= 1 << dice.randrange(8)
         elif way == 1:
-            del changed[place : place + length]
+            del changed[position : position + length]
         elif way == 2:
-            changed[place:place] = changed[place : place + length] * dice.choice((1, 2, 200))
+            changed[position:position] = changed[position : position + length] * dice.choice(
+                (1, 2, 200)
+            )
         elif way == 3:
             random_bytes = bytes(dice.choices(range(32, 127), k=length))
-            changed[place : place + length] = random_bytes if text else dice.randbytes(length)
+            changed[position : position + length] = random_bytes if text else dice.randbytes(length)
         elif way == 4:
-            changed[place:place] = dice.choice(
+            changed[position:position] = dice.choice(
                 _WORDS[2 * text :] if dice.random() < 0.9 else _WORDS
             )
         elif dice.random() < 0.3:
-            del changed[place:]
+            del changed[position:]
     return bytes(changed)
 
 

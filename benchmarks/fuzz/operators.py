@@ -59,13 +59,13 @@ class _Builder:
 
 def _convolve(b: _Builder, x: str) -> str:
     group = b.dice.choice((1, 1, b.channels))
-    made = group * b.dice.choice((1, 2)) if group > 1 else b.dice.choice((1, 16, 32, 32))
+    channels = group * b.dice.choice((1, 2)) if group > 1 else b.dice.choice((1, 16, 32, 32))
     kernel, dilation = b.dice.choice((1, 3, 5, 11)), b.dice.choice((1, 1, 2))
     inner = b.channels // group
     flat = b.dice.random() < 0.3
-    inputs = [b.weight(made, inner, kernel, *[1] * flat, inputs=inner * kernel)]
+    inputs = [b.weight(channels, inner, kernel, *[1] * flat, inputs=inner * kernel)]
     if b.dice.random() < 0.7:
-        inputs.append(b.weight(made, inputs=1))
+        inputs.append(b.weight(channels, inputs=1))
     span = dilation * (kernel - 1)
     pads = [span // 2, *[0] * flat, span - span // 2, *[0] * flat]
     more: dict[str, Any] = {"pads": pads, "dilations": [dilation, *[1] * flat]}
@@ -73,29 +73,29 @@ def _convolve(b: _Builder, x: str) -> str:
         more = {"auto_pad": b.dice.choice(("SAME_UPPER", "SAME_LOWER"))}
     x = b.put("Reshape", x, b.shape(1, b.channels, -1, 1)) if flat else x
     x = b.put("Conv", x, *inputs, group=group, **more)
-    b.channels = made
-    return b.put("Reshape", x, b.shape(1, made, -1)) if flat else x
+    b.channels = channels
+    return b.put("Reshape", x, b.shape(1, channels, -1)) if flat else x
 
 
 def _upsample(b: _Builder, x: str) -> str:
-    made, stride = b.dice.choice((8, 16, 32)), b.dice.choice((1, 2, 3))
-    weight = b.weight(b.channels, made, 2 * stride, inputs=2 * b.channels)
-    b.channels = made
+    channels, stride = b.dice.choice((8, 16, 32)), b.dice.choice((1, 2, 3))
+    weight = b.weight(b.channels, channels, 2 * stride, inputs=2 * b.channels)
+    b.channels = channels
     return b.put("ConvTranspose", x, weight, strides=[stride])
 
 
 def _multiply(b: _Builder, x: str) -> str:
-    made, x = b.dice.choice((1, 16, 32, 32)), b.turned(x)
+    channels, x = b.dice.choice((1, 16, 32, 32)), b.turned(x)
     if b.dice.random() < 0.5:
-        x = b.put("MatMul", x, b.weight(b.channels, made, inputs=b.channels))
+        x = b.put("MatMul", x, b.weight(b.channels, channels, inputs=b.channels))
     else:
         turned = b.dice.choice((0, 1))
-        shape = (made, b.channels) if turned else (b.channels, made)
+        shape = (channels, b.channels) if turned else (b.channels, channels)
         x = b.put("Reshape", x, b.shape(-1, b.channels))
-        inputs = [b.weight(*shape, inputs=b.channels), b.weight(made, inputs=1)]
+        inputs = [b.weight(*shape, inputs=b.channels), b.weight(channels, inputs=1)]
         x = b.put("Gemm", x, *inputs, transB=turned, alpha=b.dice.choice((1.0, 0.5)))
-        x = b.put("Reshape", x, b.shape(1, -1, made))
-    b.channels = made
+        x = b.put("Reshape", x, b.shape(1, -1, channels))
+    b.channels = channels
     return b.turned(x)
 
 
@@ -168,8 +168,8 @@ def run_chain(folder: Path, dice: random.Random) -> object:
     feeds = {"x": np.load(folder / "calls.npz")["0/x"]}
     expected = _run(source, feeds)
     again: Any = open_model(compress_file(folder, scheme))
-    found = _run(again.files().weights[0], feeds)
-    check_agreement(expected, found, scheme, lambda: _magnified_db(source, feeds, scheme))
+    actual = _run(again.files().weights[0], feeds)
+    check_agreement(expected, actual, scheme, lambda: _magnified_db(source, feeds, scheme))
     return again.describe(), list(again.components())
 
 

@@ -14,8 +14,22 @@ from benchmarks.fuzz.compare import DisagreementError
 from benchmarks.fuzz.documents import made_artifact, shipped_report
 from benchmarks.fuzz.mutate import json_text, mutate_bytes, mutate_json
 from tts_compress.artifact import MANIFEST_NAME, Manifest
+from tts_compress.evaluation import read_report
+from tts_compress.evaluation.bootstrap import FEWEST_TEXTS
+from tts_compress.evaluation.metrics.error_rates import METRICS
+from tts_compress.evaluation.suite import read_suite
 from tts_compress.progress import Silent
+from tts_compress.publish.card import weights_of
 from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.groups import find_groups
+from tts_compress.search.choices import Space, find_formats
+from tts_compress.search.measure import MeasuredDamage
+from tts_compress.search.study import StudyOptions, explore
+from tts_compress.sweep.document import table_of
+from tts_compress.sweep.merge import merge_reports
+from tts_compress.sweep.plan import read_plan
+from tts_compress.sweep.results import open_results
+from tts_compress.sweep.units import Identity, Opened, units_of
 
 _TEXTS = ("Open the door.", "A cat sat down", "We saw birds", "Three red apples", "He ran home")
 _FORMATS = ("float16", "int8")
@@ -51,10 +65,6 @@ def write_suite(folder: Path, dice: random.Random) -> None:
 
 def judge_suite(folder: Path, dice: random.Random) -> object:
     """Compare made-up word errors over the suite; few texts show no interval."""
-    from tts_compress.evaluation.bootstrap import FEWEST_TEXTS
-    from tts_compress.evaluation.metrics.error_rates import METRICS
-    from tts_compress.evaluation.suite import read_suite
-
     suite = read_suite(folder / "suite.toml")
     pairs: list[Any] = []
     heard: dict[str, str] = {}
@@ -79,10 +89,6 @@ def judge_suite(folder: Path, dice: random.Random) -> object:
 @cache
 def _sweep() -> tuple[Any, tuple[Any, ...], dict[str, dict[str, bytes]]]:
     """Return a plan, its units, and the files of the results that a merge reads, by key."""
-    from tts_compress.publish.card import weights_of
-    from tts_compress.sweep.plan import read_plan
-    from tts_compress.sweep.units import Identity, Opened, units_of
-
     with TemporaryDirectory() as place:
         path = Path(place) / "plan.toml"
         path.write_text(
@@ -137,33 +143,25 @@ def write_results(folder: Path, dice: random.Random) -> None:
         (folder / name).write_bytes(mutate_bytes(b'{"failed": "why"}', dice))
 
 
-def merge_results(folder: Path, dice: random.Random) -> object:
+def merge_results(folder: Path, _: random.Random) -> object:
     """Merge them: what a row says is of its own voice, scheme and suite."""
-    from tts_compress.evaluation import read_report
-    from tts_compress.sweep.document import table_of
-    from tts_compress.sweep.merge import merge_reports
-    from tts_compress.sweep.results import open_results
-
-    del dice
     plan, units, files = _sweep()
-    found = merge_reports(plan, open_results(str(folder)), units, [], Silent())
+    merged = merge_reports(plan, open_results(str(folder)), units, [], Silent())
     reports = {unit.chain: files[unit.key] for unit in units if unit.kind == "report"}
-    told = {(failure.voice, failure.scheme) for failure in found.failures}
-    if len(found.entries) + len(told) < len(reports) and not found.left:
-        raise DisagreementError(f"{len(found.entries)} rows, and no word of the others")
-    for entry in found.entries:
+    told = {(failure.voice, failure.scheme) for failure in merged.failures}
+    if len(merged.entries) + len(told) < len(reports) and not merged.left:
+        raise DisagreementError(f"{len(merged.entries)} rows, and no word of the others")
+    for entry in merged.entries:
         stated = read_report((folder / entry.report).parent).model_dump(mode="json")
         right = json.loads(reports[entry.voice, entry.scheme]["report.json"])
         for side, key in (("candidate", "sha256"), ("reference", "sha256"), ("suite", "sha256")):
             if stated[side][key] != right[side][key]:
                 raise DisagreementError(f"the row of {entry.scheme} is of another {side}")
-    return table_of(found), found.to_json()
+    return table_of(merged), merged.to_json()
 
 
 @cache
 def _space() -> Any:
-    from tts_compress.recipes.groups import find_groups
-    from tts_compress.search.choices import Space, find_formats
 
     groups, forms = find_groups(_MODULES, ()), find_formats("piper", _FORMATS)
     formats = {group.name: forms for group in groups}
@@ -172,8 +170,6 @@ def _space() -> Any:
 
 def _explored(folder: Path, trials: int) -> Any:
     """Return the points of a study whose choices cost what their formats say."""
-    from tts_compress.search.measure import MeasuredDamage
-    from tts_compress.search.study import StudyOptions, explore
 
     def measure(choice: Any) -> Any:
         harm = sum(value != "float32" for value in choice.values())
@@ -203,8 +199,8 @@ def write_study(folder: Path, dice: random.Random) -> None:
     """Write a study's changed log; sometimes a lock that a killed process left."""
     rows = _study().splitlines()
     if dice.random() < 0.7:
-        place = dice.randrange(len(rows))
-        rows[place] = json_text(mutate_json(json.loads(rows[place]), dice), dice)
+        index = dice.randrange(len(rows))
+        rows[index] = json_text(mutate_json(json.loads(rows[index]), dice), dice)
         content = b"\n".join(rows) + b"\n"
     else:
         content = mutate_bytes(_study(), dice)
@@ -213,14 +209,13 @@ def write_study(folder: Path, dice: random.Random) -> None:
         (folder / "study.log.lock").symlink_to(folder / "study.log")
 
 
-def explore_study(folder: Path, dice: random.Random) -> object:
+def explore_study(folder: Path, _: random.Random) -> object:
     """Go on with it: every point is a choice of this search."""
-    del dice
     space, points = _space(), _explored(folder, 5)
     for point in points:
-        known = {group.name: {*space.names(group.name)} for group in space.groups}
-        if point.choice.keys() != known.keys() or any(
-            value not in known[name] for name, value in point.choice.items()
+        choices = {group.name: {*space.names(group.name)} for group in space.groups}
+        if point.choice.keys() != choices.keys() or any(
+            value not in choices[name] for name, value in point.choice.items()
         ):
             raise DisagreementError(f"a point is of another search: {point.choice}")
     return points

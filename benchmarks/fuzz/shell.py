@@ -56,9 +56,8 @@ class EndError(Exception):
     """A command that did not end as it should."""
 
 
-def write_command(folder: Path, dice: random.Random) -> None:
+def write_command(folder: Path, _: random.Random) -> None:
     """Write the files that commands read."""
-    del dice
     (folder / "größe.onnx").write_bytes(bare_graph().SerializeToString())
     (folder / "hard.toml").write_text(_HARD, "utf-8")
 

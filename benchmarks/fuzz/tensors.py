@@ -11,20 +11,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import soundfile
+import torch
 
 from benchmarks.fuzz.mutate import json_text, mutate_bytes, mutate_json
+from tts_compress import load_module, save_module
 from tts_compress.audio import read_wav
 from tts_compress.compression import compress
 from tts_compress.models import open_model
+from tts_compress.models.files import check_duration, read_tensors
 
 
 @cache
 def _module() -> tuple[Any, bytes]:
     """Return a module, and the file of its compressed form."""
-    import torch
-
-    from tts_compress import save_module
-
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Conv1d(64, 64, 3)).eval()
     with TemporaryDirectory() as folder:
@@ -48,9 +48,6 @@ def write_safetensors(folder: Path, dice: random.Random) -> None:
 
 def read_safetensors(folder: Path, dice: random.Random) -> object:
     """Load the file into its module, or read its tensors."""
-    from tts_compress import load_module
-    from tts_compress.models.files import read_tensors
-
     path = folder / "net.safetensors"
     if dice.random() < 0.4:
         return read_tensors(path)
@@ -60,8 +57,6 @@ def read_safetensors(folder: Path, dice: random.Random) -> object:
 @cache
 def _pickled(*, zipped: bool, settings: bool) -> bytes:
     """Return what torch saves of tensors, or of tensors and settings, as a training does."""
-    import torch
-
     file, weight = io.BytesIO(), torch.ones(4, 8)
     content: dict[str, Any] = {"a": weight, "b": weight[1:, ::2]}
     if settings:
@@ -91,16 +86,12 @@ def write_checkpoint(folder: Path, dice: random.Random) -> None:
 
 def read_checkpoint(folder: Path, dice: random.Random) -> object:
     """Read its tensors, or open it as a voice."""
-    from tts_compress.models.files import read_tensors
-
     path = folder / "voice.ckpt"
     return read_tensors(path) if dice.random() < 0.5 else open_model(str(path))
 
 
 def write_recording(folder: Path, dice: random.Random) -> None:
     """Write a recording whose header is changed."""
-    import soundfile
-
     file, kind = io.BytesIO(), dice.choice(("WAV", "FLAC", "OGG"))
     soundfile.write(file, np.zeros(8_000, np.float32), 8_000, format=kind)
     content = file.getvalue()
@@ -108,10 +99,7 @@ def write_recording(folder: Path, dice: random.Random) -> None:
     (folder / "speech.wav").write_bytes(head + content[128:])
 
 
-def read_recording(folder: Path, dice: random.Random) -> object:
+def read_recording(folder: Path, _: random.Random) -> object:
     """Read it as the speech that a voice is to continue."""
-    from tts_compress.models.files import check_duration
-
-    del dice
     check_duration(folder / "speech.wav", (0.5, 30.0))
     return read_wav(folder / "speech.wav")

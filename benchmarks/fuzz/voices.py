@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.fuzz.compare import DisagreementError, check_agreement
-from benchmarks.fuzz.graphs import make_model
+from benchmarks.fuzz.graphs import Value, make_model
 from benchmarks.fuzz.mutate import mutate_json
 from tts_compress.compression import compress
 from tts_compress.models import open_model
@@ -108,11 +108,11 @@ def _graphs() -> dict[str, bytes]:
     ]
     mel, mask = (real, [1, _CHANNELS, "L"]), ("mask", real, [1, 1, "M"])
     codes = ("codes", TensorProto.INT32, [1, "L"])
-    features = (
+    features: tuple[list[Value], list[Value]] = (
         [("tokens", whole, [1, "L"]), ("speed", real, [1]), ("sid", whole, [1])],
         [("mel", *mel), ("frames", whole, [1, "L"]), ("length", whole, []), codes],
     )
-    sound = (
+    sound: tuple[list[Value], list[Value]] = (
         [("mel", *mel), ("noise", real, [1, _CHANNELS, "N"]), ("step", whole, [1]), mask],
         [("audio", real, [1, 1, "T"]), ("again", *mel)],
     )

@@ -1,16 +1,17 @@
 """`python -m benchmarks.gpu`: its options and its report."""
 
-import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command import Command, positive
+from benchmarks.command import Add, command, positive
 from benchmarks.gpu.probe import CudaProbe, Probe
-from benchmarks.gpu.run import CONTESTANTS, Choice, Measured, Result, bench_network
+from benchmarks.gpu.run import CONTESTANTS, Choice, Measured, bench_network
+from benchmarks.networks.network import Result
 from benchmarks.report import table, write_report
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError, MissingExtraError
@@ -18,27 +19,6 @@ from tts_compress.terminal import human_bytes, progress_bars, show
 
 _NETWORKS = ("dit", "parler-decoder")
 _HEAD = ("contestant", "median", "fastest", "speed", "weights", "peak", "SNR")
-
-
-def _run(options: argparse.Namespace) -> int:
-    first = next(iter(CONTESTANTS))
-    names = options.contestants or CONTESTANTS
-    chosen = [n for n in names if options.compiled or not CONTESTANTS[n].compiled]
-    choice = Choice(
-        contestants=tuple(dict.fromkeys([first, *chosen])),
-        rounds=options.rounds,
-        warm_ups=options.warm_ups,
-        mode=options.mode,
-    )
-    probe = CudaProbe()
-    results = _measure(options.networks, choice, probe)
-    document = describe_results(probe.describe(), choice, results)
-    measured = [result.network for result in results]
-    stem = options.output or Path("eval/reports") / file_stem(document["device"]["name"], measured)
-    lines = markdown(document, results)
-    show(*(f"written: {path}" for path in write_report(stem, document, lines)))
-    print("\n".join(lines))
-    return 0
 
 
 def _measure(named: Sequence[str] | None, choice: Choice, probe: Probe) -> list[Result]:
@@ -116,7 +96,7 @@ def _cells(measured: Measured) -> list[str]:
     ]
 
 
-def _options(add: Callable[..., Any]) -> None:
+def _options(add: Add) -> None:
     add("--networks", nargs="+", choices=_NETWORKS, help="instead of all that are installed")
     add("--contestants", nargs="+", choices=CONTESTANTS, metavar="NAME", help="instead of all")
     add("--eager", dest="compiled", action="store_false", help="leave out the compiled ones")
@@ -126,12 +106,27 @@ def _options(add: Callable[..., Any]) -> None:
     add("--output", type=Path, help="files without their endings (eval/reports/gpu-<device>)")
 
 
-main = Command(
-    module="benchmarks.gpu",
-    summary="Time whole networks on an NVIDIA GPU: FP32, 16 bits and 8 bits, in turns.",
-    options=_options,
-    run=_run,
-)
+@command("benchmarks.gpu", _options)
+def main(options: Namespace) -> None:
+    """Time whole networks on an NVIDIA GPU: FP32, 16 bits and 8 bits, in turns."""
+    first = next(iter(CONTESTANTS))
+    names = options.contestants or CONTESTANTS
+    chosen = [n for n in names if options.compiled or not CONTESTANTS[n].compiled]
+    choice = Choice(
+        contestants=tuple(dict.fromkeys([first, *chosen])),
+        rounds=options.rounds,
+        warm_ups=options.warm_ups,
+        mode=options.mode,
+    )
+    probe = CudaProbe()
+    results = _measure(options.networks, choice, probe)
+    document = describe_results(probe.describe(), choice, results)
+    measured = [result.network for result in results]
+    stem = options.output or Path("eval/reports") / file_stem(document["device"]["name"], measured)
+    lines = markdown(document, results)
+    show(*(f"written: {path}" for path in write_report(stem, document, lines)))
+    print("\n".join(lines))
+
 
 if __name__ == "__main__":
     sys.exit(main())

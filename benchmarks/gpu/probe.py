@@ -26,11 +26,7 @@ class Probe(Protocol):
 
 
 class CudaProbe:
-    """The GPU that torch uses first.
-
-    Raises:
-        EvaluationError: There is none.
-    """
+    """The GPU that torch uses first."""
 
     def __init__(self) -> None:
         if not torch.cuda.is_available():

@@ -13,7 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from benchmarks.gpu.probe import Probe, held_bytes
 from benchmarks.networks.contestants import make_scheme
-from benchmarks.networks.network import NETWORKS, Network, Step, failure, snr_db
+from benchmarks.networks.network import NETWORKS, Network, Result, Step, failure, result_of, snr_db
 from benchmarks.timing import speed, take_turns
 from tts_compress.recipes.family import schemes_of
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
@@ -73,17 +73,7 @@ class Prepared:
 def prepare_contestant(
     network: Network, root: nn.Module, contestant: Contestant, mode: str
 ) -> Prepared:
-    """Return a contestant that is ready to run.
-
-    Args:
-        network: The network, which calls the root.
-        root: In FP32, on its device; not changed.
-        contestant: The contestant to prepare.
-        mode: Mode of torch's compiler, for those that are compiled.
-
-    Raises:
-        TTSCompressError: The scheme cannot be applied there.
-    """
+    """Return a contestant that is ready to run on the root's device; the root is not changed."""
     device, scheme = next(root.parameters()).device, contestant.scheme
     if scheme is None:
         own = copy_sharing_tensors(root)
@@ -185,47 +175,27 @@ class Measured:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """All contestants of a network."""
-
-    network: str
-    summary: str
-    parameters: int
-    contestants: tuple[Measured, ...]
-
-
 @torch.no_grad()
 def bench_network(name: str, choice: Choice, probe: Probe, tell: Tell) -> Result:
-    """Build a network and measure every contestant on it.
-
-    Args:
-        name: The network's name.
-        choice: The contestants and rounds to run.
-        probe: The device to run on.
-        tell: Called for each contestant that is made and for each round.
-
-    Raises:
-        MissingExtraError: The network's package is not installed.
-    """
+    """Build a network and measure every contestant on it."""
     network = NETWORKS[name]()
     root = network.root().to(probe.device)
     rows: dict[str, Measured] = {}
 
-    def time(made: Prepared) -> float:
-        with made.arithmetic():
-            return probe.time_ms(made.step)
+    def time(prepared: Prepared) -> float:
+        with prepared.arithmetic():
+            return probe.time_ms(prepared.step)
 
     with _compiling():
         ready, outputs, failed = _prepare(network, root, choice, tell)
-        runs = {key: partial(time, made) for key, made in ready.items()}
+        runs = {key: partial(time, prepared) for key, prepared in ready.items()}
         tell_time = partial(tell, f"time {network.name}")
         times = take_turns(runs, rounds=choice.rounds, warm_ups=choice.warm_ups, tell=tell_time)
         first = choice.contestants[0]
-        for key, made in ready.items():
-            with made.arithmetic():
-                working = probe.working_bytes(made.step)
-            held = held_bytes(made.root)
+        for key, prepared in ready.items():
+            with prepared.arithmetic():
+                working = probe.working_bytes(prepared.step)
+            held = held_bytes(prepared.root)
             rows[key] = Measured(
                 name=key,
                 **asdict(speed(times[key], times[first])),
@@ -234,12 +204,7 @@ def bench_network(name: str, choice: Choice, probe: Probe, tell: Tell) -> Result
                 snr_db=snr_db(outputs[first], outputs[key]),
             )
     rows |= {key: Measured(name=key, error=error) for key, error in failed.items()}
-    return Result(
-        network=name,
-        summary=network.summary,
-        parameters=sum(parameter.numel() for parameter in root.parameters()),
-        contestants=tuple(rows[key] for key in choice.contestants),
-    )
+    return result_of(network, root, (rows[key] for key in choice.contestants))
 
 
 def _prepare(
@@ -253,18 +218,18 @@ def _prepare(
         tell(f"prepare {network.name}", done, len(choice.contestants))
         try:
             graphs = _compiled_graphs()
-            made = prepare_contestant(network, root, CONTESTANTS[key], choice.mode)
-            with made.arithmetic():
+            prepared = prepare_contestant(network, root, CONTESTANTS[key], choice.mode)
+            with prepared.arithmetic():
                 for _ in range(_CALLS):
-                    outputs[key] = _finite(made.step())
-            if made.contestant.compiled and _compiled_graphs() == graphs:
+                    outputs[key] = _finite(prepared.step())
+            if prepared.contestant.compiled and _compiled_graphs() == graphs:
                 raise RuntimeError("the compiler translated nothing")
         except Exception as error:  # a compiler or a kernel may fail in any way
             if not ready:
                 raise  # without the first there is nothing to compare with
             failed[key] = failure(error)
         else:
-            ready[key] = made
+            ready[key] = prepared
     return ready, outputs, failed
 
 

@@ -1,9 +1,9 @@
 """`python -m benchmarks.networks`: every contestant of every network, in turns."""
 
-import argparse
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,9 @@ import torch
 from rich.table import Table
 from torch import nn
 
-from benchmarks.command import Command
+from benchmarks.command import Add, command
 from benchmarks.networks.contestants import COMPILED, OPENED, PEERS, make_peer, make_scheme
-from benchmarks.networks.network import NETWORKS, Network, Step, failure, snr_db
+from benchmarks.networks.network import NETWORKS, Network, Result, Step, failure, result_of, snr_db
 from benchmarks.report import write_json
 from benchmarks.timing import Speed, clocked, speed, take_turns
 from tts_compress.artifact import LayerRecord
@@ -65,47 +65,8 @@ class Contestant:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """All contestants of a network; the first is FP32."""
-
-    network: str
-    summary: str
-    parameters: int
-    contestants: tuple[Contestant, ...]
-
-
-def _run(options: argparse.Namespace) -> int:
-    peers = [name for name in PEERS if options.compiled or name not in COMPILED]
-    choice = Choice(
-        threads=tuple(options.threads),
-        rounds=options.rounds,
-        peers=tuple(peers if options.peers is None else ["fp32", *options.peers]),
-        schemes=tuple(options.schemes),
-    )
-    results = []
-    for name in options.networks or NETWORKS:
-        try:
-            results.append(bench_network(name, choice))
-        except (MissingExtraError, ModelError) as error:
-            if options.networks:
-                raise
-            show(f"{name}: skipped: {error}")
-            continue
-        _print_table(results[-1])
-    networks = [asdict(result) for result in results]
-    document = {"environment": describe_environment(), "networks": networks}
-    show(f"written: {write_json(options.output, document)}")
-    return 0
-
-
 def bench_network(name: str, choice: Choice) -> Result:
-    """Build a network and measure every contestant on it.
-
-    Raises:
-        MissingExtraError: Its package is not installed.
-        ModelError: It runs from a clone, and none is named.
-    """
+    """Build a network and measure every contestant on it."""
     network = NETWORKS[name]()
     root = network.root()
     runs, sizes = _make(network, root, choice)
@@ -127,12 +88,7 @@ def bench_network(name: str, choice: Choice) -> Result:
             )
             own["snr_db"] = snr_db(outputs["fp32"], outputs[key])
         contestants.append(Contestant(name=key, **own))
-    return Result(
-        network=name,
-        summary=network.summary,
-        parameters=sum(p.numel() for p in root.parameters()),
-        contestants=tuple(contestants),
-    )
+    return result_of(network, root, contestants)
 
 
 def _make(
@@ -202,7 +158,7 @@ def _row(contestant: Contestant, timings: int) -> list[str]:
     return [*cells, "" if contestant.snr_db is None else f"{contestant.snr_db:.1f} dB"]
 
 
-def _options(add: Callable[..., Any]) -> None:
+def _options(add: Add) -> None:
     add("--networks", nargs="+", choices=NETWORKS, help="those that can be built here")
     add("--schemes", nargs="*", choices=_SCHEMES, default=_SCHEMES, metavar="SCHEME")
     add("--peers", nargs="*", choices=PEERS, metavar="PEER", help="instead of all")
@@ -212,12 +168,30 @@ def _options(add: Callable[..., Any]) -> None:
     add("--output", type=Path, default=Path("out/bench/networks.json"))
 
 
-main = Command(
-    module="benchmarks.networks",
-    summary="Time whole networks in torch: FP32, peers and schemes, in turns.",
-    options=_options,
-    run=_run,
-)
+@command("benchmarks.networks", _options)
+def main(options: Namespace) -> None:
+    """Time whole networks in torch: FP32, peers and schemes, in turns."""
+    peers = [name for name in PEERS if options.compiled or name not in COMPILED]
+    choice = Choice(
+        threads=tuple(options.threads),
+        rounds=options.rounds,
+        peers=tuple(peers if options.peers is None else ["fp32", *options.peers]),
+        schemes=tuple(options.schemes),
+    )
+    results = []
+    for name in options.networks or NETWORKS:
+        try:
+            results.append(bench_network(name, choice))
+        except (MissingExtraError, ModelError) as error:
+            if options.networks:
+                raise
+            show(f"{name}: skipped: {error}")
+            continue
+        _print_table(results[-1])
+    networks = [asdict(result) for result in results]
+    document = {"environment": describe_environment(), "networks": networks}
+    show(f"written: {write_json(options.output, document)}")
+
 
 if __name__ == "__main__":
     sys.exit(main())

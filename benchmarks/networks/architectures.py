@@ -18,7 +18,7 @@ def _dit() -> Network:
     from tts_compress.models.f5.network import official, quiet
 
     kind = official("f5_tts.model").DiT
-    arch = {"dim": 1024, "depth": 22, "heads": 16, "ff_mult": 2, "text_dim": 512}
+    arch: dict[str, Any] = {"dim": 1024, "depth": 22, "heads": 16, "ff_mult": 2, "text_dim": 512}
     arch |= {"text_mask_padding": True, "conv_layers": 4, "pe_attn_head": None}
     arch |= {"attn_backend": "torch", "attn_mask_enabled": False}
 

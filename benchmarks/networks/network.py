@@ -1,6 +1,6 @@
 """The networks that are timed: how each is built, and one call of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tts_compress.errors import first_line
 from tts_compress.families import families
 
 Step = Callable[[], torch.Tensor]
@@ -54,6 +55,26 @@ class Network:
         """Return it without memory for its weights, as loading builds it."""
         with _without_memory():
             return self.make().eval()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """All contestants of a network; the first is FP32."""
+
+    network: str
+    summary: str
+    parameters: int
+    contestants: tuple[Any, ...]
+
+
+def result_of(network: Network, root: nn.Module, contestants: Iterable[Any]) -> Result:
+    """Return the result of contestants on a network."""
+    return Result(
+        network=network.name,
+        summary=network.summary,
+        parameters=sum(parameter.numel() for parameter in root.parameters()),
+        contestants=tuple(contestants),
+    )
 
 
 NETWORKS: dict[str, Callable[[], Network]] = {}
@@ -118,5 +139,4 @@ def snr_db(reference: torch.Tensor, candidate: torch.Tensor) -> float | None:
 
 def failure(error: Exception) -> str:
     """Return what is reported of a contestant that failed."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"[:200]
+    return f"{type(error).__name__}: {first_line(error)}"[:200]

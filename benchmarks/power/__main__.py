@@ -1,14 +1,13 @@
 """`python -m benchmarks.power`: false alarms and power of each size of a suite, as tables."""
 
-import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
-from benchmarks.command import Command
-from benchmarks.power.measure import measure
+from benchmarks.command import Add, command
 from benchmarks.power.simulate import (
     KINDS,
     LIMITS,
@@ -24,11 +23,77 @@ from benchmarks.power.simulate import (
 from benchmarks.report import MISSING, table, write_report
 from tts_compress.artifact import write_text_atomically
 from tts_compress.config import word_errors_file
+from tts_compress.evaluation.analysis import analyze, find_recognizer
 from tts_compress.evaluation.bootstrap import paired_intervals
+from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.plan import WordErrors, read_word_errors
+from tts_compress.evaluation.plan import ModelErrors, WordErrors, read_word_errors
+from tts_compress.evaluation.stages import synthesize
+from tts_compress.evaluation.store import Store, SynthesisJob
+from tts_compress.evaluation.subject import open_subject
+from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.progress import Progress, Silent
 from tts_compress.terminal import progress_bars, show
+
+
+def measure(
+    models: tuple[str, str],
+    seeds: tuple[Sequence[int], Sequence[int]],
+    suite: str,
+    work: Path,
+    options: EvaluationOptions,
+) -> WordErrors:
+    """Have two models speak a suite with other seeds, and count the recognizer's word errors.
+
+    Finished pieces stay in the folder `work`: an interrupted run goes on from there.
+    """
+    chosen = read_suite(suite)
+    if options.recognizer is not None:
+        chosen = chosen.with_recognizer(options.recognizer)
+    store = Store(work)
+    counts = [
+        _count(spec, chosen.with_seeds(tuple(numbers)), store, options)
+        for spec, numbers in zip(models, seeds, strict=True)
+    ]
+    (reference, words, recognizer), (candidate, _, _) = counts
+    return WordErrors(
+        suite=chosen.name,
+        recognizer=recognizer,
+        normalizer=chosen.normalizer,
+        words=words,
+        reference=reference,
+        candidate=candidate,
+    )
+
+
+def _count(
+    spec: str, suite: Suite, store: Store, options: EvaluationOptions
+) -> tuple[ModelErrors, tuple[int, ...], str]:
+    """Return a model's errors, the words of each text, and the recognizer's description."""
+    with TemporaryDirectory() as spare:
+        subject = open_subject(spec, Path(spare), suite.prompt)
+        jobs = [
+            SynthesisJob(model=subject.fingerprint, text=item.text, seed=seed)
+            for item in suite.utterances
+            for seed in suite.seeds
+        ]
+        spoken = list(synthesize(store, subject, jobs, options, stage=f"synthesize {spec}"))
+    audios = [(piece.audio, store.wav_path(piece)) for piece in spoken]
+    recognizer = find_recognizer(suite.recognizer, suite.language, options)
+    heard = analyze(
+        store, recognizer, audios, options, total=len(audios), stage=f"recognize {spec}"
+    )
+    transcripts = [suite.transcript(item) for item in suite.utterances for _ in suite.seeds]
+    edits = [
+        count_edits(transcript, suite.normalize(heard[piece.audio]), "word")
+        for transcript, piece in zip(transcripts, spoken, strict=True)
+    ]
+    step = len(suite.seeds)
+    errors = [edit.errors for edit in edits]
+    rows = tuple(tuple(errors[start : start + step]) for start in range(0, len(errors), step))
+    made = ModelErrors(spec=spec, sha256=subject.identity().sha256, seeds=suite.seeds, errors=rows)
+    return made, tuple(edit.tokens for edit in edits[::step]), recognizer.description
+
 
 POWERS = (0.5, 0.8, 0.9)
 
@@ -58,34 +123,6 @@ class Size:
         return within_limits(share for share in self.alarms.values() if share is not None)
 
 
-def _run(options: argparse.Namespace) -> int:
-    """Return 1 for an interval that raises too many or too few false alarms."""
-    with progress_bars() as progress:
-        if options.measure:
-            settings = EvaluationOptions(
-                recognizer=options.recognizer, jobs=options.jobs, progress=progress
-            )
-            seeds = (options.reference_seeds, options.candidate_seeds)
-            models = (options.measure[0], options.measure[1])
-            errors = measure(models, seeds, options.suite, options.work, settings)
-            write_text_atomically(options.errors, errors.model_dump_json() + "\n")
-        data = read_word_errors(options.errors)
-        sizes = simulate(data, options.texts, options.seeds, options.comparisons, progress=progress)
-    show(*map(_line, sizes))
-    command = (
-        f"python -m benchmarks.power --comparisons {options.comparisons} "
-        f"--texts {' '.join(map(str, options.texts))} --seeds {' '.join(map(str, options.seeds))}"
-    )
-    source = data.model_dump(mode="json", exclude={"words": True})
-    for model in ("reference", "candidate"):
-        del source[model]["errors"]
-    # Neither file depends on the machine.
-    document = {"command": command, "source": source, "sizes": [asdict(row) for row in sizes]}
-    paths = write_report(options.report, document, _markdown(sizes, data, command))
-    show(*(f"written: {path}" for path in paths))
-    return 0 if all(row.holds for row in sizes) else 1
-
-
 def simulate(
     data: WordErrors,
     texts: Sequence[int],
@@ -105,8 +142,8 @@ def simulate(
         if number <= len(data.candidate.seeds) and count <= len(data.words)
     ]
     sizes = []
-    for place, plan in enumerate(plans):
-        progress.advance("simulate", place, len(plans))
+    for index, plan in enumerate(plans):
+        progress.advance("simulate", index, len(plans))
         power = {
             kind: {rate: share_found(data, plan, kind, rate, intervals) for rate in RATES}
             for kind in KINDS
@@ -204,7 +241,7 @@ def _points(rate: float | None) -> str:
     return f"> {100 * RATES[-1]:g}" if rate is None else f"{100 * rate:.1f}"
 
 
-def _options(add: Callable[..., Any]) -> None:
+def _options(add: Add) -> None:
     add("--errors", type=Path, default=word_errors_file(), metavar="JSON", help="measured errors")
     add("--texts", type=int, nargs="+", default=[24, 50, 100, 200], help="(24 50 100 200)")
     measured = "of each text, as far as measured (1 2 3)"
@@ -222,13 +259,34 @@ def _options(add: Callable[..., Any]) -> None:
     add("--jobs", type=int, default=2, help="recognizers at a time (%(default)s)")
 
 
-main = Command(
-    module="benchmarks.power",
-    label="prove",
-    summary="False alarms of the word error rate's interval, and the damage that it shows.",
-    options=_options,
-    run=_run,
-)
+@command("benchmarks.power", _options, label="prove")
+def main(options: Namespace) -> int:
+    """False alarms of the word error rate's interval, and the damage that it shows."""
+    with progress_bars() as progress:
+        if options.measure:
+            settings = EvaluationOptions(
+                recognizer=options.recognizer, jobs=options.jobs, progress=progress
+            )
+            seeds = (options.reference_seeds, options.candidate_seeds)
+            models = (options.measure[0], options.measure[1])
+            errors = measure(models, seeds, options.suite, options.work, settings)
+            write_text_atomically(options.errors, errors.model_dump_json() + "\n")
+        data = read_word_errors(options.errors)
+        sizes = simulate(data, options.texts, options.seeds, options.comparisons, progress=progress)
+    show(*map(_line, sizes))
+    command = (
+        f"python -m benchmarks.power --comparisons {options.comparisons} "
+        f"--texts {' '.join(map(str, options.texts))} --seeds {' '.join(map(str, options.seeds))}"
+    )
+    source = data.model_dump(mode="json", exclude={"words": True})
+    for model in ("reference", "candidate"):
+        del source[model]["errors"]
+    # Neither file depends on the machine.
+    document = {"command": command, "source": source, "sizes": [asdict(row) for row in sizes]}
+    paths = write_report(options.report, document, _markdown(sizes, data, command))
+    show(*(f"written: {path}" for path in paths))
+    return 0 if all(row.holds for row in sizes) else 1
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -78,15 +78,10 @@ def sign_flips(
 def damage(
     kind: Kind, rate: float, data: WordErrors, words: Integers, random: np.random.Generator
 ) -> Integers:
-    """Return errors to add to each utterance.
+    """Return errors to add to each utterance, at a rate by word.
 
-    Args:
-        kind: `by word` adds an error to each word with the same chance; `clustered` hits
-            utterances at random, each with as many errors as a misheard one of the reference has.
-        rate: Errors for each word, on average.
-        data: Has the numbers of errors of misheard utterances.
-        words: Words of each utterance, any shape.
-        random: Draws.
+    `by word` adds an error to each word with the same chance; `clustered` hits utterances at
+    random, each with as many errors as a misheard one of the reference has.
     """
     if kind == "by word":
         return random.binomial(words, rate)
@@ -117,15 +112,15 @@ def false_alarms(
     data: WordErrors, plan: Plan, intervals: Intervals = paired_intervals, seed: int = 0
 ) -> Mapping[str, float | None]:
     """Return the share of intervals without zero where nothing changed; None without the seeds."""
-    found: dict[str, float | None] = {}
+    shares: dict[str, float | None] = {}
     for name, draw in (("other seeds", other_seeds), ("sign flips", sign_flips)):
         try:
             drawn = draw(data, plan, np.random.default_rng(seed))
         except ValueError:
-            found[name] = None
+            shares[name] = None
             continue
-        found[name] = sum(share_outside(*drawn, intervals))
-    return found
+        shares[name] = sum(share_outside(*drawn, intervals))
+    return shares
 
 
 def share_found(

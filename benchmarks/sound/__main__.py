@@ -1,12 +1,11 @@
 """`python -m benchmarks.sound`: its options and its tables."""
 
-import argparse
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-from benchmarks.command import Command
+from benchmarks.command import Add, command
 from benchmarks.power.simulate import LIMITS, within_limits
 from benchmarks.report import MISSING, table
 from benchmarks.sound.analysis import (
@@ -21,31 +20,6 @@ from benchmarks.sound.analysis import (
 from tts_compress.artifact import write_text_atomically
 from tts_compress.environment import describe_environment
 from tts_compress.terminal import progress_bars, show
-
-
-def _run(options: argparse.Namespace) -> int:
-    """Return 1 for false alarms of `distortion` out of their limits."""
-    plan = Plan(texts=tuple(options.texts), alarms=options.comparisons)
-    with progress_bars() as progress:
-        if options.measure:
-            # Speaking needs more packages than the tables do.
-            from benchmarks.sound.measure import measure
-            from benchmarks.sound.plant import NAMES
-
-            measure(NAMES, options.suite, _machine(), options.values, progress)
-        values = read_values(options.values)
-        names = [DISTORTION, *values.reference]
-        results = {}
-        for place, name in enumerate(names):
-            progress.advance("simulate", place, len(names))
-            results[name] = analyse(values, name, plan)
-    lines = _markdown(results, values)
-    command = f"python -m benchmarks.sound --comparisons {plan.alarms}"
-    lines += [f"Made by `{command}` (`make prove`).", ""]
-    write_text_atomically(options.report, "\n".join(lines))
-    show(f"written: {options.report}")
-    alarms = results[DISTORTION].alarms.values()
-    return 0 if within_limits(share for kind in alarms for share in kind.values()) else 1
 
 
 def _machine() -> str:
@@ -104,7 +78,7 @@ def _alarms(measured: Measured, texts: list[str]) -> list[str]:
     return [MISSING if share is None else f"{100 * share:.1f} %" for share in shares]
 
 
-def _options(add: Callable[..., Any]) -> None:
+def _options(add: Add) -> None:
     folder = Path("eval/reports")
     add("--values", type=Path, default=folder / "sound-values.json", metavar="JSON")
     add("--report", type=Path, default=folder / "sound.md", metavar="MD")
@@ -115,13 +89,31 @@ def _options(add: Callable[..., Any]) -> None:
     add("--suite", default="en-quick", help="to measure on (%(default)s)")
 
 
-main = Command(
-    module="benchmarks.sound",
-    label="prove",
-    summary="Damage to the demo voice that is smaller than words show, and the measures of it.",
-    options=_options,
-    run=_run,
-)
+@command("benchmarks.sound", _options, label="prove")
+def main(options: Namespace) -> int:
+    """Damage to the demo voice that is smaller than words show, and the measures of it."""
+    plan = Plan(texts=tuple(options.texts), alarms=options.comparisons)
+    with progress_bars() as progress:
+        if options.measure:
+            # Speaking needs more packages than the tables do.
+            from benchmarks.sound.measure import measure
+            from benchmarks.sound.plant import NAMES
+
+            measure(NAMES, options.suite, _machine(), options.values, progress)
+        values = read_values(options.values)
+        names = [DISTORTION, *values.reference]
+        results = {}
+        for index, name in enumerate(names):
+            progress.advance("simulate", index, len(names))
+            results[name] = analyse(values, name, plan)
+    lines = _markdown(results, values)
+    command = f"python -m benchmarks.sound --comparisons {plan.alarms}"
+    lines += [f"Made by `{command}` (`make prove`).", ""]
+    write_text_atomically(options.report, "\n".join(lines))
+    show(f"written: {options.report}")
+    alarms = results[DISTORTION].alarms.values()
+    return 0 if within_limits(share for kind in alarms for share in kind.values()) else 1
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -55,16 +55,12 @@ class Values(Config):
         rows = self.candidates[candidate].get(measure)
         if rows is None:
             return None
-        found: npt.NDArray[np.float64] = np.array(rows, np.float64)
-        return found if measure == DISTORTION else found - np.array(self.reference[measure])
+        array: npt.NDArray[np.float64] = np.array(rows, np.float64)
+        return array if measure == DISTORTION else array - np.array(self.reference[measure])
 
 
 def read_values(path: Path) -> Values:
-    """Return what `--measure` wrote.
-
-    Raises:
-        EvaluationError: It cannot be read, or is no such file.
-    """
+    """Return what `--measure` wrote."""
     try:
         return Values.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -114,12 +110,12 @@ def analyse(values: Values, measure: str, plan: Plan) -> Measured:
     random = np.random.default_rng(0)
     units = _units(values, measure)
     differences = {
-        name: found for name in values.candidates if (found := values.of(name, measure)) is not None
+        name: rows for name in values.candidates if (rows := values.of(name, measure)) is not None
     }
     nothing: dict[str, dict[int, float]] = {"other seeds": {}, "sign flips": {}}
     for texts in plan.texts:
         chosen = _choose(len(units), (plan.alarms, texts), random)
-        pooled = np.stack([found.mean(1) for found in differences.values()])
+        pooled = np.stack([rows.mean(1) for rows in differences.values()])
         kind = random.integers(len(pooled), size=(plan.alarms, 1))
         signs = random.choice((-1.0, 1.0), chosen.shape)
         drawn = {
@@ -130,7 +126,7 @@ def analyse(values: Values, measure: str, plan: Plan) -> Measured:
             if sums is not None:
                 nothing[name][texts] = sum(share_outside(sums, units[chosen]))
     return Measured(
-        findings={name: _find(found, units, plan, random) for name, found in differences.items()},
+        findings={name: _find(rows, units, plan, random) for name, rows in differences.items()},
         alarms=nothing,
     )
 
@@ -149,8 +145,8 @@ def _choose(
     return random.integers(count, size=shape)
 
 
-def _find(found: _Floats, units: _Floats, plan: Plan, random: np.random.Generator) -> Finding:
-    means = found.mean(axis=1)
+def _find(differences: _Floats, units: _Floats, plan: Plan, random: np.random.Generator) -> Finding:
+    means = differences.mean(axis=1)
     delta = float(means.sum() / units.sum())
     spread = float((means - delta * units).std(ddof=1) / units.mean())
     t = delta / spread * float(np.sqrt(len(means))) if spread else 0.0

@@ -47,11 +47,11 @@ def measure(
     ]
     singles = _singles(chosen)
     if path.exists():
-        found = read_values(path)
+        measured = read_values(path)
     else:
         coded = _added(takes, [[mu_law(audio) for audio in row] for row in takes[0]])
         words = [len(chosen.transcript(item).split()) for item in chosen.utterances]
-        found = Values(
+        measured = Values(
             suite=suite,
             seeds=chosen.seeds,
             machine=machine,
@@ -63,14 +63,16 @@ def measure(
             reference=_measure_single(chosen, takes[0], singles),
             other_seeds=_measure_single(chosen, takes[1], singles),
         )
-    for place, name in enumerate(candidates):
-        progress.advance("measure", place, len(candidates))
-        if name not in found.candidates:
+    for index, name in enumerate(candidates):
+        progress.advance("measure", index, len(candidates))
+        if name not in measured.candidates:
             spoken = _speak(plant(name), texts, chosen.seeds)
             values = {DISTORTION: _added(takes, spoken)} | _measure_single(chosen, spoken, singles)
-            found = found.model_copy(update={"candidates": found.candidates | {name: values}})
-            write_text_atomically(path, found.model_dump_json() + "\n")
-    return found
+            measured = measured.model_copy(
+                update={"candidates": measured.candidates | {name: values}}
+            )
+            write_text_atomically(path, measured.model_dump_json() + "\n")
+    return measured
 
 
 def _singles(suite: Suite) -> tuple[Single, ...]:
@@ -99,8 +101,8 @@ def _added(takes: Sequence[Spoken], spoken: Spoken) -> Rows:
     """Return what is added to the reference's distance from another rendering."""
 
     def one(reference: Audio, other: Audio, candidate: Audio) -> float:
-        found = observe(reference, candidate, other)
-        return round(found.candidate - found.reference, 5)
+        observed = observe(reference, candidate, other)
+        return round(observed.candidate - observed.reference, 5)
 
     return tuple(
         tuple(one(*audios) for audios in zip(*rows, strict=True))
@@ -111,12 +113,12 @@ def _added(takes: Sequence[Spoken], spoken: Spoken) -> Rows:
 def _between(rows: Sequence[Sequence[Audio]]) -> Rows:
     """Return the distances between all renderings of one text."""
     spectra = [spectrum(audio) for row in rows for audio in row]
-    found = np.zeros((len(spectra), len(spectra)))
-    for place, left in enumerate(spectra):
-        for other in range(place):
+    matrix = np.zeros((len(spectra), len(spectra)))
+    for index, left in enumerate(spectra):
+        for other in range(index):
             distance = round(compare_warped(left, spectra[other]).distance_db, 5)
-            found[place, other] = found[other, place] = distance
-    return tuple(map(tuple, found.tolist()))
+            matrix[index, other] = matrix[other, index] = distance
+    return tuple(map(tuple, matrix.tolist()))
 
 
 def _measure_single(suite: Suite, spoken: Spoken, singles: Sequence[Single]) -> dict[str, Rows]:
@@ -189,8 +191,8 @@ def _harmonics(frames: _Floats, taper: _Floats, rate: int) -> _Floats:
         power = np.square(np.abs(np.fft.rfft(signal, 2048, axis=-1)))
         return np.asarray(np.fft.irfft(power, axis=-1)[..., :high])
 
-    found, window = correlate(frames), correlate(taper)
-    normalised = found / (found[:, :1] + 1e-12) / (window / window[0])
+    correlated, window = correlate(frames), correlate(taper)
+    normalised = correlated / (correlated[:, :1] + 1e-12) / (window / window[0])
     peaks = np.clip(normalised[:, low:].max(axis=1), 1e-3, 1.0 - 1e-4)
     return np.asarray(10.0 * np.log10(peaks / (1.0 - peaks)))
 
@@ -198,9 +200,9 @@ def _harmonics(frames: _Floats, taper: _Floats, rate: int) -> _Floats:
 def _contrast(spectrum: _Floats, rate: int) -> float:
     """Return the mean of the highest fifth of the bins of each band over its lowest fifth."""
     bins = np.fft.rfftfreq(1024, 1.0 / rate)
-    found = []
+    contrasts = []
     for low, high in pairwise(_BANDS_HZ):
         band = np.sort(spectrum[:, (bins >= low) & (bins < high)], axis=1)
         count = max(1, band.shape[1] // 5)
-        found.append(band[:, -count:].mean() - band[:, :count].mean())
-    return float(np.mean(found))
+        contrasts.append(band[:, -count:].mean() - band[:, :count].mean())
+    return float(np.mean(contrasts))

@@ -64,8 +64,8 @@ def _weights(part: str, change: Change) -> Callable[[onnx.ModelProto], None]:
         for item in model.graph.initializer:
             if f".{part}." in item.name and item.name.endswith("weight") and len(item.dims) > 1:
                 values = numpy_helper.to_array(item).astype(np.float64)
-                made = change(item.name, values).astype(np.float32)
-                item.CopyFrom(numpy_helper.from_array(made, item.name))
+                changed = change(item.name, values).astype(np.float32)
+                item.CopyFrom(numpy_helper.from_array(changed, item.name))
 
     return edit
 
@@ -77,17 +77,17 @@ def _without_bias(model: onnx.ModelProto) -> None:
 
 def _clipped_activations(model: onnx.ModelProto) -> None:
     graph = model.graph
-    place, node = next(
-        (place, node)
-        for place, node in enumerate(graph.node)
+    index, node = next(
+        (index, node)
+        for index, node in enumerate(graph.node)
         if any(name.endswith("dec.ups.2.weight") for name in node.input)
     )
     for name, limit in (("planted_low", -_CLIPPED), ("planted_high", _CLIPPED)):
         graph.initializer.append(numpy_helper.from_array(np.array(limit, np.float32), name))
-    source, made = node.input[0], f"{node.input[0]}_planted"
-    node.input[0] = made
+    source, clipped = node.input[0], f"{node.input[0]}_planted"
+    node.input[0] = clipped
     graph.node.insert(
-        place, helper.make_node("Clip", [source, "planted_low", "planted_high"], [made])
+        index, helper.make_node("Clip", [source, "planted_low", "planted_high"], [clipped])
     )
 
 

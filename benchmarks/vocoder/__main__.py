@@ -1,28 +1,41 @@
 """`python -m benchmarks.vocoder`: the order of FP32, our INT8 and stock INT8 in sound and words."""
 
-import argparse
 import os
 import sys
-from collections.abc import Callable
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from benchmarks.clips import ASSETS, read_clips, read_sentences
-from benchmarks.command import Command
+from benchmarks.command import Add, command
 from benchmarks.hifigan import find_published
 from benchmarks.report import write_report
 from benchmarks.vocoder.contestants import CONTESTANTS, FP32, NAIVE, OURS, speak
-from benchmarks.vocoder.judge import Result, document, holds, judge, markdown
+from benchmarks.vocoder.judge import document, holds, judge, markdown
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.wav_files import make_directory
 from tts_compress.terminal import progress_bars, show
 
 
-def _run(options: argparse.Namespace) -> int:
-    """Return 1 if an order is not shown. Without assets nothing is done."""
+def _options(add: Add) -> None:
+    add("--assets", type=Path, default=ASSETS, metavar="DIR")
+    others = [c.name for c in CONTESTANTS if c.name not in {FP32, OURS, NAIVE}]
+    add("--others", nargs="*", choices=others, default=others, metavar="CONTESTANT")
+    add("--clips", type=int, default=32, help="judged (%(default)s)")
+    add("--sentences", type=int, default=200, help="whose words are counted (%(default)s)")
+    add("--recognizer", default="moonshine", metavar="NAME[:MODEL]", help="(%(default)s)")
+    add("--jobs", type=int, default=os.cpu_count(), help="analyses at a time (%(default)s)")
+    kept = "of finished pieces, which are not made again (%(default)s)"
+    add("--output", type=Path, default=Path("out/bench-vocoder"), metavar="DIR", help=kept)
+    stem = Path("eval/reports/vocoder")
+    add("--report", type=Path, default=stem, metavar="STEM", help="of .json and .md (%(default)s)")
+
+
+@command("benchmarks.vocoder", _options)
+def main(options: Namespace) -> int:
+    """Judge a vocoder in FP32, our INT8 and stock INT8 by sound and words."""
     published = find_published(options.assets)
     if published is None:
         return 0
@@ -42,38 +55,15 @@ def _run(options: argparse.Namespace) -> int:
             Store(options.output),
             EvaluationOptions(jobs=options.jobs, progress=progress),
         )
-    result = Result(
-        judged=judged,
-        clips=[clip.name for clip in clips],
-        speed=spoken.speed,
-        command=f"python -m benchmarks.vocoder --clips {len(clips)} --sentences {len(sentences)} "
-        f"--recognizer {options.recognizer} --others {' '.join(options.others)}",
+    ran = (
+        f"python -m benchmarks.vocoder --clips {len(clips)} --sentences {len(sentences)} "
+        f"--recognizer {options.recognizer} --others {' '.join(options.others)}"
     )
-    paths = write_report(options.report, document(result), markdown(result))
+    result = (judged, clips, spoken.speed, ran)
+    paths = write_report(options.report, document(*result), markdown(*result))
     show(*(f"written: {path}" for path in paths))
     return 0 if holds(judged) else 1
 
-
-def _options(add: Callable[..., Any]) -> None:
-    add("--assets", type=Path, default=ASSETS, metavar="DIR")
-    others = [c.name for c in CONTESTANTS if c.name not in {FP32, OURS, NAIVE}]
-    add("--others", nargs="*", choices=others, default=others, metavar="CONTESTANT")
-    add("--clips", type=int, default=32, help="judged (%(default)s)")
-    add("--sentences", type=int, default=200, help="whose words are counted (%(default)s)")
-    add("--recognizer", default="moonshine", metavar="NAME[:MODEL]", help="(%(default)s)")
-    add("--jobs", type=int, default=os.cpu_count(), help="analyses at a time (%(default)s)")
-    kept = "of finished pieces, which are not made again (%(default)s)"
-    add("--output", type=Path, default=Path("out/bench-vocoder"), metavar="DIR", help=kept)
-    stem = Path("eval/reports/vocoder")
-    add("--report", type=Path, default=stem, metavar="STEM", help="of .json and .md (%(default)s)")
-
-
-main = Command(
-    module="benchmarks.vocoder",
-    summary="Judge a vocoder in FP32, our INT8 and stock INT8 by sound and words.",
-    options=_options,
-    run=_run,
-)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -84,7 +84,7 @@ _UNSIGNED = partial(_dynamic, weight_type=QuantType.QUInt8)
 CONTESTANTS = tuple(
     Contestant(name=name, kind=kind, how=how, make=make)  # type: ignore[arg-type]
     for name, kind, how, make in (
-        (FP32, "fp32", "the ONNX graph", lambda given, *_: runs(open_graph(given.graph))),
+        (FP32, "fp32", "the ONNX graph", lambda of, *_: runs(open_graph(of.graph))),
         (
             OURS,
             "ours",
@@ -95,7 +95,7 @@ CONTESTANTS = tuple(
             "int8-torch",
             "ours",
             '`compress(module, "int8")`, in torch',
-            lambda given, *_: calls(compress(load_generator(given.checkpoint), "int8")),
+            lambda of, *_: calls(compress(load_generator(of.checkpoint), "int8")),
         ),
         ("stock-dynamic", "stock", "`quantize_dynamic` as it comes", _dynamic),
         ("stock-dynamic-quint8", "stock", "`quantize_dynamic(weight_type=QUInt8)`", _UNSIGNED),
@@ -141,8 +141,8 @@ def speak(
         for clip, path in zip(both, files[RECORDING], strict=True):
             write_float_wav(path, clip.recording)
         vocoders: dict[str, Vocoder] = {}
-        for place, fold in enumerate(split(clips, sentences)):
-            for count, contestant in enumerate(contestants, place * len(contestants)):
+        for number, fold in enumerate(split(clips, sentences)):
+            for count, contestant in enumerate(contestants, number * len(contestants)):
                 progress.advance("make", count, 2 * len(contestants))
                 vocoder = vocoders[contestant.name] = contestant.make(published, fold, folder)
                 for clip in fold.judged:

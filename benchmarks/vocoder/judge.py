@@ -102,18 +102,9 @@ def judge(
     store: Store,
     options: EvaluationOptions,
 ) -> Judged:
-    """Measure all audio.
+    """Measure all audio: clips by their sound, and sentences, whose files are last, by their words.
 
-    Args:
-        files: WAV files of clips and sentences by contestant.
-        clips: What is judged by its sound.
-        sentences: What is judged by its words; their files are behind those of the clips.
-        recognizer: Name, or name and model, of what listens.
-        store: Takes values, so that a killed run goes on.
-        options: Processes, progress.
-
-    Raises:
-        EvaluationError: The networks that predict opinions are not installed.
+    The store keeps values, so that a killed run goes on.
     """
     count = len(clips)
     sound = {name: own[:count] for name, own in files.items()}
@@ -153,15 +144,15 @@ def _analyze(
     by_key = {
         key: path for name in files for key, path in zip(keys[name], files[name], strict=True)
     }
-    found = analyze(store, analyzer, by_key.items(), options, total=len(by_key))
-    return {name: [found[key] for key in own] for name, own in keys.items()}
+    results = analyze(store, analyzer, by_key.items(), options, total=len(by_key))
+    return {name: [results[key] for key in own] for name, own in keys.items()}
 
 
 def _opinion(options: EvaluationOptions) -> Analyzer:
-    found = find_analyzer(find_measures()["opinion"], options)
-    if found is None:
+    analyzer = find_analyzer(find_measures()["opinion"], options)
+    if analyzer is None:
         raise EvaluationError("no networks predict opinions: pip install 'tts-compress[listen]'")
-    return found
+    return analyzer
 
 
 def _distances(
@@ -183,17 +174,8 @@ _DECIDING = ("distortion_db", "log_mel_db", "dnsmos_overall")
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 _LABELS = [quantity.label for quantity in QUANTITIES]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """One run."""
-
-    judged: Judged
-    clips: Sequence[str]
-    speed: Mapping[str, float]
-    """FP32's time over the contestant's."""
-
-    command: str
+Speed = Mapping[str, float]
+"""FP32's time over the contestant's."""
 
 
 def order_is_shown(judged: Judged, quantity: Quantity, stock: str = NAIVE) -> bool:
@@ -220,18 +202,17 @@ def holds(judged: Judged) -> bool:
     return all(order_is_shown(judged, q) for q in QUANTITIES if q.name in _DECIDING)
 
 
-def document(result: Result) -> dict[str, object]:
+def document(judged: Judged, clips: Sequence[Clip], speed: Speed, ran: str) -> dict[str, object]:
     """Return everything as plain data."""
-    judged = result.judged
     return {
-        "command": result.command,
+        "command": ran,
         "environment": describe_environment(),
         "speechmos": installed_version("speechmos"),
         "recognizer": judged.recognizer,
-        "clips": list(result.clips),
+        "clips": [clip.name for clip in clips],
         "words": judged.words.tolist(),
         "mu_law_distortion_db": judged.coded_db,
-        "speed": dict(result.speed),
+        "speed": dict(speed),
         "contestants": {
             name: {
                 "values": {quantity: row.tolist() for quantity, row in values.items()},
@@ -242,23 +223,22 @@ def document(result: Result) -> dict[str, object]:
     }
 
 
-def markdown(result: Result) -> list[str]:
+def markdown(judged: Judged, clips: Sequence[Clip], speed: Speed, ran: str) -> list[str]:
     """Return the lines of the report."""
-    judged = result.judged
     contestants = [c for c in CONTESTANTS if c.name in judged.values]
     stock = [c.name for c in contestants if c.kind == "stock"]
     others = [name for name in judged.values if name not in {RECORDING, FP32}]
     environment = describe_environment()
     processor, packages = environment["processor"], environment["packages"]
     versions = ", ".join(f"{name} {packages[name]}" for name in ("onnxruntime", "torch", "numpy"))
-    made_by = [(f"`{c.name}`", c.how, f"{result.speed[c.name]:.2f}") for c in contestants]
+    made_by = [(f"`{c.name}`", c.how, f"{speed[c.name]:.2f}") for c in contestants]
     means = [[f"`{name}`", *(_mean(judged, name, q) for q in QUANTITIES)] for name in judged.values]
     return [
         "# HiFi-GAN V2 in FP32, in our INT8, in stock INT8",
         "",
         *_in_words(judged, stock),
         "",
-        f"{len(result.clips)} recordings of LJSpeech, from their own spectra. What is calibrated "
+        f"{len(clips)} recordings of LJSpeech, from their own spectra. What is calibrated "
         "hears one half of them and is judged on the other, in both directions. "
         f"Words are those of {len(judged.words)} texts of `en-full`, spoken by the demo voice and "
         "then by the vocoder from their spectra. Distortion is the "
@@ -286,7 +266,7 @@ def markdown(result: Result) -> list[str]:
         "it.",
         "",
         f"{processor['model']}, {processor['integer_kernels']}, {processor['cores']} cores; "
-        f"{versions}. Made by `{result.command}` (`make bench-vocoder`).",
+        f"{versions}. Made by `{ran}` (`make bench-vocoder`).",
     ]
 
 

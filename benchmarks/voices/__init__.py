@@ -16,11 +16,11 @@ from tts_compress.models.base import GraphModel
 
 
 def _find_voices() -> dict[str, BenchVoice]:
-    found: dict[str, BenchVoice] = {}
+    voices: dict[str, BenchVoice] = {}
     for module in pkgutil.iter_modules(__path__):
         stated = importlib.import_module(f"{__name__}.{module.name}")
-        found |= {voice.name: voice for voice in getattr(stated, "VOICES", ())}
-    return found
+        voices |= {voice.name: voice for voice in getattr(stated, "VOICES", ())}
+    return voices
 
 
 VOICES = _find_voices()
@@ -32,12 +32,7 @@ def usual_voices() -> tuple[str, ...]:
 
 
 def open_voice(name: str, work: Path) -> GraphModel:
-    """Return a voice that has a file, made on first use and kept in `work`.
-
-    Raises:
-        ModelError: There is no such voice, or what it is built by is not installed.
-        MissingExtraError: An extra of this package is not installed.
-    """
+    """Return a voice that has a file, made on first use and kept in `work`."""
     if name not in VOICES:
         raise ModelError(f"no benchmark voice {name!r}; there are {', '.join(VOICES)}")
     voice = load(VOICES[name].spec(work))

@@ -10,6 +10,7 @@ from benchmarks.voices.voice import (
     DURATIONS,
     BenchVoice,
     Packages,
+    export_graph,
     imported_in_part,
     keep_folder,
 )
@@ -75,20 +76,10 @@ def build(folder: Path, config: Mapping[str, Any] = CONFIG) -> None:
             disable_complex=True,
         ).eval()
         _let_speak(network)
-        torch.onnx.export(
-            module.KModelForONNX(network).eval(),
-            (torch.ones(1, 22, dtype=torch.long), torch.zeros(1, 256), torch.ones(1)),
-            str(folder / "kokoro.onnx"),
-            dynamo=False,
-            opset_version=17,
-            input_names=["input_ids", "style", "speed"],
-            output_names=["waveform", "duration"],
-            dynamic_axes={
-                "input_ids": {1: "tokens"},
-                "waveform": {0: "samples"},
-                "duration": {0: "tokens"},
-            },
-        )
+        inputs = {"input_ids": torch.ones(1, 22, dtype=torch.long)}
+        inputs |= {"style": torch.zeros(1, 256), "speed": torch.ones(1)}
+        axes = {"input_ids": {1: "tokens"}, "waveform": {0: "samples"}, "duration": {0: "tokens"}}
+        export_graph(module.KModelForONNX(network), inputs, axes, folder / "kokoro.onnx")
     empty.unlink()
     styles = np.random.default_rng(0).standard_normal((_STYLES, 1, 256), np.float32)
     with (folder / "voices-v1.0.bin").open("wb") as file:

@@ -17,6 +17,7 @@ from benchmarks.voices.voice import (
     DURATIONS,
     BenchVoice,
     Packages,
+    export_graph,
     imported_in_part,
     keep_folder,
 )
@@ -167,7 +168,7 @@ def _export(
     axes: dict[str, dict[int, str]],
     path: Path,
 ) -> None:
-    """Export a network with inputs and an output, the last of the axes, as icefall has them."""
+    """Export a network with the inputs and the output that icefall's has."""
     import torch
 
     class Exported(torch.nn.Module):
@@ -178,16 +179,7 @@ def _export(
         def forward(self, *values: Any) -> Any:
             return call(*values)
 
-    torch.onnx.export(
-        Exported().eval(),
-        tuple(inputs.values()),
-        str(path),
-        dynamo=False,
-        opset_version=14,
-        input_names=[*inputs],
-        output_names=[[*axes][-1]],
-        dynamic_axes=axes,
-    )
+    export_graph(Exported(), inputs, axes, path, opset=14)
 
 
 def _add_metadata(path: Path, values: Mapping[str, str]) -> None:
@@ -232,11 +224,7 @@ def _spec(work: Path) -> str:
 
 
 def _held(graph: onnx.GraphProto) -> Mapping[str, str]:
-    """Return the frames of each token: what is rounded up of an exponential.
-
-    Raises:
-        ModelError: The graph has none.
-    """
+    """Return the frames of each token: what is rounded up of an exponential."""
     for node in graph.node:
         if node.op_type == "Ceil":  # the second one rounds the length of the whole
             return {DURATIONS: node.output[0]}

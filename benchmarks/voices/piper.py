@@ -1,22 +1,112 @@
-"""Piper's low, medium and high network with random weights, and the demo voice."""
+"""Piper's low, medium and high network with random weights, the demo voice, and their sentences.
+
+These have real phonemes, at a real speaking rate whatever the weights.
+"""
 
 import json
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import onnx
 
-from benchmarks.voices import piper_sentences
-from benchmarks.voices.piper_sentences import FRAMES_PER_ID, Durations, make_sentences
+from benchmarks.sentences import Sentence, run_request
 from benchmarks.voices.voice import DURATIONS, BenchVoice, keep_folder
 from tts_compress.errors import ModelError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
+from tts_compress.onnx.graph import with_outputs
+from tts_compress.onnx.session import Feeds, open_session
+
+FRAMES_PER_ID = 2.5
+"""Frames of a phoneme id in Piper's English voices, pads between phonemes counted."""
+
+# About 600 phoneme ids; written for this purpose and in no calibration set.
+_TEXT = (
+    "The keeper of the lighthouse counted seven ships before the fog rolled in from the west, "
+    "and by noon the harbor bell was ringing for the fishermen who had gone out at dawn, while "
+    "their children waited on the pier with lanterns, blankets, and a kettle of hot soup, "
+    "because the old captain had told them that nobody comes home from the winter sea without "
+    "a story, an empty stomach, and at least one frozen finger to complain about."
+)
+
+
+class Durations:
+    """The frames that an FP32 voice with the one `Ceil` of VITS gives to phoneme ids."""
+
+    def __init__(self, voice: GraphModel) -> None:
+        graph = voice.graph()
+        ceil = next(node for node in graph.graph.node if node.op_type == "Ceil")
+        self._session = open_session(with_outputs(graph, ceil.output), voice.spec, 1)
+        usual = next(voice.calibration_calls([_TEXT], seed=0))
+        self._ids = tuple(int(value) for value in usual["input"][0])
+        self._noise, _, self._duration_noise = (float(value) for value in usual["scales"])
+
+    def ids(self, count: int) -> tuple[int, ...]:
+        """Return the first phoneme ids of a text and its last, repeated where it is too short."""
+        inner = self._ids[:-1] + self._ids[1:-1] * (count // len(self._ids))
+        return (*inner[: count - 1], self._ids[-1])
+
+    def scale(self, count: int, frames: float) -> float:
+        """Return the length scale at which so many ids take so many frames."""
+        ids = self.ids(count)
+        return search_scale(lambda scale: self._frames(ids, scale), frames)
+
+    def sentence(self, name: str, count: int, frames: float) -> Sentence:
+        """Return so many ids at the length scale at which they take so many frames.
+
+        Timed without random durations, so that every run is equally long.
+        """
+        ids, scale = self.ids(count), self.scale(count, frames)
+        return Sentence(
+            name=name,
+            tokens=count,
+            feeds=_feeds(ids, (self._noise, scale, self._duration_noise)),
+            request=run_request(_feeds(ids, (self._noise, scale, 0.0))),
+        )
+
+    def _frames(self, ids: Sequence[int], scale: float) -> float:
+        return float(self._session.run(None, _feeds(ids, (self._noise, scale, 0.0)))[0].sum())
+
+
+def _feeds(ids: Sequence[int], scales: tuple[float, float, float]) -> Feeds:
+    """Return the graph's inputs; the scales of noise, length and duration noise."""
+    return {
+        "input": np.array([ids], np.int64),
+        "input_lengths": np.array([len(ids)], np.int64),
+        "scales": np.array(scales, np.float32),
+    }
+
+
+def make_sentences(
+    voice: GraphModel, seconds: Sequence[float], samples_per_frame: int = 256
+) -> list[Sentence]:
+    """Return a sentence for each wanted length of audio."""
+    durations = Durations(voice)
+    sentences = []
+    for wanted in seconds:
+        frames = wanted * voice.sample_rate / samples_per_frame
+        count = max(3, round(frames / FRAMES_PER_ID))
+        sentences.append(durations.sentence(f"{wanted:g} s", count, frames))
+    return sentences
+
+
+def search_scale(frames_at: Callable[[float], float], wanted: float) -> float:
+    """Return the scale at which a function that grows with it comes closest to `wanted`."""
+    low, high = 0.02, 50.0
+    for _ in range(20):
+        middle = (low * high) ** 0.5
+        if frames_at(middle) < wanted:
+            low = middle
+        else:
+            high = middle
+    return min((low, high), key=lambda scale: abs(frames_at(scale) - wanted))
+
 
 _HIGH: dict[str, Any] = {
     "resblock": "1",
@@ -81,9 +171,8 @@ def voice_config(quality: str, sample_rate: int, noise_w: float) -> dict[str, An
 
 
 def _random_voice(name: str, work: Path) -> str:
-    code = [Path(__file__), Path(piper_sentences.__file__)]
-    make = partial(_make, name)
-    folder = keep_folder(work, name, code, make, packages=["torch", "piper-tts"])
+    packages = ["torch", "piper-tts"]
+    folder = keep_folder(work, name, [Path(__file__)], partial(_make, name), packages)
     return str(folder / f"{name}.onnx")
 
 
@@ -106,8 +195,8 @@ def _make(name: str, folder: Path) -> None:
         usual = Durations(voice).scale(200, 200 * FRAMES_PER_ID)
         config["inference"]["length_scale"] = usual
         beside.write_text(json.dumps(config), encoding="utf-8")
-        made = voice.save(Path(temporary) / "made")
-        for file in made.iterdir():
+        saved = voice.save(Path(temporary) / "made")
+        for file in saved.iterdir():
             shutil.copyfile(file, folder / file.name)
 
 
@@ -125,11 +214,7 @@ def _checkpoint(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _held(graph: onnx.GraphProto) -> dict[str, str]:
-    """Return the frames of each id: the output of the one `Ceil` of VITS.
-
-    Raises:
-        ModelError: There is none, or several.
-    """
+    """Return the frames of each id: the output of the one `Ceil` of VITS."""
     ceils = [node for node in graph.node if node.op_type == "Ceil"]
     if len(ceils) != 1:
         raise ModelError(f"the graph has {len(ceils)} Ceil operators; a Piper voice has one")

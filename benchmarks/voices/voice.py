@@ -54,11 +54,7 @@ class Packages:
     (spacy, gradio, lightning), and building does not."""
 
     def check(self, voice: str) -> None:
-        """Refuse to build a voice without them.
-
-        Raises:
-            ModelError: One is not installed.
-        """
+        """Refuse to build a voice without them."""
         missing = [name for name in self.names if find_spec(name) is None]
         if missing:
             raise ModelError(
@@ -72,15 +68,7 @@ def keep_folder(
 ) -> Path:
     """Return a folder of files, made anew when what it is made of changed.
 
-    Args:
-        work: The folder it is kept in.
-        name: Beginning of its name.
-        made_of: Values that JSON knows: settings, and files of code by their paths.
-        make: Writes the files into a folder.
-        packages: Distributions whose versions decide the files, too.
-
-    Raises:
-        MissingExtraError: torch or a part of Piper is not installed.
+    That is settings in JSON, files of code by their paths, and the versions of packages.
     """
     stated = [part.read_text("utf-8") if isinstance(part, Path) else part for part in made_of]
     asked = json.dumps([stated, [version(package) for package in packages]])
@@ -97,18 +85,36 @@ def keep_folder(
     return folder
 
 
+def export_graph(
+    network: Any,
+    inputs: Mapping[str, Any],
+    axes: Mapping[str, Mapping[int, str]],
+    path: Path,
+    opset: int = 17,
+) -> None:
+    """Export a network; its outputs are the names that have dynamic axes and are no inputs."""
+    import torch
+
+    torch.onnx.export(
+        network.eval(),
+        tuple(inputs.values()),
+        str(path),
+        dynamo=False,
+        opset_version=opset,
+        input_names=[*inputs],
+        output_names=[name for name in axes if name not in inputs],
+        dynamic_axes=axes,
+    )
+
+
 @contextmanager
 def imported_in_part(
     packages: tuple[str, ...], stand_ins: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Callable[[str], Any]]:
-    """Let modules be imported without the `__init__` of their packages, which import much more.
+    """Yield a function that imports modules without the `__init__` of packages, which import more.
 
-    Yields a function that imports a module by its name.
-
-    Args:
-        packages: Those whose `__init__` is not run, outer ones first.
-        stand_ins: Modules that are replaced, with their attributes; of a package of `packages` what
-            its own would have.
+    Outer packages come first. Stand-ins are modules that are replaced, with their attributes; of
+    one of the packages, what its `__init__` would define.
     """
     before = dict(sys.modules)
     try:

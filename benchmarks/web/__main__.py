@@ -1,32 +1,17 @@
 """`python -m benchmarks.web` prints how a voice plays in other runtimes."""
 
-import argparse
 import sys
 import tempfile
-from collections.abc import Callable
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
-from benchmarks.command import Command
+from benchmarks.command import Add, command
 from benchmarks.web.plan import REFERENCE, Plan, write_plan
 from benchmarks.web.players import PLAYERS, Played, play, what_is_missing
 from tts_compress.environment import describe_processor
 from tts_compress.terminal import human_bytes, show
-
-
-def _run(options: argparse.Namespace) -> int:
-    with tempfile.TemporaryDirectory() as folder:
-        plan = write_plan(options.voice, Path(folder), rounds=options.rounds)
-        table = _table()
-        for player in options.players:
-            if reason := what_is_missing(player):
-                show(f"{player} is left out: {reason}")
-                continue
-            _add_rows(table, plan, play(player, plan))
-        show(f"{options.voice} on {describe_processor().model}, one thread", table)
-    return 0
 
 
 def _table() -> Table:
@@ -50,19 +35,25 @@ def _add_rows(table: Table, plan: Plan, played: Played) -> None:
         )
 
 
-def _options(add: Callable[..., Any]) -> None:
+def _options(add: Add) -> None:
     add("voice", nargs="?", default="demo", help="a Piper voice (demo)")
     add("--rounds", type=int, default=15, help="timed runs, in turns (15)")
     add("--players", nargs="+", choices=PLAYERS, default=PLAYERS)
 
 
-main = Command(
-    module="benchmarks.web",
-    label="bench-web",
-    summary="Play and time a voice in FP32 and INT8 in other runtimes.",
-    options=_options,
-    run=_run,
-)
+@command("benchmarks.web", _options, label="bench-web")
+def main(options: Namespace) -> None:
+    """Play and time a voice in FP32 and INT8 in other runtimes."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan = write_plan(options.voice, Path(folder), rounds=options.rounds)
+        table = _table()
+        for player in options.players:
+            if reason := what_is_missing(player):
+                show(f"{player} is left out: {reason}")
+                continue
+            _add_rows(table, plan, play(player, plan))
+        show(f"{options.voice} on {describe_processor().model}, one thread", table)
+
 
 if __name__ == "__main__":
     sys.exit(main())

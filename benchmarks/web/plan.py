@@ -58,16 +58,7 @@ def write_plan(
 ) -> Plan:
     """Compress a Piper voice as `int8` in both formats and write what players need.
 
-    Args:
-        spec: The voice in FP32.
-        folder: Existing folder for the files.
-        rounds: Timed runs of each voice.
-        text: Spoken by all.
-        utterances: Calibration texts, where not all of the recipe's are meant.
-
-    Raises:
-        ModelError: It is no Piper voice in FP32.
-        TextError: It cannot speak the text.
+    It is calibrated on a number of utterances, by default on all of the recipe.
     """
     original = load(spec)
     if original.family != "piper" or not isinstance(original, GraphModel):
@@ -75,11 +66,11 @@ def write_plan(
     voices = {REFERENCE: original}
     for name, form in (("int8", "qoperator"), ("int8-qdq", "qdq")):
         voices[name] = _compressed(original, form, utterances)
-    (given, *_) = original.calibration_calls([text], seed=0)
-    inputs = {name: given[name] for name in ("input", "input_lengths", "scales")}
-    quiet = (0.0, float(given["scales"][1]), 0.0)
+    (call, *_) = original.calibration_calls([text], seed=0)
+    inputs = {name: call[name] for name in ("input", "input_lengths", "scales")}
+    quiet = (0.0, float(call["scales"][1]), 0.0)
     inputs["scales"] = np.array(quiet, np.float32)
-    feeds = inputs | {name: given[name][:_NOISE] for name in noise_inputs(list(given))}
+    feeds = inputs | {name: call[name][:_NOISE] for name in noise_inputs(list(call))}
     held, fed = VOICES["demo"].held, feed_noise(original.graph())
     durations = HoldingSession(fed, held(fed.graph), None, spec).run(feeds, None)[1]
     sounds = {}
@@ -94,7 +85,7 @@ def write_plan(
         folder=folder,
         voices=tuple(voices),
         text=text,
-        ids=tuple(given["input"].reshape(-1).tolist()),
+        ids=tuple(call["input"].reshape(-1).tolist()),
         scales=quiet,
         rounds=rounds,
         feeds=feeds,

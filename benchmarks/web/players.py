@@ -14,7 +14,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Empty, SimpleQueue
 from statistics import median
 from typing import Any
 
@@ -92,11 +92,7 @@ def find_program(player: str) -> str | None:
 
 
 def play(player: str, plan: Plan) -> Played:
-    """Let a runtime play the voices of a plan.
-
-    Raises:
-        ModelError: The runtime is not there, or refuses a voice.
-    """
+    """Let a runtime play the voices of a plan."""
     if reason := what_is_missing(player):
         raise ModelError(reason)
     return _PLAYERS[player](plan)
@@ -112,21 +108,23 @@ def _in_node(plan: Plan) -> Played:
 
 
 def _in_chromium(plan: Plan) -> Played:
-    with tempfile.TemporaryDirectory() as profile, served(ROOT, plan.folder) as server:
-        page = f"{server.address}/benchmarks/web/browser.html"
+    with tempfile.TemporaryDirectory() as profile, served(ROOT, plan.folder) as (url, results):
+        page = f"{url}/benchmarks/web/browser.html"
         browser = subprocess.Popen(
             [str(find_program("chromium")), *HEADLESS, f"--user-data-dir={profile}", page],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         try:
-            found = server.result(_PATIENCE_S)
+            sent = results.get(timeout=_PATIENCE_S)
+        except Empty:
+            sent = {"error": "no answer"}
         finally:
             browser.terminate()
             browser.wait()
-    if found is None or "error" in found:
-        raise ModelError(f"chromium: {found['error'] if found else 'no answer'}")
-    return _from_json("chromium", found)
+    if "error" in sent:
+        raise ModelError(f"chromium: {sent['error']}")
+    return _from_json("chromium", sent)
 
 
 HEADLESS = (
@@ -141,16 +139,16 @@ HEADLESS = (
 )
 
 
-def _from_json(player: str, found: Mapping[str, Any]) -> Played:
+def _from_json(player: str, answer: Mapping[str, Any]) -> Played:
     voices = {
         name: PlayedVoice(
             sound=np.frombuffer(base64.b64decode(voice["sound"]), np.float32),
             seconds=tuple(voice["seconds"]),
             samples=tuple(voice["samples"]),
         )
-        for name, voice in found["voices"].items()
+        for name, voice in answer["voices"].items()
     }
-    return Played(player=player, version=found["version"], voices=voices)
+    return Played(player=player, version=answer["version"], voices=voices)
 
 
 def _in_onnxruntime(plan: Plan) -> Played:
@@ -211,59 +209,33 @@ _PLAYERS: dict[str, Callable[[Plan], Played]] = {
 PLAYERS = tuple(_PLAYERS)
 
 
-class Server:
-    """A running server.
-
-    Args:
-        address: Its URL.
-        results: What pages sent.
-    """
-
-    def __init__(self, address: str, results: "Queue[Any]") -> None:
-        self.address = address
-        self._results = results
-
-    def result(self, timeout_s: float) -> Any:
-        """Return what a page sent; None where none did in time."""
-        try:
-            return self._results.get(timeout=timeout_s)
-        except Empty:
-            return None
-
-
 @contextmanager
-def served(root: Path, voices: Path) -> Iterator[Server]:
-    """Serve a folder, and another one as `/voices/`, on a free port of this machine."""
-    results: Queue[Any] = Queue()
-    handler = partial(_Handler, directory=str(root), voices=voices, results=results)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
+def served(root: Path, voices: Path) -> Iterator[tuple[str, "SimpleQueue[Any]"]]:
+    """Serve a folder, and another one as `/voices/`; yield the URL, and what pages send."""
+    results: SimpleQueue[Any] = SimpleQueue()
+
+    class Handler(SimpleHTTPRequestHandler):
+        extensions_map = SimpleHTTPRequestHandler.extensions_map | {
+            ".mjs": "text/javascript",
+            ".wasm": "application/wasm",
+        }
+
+        def translate_path(self, path: str) -> str:
+            name = path.partition("/voices/")[2]
+            return str(voices / Path(name).name) if name else super().translate_path(path)
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(204)
+            self.end_headers()
+            results.put(json.loads(body))
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(root))) as http:
         threading.Thread(target=http.serve_forever, daemon=True).start()
         try:
-            yield Server(f"http://127.0.0.1:{http.server_port}", results)
+            yield f"http://127.0.0.1:{http.server_port}", results
         finally:
             http.shutdown()
-
-
-class _Handler(SimpleHTTPRequestHandler):
-    extensions_map = SimpleHTTPRequestHandler.extensions_map | {
-        ".mjs": "text/javascript",
-        ".wasm": "application/wasm",
-    }
-
-    def __init__(self, *given: Any, voices: Path, results: "Queue[Any]", **more: Any) -> None:
-        self._voices, self._results = voices, results
-        super().__init__(*given, **more)
-
-    def translate_path(self, path: str) -> str:
-        name = path.partition("/voices/")[2]
-        return str(self._voices / Path(name).name) if name else super().translate_path(path)
-
-    def do_POST(self) -> None:
-        """Take what a page found."""
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(204)
-        self.end_headers()
-        self._results.put(json.loads(body))
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""

@@ -29,9 +29,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _shown(folder: Path, profile: Path) -> str:
     """Return the page's final content, with the clock of the page ahead of ours."""
-    with served(folder, folder) as server:
+    with served(folder, folder) as (url, _):
         command = [str(find_program("chromium")), *HEADLESS, f"--user-data-dir={profile}"]
-        command += ["--virtual-time-budget=60000", "--dump-dom", f"{server.address}/#speak"]
+        command += ["--virtual-time-budget=60000", "--dump-dom", f"{url}/#speak"]
         run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     return run.stdout
 
